@@ -61,8 +61,10 @@ _decode = msgspec.json.Decoder(_Event).decode
 class CompletionResponse:
     """One response; `first`, `last`, `answer` and `gaps` in seconds of the caller's clock, engine times in seconds.
 
-    `answer` is the time of the first output that is not reasoning. With `keep_text`, `text` has the pieces of the
-    answer without its reasoning.
+    `first_byte` is the time of the first read. `answer` is the time of the first output that is not reasoning.
+    `first_choice` and `last_choice` are the times of the first and the last event with a choice, also without output.
+    `coalesced` counts chunks that arrived in one read with an earlier chunk. With `keep_text`, `text` has the pieces of
+    the answer without its reasoning.
     """
 
     keep_text: bool = False
@@ -70,9 +72,13 @@ class CompletionResponse:
     http: HttpResponse = field(default_factory=HttpResponse)
     size: int = 0
     body: bytearray = field(default_factory=bytearray)
+    first_byte: float | None = None
     first: float | None = None
     last: float | None = None
     answer: float | None = None
+    first_choice: float | None = None
+    last_choice: float | None = None
+    coalesced: int = 0
     gaps: "array[float]" = field(default_factory=lambda: array("d"))
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
@@ -91,6 +97,8 @@ class CompletionResponse:
         Raises:
             ProtocolError: the bytes are not an HTTP/1.1 response.
         """
+        if not self.size:
+            self.first_byte = at
         self.size += len(data)
         body = self.http.feed(data)
         if body:
@@ -154,8 +162,13 @@ class CompletionResponse:
                     self.first = at
                 else:
                     self.gaps.append(at - self.last)
+                    self.coalesced += at == self.last  # one read has one time
                 self.last = at
                 break
+        if event.choices:
+            if self.first_choice is None:
+                self.first_choice = at
+            self.last_choice = at
         if self.answer is None and any(map(_is_answer, event.choices)):
             self.answer = at
         self._read(event)

@@ -3,12 +3,14 @@
 import random
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from time import monotonic, time
 
 import gevent
 from gevent.event import Event
+from gevent.lock import BoundedSemaphore
 from gevent.pool import Group
 
 from exporters.signals import REQUEST_CLASS_HEADER, REQUEST_START_HEADER
@@ -40,12 +42,14 @@ class DispatchConfig:
     slos: SloFile
     timeout: float
     max_open: int
+    max_concurrency: int | None
 
 
 class Dispatcher:
     """Sends the requests of one run and passes each record to `on_record`.
 
-    Open requests never delay the next one; requests above `max_open` are recorded as not sent.
+    Open requests never delay the next one, unless `max_concurrency` limits those on the way: then a request waits for a
+    slot, and its latencies from the due time include the wait. Requests above `max_open` are recorded as not sent.
     """
 
     def __init__(
@@ -62,6 +66,8 @@ class Dispatcher:
         self._open = Group()  # requests, conversations and users
         self.open = 0
         self._stop = Event()
+        limit = config.max_concurrency
+        self._slots: AbstractContextManager[object] = nullcontext() if limit is None else BoundedSemaphore(limit)
         # Ids are unique across runs, without a system call per request.
         self._ids = random.Random(uuid.uuid4().int)  # noqa: S311 - unique, not secret
         self.begin()
@@ -152,22 +158,27 @@ class Dispatcher:
         request_id, response = self._id(), CompletionResponse(keep_text=bool(request.later))
         if self.open >= self._config.max_open:
             refusal = f"{self._config.max_open} requests are open"
-            return self._record(request, response, request_id, None, ClientOutcome.NOT_SENT, refusal)
-        sent = monotonic()  # before connecting, because a slow accept is not send lag
-        lag = sent - self.start - request.due
+            return self._record(request, response, request_id, None, None, ClientOutcome.NOT_SENT, refusal)
+        dispatched = monotonic()
+        sent: float | None = None
+        lag = dispatched - self.start - request.due
         self.worst_lag = max(self.worst_lag, lag)
         self._series.count_sent(request, lag)
-        deadline = gevent.Timeout.start_new(max(0.0, self.start + request.due + self._config.timeout - sent))
+        deadline = gevent.Timeout.start_new(max(0.0, self.start + request.due + self._config.timeout - dispatched))
         error: str | None = None
         self.open += 1
         try:
-            self._client.exchange(self._bytes(request, request_id), response)
+            with self._slots:
+                sent = monotonic()  # before connecting, because a slow accept is not send lag
+                self._client.exchange(self._bytes(request, request_id), response)
             deadline.cancel()
             outcome, error = response.outcome()
         except gevent.Timeout:
-            outcome = ClientOutcome.TIMEOUT
+            outcome = ClientOutcome.TIMEOUT if sent else ClientOutcome.NOT_SENT
+            error = None if sent else f"no slot of --max-concurrency {self._config.max_concurrency} in time"
         except _RunEnded:
-            outcome = ClientOutcome.CUT
+            outcome = ClientOutcome.CUT if sent else ClientOutcome.NOT_SENT
+            error = None if sent else "the run ended before a slot of --max-concurrency"
         except UnreachableError as failure:
             outcome, error = ClientOutcome.UPSTREAM_UNREACHABLE, str(failure)
         except ProtocolError as failure:
@@ -177,13 +188,14 @@ class Dispatcher:
         finally:
             self.open -= 1
             deadline.close()
-        return self._record(request, response, request_id, sent, outcome, error)
+        return self._record(request, response, request_id, dispatched, sent, outcome, error)
 
     def _record(
         self,
         request: PlannedRequest,
         response: CompletionResponse,
         request_id: str,
+        dispatched: float | None,
         sent: float | None,
         outcome: ClientOutcome,
         error: str | None,
@@ -195,6 +207,7 @@ class Dispatcher:
             self._config.slos,
             request_id=request_id,
             start=self.start,
+            dispatched=dispatched,
             sent=sent,
             closed=closed,
             outcome=outcome,

@@ -15,21 +15,20 @@ def make_record(
     *,
     request_id: str,
     start: float,
+    dispatched: float | None,
     sent: float | None,
     closed: float,
     outcome: ClientOutcome,
     error: str | None,
 ) -> Record:
-    """The record of a request that has ended; `start`, `sent`, `closed` and the response are on one monotonic clock."""
-    first = None if response.first is None else response.first - start
-    answer = None if response.answer is None else response.answer - start
+    """The record of a request that has ended; all times and the response are on one monotonic clock."""
+    zero = start + request.due
     chunks = len(response.gaps) + (response.first is not None)
     tokens = response.completion_tokens
     if tokens is None and outcome is not ClientOutcome.OK and chunks:
         tokens = chunks  # a truncated stream has no usage: count one token per chunk, as the sidecar does
     ordered = sorted(response.gaps)
-    ended = closed - start
-    verdicts = _verdicts(request, response, slos, outcome, e2e=ended - request.due, start=start, tokens=tokens)
+    verdicts = _verdicts(request, response, slos, outcome, e2e=closed - zero, start=start, tokens=tokens)
     return Record(
         request_class=request.request_class,
         phase=request.phase,
@@ -41,17 +40,29 @@ def make_record(
         stream=request.stream,
         outcome=outcome,
         due=_microseconds(request.due),
-        sent=None if sent is None else _microseconds(sent - start),
-        first=None if first is None else _microseconds(first),
-        last=None if response.last is None else _microseconds(response.last - start),
-        closed=_microseconds(ended),
-        send_lag=None if sent is None else _microseconds(sent - start - request.due),
-        ttft=None if first is None else _microseconds(first - request.due),
-        ttft_answer=None if answer is None else _microseconds(answer - request.due),
-        e2e=_microseconds(ended - request.due),
+        dispatched=_between(start, dispatched),
+        sent=_between(start, sent),
+        first_byte=_between(start, response.first_byte),
+        first_choice=_between(start, response.first_choice),
+        first=_between(start, response.first),
+        answer=_between(start, response.answer),
+        last=_between(start, response.last),
+        last_choice=_between(start, response.last_choice),
+        closed=_microseconds(closed - start),
+        send_lag=_between(zero, dispatched),
+        ttft=_between(zero, response.first),
+        ttft_answer=_between(zero, response.answer),
+        e2e=_microseconds(closed - zero),
+        ttft_sent=_between(sent, response.first),
+        ttft_answer_sent=_between(sent, response.answer),
+        e2e_sent=_between(sent, closed),
+        tpot=_between(response.first, response.last, tokens - 1) if tokens and tokens > 1 else None,
+        tpot_vllm=_between(response.first_choice, response.last_choice, tokens - 1) if tokens and tokens > 1 else None,
+        tpot_guidellm=_between(sent, response.last, tokens) if tokens else None,
         itl_p50=_microseconds(nearest_rank(ordered, 50)) if ordered else None,
         itl_p95=_microseconds(nearest_rank(ordered, 95)) if ordered else None,
         chunks=chunks,
+        coalesced=response.coalesced,
         status=response.http.status,
         finish_reason=response.finish_reason,
         error=error,
@@ -66,6 +77,11 @@ def make_record(
         slo=verdicts,
         good=goodput(verdicts.values()),
     )
+
+
+def _between(begin: float | None, end: float | None, parts: int = 1) -> float | None:
+    """The time between in seconds, divided by `parts`."""
+    return None if begin is None or end is None else _microseconds((end - begin) / parts)
 
 
 def _verdicts(

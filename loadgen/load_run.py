@@ -18,6 +18,7 @@ from loadgen.request_plan import Workload, schedule_hash
 from loadgen.request_record import ClientOutcome, Record
 from loadgen.result_store import ResultStore
 from loadgen.run_settings import RunSettings
+from loadgen.stall_watch import StallWatch
 
 _log = logging.getLogger(__name__)
 
@@ -54,17 +55,24 @@ class LoadRun:
             slos=settings.slos,
             timeout=settings.scenario.timeout,
             max_open=settings.max_open,
+            max_concurrency=settings.max_concurrency,
         )
+        self.valid = True
         self.dispatcher = Dispatcher(config, client, series, self._record)
 
     def run(self) -> None:
-        """Send all requests, wait for the open ones, and report; a stopped run waits for the grace period only."""
+        """Send all requests, wait for the open ones, and report; a stopped run waits for the grace period only.
+
+        Sets `valid`: whether the load generator sent what was planned.
+        """
         dispatcher, settings = self.dispatcher, self._settings
         dispatcher.begin()
         self._store.start(dispatcher.start_unix)
         self._series.start_run(settings.scenario.name, dispatcher.start_unix)
         progress = ProgressLine(dispatcher, settings.phases, self._store.records)
         ticker = gevent.spawn(self._tick, progress)
+        stalls = StallWatch()
+        watch = gevent.spawn(stalls.run)
         ending = "killed"
         try:
             dispatcher.offer(self._schedule, settings.phases)
@@ -76,8 +84,10 @@ class LoadRun:
             dispatcher.cut()
             self._series.end_run()
             ticker.kill()
+            watch.kill()
             progress.close()
-            run, result = self._store.end(ending, monotonic() - dispatcher.start)
+            run, result = self._store.end(ending, monotonic() - dispatcher.start, stalls)
+            self.valid = not result.health.faults
             report.show(run, result, Console())
 
     def stop(self) -> None:

@@ -1,6 +1,7 @@
 """Prints the results of a run as tables: requests, outcomes, latencies, goodput."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import astuple
 
 from rich import box
 from rich.console import Console, Group, RenderableType
@@ -8,17 +9,24 @@ from rich.table import Table
 from rich.text import Text
 
 from exporters.slos import Measure
+from loadgen.client_health import ClientHealth
 from loadgen.request_record import ClientOutcome, Objective, Run
-from loadgen.summary import ClassSummary, Summary
+from loadgen.summary import ClassSummary, Quantiles, Summary
 
 _LEGEND = (
     "TTFT: streams only, from the due time; ∞: the percentile falls on streams without a first token.\n"
     "*median over requests of their ITL p95. lag: time from due to sent, a delay of the load generator."
 )
+_LATENCY_LEGEND = (
+    "p50 to p99: from the due time, of requests with a first token (TTFT) or that ended ok (E2E, TPOT); all: with\n"
+    "the others as ∞. TPOT: (last - first token) / (tokens - 1); vLLM: by chunks with a choice, also empty ones;\n"
+    "guidellm: with TTFT."
+)
 _ARRIVALS_LEGEND = (
     "CV: coefficient of variation of the gaps between arrivals; r1: their autocorrelation at lag 1;\n"
     "p: p-value of a Kolmogorov-Smirnov test against the law."
 )
+INVALID = "INVALID"
 WIDE = 160  # columns when the output is not a terminal, to avoid wrapped tables
 FOLDED = 140  # with fewer columns, the figures do not fit in one table
 
@@ -61,19 +69,27 @@ def render(run: Run, result: Summary, *, narrow: bool = False) -> RenderableType
     """The whole report; `narrow` splits the figures into two tables, for 80 columns."""
     blocks = dict(result.phases) if len(result.phases) > 1 else {}
     blocks["whole run"] = (*result.classes, result.total)
+    faults = result.health.faults
+    mark = f" ({INVALID})" if faults else ""
     columns = [_COUNTS + _TOKENS, _TIMES] if narrow else [_COUNTS + _TIMES + _TOKENS]
     return Group(
         Text(f"{run.scenario}, seed {run.seed}, {run.target}, {run.model}: {run.ended} after {run.seconds:.0f} s"),
-        *(_table(name, rows, which) for name, rows in blocks.items() for which in columns),
+        *(Text(f"{INVALID}: {fault}", style="bold red") for fault in faults),
+        *(_table(name + mark, rows, which) for name, rows in blocks.items() for which in columns),
         Text(_LEGEND),
-        _slos(run, result),
-        *((_arrivals(result), Text(_ARRIVALS_LEGEND)) if result.arrivals else ()),
+        _latencies(result, mark),
+        Text(_LATENCY_LEGEND),
+        _slos(run, result, mark),
+        _goodput(result, mark),
+        *((_arrivals(result, mark), Text(_ARRIVALS_LEGEND)) if result.arrivals else ()),
+        Text(_health(run, result.health)),
         *(Text(f"! {warning}", style="bold yellow") for warning in (*unjudged(run.slos), *result.warnings)),
+        *(Text(f"{INVALID}: {fault}", style="bold red") for fault in faults),
     )
 
 
-def _arrivals(result: Summary) -> Table:
-    table = Table(title="arrivals, as sent", title_justify="left", box=box.SIMPLE, pad_edge=False)
+def _arrivals(result: Summary, mark: str) -> Table:
+    table = _new_table(f"arrivals, as sent{mark}")
     for heading in ("phase", "class", "law", "as planned"):
         table.add_column(heading, no_wrap=True)
     for heading in ("sent", "planned", "CV", "of law", "r1", "p"):
@@ -109,7 +125,7 @@ def unjudged(slos: Sequence[Objective]) -> list[str]:
 
 
 def _table(title: str, rows: Sequence[ClassSummary], columns: Columns) -> Table:
-    table = Table(title=title, title_justify="left", box=box.SIMPLE, pad_edge=False)
+    table = _new_table(title)
     table.add_column("class", no_wrap=True)
     for heading, _ in columns:
         table.add_column(heading, justify="left" if heading == _NOT_OK else "right", no_wrap=heading != _NOT_OK)
@@ -122,8 +138,64 @@ def _first_token(row: ClassSummary, value: float | None) -> str:
     return "∞" if value is None and row.streams else format_seconds(value)
 
 
-def _slos(run: Run, result: Summary) -> Table:
-    table = Table(box=box.SIMPLE, pad_edge=False)
+def _latencies(result: Summary, mark: str) -> Table:
+    table = _new_table(f"latencies of the whole run{mark}")
+    for heading in ("class", "signal"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("p50", "p95", "p99", "all p50", "p95", "p99"):
+        table.add_column(heading, justify="right", no_wrap=True)
+
+    def add(row: ClassSummary, signal: str, successes: Quantiles, everything: Quantiles | None = None) -> None:
+        of_all = () if everything is None else map(_or_infinite, astuple(everything))
+        table.add_row(row.name, signal, *map(format_seconds, astuple(successes)), *of_all)
+
+    for row in (*result.classes, result.total):
+        if row.offered:
+            add(row, "TTFT", row.ttft_of_started, row.ttft)
+            add(row, "E2E", row.e2e_ok, row.e2e)
+            add(row, "TPOT", row.tpot_ok, row.tpot)
+    total = result.total
+    add(total, "TTFT from sent", total.ttft_sent)
+    add(total, "E2E from sent", total.e2e_sent)
+    add(total, "TPOT (vLLM)", total.tpot_vllm)
+    add(total, "TPOT (guidellm)", total.tpot_guidellm)
+    return table
+
+
+def _or_infinite(value: float | None) -> str:
+    return "∞" if value is None else format_seconds(value)
+
+
+def _goodput(result: Summary, mark: str) -> Table:
+    table = _new_table(f"goodput by definition{mark}")
+    table.add_column("tool", no_wrap=True)
+    for heading in ("goodput", "good", "of", "per second"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("definition")
+    for row in result.goodput:
+        rate = "" if row.per_second is None else f"{row.per_second:.2f}"
+        table.add_row(row.tool, format_percent(row.share), str(row.good), str(row.of), rate, row.definition)
+    return table
+
+
+def _health(run: Run, health: ClientHealth) -> str:
+    wait = "" if not health.slot_wait else f", wait for a slot p99 {format_seconds(health.slot_wait)}"
+    text = (
+        f"load generator: sent {health.sent} of {health.offered}, send lag p99 {format_seconds(health.send_lag)}"
+        f"{wait}, {health.stalls} stalls of its event loop (worst {format_seconds(health.worst_stall)}), "
+        f"{health.cpu * 100:.0f} % of a core, {health.coalesced * 100:.0f} % of the chunks read together"
+    )
+    if run.same_machine:
+        text += ".\nThe target has an address of this machine: load generator and engine may compete for its cores"
+    return f"{text}."
+
+
+def _new_table(title: str) -> Table:
+    return Table(title=title, title_justify="left", box=box.SIMPLE, pad_edge=False)
+
+
+def _slos(run: Run, result: Summary, mark: str) -> Table:
+    table = _new_table(f"SLOs{mark}")
     for heading in ("class", "SLO", "condition"):
         table.add_column(heading, no_wrap=True)
     for heading in ("objective", "met", "bad", "judged"):

@@ -43,9 +43,14 @@ class ClientOutcome(StrEnum):
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Times in seconds since the start of the run, durations in seconds; a field without a value is absent.
 
-    `due` is the scheduled send time, from which latencies count; `sent` is the actual send time. `number` is that
-    of the request in the schedule (in its phase, for a closed loop), `turn` that in its conversation, both from 0;
-    `turns_lost` are the later turns of a conversation that this failed request ended.
+    `due` is the scheduled send time, from which latencies count; `dispatched` is the time at which the load generator
+    took the request, `send_lag` after `due`, and `sent` the time at which it opened the connection, later only if it
+    waited for a slot of --max-concurrency. `ttft_sent`, `ttft_answer_sent` and `e2e_sent` count from `sent`.
+    `first_byte` is that of the response, `first`, `answer` and `last` are chunks with output, `first_choice` and
+    `last_choice` chunks with a choice. `tpot` is (last - first) / (tokens - 1), `tpot_vllm` the same by choices, as
+    `vllm bench serve` has it, and `tpot_guidellm` is (last - sent) / tokens. `coalesced` chunks arrived in one read
+    with an earlier one. `number` is that of the request in the schedule (in its phase, for a closed loop), `turn` that
+    in its conversation, both from 0; `turns_lost` are the later turns of a conversation that this failed request ended.
     """
 
     request_class: str = msgspec.field(name="class")
@@ -58,17 +63,29 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     stream: bool
     outcome: ClientOutcome
     due: float
+    dispatched: float | None = None
     sent: float | None = None
+    first_byte: float | None = None
+    first_choice: float | None = None
     first: float | None = None
+    answer: float | None = None
     last: float | None = None
+    last_choice: float | None = None
     closed: float
     send_lag: float | None = None
     ttft: float | None = None
     ttft_answer: float | None = None
     e2e: float | None = None
+    ttft_sent: float | None = None
+    ttft_answer_sent: float | None = None
+    e2e_sent: float | None = None
+    tpot: float | None = None
+    tpot_vllm: float | None = None
+    tpot_guidellm: float | None = None
     itl_p50: float | None = None
     itl_p95: float | None = None
     chunks: int = 0
+    coalesced: int = 0
     status: int | None = None
     finish_reason: str | None = None
     error: str | None = None
@@ -96,7 +113,9 @@ class Objective(msgspec.Struct, frozen=True):
 class Run(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of a run and how it ended; `start` in unix seconds, to which all times are relative.
 
-    `schedule` is the hash of the open-loop requests, `shares` the share of each class in them, with a sum of 1.
+    `stalls`, `stalled` (seconds) and `worst_stall` are those of the event loop. `same_machine`: the target is a
+    loopback address. `schedule` is the hash of the open-loop requests, `shares` the share of each class in them, with a
+    sum of 1.
     """
 
     scenario: str
@@ -111,11 +130,16 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     phases: list[Phase]
     classes: list[str]
     slos: list[Objective]
+    max_send_lag: float
+    same_machine: bool
     versions: dict[str, str]
     ended: str = "running"
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     chunks: int = 0
+    stalls: int = 0
+    stalled: float = 0.0
+    worst_stall: float = 0.0
 
 
 _encode = msgspec.json.Encoder(decimal_format="number").encode

@@ -8,9 +8,11 @@ from typing import IO
 
 from msgspec import structs
 
+from exporters.addresses import is_loopback
 from exporters.errors import UsageError, system_reason
 from loadgen.request_record import REQUESTS, RUN, SUMMARY, Objective, Record, Run, encode_line, write_json
 from loadgen.run_settings import RunSettings
+from loadgen.stall_watch import StallWatch
 from loadgen.summary import Summary, summarise
 
 
@@ -38,6 +40,8 @@ class ResultStore:
             phases=list(settings.phases),
             classes=list(settings.scenario.shapes),
             slos=[Objective(slo.name, slo.measure.value, slo.threshold, slo.objective) for slo in settings.slos.slos],
+            max_send_lag=settings.max_send_lag,
+            same_machine=is_loopback(settings.target.host),
             versions=_versions(),
         )
         if (self._folder / REQUESTS).exists():
@@ -64,7 +68,7 @@ class ResultStore:
         self._run = structs.replace(self._run, start=start)
         write_json(self._folder / RUN, self._run)
 
-    def end(self, ending: str, seconds: float) -> tuple[Run, Summary]:
+    def end(self, ending: str, seconds: float, stalls: StallWatch) -> tuple[Run, Summary]:
         self._file.close()
         self._run = structs.replace(
             self._run,
@@ -72,6 +76,9 @@ class ResultStore:
             seconds=round(seconds, 3),
             cpu_seconds=round(time.process_time() - self._cpu, 3),
             chunks=sum(record.chunks for record in self.records),
+            stalls=stalls.count,
+            stalled=round(stalls.seconds, 3),
+            worst_stall=round(stalls.worst, 3),
         )
         result = summarise(self._run, self.records)
         write_json(self._folder / RUN, self._run)

@@ -11,6 +11,7 @@ from exporters.addresses import Address, parse_address
 from exporters.environment import set_defaults
 from exporters.errors import UsageError
 from exporters.quantities import parse_duration
+from exporters.signals import SEND_LATE
 from loadgen import arrivals, load_target, scenario
 
 _seconds = partial(parse_duration, examples="30s or 5m", allow_zero=True)
@@ -30,6 +31,9 @@ class RunSettings:
     rate_scale: float
     grace: float
     max_open: int
+    max_concurrency: int | None
+    max_send_lag: float
+    allow_invalid: bool
     check: bool
     metrics: Address | None
     metrics_wait: float
@@ -65,6 +69,22 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         default=5000,
         help="limit of open requests; requests above it are recorded as not_sent (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--max-concurrency",
+        type=_at_least_one,
+        metavar="N",
+        help="limit of requests on the way; others wait, and their latencies include the wait (default: none)",
+    )
+    parser.add_argument(
+        "--max-send-lag",
+        type=_seconds,
+        metavar="TIME",
+        default=SEND_LATE,
+        help="99th percentile of the delay between due time and sending above which the run is invalid (default: 50ms)",
+    )
+    parser.add_argument(
+        "--allow-invalid", action="store_true", help="exit with 0 even if the load generator was too slow"
     )
     parser.add_argument(
         "--metrics",
@@ -106,6 +126,9 @@ def from_arguments(arguments: argparse.Namespace) -> RunSettings:
         rate_scale=arguments.rate_scale,
         grace=arguments.grace,
         max_open=arguments.max_open,
+        max_concurrency=arguments.max_concurrency,
+        max_send_lag=arguments.max_send_lag,
+        allow_invalid=arguments.allow_invalid,
         check=not arguments.no_check,
         metrics=arguments.metrics,
         metrics_wait=arguments.metrics_wait,
@@ -140,6 +163,12 @@ def _positive(text: str) -> float:
         value = 0.0
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"invalid factor {text!r}; write a number above 0, such as 1.5")
+    return value
+
+
+def _at_least_one(text: str) -> int:
+    if not (value := _whole(text)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
     return value
 
 

@@ -1,12 +1,14 @@
 """Summarises the records of a run by class and phase; requests that failed count too."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from exporters.signals import SEND_LATE, Verdict
+from exporters.signals import Verdict
 from exporters.verdicts import nearest_rank
 from loadgen.arrival_check import ArrivalCheck, check_arrivals
+from loadgen.client_health import ClientHealth, judge
+from loadgen.goodput_definitions import Goodput, by_definition
 from loadgen.request_record import ClientOutcome, Record, Run
 
 TOTAL = "all"
@@ -34,8 +36,10 @@ class ClassSummary:
     """The figures of one class, or of all classes.
 
     `ttft` ranks streams without a first token last, so its percentiles may be None; `ttft_of_started` excludes such
-    streams, as server-side histograms do. `goodput` is good / judged, None when none was judged. `abandoned` counts
-    requests with an abandoned verdict. `itl_p95` has percentiles over the ITL p95 of each request.
+    streams, as server-side histograms do, and `ttft_sent` too, but counts from sending. `tpot` and `e2e` rank requests
+    that did not end ok last, `tpot_ok` and `e2e_ok` exclude them, and `e2e_sent` too, but counts from sending.
+    `goodput` is good / judged, None when none was judged. `abandoned` counts requests with an abandoned verdict.
+    `itl_p95` has percentiles over the ITL p95 of each request.
     """
 
     name: str
@@ -45,8 +49,15 @@ class ClassSummary:
     without_first_token: int
     ttft: Quantiles
     ttft_of_started: Quantiles
+    ttft_sent: Quantiles
+    tpot: Quantiles
+    tpot_ok: Quantiles
+    tpot_vllm: Quantiles
+    tpot_guidellm: Quantiles
     itl_p95: Quantiles
+    e2e: Quantiles
     e2e_ok: Quantiles
+    e2e_sent: Quantiles
     judged: int
     abandoned: int
     good: int
@@ -64,12 +75,17 @@ class ClassSummary:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A whole run: the total, each class, the same by phase, the arrivals, and warnings about the figures."""
+    """A whole run: the total, each class, the same by phase, and warnings about the figures.
+
+    `goodput` is that of the whole run by several definitions, `health` that of the load generator.
+    """
 
     total: ClassSummary
     classes: tuple[ClassSummary, ...]
     phases: dict[str, tuple[ClassSummary, ...]]
     arrivals: tuple[ArrivalCheck, ...]
+    goodput: tuple[Goodput, ...]
+    health: ClientHealth
     warnings: tuple[str, ...]
 
 
@@ -86,6 +102,8 @@ def summarise(run: Run, records: Sequence[Record]) -> Summary:
             for inside in [[record for record in records if record.phase == phase.name]]
         },
         arrivals=arrivals,
+        goodput=tuple(by_definition(records, run.slos, run.seconds)),
+        health=judge(run, records, total.send_lag.p99, quantiles(slot_waits(records)).p99),
         warnings=(*_warnings(total), *_warnings_of_arrivals(run, records, arrivals)),
     )
 
@@ -94,6 +112,9 @@ def summarise_class(name: str, records: Iterable[Record]) -> ClassSummary:
     requests = list(records)
     streams = [record for record in requests if record.stream]
     started = [record.ttft for record in streams if record.ttft is not None]
+    ended_ok = [record for record in requests if record.outcome is ClientOutcome.OK]
+    failed = len(requests) - len(ended_ok)
+    failed_streams = len(streams) - sum(record.stream for record in ended_ok)
     goods = [record.good for record in requests if record.good is not None]
     return ClassSummary(
         name=name,
@@ -103,10 +124,15 @@ def summarise_class(name: str, records: Iterable[Record]) -> ClassSummary:
         without_first_token=len(streams) - len(started),
         ttft=quantiles(started, missing=len(streams) - len(started)),
         ttft_of_started=quantiles(started),
+        ttft_sent=_of(streams, lambda record: record.ttft_sent),
+        tpot=_of(ended_ok, lambda record: record.tpot, missing=failed_streams),
+        tpot_ok=_of(ended_ok, lambda record: record.tpot),
+        tpot_vllm=_of(ended_ok, lambda record: record.tpot_vllm),
+        tpot_guidellm=_of(ended_ok, lambda record: record.tpot_guidellm),
         itl_p95=quantiles(record.itl_p95 for record in requests if record.itl_p95 is not None),
-        e2e_ok=quantiles(
-            record.e2e for record in requests if record.e2e is not None and record.outcome is ClientOutcome.OK
-        ),
+        e2e=_of(ended_ok, lambda record: record.e2e, missing=failed),
+        e2e_ok=_of(ended_ok, lambda record: record.e2e),
+        e2e_sent=_of(ended_ok, lambda record: record.e2e_sent),
         judged=len(goods),
         abandoned=sum(Verdict.ABANDONED in record.slo.values() for record in requests),
         good=sum(goods),
@@ -117,6 +143,10 @@ def summarise_class(name: str, records: Iterable[Record]) -> ClassSummary:
         cached_tokens=sum(record.cached_tokens or 0 for record in requests),
         send_lag=quantiles(record.send_lag for record in requests if record.send_lag is not None),
     )
+
+
+def _of(records: Iterable[Record], value: Callable[[Record], float | None], *, missing: int = 0) -> Quantiles:
+    return quantiles((each for each in map(value, records) if each is not None), missing=missing)
 
 
 def quantiles(values: Iterable[float], *, missing: int = 0) -> Quantiles:
@@ -144,19 +174,20 @@ def _slo_results(records: Iterable[Record]) -> dict[str, SloResult]:
 
 
 def _warnings(total: ClassSummary) -> Iterable[str]:
-    lag = total.send_lag.p99
-    if lag is not None and lag > SEND_LATE:
-        yield (
-            f"the load generator was overloaded: send lag p99 is {lag * 1000:.0f} ms, and latencies include the lag; "
-            "give it a dedicated core or lower the rate"
-        )
     if total.abandoned:
         yield (
             f"{total.abandoned} requests were ended by the client (timeout, cut) before every SLO had a verdict; the "
             "SLOs without a verdict count them as abandoned, not as good or bad"
         )
-    if unsent := total.outcomes.get(ClientOutcome.NOT_SENT, 0):
-        yield f"{unsent} requests were not sent (see `error`): the server received less load than planned"
+
+
+def slot_waits(records: Iterable[Record]) -> list[float]:
+    """Seconds for which each request that was sent waited for a slot of --max-concurrency."""
+    return [
+        record.sent - record.dispatched
+        for record in records
+        if record.sent is not None and record.dispatched is not None
+    ]
 
 
 def _warnings_of_arrivals(run: Run, records: Iterable[Record], checks: Iterable[ArrivalCheck]) -> Iterable[str]:

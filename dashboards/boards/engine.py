@@ -372,5 +372,6 @@ BOARD = Board(
     uid=DashboardUid.ENGINE,
     title="Engine",
     description="One engine's batch, queue, KV cache, throughput and settings, rank by rank.",
+    shows_request_log=True,
     rows=rows,
 )

@@ -3,7 +3,7 @@
 from alerts.links import DashboardUid
 from dashboards.board import Board
 from dashboards.layout import Row
-from dashboards.panels import latency, request_completion, traffic
+from dashboards.panels import completed_requests, latency, traffic
 from dashboards.panels.first_tokens import first_tokens_of_all_streams
 from exporters.slos import SloFile
 
@@ -40,7 +40,7 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
                 latency.time_per_output_token_heatmap(),
             ),
         ),
-        Row("End of requests", (request_completion.end_to_end(spec), request_completion.completion_rate(spec))),
+        Row("End of requests", (completed_requests.end_to_end(spec), completed_requests.completion_rate(spec))),
         Row("Client and engine view", latency.client_and_engine_means()),
     )
 

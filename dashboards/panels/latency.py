@@ -10,7 +10,7 @@ from alerts.promql import rate, ratio, select, sum_by
 from dashboards import style
 from dashboards.label_selectors import PER_CLASS, RATE, increase_in_range, mean, rate_by_class
 from dashboards.layout import Variable, query_variable
-from dashboards.style import BAD, BLUE, GREY, MODEL_AND_CLASS, NO_TRAFFIC, PINK, SKY, YELLOW, describe, query
+from dashboards.style import BAD, BLUE, GREY, MODEL_AND_CLASS, NO_TRAFFIC, PINK, SKY, VIOLET, describe, query
 from exporters import signals
 from exporters.signals import OTHER, Label, Signal
 from exporters.slos import Measure, SloFile
@@ -41,7 +41,7 @@ _STAGES = (
     ("prefill", signals.PREFILL, Measure.PREFILL, "from scheduled to the first token"),
     ("decode", signals.DECODE, Measure.DECODE, "from the first token to the last"),
 )
-_STAGE_COLOURS = {"front end": PINK, "queue": YELLOW, "prefill": SKY, "decode": BLUE}
+_STAGE_COLOURS = {"front end": PINK, "queue": VIOLET, "prefill": SKY, "decode": BLUE}
 
 
 _QUANTILE = "$quantile"

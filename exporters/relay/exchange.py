@@ -242,11 +242,11 @@ class Exchange:
         elif out:
             self._client.send(b"".join(out))
 
-    def fast_path(self, otherwise: Callable[[bytes], None]) -> Callable[[bytes], object] | None:
+    def fast_path(self) -> Callable[[bytes], bool] | None:
         """A function that forwards the chunks of a stream with a known pattern."""
         if not self._framing.chunked or self._state.over:
             return None
-        path = self.measurement.fast_path(self._client.stream_writer(), otherwise)
+        path = self.measurement.fast_path(self._client.stream_writer())
         return None if path is None else path.forward
 
     def on_broken(self, at: float) -> None:

@@ -155,12 +155,9 @@ def learn(framed: bytes, json: bytes, event: Event) -> Pattern | None:
 
 
 class FastPath:
-    """Forwards the chunks of one stream that match its pattern; `count` takes the arrival time of a chunk.
+    """Forwards the chunks of one stream that match its pattern; `count` takes the arrival time of a chunk."""
 
-    `otherwise` gets any other read.
-    """
-
-    __slots__ = ("_after", "_before", "_count", "_on_failure", "_otherwise", "_send")
+    __slots__ = ("_after", "_before", "_count", "_on_failure", "_send")
 
     def __init__(
         self,
@@ -168,14 +165,12 @@ class FastPath:
         count: Callable[[float], None],
         send: Callable[[bytes], None],
         on_failure: Callable[[Exception], None],
-        otherwise: Callable[[bytes], None],
     ) -> None:
         self._before = pattern.before.example
         self._after = pattern.after.example + b"\r\n"
         self._count = count
         self._send = send
         self._on_failure = on_failure
-        self._otherwise = otherwise
 
     def forward(self, data: bytes) -> bool:
         """Count and forward a read that is exactly one or more chunks of the pattern; returns False for any other read.
@@ -189,8 +184,8 @@ class FastPath:
         # CPython 3.11 takes twice as long for `startswith`, because its arguments are a tuple.
         rest = data.removeprefix(_SIZE_LINES[length] + self._before)
         text = rest.removesuffix(self._after)
-        # If it does not have the prefix, it has the line break of a size line, and so is no text.
-        if text == rest or not text or (text.translate(_ASCII_ONLY) != text and _PLAIN(text) is None):
+        # Equal: there was no prefix, or no suffix, to remove.
+        if rest in (data, text) or not text or (text.translate(_ASCII_ONLY) != text and _PLAIN(text) is None):
             return self._forward_several(data)
         # CPython 3.11 is slow to call a slot by attribute.
         count, send = self._count, self._send
@@ -198,7 +193,6 @@ class FastPath:
             count(time.monotonic())
         except Exception as error:  # noqa: BLE001 - a metering error must not fail the response
             self._on_failure(error)
-            self._otherwise(data)
             return False
         send(data)
         return True
@@ -206,7 +200,6 @@ class FastPath:
     def _forward_several(self, data: bytes) -> bool:
         chunks = self._chunks(data)
         if not chunks or not _count_all(chunks, self._count, self._on_failure):
-            self._otherwise(data)
             return False
         send = self._send
         send(data)
@@ -222,7 +215,7 @@ class FastPath:
             if len(chunk) + framing > MAX_CHUNK:
                 return 0
             text = chunk.removeprefix(_SIZE_LINES[len(chunk) + framing] + self._before)
-            if not text or (text.translate(_ASCII_ONLY) != text and _PLAIN(text) is None):
+            if text == chunk or not text or (text.translate(_ASCII_ONLY) != text and _PLAIN(text) is None):
                 return 0
         return len(chunks)
 
@@ -230,17 +223,7 @@ class FastPath:
 class VaryingFastPath:
     """As FastPath, for a stream whose events also differ in numbers, or carry usage: it keeps the last chunk."""
 
-    __slots__ = (
-        "_after",
-        "_before",
-        "_count",
-        "_match_after",
-        "_more_before",
-        "_on_failure",
-        "_otherwise",
-        "_send",
-        "last",
-    )
+    __slots__ = ("_after", "_before", "_count", "_match_after", "_more_before", "_on_failure", "_send", "last")
 
     def __init__(
         self,
@@ -248,7 +231,6 @@ class VaryingFastPath:
         count: Callable[[float], None],
         send: Callable[[bytes], None],
         on_failure: Callable[[Exception], None],
-        otherwise: Callable[[bytes], None],
     ) -> None:
         self._before, *self._more_before = pattern.before.constants()
         self._after = pattern.after.between_numbers()
@@ -256,7 +238,6 @@ class VaryingFastPath:
         self._count = count
         self._send = send
         self._on_failure = on_failure
-        self._otherwise = otherwise
         self.last: bytes | None = None
         """The last chunk that was forwarded."""
 
@@ -269,41 +250,33 @@ class VaryingFastPath:
         if not data.startswith(head):
             return self._forward_several(data)
         if self._chunk_end(data, len(head)) != length:
-            self._otherwise(data)
             return False
         count, send = self._count, self._send
         try:
             count(time.monotonic())
         except Exception as error:  # noqa: BLE001 - as in FastPath.forward
             self._on_failure(error)
-            self._otherwise(data)
             return False
         self.last = data
         send(data)
         return True
 
     def _forward_several(self, data: bytes) -> bool:
-        chunks, last = self._chunks(data)
-        if not chunks or not _count_all(chunks, self._count, self._on_failure):
-            self._otherwise(data)
-            return False
-        self.last = last
-        send = self._send
-        send(data)
-        return True
-
-    def _chunks(self, data: bytes) -> tuple[int, bytes]:
-        """The number of chunks, 0 if anything else is between or after them, and the last one."""
         chunks = begin = end = 0
         while end < len(data):
             chunks, begin = chunks + 1, end
             start = data.find(b"\n", begin) + 1
             if not data.startswith(self._before, start):
-                return 0, b""
+                return False
             end = self._chunk_end(data, start + len(self._before))
             if not end or end - begin > MAX_CHUNK or data[begin:start] != _SIZE_LINES[end - begin]:
-                return 0, b""
-        return chunks, data[begin:]
+                return False
+        if not chunks or not _count_all(chunks, self._count, self._on_failure):
+            return False
+        self.last = data[begin:]
+        send = self._send
+        send(data)
+        return True
 
     def _chunk_end(self, data: bytes, start: int) -> int:
         """The end of the chunk whose first bytes before its text end at `start`; 0 if it is none of the pattern."""

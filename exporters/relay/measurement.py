@@ -232,13 +232,11 @@ class Measurement:
             meter.collect(self.content)
         return meter
 
-    def fast_path(
-        self, send: Callable[[bytes], None], otherwise: Callable[[bytes], None]
-    ) -> FastPath | VaryingFastPath | None:
+    def fast_path(self, send: Callable[[bytes], None]) -> FastPath | VaryingFastPath | None:
         """The fast path of a stream with a known pattern; None in the middle of an event."""
         if self._meter is None or self._unmetered is not None:
             return None
-        return self._meter.fast_path(send, self._fail_open, otherwise)
+        return self._meter.fast_path(send, self._fail_open)
 
     def fold_gaps(self) -> bool:
         """Bound the memory of a long stream's gaps; return whether there was work to do."""

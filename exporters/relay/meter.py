@@ -174,21 +174,18 @@ class Meter:
             self.report(judge.chunk(at, gap, len(self.gaps)))
 
     def fast_path(
-        self,
-        send: Callable[[bytes], None],
-        on_failure: Callable[[Exception], None],
-        otherwise: Callable[[bytes], None],
+        self, send: Callable[[bytes], None], on_failure: Callable[[Exception], None]
     ) -> FastPath | VaryingFastPath | None:
         """The fast path of a stream with a known pattern; None in the middle of an event."""
         if self.pattern is None or self._splitter.pending or self.overflow:
             return None
         if self.pattern.varies or self.pattern.usage:
-            path = VaryingFastPath(self.pattern, self.count_chunk, send, on_failure, otherwise)
+            path = VaryingFastPath(self.pattern, self.count_chunk, send, on_failure)
             if self.pattern.usage:
                 self._read_skipped_usage()
                 self._varying = path
             return path
-        return FastPath(self.pattern, self.count_chunk, send, on_failure, otherwise)
+        return FastPath(self.pattern, self.count_chunk, send, on_failure)
 
     @property
     def between_events(self) -> bool:

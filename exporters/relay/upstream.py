@@ -39,8 +39,8 @@ class ResponseHandler(Protocol):
     def on_lost(self, at: float) -> None: ...
     def on_writable(self, *, writable: bool) -> None: ...
 
-    def fast_path(self, otherwise: Callable[[bytes], None]) -> Callable[[bytes], object] | None:
-        """A function that handles a read of a chunked body, or passes it to `otherwise`; None: always parse."""
+    def fast_path(self) -> Callable[[bytes], bool] | None:
+        """A function that handles a read of a chunked body and returns whether it could; None: always parse."""
 
 
 class UpstreamConnection(asyncio.Protocol):
@@ -55,7 +55,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._request = b""
         self._head_buffer = b""
         self._body: http1_parser.Body | None = None
-        self._has_fast_path = False
+        self._fast_path: Callable[[bytes], bool] | None = None
         self._keep_alive = False
         self._paused = False
         self.response_begun = False
@@ -87,9 +87,8 @@ class UpstreamConnection(asyncio.Protocol):
 
     def abandon(self) -> None:
         """Close at once, so that the engine stops processing the request."""
-        self._exchange = None
+        self._exchange = self._fast_path = None
         self._request = b""
-        self._parse_all()
         self.transport.abort()
 
     def pause(self, *, pause: bool) -> None:
@@ -112,52 +111,35 @@ class UpstreamConnection(asyncio.Protocol):
             tcp_keepalive.enable(sock)
 
     def data_received(self, data: bytes) -> None:
-        self._parse_read(data)
-
-    def _parse_read(self, data: bytes) -> None:
+        fast_path = self._fast_path
+        if fast_path is not None and fast_path(data):
+            return
         exchange = self._exchange
         # Bytes without a request would be parsed as the next response.
         if exchange is None:
             self.transport.abort()
             return
         at = time.monotonic()
+        self._fast_path = None
         self.response_begun = True
-        fast_path = None
         try:
-            fast_path = self._parse(exchange, data, at)
+            self._parse(exchange, data, at)
         except Exception as error:  # noqa: BLE001 - an internal error must not leave the client waiting
             self._exchange = None
             self.transport.abort()
             exchange.on_fault(error, at)
-        if fast_path is not None:
-            self._read_with(fast_path)
-        else:
-            self._parse_all()
 
-    def _read_with(self, fast_path: Callable[[bytes], object]) -> None:
-        """Let the transport call the fast path for each read, without a call of ours between them."""
-        self._has_fast_path = True
-        self.data_received = fast_path  # type: ignore[method-assign,assignment]
-        self.transport.set_protocol(self)  # uvloop looks up the method here
-
-    def _parse_all(self) -> None:
-        if self._has_fast_path:
-            self._has_fast_path = False
-            del self.data_received
-            self.transport.set_protocol(self)
-
-    def _parse(self, exchange: ResponseHandler, data: bytes, at: float) -> Callable[[bytes], object] | None:
-        """Handle a read; returns the fast path for the next reads, if there is one."""
+    def _parse(self, exchange: ResponseHandler, data: bytes, at: float) -> None:
         head: ResponseHead | None = None
         try:
             if self._body is None:
                 head, data = self._parse_head(data)
         except http1_parser.BadHttpError:
             self._break(exchange, at)
-            return None
+            return
         body = self._body
         if body is None:
-            return None
+            return
         pieces = body.feed(data)
         if body.done and self._exchange is exchange:
             self._finish(clean=not body.rest)
@@ -165,8 +147,7 @@ class UpstreamConnection(asyncio.Protocol):
         if body.broken:
             self._break(exchange, at)
         elif not body.done and isinstance(body, http1_parser.ChunkedBody) and body.between:
-            return exchange.fast_path(self._parse_read)
-        return None
+            self._fast_path = exchange.fast_path()
 
     def _parse_head(self, data: bytes) -> tuple[ResponseHead | None, bytes]:
         """The head, if it is complete, and the bytes after it."""
@@ -220,8 +201,7 @@ class UpstreamConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._pool.discard(self)
         self._request = b""
-        exchange, self._exchange = self._exchange, None
-        self._parse_all()
+        exchange, self._exchange, self._fast_path = self._exchange, None, None
         if exchange is None:
             return
         at = time.monotonic()

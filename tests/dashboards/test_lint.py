@@ -64,7 +64,7 @@ UNITS = {value for name, value in vars(units).items() if isinstance(value, str) 
     *(f"{counted}/s" for counted in ("tokens", "errors", "failures", "gaps", "messages", "preemptions", "spans"))
 }
 PALETTE = {
-    *(style.GOOD, style.WARN, style.BAD, style.PLAIN, style.BLUE, style.SKY, style.PINK, style.YELLOW, style.GREY),
+    *(style.GOOD, style.WARN, style.BAD, style.PLAIN, style.BLUE, style.SKY, style.PINK, style.VIOLET, style.GREY),
     *style.OUTCOME_COLOURS.values(),
     *style.CLASS_COLOURS,
     *style.ANNOTATION_COLOURS.values(),

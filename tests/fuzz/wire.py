@@ -29,9 +29,6 @@ class Wire(asyncio.Transport):
         """How the connection ended for the other side: `in order` or `aborted`."""
         self._closing = False
 
-    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        assert protocol is self.protocol
-
     def write(self, data: Any) -> None:
         if self.ended is None:
             self.sent += data

@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
@@ -113,6 +114,36 @@ def test_the_turns_of_a_conversation_follow_each_other_until_one_fails(tmp_path:
     assert f"{2 * len(torn)} turns were not sent, because" in process.stdout
 
 
+def test_a_limit_of_concurrency_makes_requests_wait(tmp_path: Path) -> None:
+    path, out = write_scenario(tmp_path, "siso", rate=60, duration="500ms"), tmp_path / "out"
+    with scripted_server("--hold") as target, running_load(path, target, out, "--max-concurrency", "4") as process:
+        assert wait_until(lambda: len(received(target)) == 4)
+        assert wait_until(lambda: time.time() > read_run(out).start + 0.5)  # all requests are due
+        release(target)
+        shown, errors = process.communicate(timeout=HANG)
+    assert (process.returncode, errors) == (0, "")
+    records = read_records(out)
+    assert len(records) > 8
+    for record in records:
+        assert record.sent is not None
+        assert sum((other.sent or 0) <= record.sent < other.closed for other in records) <= 4
+    waits = [(record.sent or 0) - (record.dispatched or 0) for record in records]
+    assert sum(wait > 0.001 for wait in waits) >= len(records) - 4
+    assert "wait for a slot p99" in shown
+
+
+def test_a_run_whose_requests_were_not_sent_is_invalid(tmp_path: Path) -> None:
+    path, out = write_scenario(tmp_path, "hang", rate=60, duration="300ms", timeout="400ms"), tmp_path / "out"
+    with scripted_server() as target:
+        process = load("run", str(path), "--target", target, "--out", str(out), "--max-open", "2")
+    assert process.returncode == 1
+    lines = process.stdout.splitlines()
+    assert any(line.startswith("INVALID: ") and "requests were not sent" in line for line in lines)
+    titles = [line for line in lines if line.startswith(("whole run", "latencies", "goodput by", "arrivals, as"))]
+    assert len(titles) == 4
+    assert all(title.rstrip().endswith("(INVALID)") for title in titles)
+
+
 def test_every_kind_of_failure_is_counted_and_none_is_fatal(tmp_path: Path) -> None:
     names = ("siso", "refuse", "fail", "tear", "drop")
     path, out = write_scenario(tmp_path, *names, rate=60, duration="800ms"), tmp_path / "out"
@@ -130,6 +161,8 @@ def test_every_kind_of_failure_is_counted_and_none_is_fatal(tmp_path: Path) -> N
     usual = next(record for record in records if record.outcome is ClientOutcome.OK and record.stream)
     assert (usual.prompt_tokens, usual.cached_tokens, usual.queue) == (usual.asked_prompt_tokens - 1, 16, 0.0015)
     assert usual.completion_tokens == usual.max_tokens == usual.chunks
+    times = (usual.due, usual.dispatched, usual.sent, usual.first_byte, usual.first, usual.last, usual.closed)
+    assert list(times) == sorted(time for time in times if time is not None)
     assert {record.error for record in records if record.request_class == "refuse"} == {"too many"}
 
 

@@ -13,6 +13,7 @@ from loadgen.completion_response import CompletionResponse
 from loadgen.grading import make_record
 from loadgen.prompt_text import Part
 from loadgen.request_record import ClientOutcome, Record
+from loadgen.stall_watch import StallWatch
 from loadgen.summary import Quantiles, SloResult, quantiles, summarise, summarise_class
 from tests.loadgen.load_records import planned, record, run
 
@@ -89,16 +90,58 @@ def test_goodput_is_good_over_judged_and_abandoned_requests_are_counted() -> Non
     )
 
 
-def test_an_overloaded_generator_and_requests_not_sent_are_warnings() -> None:
-    late = [record(send_lag=0.2) for _ in range(3)]
-    result = summarise(BRIEF, [*late, record(outcome=ClientOutcome.NOT_SENT)])
-    assert result.warnings == (
+HEALTHY = {"seconds": 100.0, "stalls": 3, "stalled": 0.9, "worst_stall": 0.5, "cpu_seconds": 25.0}
+
+
+def test_a_generator_that_kept_up_is_valid() -> None:
+    chunks = {"sent": 1.0, "send_lag": 0.049, "chunks": 10, "coalesced": 1}
+    health = summarise(
+        run(**HEALTHY), [record(**chunks) for _ in range(99)] + [record(outcome=ClientOutcome.NOT_SENT, sent=None)]
+    ).health
+    assert (health.faults, health.sent, health.offered, health.cpu, health.coalesced) == ((), 99, 100, 0.25, 0.1)
+
+
+@pytest.mark.parametrize(
+    "records, changes, fault",
+    [
         (
-            "the load generator was overloaded: send lag p99 is 200 ms, and latencies include the lag; give it a "
-            "dedicated core or lower the rate"
+            [record(sent=1.0, send_lag=0.2)] * 3,
+            {},
+            "send lag p99 is 200 ms, above 50 ms: the load generator was overloaded",
         ),
-        "1 requests were not sent (see `error`): the server received less load than planned",
-    )
+        (
+            [record(sent=1.0)],
+            {"stalled": 1.1},
+            "the event loop stalled 3 times, for 1.1 s in total: chunk times are late",
+        ),
+        (
+            [record(sent=1.0)] * 9 + [record(outcome=ClientOutcome.NOT_SENT, sent=None)],
+            {},
+            "1 of 10 requests were not sent (see `error`)",
+        ),
+    ],
+    ids=["late", "stalled", "not sent"],
+)
+def test_a_generator_that_did_not_keep_up_invalidates_the_run(
+    records: list[Record], changes: dict[str, float], fault: str
+) -> None:
+    (found,) = summarise(run(**HEALTHY | changes), records).health.faults
+    assert found.startswith((f"{fault}: ", f"{fault}; "))
+
+
+def test_only_long_delays_of_the_event_loop_are_stalls() -> None:
+    watch = StallWatch()
+    for late in (0.001, 0.05, 0.06, 0.3):
+        watch.add(late)
+    assert (watch.count, round(watch.seconds, 3), watch.worst) == (2, 0.36, 0.3)
+
+
+def test_percentiles_of_successes_and_with_failures_as_infinite() -> None:
+    done = [record(e2e=value, tpot=value / 10, e2e_sent=value - 0.5) for value in (1.0, 2.0, 3.0)]
+    failed = [record(outcome=ClientOutcome.UPSTREAM_ERROR, e2e=0.1) for _ in range(2)]
+    row = summarise_class("siso", [*done, *failed])
+    assert (row.e2e_ok, row.e2e_sent) == (Quantiles(2.0, 3.0, 3.0), Quantiles(1.5, 2.5, 2.5))
+    assert (row.e2e, row.tpot_ok, row.tpot) == (Quantiles(3.0), Quantiles(0.2, 0.3, 0.3), Quantiles(0.3))
 
 
 def test_a_class_without_requests_has_no_percentiles() -> None:
@@ -130,6 +173,7 @@ def graded_record(
         spec,
         request_id="r",
         start=1000.0,
+        dispatched=1010.25,
         sent=1010.5,
         closed=1000.0 + closed,
         outcome=outcome,
@@ -209,10 +253,38 @@ def test_the_answer_is_judged_from_the_time_its_request_was_due(
 
 def test_latencies_count_from_due_and_the_send_lag_is_separate() -> None:
     row = graded_record("siso", ClientOutcome.OK, first=2.0, gap=0.1)
-    assert (row.due, row.sent, row.send_lag, row.ttft, row.e2e) == (10.0, 10.5, 0.5, 2.0, 20.0)
+    assert (row.due, row.dispatched, row.sent, row.send_lag) == (10.0, 10.25, 10.5, 0.25)
+    assert (row.ttft, row.e2e) == (2.0, 20.0)
     assert (row.itl_p50, row.itl_p95, row.chunks) == (0.1, 0.1, 40)
 
 
 def test_a_stream_without_its_end_has_a_token_for_each_chunk() -> None:
     assert graded_record("siso", ClientOutcome.TRUNCATED, first=2.0).completion_tokens == 40
     assert graded_record("siso", ClientOutcome.OK, first=2.0).completion_tokens is None
+
+
+def test_each_time_and_each_definition_of_tpot_is_recorded() -> None:
+    response = CompletionResponse()
+    response.first_byte = response.first_choice = 1011.0
+    response.first, response.last, response.last_choice = 1012.0, 1016.0, 1018.0
+    response.completion_tokens, response.coalesced = 5, 2
+    response.gaps.extend([1.0] * 4)
+    made = make_record(
+        planned(due=10.0),
+        response,
+        SHIPPED,
+        request_id="r",
+        start=1000.0,
+        dispatched=1010.25,
+        sent=1010.5,
+        closed=1020.0,
+        outcome=ClientOutcome.OK,
+        error=None,
+    )
+    assert (made.due, made.dispatched, made.sent, made.first_byte, made.first, made.answer) == (
+        *(10.0, 10.25, 10.5, 11.0, 12.0),
+        None,
+    )
+    assert (made.last, made.closed, made.send_lag, made.ttft, made.ttft_sent) == (16.0, 20.0, 0.25, 2.0, 1.5)
+    assert (made.e2e, made.e2e_sent, made.coalesced) == (10.0, 9.5, 2)
+    assert (made.tpot, made.tpot_vllm, made.tpot_guidellm) == (4 / 4, 7 / 4, 5.5 / 5)

@@ -26,7 +26,3 @@ def stream_meter(*, strips_usage: bool = False, dialect: Dialect = chat) -> Mete
         strips_usage=strips_usage,
         on_verdicts=lambda _: None,
     )
-
-
-def left_to_parsers(_data: bytes) -> None:
-    """Takes a read that is not of the pattern of a fast path; `forward` returns False for it."""

@@ -13,7 +13,7 @@ from exporters.relay.fast_path import FastPath, Pattern, learn
 from exporters.relay.http1_parser import ChunkedBody
 from exporters.relay.meter import Meter
 from exporters.signals import Outcome
-from tests.support.event_streams import left_to_parsers, stream_meter
+from tests.support.event_streams import stream_meter
 from tests.support.scripted_relay import chunk
 
 
@@ -85,7 +85,7 @@ def test_chunks_on_the_fast_path_are_counted_and_forwarded_like_parsed_chunks(
     forwarded: list[bytes] = []
     for at, one in enumerate(events):
         expected.append(parsed.stream(one, float(at)))
-        stream = compared.fast_path(forwarded.append, _raise, left_to_parsers)
+        stream = compared.fast_path(forwarded.append, _raise)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("exporters.relay.fast_path.time.monotonic", lambda now=float(at): now)
             if stream is not None and stream.forward(chunk(one)):
@@ -114,7 +114,7 @@ def test_several_chunks_of_one_read_are_counted_and_forwarded_like_parsed_chunks
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("exporters.relay.fast_path.COMPILED_FROM", compiled_from)
             patch.setattr("exporters.relay.fast_path.time.monotonic", lambda now=float(at): now)
-            stream = compared.fast_path(sent.append, _raise, left_to_parsers)
+            stream = compared.fast_path(sent.append, _raise)
             if stream is not None and stream.forward(data):
                 assert forwarded.feed(sent.pop()) == whole
             else:
@@ -126,7 +126,7 @@ def test_the_chunks_of_a_plain_stream_use_the_fast_path() -> None:
     one = stream_meter(strips_usage=True)
     sent: list[bytes] = []
     one.stream(event({"content": "Once"}), 1.0)
-    stream = one.fast_path(sent.append, _raise, left_to_parsers)
+    stream = one.fast_path(sent.append, _raise)
     assert stream is not None
     for text in (" upon", " a", " time", ",", " 漢字", "🙂"):
         data = chunk(event({"content": text}, dump=lambda value: json.dumps(value, ensure_ascii=False)))
@@ -139,7 +139,7 @@ def test_several_chunks_of_one_read_use_the_fast_path_and_have_one_arrival_time(
     one = stream_meter()
     sent: list[bytes] = []
     one.stream(event({"content": "Once"}), 1.0)
-    stream = one.fast_path(sent.append, _raise, left_to_parsers)
+    stream = one.fast_path(sent.append, _raise)
     assert stream is not None
     data = b"".join(chunk(event({"content": text})) for text in (" upon", " a", " time"))
     with pytest.MonkeyPatch.context() as patch:
@@ -156,7 +156,7 @@ def test_several_chunks_with_rising_numbers_use_the_fast_path_and_the_usage_of_t
     one = stream_meter()
     sent: list[bytes] = []
     one.stream(numbered(1), 1.0)
-    stream = one.fast_path(sent.append, _raise, left_to_parsers)
+    stream = one.fast_path(sent.append, _raise)
     assert stream is not None
     data = b"".join(chunk(numbered(number)) for number in (2, 9, 10))
     assert stream.forward(data)
@@ -181,7 +181,7 @@ def test_chunks_with_rising_numbers_use_the_fast_path_and_their_usage_is_read(du
     sent: list[bytes] = []
     for number in (1, 2):
         one.stream(numbered(number), float(number))
-    stream = one.fast_path(sent.append, _raise, left_to_parsers)
+    stream = one.fast_path(sent.append, _raise)
     assert stream is not None
     for number in (3, 9, 10, 1000, 2):
         data = chunk(numbered(number))
@@ -197,7 +197,7 @@ def test_usage_is_read_from_the_last_chunk_also_if_its_numbers_are_those_of_the_
     one.stream(first, 0.0)
     one.stream(event({"content": ""}, usage={"prompt_tokens": 1, "completion_tokens": 0}), 1.0)
     sent: list[bytes] = []
-    stream = one.fast_path(sent.append, _raise, left_to_parsers)
+    stream = one.fast_path(sent.append, _raise)
     assert stream is not None
     assert stream.forward(chunk(first))
     one.finish(Outcome.OK, 1e9)
@@ -230,7 +230,7 @@ def test_a_chunk_that_differs_in_anything_but_varying_numbers_is_left_to_the_par
     sent: list[bytes] = []
     for number in (b"1", b"2"):
         one.stream(number_after(number), float(number))
-    stream = one.fast_path(sent.append, _raise, left_to_parsers)
+    stream = one.fast_path(sent.append, _raise)
     assert stream is not None
     assert stream.forward(chunk(number_after(b"123")))
     assert not stream.forward(chunk(data))
@@ -254,7 +254,7 @@ def test_a_chunk_that_cannot_be_counted_is_left_to_the_parsers() -> None:
     def fail(_: float) -> None:
         raise RuntimeError
 
-    stream = FastPath(one.pattern, fail, sent.append, failures.append, left_to_parsers)
+    stream = FastPath(one.pattern, fail, sent.append, failures.append)
     assert not stream.forward(chunk(event({"content": "a"})))
     assert (len(failures), sent) == (1, [])
 
@@ -280,6 +280,11 @@ def test_a_chunk_that_cannot_be_counted_is_left_to_the_parsers() -> None:
         pytest.param(chunk(event({"content": "a"}).replace(b'"a"', b'"\xff"')), id="invalid UTF-8"),
         pytest.param(chunk(event({"content": "a"}).replace(b'"a"', b'"\xed\xa0\x80"')), id="half a surrogate pair"),
         pytest.param(chunk(event({"content": "a"}).replace(b'"a"', b'"\n\ndata: x"')), id="an event inside"),
+        pytest.param(chunk(event({"content": "a"})).partition(b'"content": "')[2], id="no size line"),
+        pytest.param(
+            chunk(event({"content": "a"})) + chunk(event({"content": "a"})).partition(b'"content": "')[2],
+            id="a second chunk without size line",
+        ),
         pytest.param(b"", id="an empty read"),
     ],
 )
@@ -287,11 +292,10 @@ def test_any_other_read_is_left_to_the_parsers(data: bytes) -> None:
     one = stream_meter(strips_usage=False)
     sent: list[bytes] = []
     one.stream(event({"content": "Once"}), 1.0)
-    left: list[bytes] = []
-    stream = one.fast_path(sent.append, _raise, left.append)
+    stream = one.fast_path(sent.append, _raise)
     assert stream is not None
     assert not stream.forward(data)
-    assert (one.chunks, sent, left) == (1, [], [data])
+    assert (one.chunks, sent) == (1, [])
 
 
 @pytest.mark.parametrize(
@@ -314,7 +318,7 @@ def test_an_event_with_more_than_one_text_has_no_pattern(data: bytes) -> None:
 def test_a_text_of_one_byte_is_forwarded_if_it_is_ascii_without_escapes() -> None:
     pattern = pattern_of(event({"content": "x"}))
     assert pattern is not None
-    path = FastPath(pattern, lambda _: None, lambda _: None, lambda _: None, left_to_parsers)
+    path = FastPath(pattern, lambda _: None, lambda _: None, lambda _: None)
     texts = [bytes([byte]) for byte in range(256)]
     chunks = [chunk(pattern.before.example + text + pattern.after.example) for text in texts]
     allowed = [text for text in texts if text >= b" " and text < b"\x80" and text not in {b'"', b"\\"}]

@@ -17,7 +17,7 @@ from exporters.signals import Outcome, OutputKind, OutputResult, Verdict
 from tests.contract.recordings import NAMES, recording
 from tests.support import scripted_relay
 from tests.support.api_streams import block_delta, named, response
-from tests.support.event_streams import left_to_parsers, stream_meter
+from tests.support.event_streams import stream_meter
 from tests.support.scripted_relay import DONE, END, STREAM_HEAD, Received, Script, chunk, staged
 
 CHAT, COMPLETIONS, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"
@@ -507,6 +507,6 @@ async def test_without_the_flag_nothing_is_collected_and_all_streams_take_the_fa
                 await client.until(b'"b"')
                 (exchange,) = stage.relay._open
                 assert (exchange.measurement.structured is None) == fast
-                assert (exchange.measurement.fast_path(lambda _: None, left_to_parsers) is not None) == fast
+                assert (exchange.measurement.fast_path(lambda _: None) is not None) == fast
                 client.leave()
                 await stage.record(len(stage.requests))

@@ -16,7 +16,7 @@ from exporters.slos import Measure, Slo
 from exporters.verdicts import Judge, applicable_slos
 from tests.support import scripted_relay
 from tests.support.api_streams import APIS, Api, block_delta, delta, named, post, unary_request
-from tests.support.event_streams import left_to_parsers, stream_meter
+from tests.support.event_streams import stream_meter
 from tests.support.scripted_relay import DONE, END, SLOS, STREAM_HEAD, Received, chunk, content, staged
 from tests.support.waiting import until
 
@@ -50,7 +50,7 @@ def test_the_answer_is_judged_when_it_begins_also_after_reasoning_on_the_fast_pa
     sent: list[bytes] = []
     meter.stream(api.start, 0.5)
     meter.stream(api.reasoning, 1.0)
-    path = meter.fast_path(sent.append, _raise, left_to_parsers)
+    path = meter.fast_path(sent.append, _raise)
     assert path is not None
     with pytest.MonkeyPatch.context() as patch:
         for moment in (2.0, 3.0):

@@ -15,7 +15,7 @@ from exporters.relay.exchange import PARSED_LIMIT
 from exporters.relay.paths import METERED
 from exporters.relay.request_body import LONG_BODY, RequestBody
 from exporters.signals import Endpoint, Outcome, Verdict
-from tests.support.event_streams import left_to_parsers, stream_meter
+from tests.support.event_streams import stream_meter
 from tests.support.scripted_relay import DONE, END, STREAM_HEAD, Received, Stage, body_of, chunk, content, post, staged
 
 SALT = b"salt"
@@ -382,7 +382,7 @@ def test_deltas_of_a_transcript_use_the_fast_path() -> None:
     meter = stream_meter(dialect=METERED[TRANSCRIPTIONS])
     sent: list[bytes] = []
     for at, event in enumerate(DELTAS):
-        path = meter.fast_path(sent.append, _raise, left_to_parsers)
+        path = meter.fast_path(sent.append, _raise)
         if path is None or not path.forward(chunk(event)):
             meter.stream(event, float(at))
     assert sent == [chunk(event) for event in DELTAS[1:]]

@@ -10,7 +10,7 @@ from exporters.relay.meter import Meter
 from exporters.relay.paths import METERED
 from exporters.signals import Outcome, Verdict
 from tests.contract.recordings import NAMES, Recording, recording
-from tests.support.event_streams import left_to_parsers, stream_meter
+from tests.support.event_streams import stream_meter
 from tests.support.scripted_relay import Received, chunk, staged
 
 
@@ -141,7 +141,7 @@ def test_a_recorded_stream_has_the_same_figures_on_the_fast_path(name: str) -> N
     assert b"".join(chunks) == recorded.content
     sent: list[bytes] = []
     for at, data in enumerate(chunks):
-        path = meter.fast_path(sent.append, _raise, left_to_parsers)
+        path = meter.fast_path(sent.append, _raise)
         if path is None or not path.forward(chunk(data)):
             sent.append(chunk(meter.stream(data, float(at))))
     assert sent == [chunk(data) for data in chunks]
@@ -160,7 +160,7 @@ def test_a_recorded_tool_call_has_its_time_on_the_fast_path(name: str) -> None:
     chunks = ChunkedBody().feed(recorded.response.partition(b"\r\n\r\n")[2])
     sent: list[bytes] = []
     for at, data in enumerate(chunks):
-        fast = meter.fast_path(sent.append, _raise, left_to_parsers)
+        fast = meter.fast_path(sent.append, _raise)
         if fast is None or not fast.forward(chunk(data)):
             meter.stream(data, float(at))
     (number,) = [at for at, data in enumerate(chunks) if COMPLETE[name] in data]

@@ -8,7 +8,7 @@ import pytest
 
 from exporters.relay.paths import METERED
 from tests.support.api_streams import APIS, MESSAGES, RESPONSES, block_delta, delta, named, post
-from tests.support.event_streams import left_to_parsers, stream_meter
+from tests.support.event_streams import stream_meter
 from tests.support.scripted_relay import DONE, END, STREAM_HEAD, Received, chunk, content, staged
 
 CHAT_PATH = APIS["chat"].path
@@ -74,7 +74,7 @@ def test_the_first_complete_tool_call_is_timed(path: str, events: list[bytes], n
     sent: list[bytes] = []
     for at, event in enumerate(events):
         assert parsed.stream(event, float(at)) == event
-        fast = compared.fast_path(sent.append, _raise, left_to_parsers)
+        fast = compared.fast_path(sent.append, _raise)
         if fast is None or not fast.forward(chunk(event)):
             compared.stream(event, float(at))
     assert parsed.first_tool_call_at == compared.first_tool_call_at == number

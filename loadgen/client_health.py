@@ -1,0 +1,66 @@
+"""Judges whether the load generator itself could send the load that was planned; if not, a run is invalid."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from loadgen.request_record import Record, Run
+
+MAX_STALLED = 0.01
+"""Share of the run that the event loop may be stalled."""
+MIN_SENT = 0.99
+"""Share of the offered requests that must be sent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientHealth:
+    """The state of the load generator; times in seconds, `send_lag` is its 99th percentile.
+
+    `cpu` is the share of one core. `coalesced` is the share of output chunks that arrived in one read with an earlier
+    one, because the server sent them together or the load generator read late; their gaps are 0. `faults` make the run
+    invalid.
+    """
+
+    send_lag: float | None
+    stalls: int
+    stalled: float
+    worst_stall: float
+    cpu: float
+    coalesced: float
+    offered: int
+    sent: int
+    slot_wait: float | None
+    faults: tuple[str, ...]
+
+
+def judge(run: Run, records: Sequence[Record], send_lag: float | None, slot_wait: float | None) -> ClientHealth:
+    """The health of the client of a run; `send_lag` and `slot_wait` are 99th percentiles."""
+    chunks = sum(record.chunks for record in records)
+    sent = sum(record.sent is not None for record in records)
+    faults = []
+    if send_lag is not None and send_lag > run.max_send_lag:
+        faults.append(
+            f"send lag p99 is {send_lag * 1000:.0f} ms, above {run.max_send_lag * 1000:.0f} ms: the load generator was "
+            "overloaded; give it a core of its own or lower the rate"
+        )
+    if run.stalled > MAX_STALLED * run.seconds:
+        faults.append(
+            f"the event loop stalled {run.stalls} times, for {run.stalled:.1f} s in total: chunk times are late; give "
+            "the load generator a core of its own"
+        )
+    if sent < MIN_SENT * len(records):
+        faults.append(
+            f"{len(records) - sent} of {len(records)} requests were not sent (see `error`): the server received less "
+            "load than planned"
+        )
+    return ClientHealth(
+        send_lag=send_lag,
+        stalls=run.stalls,
+        stalled=run.stalled,
+        worst_stall=run.worst_stall,
+        cpu=run.cpu_seconds / run.seconds if run.seconds else 0.0,
+        coalesced=sum(record.coalesced for record in records) / chunks if chunks else 0.0,
+        offered=len(records),
+        sent=sent,
+        slot_wait=slot_wait,
+        faults=tuple(faults),
+    )
