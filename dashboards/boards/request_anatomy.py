@@ -9,10 +9,11 @@ from exporters.slos import SloFile
 
 def rows(spec: SloFile) -> tuple[Row, ...]:
     return (
-        Row("TTFT", (traffic.time_to_first_token(spec), latency.first_token_heatmap())),
+        Row("TTFT", (traffic.time_to_first_token(spec).span(24),)),
         Row(
             "Reasoning before the answer",
             (latency.time_to_first_answer_token(spec), latency.first_answer_token_heatmap()),
+            is_collapsed=True,
         ),
         Row(
             "Stages",
@@ -25,15 +26,22 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
         ),
         Row(
             "ITL and TPOT",
-            (
-                latency.inter_chunk_time(spec),
-                latency.inter_chunk_heatmap(),
-                latency.time_per_output_token(spec),
-                latency.time_per_output_token_heatmap(),
-            ),
+            (latency.inter_chunk_time(spec), latency.time_per_output_token(spec)),
         ),
         Row("End of requests", (completion.end_to_end(spec), completion.completion_rate(spec))),
         Row("Client and engine view", latency.client_and_engine_means()),
+        Row(
+            "Distributions",
+            tuple(
+                heatmap.span(8)
+                for heatmap in (
+                    latency.first_token_heatmap(),
+                    latency.inter_chunk_heatmap(),
+                    latency.time_per_output_token_heatmap(),
+                )
+            ),
+            is_collapsed=True,
+        ),
     )
 
 
