@@ -21,11 +21,12 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 demo: setup
 	$(BIN)/vllm-slo demo
 
-# Pictures of every dashboard over the demo's data; they need Chromium. Those of docs/from-a-page-to-the-request.md are
+# Pictures of every dashboard over the demo's data, dark and 1440 px wide; they need Chromium. Those of docs/from-a-page-to-the-request.md are
 # written by docs/page_pictures.py while the lab of that page runs.
 pictures: setup
 	$(BIN)/vllm-slo demo --png
 	cp .lab/run/dashboards/*.png docs/pictures/
+	@grep -o 'slo-[a-z]*\.png (.*)' .lab/run/logs/preview.log
 
 # All tests, on every core; WORKERS=0 runs them one after the other. COVERAGE=1 prints what no test reaches.
 WORKERS ?= auto

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from alerts.alert_annotations import ALERT_SOURCE
+from alerts.alert_labels import severity_value
 from alerts.alert_names import AlertName
 from alerts.destinations import Destination, SecretFile, Webhook
 from alerts.promql import escape
@@ -74,7 +75,7 @@ class Delivery:
 
     def severity(self, severity: Severity) -> str:
         """The matcher of a severity."""
-        return _matcher(Label.SEVERITY, self.severities.page if severity is _PAGE else self.severities.ticket)
+        return _matcher(Label.SEVERITY, severity_value(self.severities, severity))
 
     @property
     def destinations(self) -> tuple[Destination, ...]:

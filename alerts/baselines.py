@@ -1,6 +1,7 @@
-"""Recording rules for the baselines of the last week, to which alerts compare a class or a model."""
+"""Recording rules that read a week or more once in a dozen of steps: baselines for alerts, and the number of dozens."""
 
 from alerts.promql import in_window
+from alerts.recording_rules import dozens_recording
 from alerts.recording_windows import STEP, Windows, windows
 from alerts.rule_groups import Recording, RuleGroup
 from alerts.step_counts import step_count
@@ -45,6 +46,7 @@ def baseline_groups(spec: SloFile) -> tuple[RuleGroup, ...]:
                     f"/ sum by (model) (sum_over_time({prompt}))\n"
                     f"{_if_day_known(signals.ENGINE_PROMPT_TOKENS_IN, lengths)}",
                 ),
+                dozens_recording(spec),
             ),
         ),
     )

@@ -3,15 +3,17 @@
 from alerts import burn_text
 from alerts.alert_annotations import annotated_alert, percent
 from alerts.alert_names import AlertName
+from alerts.burning_windows import over_limit
 from alerts.cold_start import held_page, page_bridge, page_held
 from alerts.links import Links
 from alerts.pooled_classes import is_pooled, pool_burns, pooled_bad_events, unless_pool_paged, who
-from alerts.promql import in_window, select, within
+from alerts.promql import in_window, select
 from alerts.recording_windows import windows
 from alerts.rule_groups import Alert, Recording
 from alerts.tiers import Severity, Tier, fit, tiers
 from exporters.quantities import number, spell_duration
 from exporters.signals import (
+    LONG_ERROR_RATIO,
     PAGE_ERROR_RATIO,
     PAGE_HELD,
     SLO_BAD_IN,
@@ -20,7 +22,6 @@ from exporters.signals import (
     SLO_EVENTS_IN,
     TIER_ERROR_RATIO,
     Label,
-    Recorded,
 )
 from exporters.slos import Slo, SloFile, Source
 
@@ -29,15 +30,15 @@ _SAME, _UNLESS_SAME = "and on (model, class, slo)", "unless on (model, class, sl
 
 
 def burn_rules(spec: SloFile, links: Links) -> tuple[Recording | Alert, ...]:
-    """The pages that are held back, the tiers that burn; then a page and a ticket per SLO; and that for low traffic."""
+    """The pages that are held back, the tiers that burn; then a page and a ticket per SLO."""
     pages, _ = _by_severity(spec)
     return (
         page_held(spec),
-        *(_error_ratio(spec, slo) for slo in spec.slos),
+        _error_ratio(spec),
+        *pool_burns(spec),
         held_page(_of_tiers(pages)),
         _page_error_ratio(spec),
         *(rule for slo in spec.slos for rule in (_page(spec, slo, links), _ticket(spec, slo, links))),
-        _low_traffic(spec, links),
     )
 
 
@@ -49,25 +50,6 @@ def rescaled(spec: SloFile) -> tuple[str, ...]:
     )
 
 
-def min_events(spec: SloFile, tier: Tier) -> int:
-    """The events that the long window of the tier needs."""
-    return spec.alerting.min_events.page if tier.severity is Severity.PAGE else spec.alerting.min_events.ticket
-
-
-def tier_condition(
-    spec: SloFile, slo: Slo, tier: Tier, burn_rate: Recorded, events: Recorded, bad_events: Recorded
-) -> str:
-    """Both windows burn faster than the tier's factor, and the long one has enough events and bad events."""
-    long, short, factor = spell_duration(tier.long), spell_duration(tier.short), number(tier.factor)
-    and_same_slo = f"and on ({', '.join(label for label in burn_rate.labels if label != Label.WINDOW)})"
-    return (
-        f"{within(burn_rate, slo.name, long)} > {factor}\n"
-        f"{and_same_slo} {within(burn_rate, slo.name, short)} > {factor}\n"
-        f"{and_same_slo} {within(events, slo.name, long)} >= {min_events(spec, tier)}\n"
-        f"{and_same_slo} {within(bad_events, slo.name, long)} >= {spec.alerting.min_bad}"
-    )
-
-
 def _reason(slo: Slo, tier: Tier) -> str:
     fitted = fit(tier, slo)
     return (
@@ -76,17 +58,16 @@ def _reason(slo: Slo, tier: Tier) -> str:
     )
 
 
-def _error_ratio(spec: SloFile, slo: Slo) -> Recording:
-    """The tiers of the SLO that burn, by their short windows."""
-    fitted = [fit(tier, slo) for tier in tiers(spec.period)]
-    pooled = [tier for tier in fitted if tier.severity is Severity.PAGE and is_pooled(slo)]
-    conditions = [*(_burning(spec, slo, tier) for tier in fitted), *(pool_burns(spec, slo, tier) for tier in pooled)]
-    return Recording(TIER_ERROR_RATIO, "\nor ".join(f"({each})" for each in conditions), {Label.SLO: slo.name})
+def _error_ratio(spec: SloFile) -> Recording:
+    """The tiers that burn, by their short windows."""
+    return Recording(TIER_ERROR_RATIO, "\nor ".join(_burning(spec, tier) for tier in tiers(spec.period)))
 
 
-def _burning(spec: SloFile, slo: Slo, tier: Tier) -> str:
-    condition = tier_condition(spec, slo, tier, SLO_BURN_RATE, SLO_EVENTS_IN, SLO_BAD_IN)
-    return f"{within(SLO_ERROR_RATIO, slo.name, spell_duration(tier.short))}\n{_SAME} {condition}"
+def _burning(spec: SloFile, tier: Tier) -> str:
+    """Both windows are over the limit. The long one comes first: it usually leaves no series to compare."""
+    long, short = (spell_duration(each) for each in (tier.long, tier.short))
+    error_ratio = f"({in_window(SLO_ERROR_RATIO, short)} {_SAME} {in_window(LONG_ERROR_RATIO, long)})"
+    return over_limit(spec, tier, error_ratio)
 
 
 def _page_error_ratio(spec: SloFile) -> Recording:
@@ -134,7 +115,7 @@ def _ticket(spec: SloFile, slo: Slo, links: Links) -> Alert:
 def not_paged(spec: SloFile, short: float, slos: tuple[Slo, ...]) -> str:
     """Excludes an SLO that pages, or whose page ended less than the short window ago: its events are still in there."""
     recent = short + page_bridge(spec)
-    pooled = f"\n{unless_pool_paged(spec, recent)}" if any(map(is_pooled, slos)) else ""
+    pooled = f"\n{unless_pool_paged(recent)}" if any(map(is_pooled, slos)) else ""
     return f"{_UNLESS_SAME} present_over_time({PAGE_ERROR_RATIO.name}[{spell_duration(recent)}]){pooled}"
 
 
@@ -184,8 +165,11 @@ def _held_note(spec: SloFile, slo: Slo) -> str:
     )
 
 
-def _low_traffic(spec: SloFile, links: Links) -> Alert:
-    """A ticket by the number of bad events, for classes with too few events for a tier."""
+def low_traffic_alert(spec: SloFile, links: Links) -> Alert:
+    """A ticket by the number of bad events, for classes with too few events for a tier.
+
+    Evaluated as often as the counts of its window change.
+    """
     longest = tiers(spec.period)[-1]
     window = spell_duration(longest.long)
     few, least = spec.alerting.min_events.ticket, spec.alerting.min_bad

@@ -15,6 +15,7 @@ from alerts.burn_alerts import rescaled
 from alerts.engine_only import effective_spec, evaluate_slos
 from alerts.group_limit import FEWEST, MAX_RULES, limited
 from alerts.links import Links
+from alerts.prices import parse_prices
 from alerts.prometheusrule import checked_labels, checked_name, prometheus_rule
 from alerts.rule_file import head, rules
 from alerts.rule_groups import Alert, to_yaml
@@ -87,6 +88,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="price of one GPU hour: record the cost of tokens and good requests (default: none)",
     )
     render_parser.add_argument("--gpus", type=int, metavar="N", help="number of GPUs (default: 1)")
+    render_parser.add_argument(
+        "--api-price",
+        metavar="IN/OUT",
+        help="price of an API per million input and output tokens, or IN/CACHED/OUT: record what the same tokens would "
+        "cost there (default: none)",
+    )
     render_parser.add_argument(
         "--format",
         choices=("plain", "prometheusrule"),
@@ -211,11 +218,11 @@ def _summary(spec: SloFile) -> str:
 def _render(arguments: argparse.Namespace) -> int:
     spec = _apply_flags(load(arguments.slos), arguments)
     links = Links(arguments.runbooks, arguments.grafana, arguments.traces_url)
-    hour_price = _hour_price(arguments.gpu_hour_price, arguments.gpus)
+    prices = parse_prices(arguments.gpu_hour_price, arguments.gpus, arguments.api_price)
     most = arguments.max_rules_per_group
     if most < FEWEST:
         raise UsageError(f"--max-rules-per-group: {most} is too few; use {FEWEST} or more")
-    groups = limited(rules(spec, links, hour_price), most)
+    groups = limited(rules(spec, links, prices), most)
     if arguments.format == "prometheusrule":
         name, labels = checked_name(arguments.name or "vllm-slo"), checked_labels(arguments.label)
         text = prometheus_rule(groups, name, labels, head(spec))
@@ -263,18 +270,6 @@ def _write(text: str, out: str, name: str) -> Path | None:
     path = Path(out) / name
     write_file(path, text)
     return path
-
-
-def _hour_price(price: float | None, gpus: int | None) -> float | None:
-    if price is None:
-        if gpus is not None:
-            raise UsageError("--gpus: needs a price; add --gpu-hour-price X")
-        return None
-    if not 0 < price < math.inf:
-        raise UsageError(f"--gpu-hour-price: {price:g} is not a price; write the price of one GPU hour, such as 2.50")
-    if gpus is not None and gpus < 1:
-        raise UsageError(f"--gpus: {gpus} is too few; use 1 or more")
-    return price * (gpus or 1)
 
 
 def _print_notes(spec: SloFile) -> None:

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from alerts.burn_alerts import min_events
+from alerts.burning_windows import min_events
 from alerts.recording_windows import direct_interval, summed_interval, windows
 from alerts.tiers import Tier, fit, tiers
 from exporters.slos import Slo, SloFile, Source

@@ -77,7 +77,7 @@ def _prefix_cache(spec: SloFile, links: Links) -> Alert:
     hits, prompt = (
         sum_by(increase(each.name, hour), by) for each in (signals.ENGINE_CACHE_HITS, signals.ENGINE_PROMPT_TOKENS)
     )
-    requests = sum_by(in_window(signals.REQUESTS_IN, lookback(spec)), [Label.INSTANCE])
+    requests = sum_by(in_window(signals.ALL_REQUESTS_IN, lookback(spec)), [Label.INSTANCE])
     week = baseline(signals.CACHE_WEEKLY_RATIO, spec)
     return annotated_alert(
         AlertName.PREFIX_CACHE,
@@ -90,10 +90,9 @@ def _prefix_cache(spec: SloFile, links: Links) -> Alert:
         "not half of what it did",
         f"In the last {hour}, {_ENGINE} took {{{{ $value | humanizePercentage }}}} of the prompt "
         "tokens of {{ $labels.model }} from its prefix cache. All engines of the model together took more than "
-        f"twice that over the last {spell_duration(windows(spec).week)}. First words come later for the same "
-        f"prompts. Asked from {least} requests in {lookback(spec)} on, where at least {percent(_MIN_HIT_RATIO)} "
-        "was found. Look first at the config changes, then at whether requests with equal prefixes still go to the "
-        "same engine.",
+        f"twice that over the last {spell_duration(windows(spec).week)}. TTFT rises for the same prompts. "
+        f"The alert needs {least} requests in {lookback(spec)} and a usual share of {percent(_MIN_HIT_RATIO)} or more. "
+        "Look first at the config changes, then at whether requests with equal prefixes still go to the same engine.",
         pending_for=windows(spec).step,
     )
 

@@ -15,6 +15,7 @@ from alerts.cold_start import cold_start_limit
 from alerts.detection_time import Detection, detections, fastest
 from alerts.engine_only import CAVEAT
 from alerts.outage import OutageEffect, outage_effects
+from alerts.pooled_classes import is_pooled, pool_window
 from exporters.quantities import number, spell_duration
 from exporters.slos import Measure, Rejected, Slo, SloFile, Source
 from exporters.verdicts import applicable_slos
@@ -105,7 +106,7 @@ def outage_table(spec: SloFile, rate: float, outage: float, window: float, conso
             percent(each.budget_share),
         )
     console.print(columns)
-    for note in _outage_notes(effects):
+    for note in _outage_notes(spec, effects):
         console.print()
         console.print(Text(note))
 
@@ -131,13 +132,13 @@ def outage_as_json(spec: SloFile, rate: float, outage: float, window: float) -> 
                 }
                 for each in effects
             ],
-            "notes": list(_outage_notes(effects)),
+            "notes": list(_outage_notes(spec, effects)),
         },
         indent=2,
     )
 
 
-def _outage_notes(effects: Iterable[OutageEffect]) -> Iterator[str]:
+def _outage_notes(spec: SloFile, effects: Iterable[OutageEffect]) -> Iterator[str]:
     yield (
         f"Scraping and rule evaluation shift these times by up to {spell_duration(max(e.delay for e in effects))}. A "
         "request that waits becomes bad only at its threshold or timeout."
@@ -146,6 +147,7 @@ def _outage_notes(effects: Iterable[OutageEffect]) -> Iterator[str]:
         "If the engine restarts, burn pages wait as long as all bad events are on a starting engine, and "
         f"{AlertName.ENGINE_DOWN} pages on its own."
     )
+    yield from _pool_note(spec)
 
 
 def _slo(spec: SloFile, slo: Slo, of_tiers: tuple[Detection, ...]) -> dict[str, object]:
@@ -162,7 +164,7 @@ def _slo(spec: SloFile, slo: Slo, of_tiers: tuple[Detection, ...]) -> dict[str, 
 def _tier(spec: SloFile, slo: Slo, detection: Detection) -> dict[str, object]:
     return {
         "tier": detection.tier.name,
-        "severity": severity_value(spec, detection.tier.severity),
+        "severity": severity_value(spec.alerting.severities, detection.tier.severity),
         "long_seconds": detection.tier.long,
         "short_seconds": detection.tier.short,
         "burn_rate": detection.tier.factor,
@@ -217,6 +219,15 @@ def _smallest(of_tiers: tuple[Detection, ...]) -> str:
     )
 
 
+def _pool_note(spec: SloFile) -> Iterator[str]:
+    pooled = ", ".join(slo.name for slo in spec.slos if is_pooled(slo))
+    if pooled:
+        yield (
+            f"Classes with fewer than {spec.alerting.min_events.page} events in {spell_duration(pool_window(spec))} "
+            f"page together: for {pooled}, the tiers of pages also judge their sum, as of one class."
+        )
+
+
 def _notes(spec: SloFile) -> Iterator[str]:
     shortest, *_, longest = detections(spec, spec.slos[0], 1.0)
     guards, few = spec.alerting, spec.alerting.min_events.ticket
@@ -230,6 +241,7 @@ def _notes(spec: SloFile) -> Iterator[str]:
         f"{AlertName.LOW_TRAFFIC} raises a ticket for {guards.min_bad} bad events that miss the objective."
     )
     if spec.source is Source.SIDECAR:
+        yield from _pool_note(spec)
         yield "After a client abort, only thresholds already missed are bad events. A 4xx other than 429 is no event."
     else:
         yield CAVEAT

@@ -5,11 +5,12 @@ from dataclasses import replace
 from itertools import groupby
 
 from alerts.rule_groups import Alert, Recording, RuleGroup
+from alerts.step_counts import COUNTS
 from exporters.signals import Label
 
 MAX_RULES = 20
-FEWEST = 13
-"""The rules of the largest group that is not divisible."""
+FEWEST = 3 * len(COUNTS) + 1
+"""The rules of the group that counts steps, the largest that is not divisible."""
 
 
 def limited(groups: Iterable[RuleGroup], most: int) -> tuple[RuleGroup, ...]:

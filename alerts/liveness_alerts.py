@@ -34,15 +34,20 @@ def liveness_alerts(spec: SloFile, links: Links) -> tuple[Alert, ...]:
     return (
         _sidecar_down(spec, links),
         _engine_down(spec, links),
-        _engine_stalled(spec, links),
+        _watchdog(links),
+        *missing_targets(spec, links),
+    )
+
+
+def sidecar_alerts(spec: SloFile, links: Links) -> tuple[Alert, ...]:
+    """For sidecars that work, but incompletely or not for long: they need no evaluation at each scrape."""
+    return (
         _dropping(spec, links),
         _dropping_lines(spec, links),
         _lost(spec, links),
         _reload_failed(links),
         _certificate(links, Severity.PAGE, _DAY, 8),
         _certificate(links, Severity.TICKET, 7 * _DAY, 4),
-        _watchdog(links),
-        *missing_targets(spec, links),
     )
 
 
@@ -95,7 +100,7 @@ def _engine_down(spec: SloFile, links: Links) -> Alert:
     )
 
 
-def _engine_stalled(spec: SloFile, links: Links) -> Alert:
+def stalled_alert(spec: SloFile, links: Links) -> Alert:
     """Requests are open but no token count grows: by each engine's counters, else by the waits at the sidecar.
 
     With `llm_engine_token_counts_live` 0, an engine counts tokens only when a request ends, so its counters stand

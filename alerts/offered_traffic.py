@@ -21,7 +21,7 @@ NEARLY_NONE = 0.05
 
 def offered_recording(spec: SloFile) -> Recording:
     """Few series over weeks."""
-    requests = sum_by(in_window(signals.REQUESTS_IN, lookback(spec)), [Label.MODEL])
+    requests = sum_by(in_window(signals.ALL_REQUESTS_IN, lookback(spec)), [Label.MODEL])
     return Recording(signals.MODEL_REQUESTS_IN, requests, {Label.WINDOW: lookback(spec)})
 
 
@@ -52,7 +52,7 @@ def offered_alert(spec: SloFile, links: Links) -> Alert:
         f"In the last {window}, "
         f'{{{{ printf "%.0f" $value }}}} requests to {burn_text.MODEL} were open or ended. '
         f"That is less than {percent(NEARLY_NONE)} of the same hour last week, or of the hour before if the model is "
-        f"newer. Its engines and sidecars are up, so other alerts end as if all were well. Asked from {least} usual "
-        "requests on. Look first at the gateway or load balancer in front of the sidecars.",
+        f"newer. Its engines and sidecars are up, so other alerts end as if all were well. The alert needs "
+        f"{least} usual requests or more. Look first at the gateway or load balancer in front of the sidecars.",
         pending_for=lengths.step,
     )

@@ -6,10 +6,21 @@ events is a matter for a ticket.
 """
 
 from alerts.burn_text import spaced
-from alerts.promql import in_window, sum_by, within
-from alerts.tiers import Severity, Tier, tiers
+from alerts.promql import sum_by, within
+from alerts.rule_groups import Recording
+from alerts.step_counts import windowed
+from alerts.tiers import Severity, Tier, fit, tiers
 from exporters.quantities import number, spell_duration
-from exporters.signals import PAGE_ERROR_RATIO, PAGE_HELD, SLO_BAD_IN, SLO_EVENTS_IN, Label, Recorded
+from exporters.signals import (
+    LOW_TRAFFIC_EVENTS_IN,
+    PAGE_ERROR_RATIO,
+    PAGE_HELD,
+    SLO_BAD_IN,
+    SLO_EVENTS_IN,
+    TIER_ERROR_RATIO,
+    Label,
+    Recorded,
+)
 from exporters.slos import Measure, Slo, SloFile
 
 POOL = "low-traffic classes"
@@ -27,36 +38,45 @@ def pool_window(spec: SloFile) -> float:
     return max(tier.long for tier in tiers(spec.period) if tier.severity is Severity.PAGE)
 
 
-def pool_burns(spec: SloFile, slo: Slo, tier: Tier) -> str:
+def low_traffic(spec: SloFile, length: float) -> tuple[Recording, ...]:
+    """The classes of the pools, beside the counts of their window."""
+    pooled = "|".join(slo.name for slo in spec.slos if is_pooled(slo))
+    if not pooled or length != round(pool_window(spec), 3):
+        return ()
+    window = spell_duration(length)
+    events = f'{SLO_EVENTS_IN.name}{{{Label.SLO}=~"{pooled}",{Label.WINDOW}="{window}"}}'
+    return (windowed(LOW_TRAFFIC_EVENTS_IN, window, f"{events} < {_least(spec)}"),)
+
+
+def pool_burns(spec: SloFile) -> tuple[Recording, ...]:
+    """The tiers of pages that burn for a pool."""
+    pages = [tier for tier in tiers(spec.period) if tier.severity is Severity.PAGE]
+    burning = [_burns(spec, slo, fit(tier, slo)) for slo in spec.slos if is_pooled(slo) for tier in pages]
+    return (Recording(TIER_ERROR_RATIO, "\nor ".join(burning), {Label.CLASS: POOL}),) if burning else ()
+
+
+def _burns(spec: SloFile, slo: Slo, tier: Tier) -> str:
     """The error ratio of the pool in the short window of a tier of pages, if the tier burns."""
     long, short, limit = spell_duration(tier.long), spell_duration(tier.short), number(round(tier.bad_ratio(slo), 12))
-    window = spell_duration(pool_window(spec))
-    # Without the classes whose page is held back: their engines are starting.
-    few = f"{within(SLO_EVENTS_IN, slo.name, window)} < {_least(spec)} unless {_SAME_CLASS} {PAGE_HELD.name}"
 
     def pooled(series: Recorded, length: str) -> str:
-        each = f"{within(series, slo.name, length)} and {_SAME_CLASS} ({few})"
+        # Without the classes whose page is held back: their engines are starting.
+        classes = f"({LOW_TRAFFIC_EVENTS_IN.name} unless {_SAME_CLASS} {PAGE_HELD.name})"
+        each = f"{within(series, slo.name, length)} and {_SAME_CLASS} {classes}"
         return sum_by(each, (Label.MODEL, Label.SLO, Label.WINDOW))
 
-    def ratio(length: str) -> str:
-        same = "on (model, slo, window)"
-        return f"{pooled(SLO_BAD_IN, length)}\n  / {same} ({pooled(SLO_EVENTS_IN, length)} > 0)"
-
+    same = "on (model, slo, window)"
     return (
-        f"label_replace(\n  {ratio(short)} > {limit}\n"
-        f"  and {_SAME_SLO} {ratio(long)} > {limit}\n"
-        f"  and {_SAME_SLO} {pooled(SLO_EVENTS_IN, long)} >= {_least(spec)}\n"
-        f"  and {_SAME_SLO} {pooled(SLO_BAD_IN, long)} >= {spec.alerting.min_bad},\n"
-        f'  "{Label.CLASS}", "{POOL}", "", "")'
+        f"{pooled(SLO_BAD_IN, short)}\n"
+        f"/ {same} ({pooled(SLO_EVENTS_IN, short)} > 0) > {limit}\n"
+        f"and {_SAME_SLO} ({pooled(SLO_BAD_IN, long)} >= {spec.alerting.min_bad})\n"
+        f"/ {same} ({pooled(SLO_EVENTS_IN, long)} >= {_least(spec)}) > {limit}"
     )
 
 
-def unless_pool_paged(spec: SloFile, recent: float) -> str:
+def unless_pool_paged(recent: float) -> str:
     """Excludes classes of a pool that paged within `recent` seconds."""
-    return (
-        f"unless {_SAME_CLASS} ({in_window(SLO_EVENTS_IN, spell_duration(pool_window(spec)))} < {_least(spec)}"
-        f" and {_SAME_SLO} {pool_paged(recent)})"
-    )
+    return f"unless {_SAME_CLASS} ({LOW_TRAFFIC_EVENTS_IN.name} and {_SAME_SLO} {pool_paged(recent)})"
 
 
 def pool_paged(recent: float) -> str:

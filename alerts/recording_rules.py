@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from functools import partial
 
+from alerts.burning_windows import burning_windows
+from alerts.pooled_classes import low_traffic
 from alerts.promql import in_window, increase, ratio, sum_by
 from alerts.recording_windows import DOZEN, OPEN, STEP, summed_interval, windows
 from alerts.rule_groups import Recording, RuleGroup
@@ -15,7 +17,7 @@ from exporters.slos import SloFile
 
 def direct_windows(spec: SloFile) -> tuple[Recording, ...]:
     """Counts and ratios of the short windows."""
-    return tuple(rule for length in windows(spec).direct for rule in _window(direct_count, length))
+    return tuple(rule for length in windows(spec).direct for rule in _window(spec, direct_count, length))
 
 
 def recording_groups(spec: SloFile) -> tuple[RuleGroup, ...]:
@@ -40,8 +42,12 @@ def recording_groups(spec: SloFile) -> tuple[RuleGroup, ...]:
             "vllm-slo-summed-windows",
             summed_interval(spec),
             (
-                *(rule for length in lengths.of_steps for rule in _window(_of_steps, length)),
-                *(rule for length in lengths.of_dozens for rule in _window(partial(_of_dozens, lengths.step), length)),
+                *(rule for length in lengths.of_steps for rule in _window(spec, _of_steps, length)),
+                *(
+                    rule
+                    for length in lengths.of_dozens
+                    for rule in _window(spec, partial(_of_dozens, lengths.step), length)
+                ),
                 # From the counts of the whole period, so that every request has the same weight.
                 Recording(signals.SLO_BUDGET_LEFT, f"1 - max without (window) ({spent})"),
                 _measured_time(spec),
@@ -50,8 +56,15 @@ def recording_groups(spec: SloFile) -> tuple[RuleGroup, ...]:
     )
 
 
-def _window(count: Callable[[Signal, Recorded, float], Recording], length: float) -> tuple[Recording, ...]:
-    return (*(count(*pair, length) for pair in COUNTS), *_ratios(spell_duration(length)))
+def _window(
+    spec: SloFile, count: Callable[[Signal, Recorded, float], Recording], length: float
+) -> tuple[Recording, ...]:
+    return (
+        *(count(*pair, length) for pair in COUNTS),
+        *_ratios(spell_duration(length)),
+        *burning_windows(spec, length),
+        *low_traffic(spec, length),
+    )
 
 
 def _constants(spec: SloFile) -> tuple[Recording, ...]:
@@ -104,11 +117,17 @@ def _of_dozens(step: float, _: Signal, target: Recorded, window: float) -> Recor
     return windowed(target, text, any_window(f"{dozens} or {_last(target, OPEN, step)}"))
 
 
+def dozens_recording(spec: SloFile) -> Recording:
+    """Once in a dozen of steps: more often, it would read a whole period to find the same number."""
+    dozens = f"count_over_time({in_window(signals.SLO_EVENTS_IN, DOZEN)}[{spell_duration(spec.period)}])"
+    return Recording(signals.SLO_DOZENS, f"max without (window) ({dozens})")
+
+
 def _measured_time(spec: SloFile) -> Recording:
     """From the number of dozens, which are recorded while a sidecar is scraped."""
-    dozens = f"count_over_time({in_window(signals.SLO_EVENTS_IN, DOZEN)}[{spell_duration(spec.period)}])"
-    in_full = round(spec.period / windows(spec).dozen)
-    return Recording(signals.SLO_MEASURED, f"clamp_max(max without (window) ({dozens}) / {in_full}, 1)")
+    dozen = windows(spec).dozen
+    last = f"last_over_time({signals.SLO_DOZENS.name}[{spell_duration(2 * dozen)}])"
+    return Recording(signals.SLO_MEASURED, f"clamp_max({last} / {round(spec.period / dozen)}, 1)")
 
 
 def _last(target: Recorded, window: str, step: float) -> str:

@@ -31,11 +31,24 @@ _SAME_CLASS, _SAME_REPLICA = "on (model, class, slo)", "on (instance, model, cla
 def replica_rules(spec: SloFile, links: Links) -> tuple[Recording | Alert, ...]:
     length = outlier_window(spec)
     window = spell_duration(length)
-    events, bad, _ = _recorded(window)
+    events, bad, error_ratio = _recorded(window)
+    suspect = windowed(
+        signals.OUTLIER_ERROR_RATIO,
+        window,
+        f"{error_ratio} >= {number(BAD_SHARE)} and {_SAME_REPLICA} {bad} >= {spec.alerting.min_bad}",
+    )
+    of_all = f"{sum_by(bad, _ALIKE)} / {sum_by(events, _ALIKE)}"
     return (
         direct_count(signals.SLO_EVENTS, signals.INSTANCE_EVENTS_IN, length),
         direct_count(signals.SLO_BAD, signals.INSTANCE_BAD_IN, length),
         windowed(signals.INSTANCE_ERROR_RATIO, window, ratio(bad, events)),
+        # Recorded, as they usually have no series: comparing all replicas would take longer than counting their events.
+        suspect,
+        windowed(
+            signals.REPLICAS_ERROR_RATIO,
+            window,
+            f"{of_all} and {_SAME_CLASS} {in_window(signals.OUTLIER_ERROR_RATIO, window)}",
+        ),
         _outlier(spec, links, window),
     )
 
@@ -45,10 +58,13 @@ def outlier_window(spec: SloFile) -> float:
     return round(2 * windows(spec).step, 3)
 
 
+def outlier_interval(spec: SloFile) -> float:
+    """Five evaluations in the window, but at most one per scrape."""
+    return max(spec.scrape_interval, outlier_window(spec) / 5)
+
+
 def _outlier(spec: SloFile, links: Links, window: str) -> Alert:
     """By replica and not by class, so that a broken replica is one alert."""
-    _, bad, error_ratio = _recorded(window)
-    least = spec.alerting.min_bad
     starts = starting(f"last_over_time({COLD_START.name}[{window}])")
     matchers = f'instance=%q,model=%q,window="{window}"'
     worst = f"topk(1, {signals.INSTANCE_ERROR_RATIO.name}{{{matchers}}})"
@@ -57,9 +73,7 @@ def _outlier(spec: SloFile, links: Links, window: str) -> Alert:
         AlertName.OUTLIER,
         Severity.PAGE,
         "100 * max by (instance, model) (\n"
-        f"  {error_ratio} >= {number(BAD_SHARE)}\n"
-        f"  and {_SAME_REPLICA} {bad} >= {least}\n"
-        f"  and {_SAME_REPLICA} {error_ratio} > {_SAME_CLASS} group_left ()\n"
+        f"  {in_window(signals.OUTLIER_ERROR_RATIO, window)} > {_SAME_CLASS} group_left ()\n"
         f"    ({number(TIMES_ITS_PEERS)} * {_error_ratio_of_peers(window)})\n"
         f"  and {_SAME_REPLICA} {_improbability(window)} > {number(IMPROBABILITY)}\n"
         f"  unless on (instance) {starts}\n"
@@ -98,12 +112,12 @@ def _improbability(window: str) -> str:
     probability of at most e^(-n (q ln(q / p) + (1 - q) ln((1 - q) / (1 - p)))). It holds for draws without
     replacement (Hoeffding, 1963), so the total includes this replica.
     """
-    events, bad, error_ratio = _recorded(window)
-    of_all = f"{sum_by(bad, _ALIKE)} / {sum_by(events, _ALIKE)}"
+    events, _, _ = _recorded(window)
+    suspect, of_all = in_window(signals.OUTLIER_ERROR_RATIO, window), in_window(signals.REPLICAS_ERROR_RATIO, window)
 
     def term(share: str, share_of_all: str) -> str:
-        return f"{share} * ln({share} / {_SAME_CLASS} group_left () ({share_of_all}))"
+        return f"{share} * ln({share} / {_SAME_CLASS} group_left () {share_of_all})"
 
     # a share of 0 would be NaN
-    good, good_of_all = (f"clamp_min(1 - {each}, 1e-9)" for each in (error_ratio, of_all))
-    return f"{events} * (\n    {term(error_ratio, of_all)}\n    + {term(good, good_of_all)}\n  )"
+    good, good_of_all = (f"clamp_min(1 - {each}, 1e-9)" for each in (suspect, of_all))
+    return f"{events} * (\n    {term(suspect, of_all)}\n    + {term(good, good_of_all)}\n  )"

@@ -3,7 +3,7 @@
 from alerts import burn_text
 from alerts.alert_annotations import annotated_alert, percent
 from alerts.alert_names import AlertName
-from alerts.burn_alerts import tier_condition
+from alerts.burning_windows import min_events
 from alerts.cold_start import page_bridge
 from alerts.links import Links
 from alerts.promql import in_window, ratio, sum_by, within
@@ -16,8 +16,6 @@ from exporters import signals
 from exporters.quantities import number, spell_duration
 from exporters.signals import Label
 from exporters.slos import Slo, SloFile
-
-_SERIES = (signals.TENANT_BURN_RATE, signals.TENANT_EVENTS_IN, signals.TENANT_BAD_IN)
 
 
 def tenant_groups(spec: SloFile, links: Links) -> tuple[RuleGroup, ...]:
@@ -79,8 +77,14 @@ def _burning(spec: SloFile, slo: Slo, tier: Tier) -> str:
         sum_by(within(each, slo.name, long), of_all) for each in (signals.TENANT_BAD_IN, signals.TENANT_EVENTS_IN)
     )
     same = "on (model, class, slo, tenant)"
-    condition = tier_condition(spec, slo, tier, *_SERIES)
+    burn_rate, factor = signals.TENANT_BURN_RATE, number(tier.factor)
+    condition = (
+        f"{within(burn_rate, slo.name, long)} > {factor}\n"
+        f"and {same} {within(burn_rate, slo.name, short)} > {factor}\n"
+        f"and {same} {within(signals.TENANT_EVENTS_IN, slo.name, long)} >= {min_events(spec, tier)}\n"
+        f"and {same} {within(signals.TENANT_BAD_IN, slo.name, long)} >= {spec.alerting.min_bad}"
+    )
     return (
-        f"{within(signals.TENANT_BURN_RATE, slo.name, short)}\n  and {same} ({condition})\n"
+        f"{within(burn_rate, slo.name, short)}\n  and {same} ({condition})\n"
         f"  unless on (model, class, slo) {bad} / {events} > {number(tier.bad_ratio(slo))}"
     )

@@ -41,6 +41,9 @@ _SIDECAR_SERIES = frozenset(
         *(signals.GOODPUT_EVENTS_IN, signals.GOODPUT_REQUESTS_IN, signals.GOODPUT_RATIO, signals.GOODPUT_AT),
         *(
             signals.MODEL_REQUESTS_IN,
+            signals.SURGE_AT,
+            signals.SURGE_BEFORE,
+            signals.OTHER_REQUESTS_IN,
             signals.TOKENS_IN,
             signals.TOKENS_MEDIAN,
             signals.COST_GOOD_IN,

@@ -61,7 +61,7 @@ async def running(
     with config.directory.lock():
         trace_store = "" if config.otlp else config.ports.url("traces")
         links = Links(grafana=config.ports.url("grafana"), traces=trace_store)
-        services.write_configs(config, render(spec, links), spec.alerting.severities)
+        services.write_configs(config, render(spec, links, services.PRICES), spec.alerting.severities)
         for line in tools.sources:
             report(line)
         processes = ChildProcesses(config.directory.logs)

@@ -6,6 +6,8 @@ from typing import Any
 
 import yaml
 
+from alerts.alert_labels import severity_value
+from alerts.tiers import Severity
 from compose.ports import Ports
 from exporters.slos import Severities
 
@@ -45,11 +47,11 @@ def replacements(ports: Ports, *, rules: Path, dashboards: Path) -> dict[str, st
 
 def matchers(severities: Severities) -> dict[str, str]:
     """The native lab's matchers of severities, by those of the container lab."""
-    ours = Severities()
-    return {
-        f'severity="{ours.page}"': f'severity="{severities.page}"',
-        f'severity="{ours.ticket}"': f'severity="{severities.ticket}"',
-    }
+
+    def matcher(values: Severities, severity: Severity) -> str:
+        return f'severity="{severity_value(values, severity)}"'
+
+    return {matcher(Severities(), each): matcher(severities, each) for each in (Severity.PAGE, Severity.TICKET)}
 
 
 def rewrite(source: Path, changes: Mapping[str, str]) -> str:

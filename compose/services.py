@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import dashboards
+from alerts.prices import ApiPrice, Prices
 from compose import rewrite_config
 from compose.child_processes import Service
 from compose.ports import HOST, Ports
@@ -24,6 +25,9 @@ PREVIEW_SCRAPES = "5s"
 
 ROOFLINE = rewrite_config.COMPOSE_DIRECTORY / "simulator" / "roofline.json"
 """The output of `vllm-slo roofline` for the simulated GPU and model."""
+
+PRICES = Prices(hour=0.8, api=ApiPrice(prompt=0.15, cached=0.075, completion=0.6))
+"""Example prices, of no real provider."""
 
 DASHBOARDS = Path(dashboards.__file__).parent / "generated"
 

@@ -25,10 +25,16 @@ def annotations(spec: SloFile, *, load_tests: bool = False) -> tuple[dashboard.A
             "Config changes", config_change_query(), "{{setting}}: {{old}} → {{new}}", "on {{engine}}", step
         ).use_value_for_time(True),
         _annotation("Engine starts", _engine_starts(), "engine started", "{{engine}}", step).use_value_for_time(True),
-        _annotation("Pages", _marks(severity_value(spec, Severity.PAGE)), "{{alertname}} {{alertstate}}", "page", step),
+        _annotation(
+            "Pages",
+            _marks(severity_value(spec.alerting.severities, Severity.PAGE)),
+            "{{alertname}} {{alertstate}}",
+            "page",
+            step,
+        ),
         _annotation(
             "Tickets",
-            _marks(severity_value(spec, Severity.TICKET)),
+            _marks(severity_value(spec.alerting.severities, Severity.TICKET)),
             "{{alertname}} {{alertstate}}",
             "ticket",
             step,

@@ -81,8 +81,9 @@ def query_result_values(checks: Iterable[Check], prometheus: Prometheus, time_ra
             # the check itself reports a failure
             with suppress(UnknownVariableError, QueryError):
                 request = _request(replace(check, values={**check.values, **values}), time_range)
-                for _, value in options_from(prometheus.get(*request), check.pattern)[:1]:
-                    values[check.variable] = value
+                options = [value for _, value in options_from(prometheus.get(*request), check.pattern)]
+                if options:
+                    values[check.variable] = "|".join(options) if check.is_all else options[0]
     return values
 
 

@@ -38,6 +38,7 @@ class Board:
     own_variables: Callable[[SloFile], tuple[layout.Variable, ...]] = lambda _: ()
     """Variables that only this dashboard has, after those of every dashboard."""
     shows_load_tests: bool = False
+    shows_request_log: bool = False
     time_from: str = "now-1h"
     # the rules are evaluated once a minute, and each refresh queries the whole fleet
     refresh: str = "1m"
@@ -70,6 +71,7 @@ class Board:
             frame.annotation(annotation)
         return layout.arrange(frame, self.rows(spec))
 
-    def render(self, spec: SloFile, links: Links = PROJECT_LINKS) -> str:
-        """The dashboard as JSON; deterministic for an SLO file."""
-        return layout.to_json(self.build(spec), spec.group_by, links)
+    def render(self, spec: SloFile, links: Links = PROJECT_LINKS, log_selector: str = "") -> str:
+        """The dashboard as JSON; deterministic for an SLO file. `log_selector` selects the request log in Loki."""
+        selector = log_selector if self.shows_request_log else ""
+        return layout.to_json(self.build(spec), spec.group_by, links, selector)

@@ -1,5 +1,8 @@
 """Variables that select a config change and two equal windows before and after it, without the restart between them.
 
+A rolling change is one change: the window before ends before the first engine changes, the one after begins when the
+last changed engine is up again.
+
 PromQL accepts only a literal number after `@`, so each window is a variable over the result of a query.
 """
 
@@ -20,6 +23,10 @@ _LONGEST_START = 3600
 _LONGEST_OUTAGE = 86400
 """Seconds after and before a config change in which to look for its restart."""
 
+_LONGEST_ROLLING = 3600
+"""Seconds between the first and the last engine of one rolling change."""
+
+_ON_ENGINE = f"on ({Label.INSTANCE}, {Label.ENGINE})"
 _WINDOWS = {"5m": 300, "10m": 600, "30m": 1800, "1h": 3600, "6h": 21600}
 _CONFIG_CHANGES = signals.ENGINE_CONFIG_CHANGE.name
 _CHANGES_IN_RANGE = f"last_over_time({_CONFIG_CHANGES}[$__range]) > (time() - $__range_s)"
@@ -37,8 +44,16 @@ class Window:
         return f"[${{length}}s] {self.end}"
 
 
+# the same for all engines, so that changed and unchanged ones are compared at the same time
 BEFORE = Window("@ $before offset ${length}s", "@ $before")
 AFTER = Window("@ $after", "@ $after offset -${length}s")
+
+
+def changed_engines() -> str:
+    """The time at which each engine of the selected change got the new setting: a rolling change has several."""
+    changes = f"last_over_time({_CONFIG_CHANGES}[$__range] @ end())"
+    same = f"{changes} and on ({Label.SETTING}, {Label.OLD}, {Label.NEW}) ({changes} == $change)"
+    return f"(max by ({Label.INSTANCE}, {Label.ENGINE}) ({same}) > $change - {_LONGEST_ROLLING})"
 
 
 def selected_change() -> str:
@@ -68,17 +83,45 @@ def _window_variable() -> dashboard.CustomVariable:
     )
 
 
+def _first_variable() -> dashboard.QueryVariable:
+    """The time at which the first engine changed; `change` is that of the last one."""
+    return _scalar_variable("first", f"min({changed_engines()}) or vector($change)")
+
+
 def _before_variable() -> dashboard.QueryVariable:
-    """The last time before the config change at which an engine was up: the restart begins before the change."""
-    up = f"vector(time()) and max({signals.ENGINE_UP.name}) == 1"
-    return _scalar_variable("before", f"max_over_time(({up})[{_LONGEST_OUTAGE}s:5s] @ $change) or vector($change)")
+    """Before the first change, by the longest time for which a changed engine was down before its change."""
+    up = f"time() * ({signals.ENGINE_UP.name} == 1) and {_ON_ENGINE} ({changed_engines()} >= time())"
+    last_up = f"max_over_time(({up})[{_LONGEST_OUTAGE}s:5s] @ $change)"
+    down = f"max({changed_engines()} - {_ON_ENGINE} {last_up})"
+    return _scalar_variable("before", f"vector($first) - scalar({down} or vector(0))")
 
 
 def _after_variable() -> dashboard.QueryVariable:
-    """The first time after the config change at which an engine had been up for `SETTLE`."""
-    settled = f"vector(time()) and max(min_over_time({signals.ENGINE_UP.name}[{SETTLE}s])) == 1"
-    window = f"[{_LONGEST_START}s:5s] @ $change offset -{_LONGEST_START + SETTLE}s"
-    return _scalar_variable("after", f"min_over_time(({settled}){window}) or vector($change + {SETTLE})")
+    """After the last change, by the longest time until a changed engine had been up for `SETTLE`."""
+    up = f"time() * (min_over_time({signals.ENGINE_UP.name}[{SETTLE}s]) == 1)"
+    up = f"{up} and {_ON_ENGINE} ({changed_engines()} <= time() - {SETTLE})"
+    window = f"[{_LONGEST_START + _LONGEST_ROLLING}s:5s] @ $change offset -{_LONGEST_START + SETTLE}s"
+    start = f"max(min_over_time(({up}){window}) - {_ON_ENGINE} {changed_engines()})"
+    return _scalar_variable("after", f"vector($change) + scalar({start} or vector({SETTLE}))")
+
+
+def _gap_variable() -> dashboard.QueryVariable:
+    """The seconds between the two windows; 1 without a config change."""
+    return _scalar_variable("gap", f"ceil($after - $before + 0 * min({changed_engines()})) or vector(1)")
+
+
+def _changed_variable() -> dashboard.QueryVariable:
+    """The sidecars of the changed engines."""
+    none = f'label_replace(vector(0), "{Label.INSTANCE}", "none", "", "")'
+    return (
+        query_variable("changed", f"query_result(group by ({Label.INSTANCE}) ({changed_engines()}) or on () {none})")
+        .regex(rf'/{Label.INSTANCE}="(?<value>[^"]*)"/')
+        .sort(model.VariableSort.NATURAL_ASC)
+        .hide(model.VariableHide.HIDE_VARIABLE)
+        .multi(True)
+        .include_all(True)
+        .current(model.VariableOption(selected=True, text=["All"], value=["$__all"]))
+    )
 
 
 def _length_variable() -> dashboard.QueryVariable:
@@ -96,7 +139,17 @@ def _length_variable() -> dashboard.QueryVariable:
 
 
 def change_variables() -> tuple[Variable, ...]:
-    return (_change_variable(), _window_variable(), _before_variable(), _after_variable(), _length_variable())
+    """In the order of their dependence."""
+    return (
+        _change_variable(),
+        _window_variable(),
+        _first_variable(),
+        _before_variable(),
+        _after_variable(),
+        _length_variable(),
+        _gap_variable(),
+        _changed_variable(),
+    )
 
 
 def _scalar_variable(name: str, expression: str) -> dashboard.QueryVariable:

@@ -14,6 +14,7 @@ from dashboards.audit import Finding, audit, read_checks
 from dashboards.boards.registry import BOARDS
 from dashboards.configmap import FOLDER, config_map, parse_placement
 from dashboards.dashboard_reader import TimeRange
+from dashboards.log_lines import parse_selector
 from exporters import slos
 from exporters.addresses import parse_url
 from exporters.errors import UsageError, parse_flag
@@ -48,6 +49,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default="",
         metavar="URL",
         help="address of `vllm-slo traces`: link to the slowest bad requests (default: none)",
+    )
+    render.add_argument(
+        "--loki",
+        metavar="SELECTOR",
+        help='selector of the request log in Loki, such as {app="vllm-sidecar"}: show log lines of bad requests '
+        "(default: none)",
     )
     render.add_argument("--namespace", metavar="NAME", help="namespace of the ConfigMaps (default: kubectl's)")
     render.add_argument(
@@ -84,6 +91,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     preview.add_argument("--png", action="store_true", help="also write a screenshot of each page; needs Chromium")
     preview.add_argument(
+        "--theme", choices=("dark", "light"), default="dark", help="theme of the screenshots (default: %(default)s)"
+    )
+    preview.add_argument(
+        "--width",
+        type=int,
+        default=1440,
+        metavar="PIXELS",
+        help="width of the screenshots, 320 to 7680; below 769, panels are below each other (default: %(default)s)",
+    )
+    preview.add_argument(
         "--serve",
         nargs="?",
         const="127.0.0.1:3001",
@@ -117,13 +134,14 @@ def _render(arguments: argparse.Namespace) -> int:
     spec = slos.load(arguments.slos)
     placement = parse_placement(arguments.namespace, arguments.label, arguments.folder)
     links = Links(arguments.runbooks, traces=arguments.traces_url)
+    selector = "" if arguments.loki is None else parse_selector(arguments.loki)
     if arguments.format == "plain":
         if arguments.namespace or arguments.label or arguments.folder:
             raise UsageError("--namespace, --label, --folder: these need --format configmap")
         if arguments.out == "-":
             raise UsageError("--out -: plain dashboards need a folder; give one, or add --format configmap")
     for board in BOARDS:
-        text, name = board.render(spec, links), board.file_name
+        text, name = board.render(spec, links, selector), board.file_name
         if arguments.format == "configmap":
             text, name = config_map(board.uid, name, text, placement), f"{Path(name).stem}.yaml"
         if arguments.out == "-":
@@ -153,6 +171,8 @@ def _preview(arguments: argparse.Namespace) -> int:
     from dashboards.preview.command import preview  # noqa: PLC0415 - only this action needs the charting library
 
     refresh = _seconds("--refresh", arguments.refresh)
+    if not 320 <= arguments.width <= 7680:
+        raise UsageError(f"--width: {arguments.width} is not between 320 and 7680 pixels")
     return preview(arguments, _prometheus(arguments), lambda: _time_range(arguments), refresh)
 
 

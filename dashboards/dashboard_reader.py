@@ -41,6 +41,8 @@ class Check:
     variable: str = ""
     """The variable whose options are the result of the query, extracted by `pattern`."""
     pattern: str = ""
+    is_all: bool = False
+    """Whether all options are selected, without a value for them."""
     least_step: float = 0.0
     """The minimum interval of the panel in seconds."""
     points: int = POINTS
@@ -90,7 +92,12 @@ def checks_of(dashboard: Mapping[str, Any]) -> Iterator[Check]:
         if variable["type"] == "query" and is_prometheus(variable):
             query_type, text = variable_query(variable)
             name, pattern = str(variable["name"]), str(variable.get("regex") or "")
-            yield Check(title, f"variable {name}", "", text, query_type, values, variable=name, pattern=pattern)
+            yield Check(
+                *(title, f"variable {name}", "", text, query_type, values),
+                variable=name,
+                pattern=pattern,
+                is_all=bool(variable.get("includeAll")) and not variable.get("allValue"),
+            )
     for annotation in annotations_of(dashboard):
         name, text = f"annotation {annotation['name']}", annotation_query(annotation)
         yield Check(title, name, "", text, QueryType.RANGE, values, "no event in the time range")

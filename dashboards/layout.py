@@ -14,6 +14,7 @@ from grafana_foundation_sdk.models import dashboard as model
 from alerts.links import Links, panel_id
 from alerts.promql import select
 from dashboards.data_links import PROJECT_LINKS, complete_links
+from dashboards.log_lines import add_log_lines
 from dashboards.style import DATASOURCE
 from dashboards.target_variables import narrowed
 from dashboards.variable_matchers import selected
@@ -99,7 +100,12 @@ def _place(element: model.Panel | model.RowPanel) -> model.GridPos:
     return element.grid_pos or model.GridPos()
 
 
-def to_json(dashboard_model: model.Dashboard, target_labels: Sequence[str] = (), links: Links = PROJECT_LINKS) -> str:
+def to_json(
+    dashboard_model: model.Dashboard,
+    target_labels: Sequence[str] = (),
+    links: Links = PROJECT_LINKS,
+    log_selector: str = "",
+) -> str:
     """The dashboard as JSON; deterministic. Its queries follow the variables over labels and of `target_labels`."""
     tree = json.loads(json.dumps(dashboard_model, cls=JSONEncoder))
     # The SDK always sets `placement`, which moves the switch of an annotation, or a link, into a menu.
@@ -113,4 +119,6 @@ def to_json(dashboard_model: model.Dashboard, target_labels: Sequence[str] = (),
     complete_links(tree, links)
     if target_labels:
         tree = narrowed(tree, target_labels)
+    if log_selector:
+        add_log_lines(tree, log_selector)
     return json.dumps(tree, indent=2, sort_keys=True, ensure_ascii=False) + "\n"

@@ -25,12 +25,17 @@ _WIDTHS: Mapping[str, int] = {
     Label.SETTING: 260,
     Label.SIGNAL: 380,
     Label.ENGINE: 200,
-    Label.INSTANCE: 160,
-    Label.ENGINE_TYPE: 70,
-    Label.VERSION: 130,
+    Label.INSTANCE: 140,
+    "engines": 105,
+    "figure": 130,
+    Label.ENGINE_TYPE: 60,
+    Label.VERSION: 100,
     "runbook": 170,
 }
 """The width of a label's column in pixels, by its longest usual value."""
+
+_LEAST_WIDTH = 120
+"""Of a column that has the rest of the width, in pixels: an IPv4 address and a port."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +64,17 @@ class LabelColumns:
 
 def join_queries(
     panel: table.Panel,
-    keys: Mapping[Label, str],
+    keys: Mapping[Label, str] | Mapping[str, str],
     columns: Sequence[ValueColumn | LabelColumns],
     *,
     order_by: str = "",
     rows: str = "",
+    widest: Label | None = None,
     texts: Mapping[str, str] | None = None,
 ) -> table.Panel:
     """One row per set of key labels, which every query must have; `texts` are further labels, in the last columns.
 
+    The column of the label `widest` has the rest of the width; with a width for every column, Grafana leaves it blank.
     `order_by` is a query whose values sort the rows. `rows` is a query with one series per row: with it, a column whose
     query returns nothing remains, with missing values.
 
@@ -75,7 +82,7 @@ def join_queries(
     have the same address.
     """
     order, hidden = [str(key) for key in keys], ["Time"]
-    _set_titles(panel, keys)
+    _set_titles(panel, keys, widest)
     for ref_id, column in zip(ascii_uppercase, columns, strict=False):
         # Grafana's names
         value = f"Value #{ref_id}" if len(columns) > 1 or order_by else "Value"
@@ -88,7 +95,7 @@ def join_queries(
                 order.append(value)
             case LabelColumns():
                 panel.with_target(_table_query(column.expression, ", ".join(column.titles.values())))
-                _set_titles(panel, column.titles)
+                _set_titles(panel, column.titles, widest)
                 order += map(str, column.titles)
                 hidden.append(value)
     transform(panel, "merge")
@@ -135,20 +142,25 @@ def pivot(
     cell: Label | None = None,
     order: Sequence[str] = (),
     width: int | None = None,
+    *,
+    first_by: str = "",
 ) -> table.Panel:
     """One row per value of `row`, one column per value of `column`; the cells have the label `cell`, or the value.
 
-    The columns in `order` come first; the others are sorted by name, as are the rows. `width` is that of the names of
-    the rows in pixels, by default that of the label.
+    The columns in `order` come first; the others are sorted by name, as are the rows. With `first_by`, the row with the
+    greatest value of this field is first. `width` is that of the names of the rows in pixels, by default that of the
+    label.
     """
     corner, title = f"{row}\\{column}", row.capitalize()
     corner_settings = {"displayName": title, "custom.width": width or _WIDTHS[row]}
-    sort_rows(panel, title).override_by_name(
-        corner, [model.DynamicConfigValue(name, value) for name, value in corner_settings.items()]
-    )
+    if not first_by:
+        sort_rows(panel, title)
+    panel.override_by_name(corner, [model.DynamicConfigValue(name, value) for name, value in corner_settings.items()])
     panel.with_target(_table_query(expression, f"{{{{{cell or row}}}}}"))
-    # columns have the order in which their names first appear
+    # rows and columns have the order in which their names first appear; sorting is stable
     transform(panel, "sortBy", sort=[{"field": str(column)}])
+    if first_by:
+        transform(panel, "sortBy", sort=[{"field": first_by, "desc": True}])
     to_matrix(panel, row, column, str(cell or "Value"))
     return _organize(panel, [corner, *order]) if order else panel
 
@@ -172,10 +184,14 @@ def _table_query(expression: str, legend: str) -> prometheus.Dataquery:
     return query(expression, legend, instant=True).format(PromQueryFormat.TABLE)
 
 
-def _set_titles(panel: table.Panel, titles: Mapping[Label, str] | Mapping[str, str]) -> None:
+def _set_titles(
+    panel: table.Panel, titles: Mapping[Label, str] | Mapping[str, str], widest: Label | None = None
+) -> None:
     """Set display names and widths; links refer to the field by the name of its label."""
     for label, title in titles.items():
         width = [model.DynamicConfigValue("custom.width", _WIDTHS[label])] if label in _WIDTHS else []
+        if label is widest:
+            width = [model.DynamicConfigValue("custom.minWidth", _LEAST_WIDTH)]
         panel.override_by_name(str(label), [model.DynamicConfigValue("displayName", title), *width])
 
 

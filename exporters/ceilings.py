@@ -2,6 +2,7 @@
 
 import json
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,17 @@ class Ceilings:
     prefill: float
     decode: Mapping[int, float]
     kv_tokens: int
+
+    def decode_of(self, batch: float) -> float:
+        """Decode of any batch: the time of a step is linear between two batches, and constant below the smallest.
+
+        Where compute takes over from memory bandwidth between two batches, the result is a little too low.
+        """
+        times = sorted((size, size / rate) for size, rate in self.decode.items())
+        above = min(max(1, bisect_left(times, (batch, 0.0))), len(times) - 1)
+        (size, time), (next_size, next_time) = times[max(0, above - 1)], times[above]
+        slope = (next_time - time) / (next_size - size) if next_size > size else 0.0
+        return min(batch / (time + slope * max(0.0, batch - size)), self.prefill)
 
 
 def read_json(path: Path) -> Mapping[str, Any]:

@@ -48,6 +48,7 @@ class Label(StrEnum):
     RUN = "run"
     SCENARIO = "scenario"
     PROMPT_SIZE = "prompt_size"
+    PROMPT_LENGTH = "prompt_length"
     COMPLETION_SIZE = "completion_size"
     KIND = "kind"
     RESULT = "result"
@@ -160,6 +161,9 @@ OTHER = "other"
 SIZE_BOUNDS = (128, 512, 2048, 8192, 32768)
 SIZES = (*(f"{bound:05}" for bound in SIZE_BOUNDS), "above")
 """Label values: the upper bound of each size in tokens, with leading zeros so that tables sort them."""
+LENGTH_BOUNDS = tuple(sorted({64 << n for n in range(12)} | {96 << n for n in range(11)}))
+LENGTHS = (*(f"{bound:06}" for bound in LENGTH_BOUNDS), "above")
+"""Label values of finer sizes, two per doubling from 64 to 131,072 tokens, in the same form."""
 NO_TOKENS = "none"
 """The size of a completion with no tokens or with an unknown number of tokens."""
 
@@ -224,6 +228,12 @@ OLDEST_WAIT = _gauge(
 )
 TTFT = _histogram(
     "llm_time_to_first_token_seconds", "TTFT of streams, from the arrival of the request.", REQUEST_SECONDS, *_MC
+)
+WITHOUT_FIRST_TOKEN = _counter(
+    "llm_requests_without_first_token_total",
+    "Streams that ended without a first token, by outcome; they are not in the histogram of TTFT.",
+    *_MC,
+    _O,
 )
 TTFT_ANSWER = _histogram(
     "llm_time_to_first_answer_token_seconds",
@@ -305,6 +315,18 @@ REQUESTS_BY_SIZE = _counter(
     Label.PROMPT_SIZE,
     Label.COMPLETION_SIZE,
     _O,
+)
+REQUESTS_BY_LENGTH = _counter(
+    "llm_requests_by_prompt_length_total",
+    "Ended requests by prompt length, in finer steps than by size. Prompt lengths are estimated if usage is unknown.",
+    *_MC,
+    Label.PROMPT_LENGTH,
+)
+FAILED_BY_LENGTH = _counter(
+    "llm_failed_requests_by_prompt_length_total",
+    "Requests by prompt length that ended with another outcome than ok.",
+    *_MC,
+    Label.PROMPT_LENGTH,
 )
 
 STRUCTURED_REQUESTS = _counter(
@@ -477,6 +499,11 @@ ROOFLINE_DECODE = _gauge(
     "Theoretical upper limit of output tokens per second on these GPUs, for a whole batch of the given size.",
     Label.BATCH,
 )
+ROOFLINE_RUNNING = _gauge(
+    "llm_roofline_running_tokens_per_second",
+    "Theoretical upper limit of output tokens per second for the requests that the engine runs; 0 if it runs none.",
+    _E,
+)
 ROOFLINE_KV_TOKENS = _gauge("llm_roofline_kv_tokens", "Theoretical upper limit of tokens in the KV cache.")
 
 # The sidecar itself.
@@ -606,6 +633,7 @@ SLO_OBJECTIVE = Recorded("llm_slo:objective:ratio", "Objective of the SLO, from 
 SLO_THRESHOLD = Recorded("llm_slo:threshold:seconds", "Threshold of a latency SLO.", (_C, _S))
 WINDOW_SECONDS = Recorded("llm_slo:window:seconds", "Length of a window; the longest is the period.", (Label.WINDOW,))
 SLO_MEASURED = Recorded("llm_slo:measured_time:ratio", "Share of the period with counts of SLO events.", (_M, _C, _S))
+SLO_DOZENS = Recorded("llm_slo:dozens:count", "Dozens of steps in the period with counts of SLO events.", (_M, _C, _S))
 GOODPUT_EVENTS_IN = Recorded(
     "llm_goodput:events:increase", "Requests in a window with at least one verdict.", _CLASS_WINDOW
 )
@@ -641,7 +669,23 @@ TENANT_BURN_RATE = Recorded("llm_slo_tenant:error_budget:burn_rate", "Burn rate 
 REQUESTS_IN = Recorded(
     "llm_instance:requests:increase", "Ended requests in a window.", (Label.INSTANCE, _M, _C, _O, _W)
 )
-
+ALL_REQUESTS_IN = Recorded(
+    "llm_instance:all_requests:increase", "Ended requests of all outcomes in a window.", (Label.INSTANCE, _M, _C, _W)
+)
+SURGE_AT = Recorded(
+    "llm_instance:surge_requests:ratio",
+    "Share of client errors or rejections at a sidecar, from the share of a ticket on. "
+    "In the shortest window: relative to the mean of the longer one.",
+    (Label.INSTANCE, _M, _C, _O, _W),
+)
+SURGE_BEFORE = Recorded(
+    "llm_class:surge_requests:ratio",
+    "Share of client errors or rejections at all sidecars, from the share on that excludes a ticket a day later.",
+    (_M, _C, _O, _W),
+)
+OTHER_REQUESTS_IN = Recorded(
+    "llm_class:other_requests:increase", "Ended requests in a window, except client errors.", (_C, _W)
+)
 MODEL_REQUESTS_IN = Recorded("llm_model:requests:increase", "Ended requests of a model in a window.", (_M, _W))
 
 # Short windows only: there is one series per sidecar, class and SLO.
@@ -654,6 +698,14 @@ INSTANCE_ERROR_RATIO = Recorded(
     "llm_instance:slo_bad_events:ratio",
     "Bad events / events of a sidecar in a window; absent without traffic.",
     _INSTANCE_SLO,
+)
+OUTLIER_ERROR_RATIO = Recorded(
+    "llm_instance:outlier_bad_events:ratio",
+    "Error ratio of each sidecar at which half or more of the events are bad; compared with those of its peers.",
+    _INSTANCE_SLO,
+)
+REPLICAS_ERROR_RATIO = Recorded(
+    "llm_slo:outlier_bad_events:ratio", "Error ratio of all sidecars, while one of them may be an outlier.", _SLO_WINDOW
 )
 STEP_TIME = Recorded("llm_rules:steps:timestamp", "Time of the last evaluation of the rules that count steps.", ())
 
@@ -693,6 +745,14 @@ COST_PER_MILLION = Recorded(
 COST_PER_GOOD = Recorded(
     "llm_cost:money:per_good_request", "Cost per good request; absent without good requests.", (_W,)
 )
+COST_API_IN = Recorded(
+    "llm_cost:api_money:increase", "Cost of the tokens of a window at the price of an API; absent if none.", (_W,)
+)
+COST_API_PER_MILLION = Recorded(
+    "llm_cost:api_money:per_million_output_tokens",
+    "Cost of input and output at the price of an API, per million output tokens; absent without output tokens.",
+    (_W,),
+)
 
 ENGINE_MODEL = Recorded(
     "llm_engine:model:group",
@@ -713,6 +773,14 @@ PAGE_HELD = Recorded(
     (_M, _C, _S),
 )
 HELD_PAGE = Recorded("llm_slo:held_page:group", "1 while the page of the SLO is held back.", (_M, _C, _S))
+LONG_ERROR_RATIO = Recorded(
+    "llm_slo:long_window_bad_events:ratio", "Error ratio in the long window of each tier that burns there.", _SLO_WINDOW
+)
+LOW_TRAFFIC_EVENTS_IN = Recorded(
+    "llm_slo:low_traffic_events:increase",
+    "Events of each class with too few for a page, for SLOs that pool such classes.",
+    _SLO_WINDOW,
+)
 TIER_ERROR_RATIO = Recorded(
     "llm_slo:tier_bad_events:ratio", "Error ratio in the short window of each tier that burns.", _SLO_WINDOW
 )
@@ -768,6 +836,7 @@ LABEL_HELP = {
     Label.RUN: "Identifier of the load test.",
     Label.SCENARIO: "Scenario of the load test.",
     Label.PROMPT_SIZE: "Upper bound of the prompt tokens, with leading zeros, or `above`.",
+    Label.PROMPT_LENGTH: "Upper bound of the prompt tokens, two per doubling, with leading zeros, or `above`.",
     Label.COMPLETION_SIZE: "Upper bound of the completion tokens, with leading zeros, `above`, or `none`.",
     Label.KIND: "What has to be JSON: `json` or `json_schema` (the text), or `tool_call` (its arguments).",
     Label.RESULT: "Of an answer: `valid`, `invalid`, `truncated` at the limit of tokens, or `too_large` to be checked. "

@@ -9,19 +9,20 @@ from alerts.links import DashboardUid
 from alerts.promql import increase, ratio, select, sum_by
 from dashboards import style, tables
 from dashboards.board import Board
-from dashboards.change_windows import AFTER, BEFORE, Window, change_variables, selected_change
-from dashboards.label_selectors import RATE, select_model_class
+from dashboards.change_windows import AFTER, BEFORE, Window, change_variables, changed_engines, selected_change
+from dashboards.label_selectors import ENGINE_LABELS, RANGE, RATE, select_model_class
 from dashboards.layout import Row
 from dashboards.panels import engine_load, slo_status, traffic
 from dashboards.panels.latency import quantile_variable
+from dashboards.score_interval import Share, significant_change
 from dashboards.style import BAD, GOOD, MODEL_AND_CLASS, NO_TRAFFIC, PLAIN, describe, query
 from dashboards.tables import ValueColumn
 from exporters import signals
 from exporters.signals import Label, Outcome, Signal
 from exporters.slos import Slo, SloFile
 
-_CLASS_KEY = {Label.CLASS: "class"}
-_SLO_KEYS = {Label.SLO: "SLO", Label.CLASS: "class"}
+_CLASS_KEY: Mapping[str, str] = {Label.CLASS: "class"}
+_SLO_KEYS: Mapping[str, str] = {Label.SLO: "SLO", Label.CLASS: "class"}
 
 _MORE_IS_BETTER, _LESS_IS_BETTER, _NEITHER = (BAD, GOOD), (GOOD, BAD), (PLAIN, PLAIN)
 _GOOD = {
@@ -29,13 +30,34 @@ _GOOD = {
     _LESS_IS_BETTER: "Good: no increase.",
     _NEITHER: "Good: no difference, otherwise the other panels differ for this reason too.",
 }
+_CHANGED = {Label.INSTANCE: "$changed"}
+"""The sidecars of the changed engines."""
+
+_ENGINES, _FIGURE = "engines", "figure"
+_LATENCIES = (
+    ("TTFT p50", 0.5, signals.TTFT),
+    ("TTFT p95", 0.95, signals.TTFT),
+    ("Queue time p95", 0.95, signals.QUEUE),
+    ("TPOT p95", 0.95, signals.TPOT),
+    ("ITL p95", 0.95, signals.INTER_CHUNK),
+    ("E2E p95", 0.95, signals.DURATION),
+)
+_KILLED = f"{Outcome.TRUNCATED}|{Outcome.UPSTREAM_ERROR}|{Outcome.UPSTREAM_UNREACHABLE}"
+_EMPTY = "no config change, or no traffic around it"
 _SOURCE = "From the sidecars' metrics."
 
+_POINTS = "suffix:pp"
+
 _NO_CHANGE = "there is no config change in the time shown, or no traffic around it"
-_SIGNIFICANCE = "vllm-slo compare --around $change shows which differences are significant."
+_NOT_SIGNIFICANT = "not significant"
+_SIGNIFICANT = "The change is in percentage points (pp), and shown only if its 95 % interval excludes 0."
+_RELATIVE = "The change is relative to the value before, and has no interval."
 
 Value = Callable[[Window], str]
 """Returns the query of a value per class in one of the two windows."""
+
+ShareIn = Callable[[Window], Share]
+"""Returns the queries of a share per class in one of the two windows."""
 
 
 def rows(spec: SloFile) -> tuple[Row, ...]:
@@ -44,26 +66,15 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
             "Comparison: $length s before and after",
             (
                 config_change(),
+                changed(),
+                changed_and_unchanged(),
                 goodput(),
                 attainment(),
                 requests_offered(),
-                latency("TTFT p50", 0.5, signals.TTFT),
-                latency("TTFT p95", 0.95, signals.TTFT),
-                latency("Queue time p95", 0.95, signals.QUEUE),
             ),
         ),
-        Row(
-            "Side effects",
-            (
-                latency("TPOT p95", 0.95, signals.TPOT),
-                latency("ITL p95", 0.95, signals.INTER_CHUNK),
-                latency("E2E p95", 0.95, signals.DURATION),
-                client_errors(),
-                tokens(),
-                cache_hits(),
-                preemptions(),
-            ),
-        ),
+        Row("Latency", (latency(),)),
+        Row("Side effects", (client_errors(), tokens(), cache_hits(), preemptions())),
         Row(
             "History",
             (
@@ -81,9 +92,10 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
 
 def config_change() -> stat.Panel:
     text = describe(
-        "Settings that changed at the selected time. The window before ends when an engine last responded; the one "
-        "after begins when one has responded for half a minute. Both are limited by the time after the config change "
-        "and by the next one. Good: only settings that you changed. From the sidecars' metrics.",
+        "Settings that changed at the selected time, which is that of the last engine of a rolling change. The window "
+        "before ends when all changed engines last responded; the one after begins when each has responded for half a "
+        "minute. Both are limited by the time after the config change and by the next one. Good: only settings that "
+        "you changed. From the sidecars' metrics.",
         may_be_empty=_NO_CHANGE,
     )
     panel = style.if_absent(
@@ -92,40 +104,100 @@ def config_change() -> stat.Panel:
     panel.with_target(query(selected_change(), "{{setting}}: {{old}} → {{new}}", instant=True))
     # the revision at the end of each window, because Prometheus returns the old one for five minutes after the change
     for moment, window, legend in (("$before", BEFORE, "until"), ("$after", AFTER, "from")):
-        revision = f"group by ({Label.REVISION}) ({signals.ENGINE_CONFIG_INFO.name} {window.end}) * {moment} * 1000"
+        info = select(signals.ENGINE_CONFIG_INFO, _CHANGED, regex=True)
+        revision = f"group by ({Label.REVISION}) ({info} {window.end}) * {moment} * 1000"
         panel.with_target(query(revision, f"revision {{{{revision}}}} {legend}", instant=True))
     return panel
 
 
+def changed() -> table.Panel:
+    text = describe(
+        "The engines of the config change: the time of the change, and the goodput of the sidecar in front before and "
+        "after it. Failed are requests that ended with an error of the engine between the two windows: those that the "
+        f"restart killed. {_SIGNIFICANT} Good: no decrease, and no failed request. {_SOURCE}",
+        may_be_empty=_NO_CHANGE,
+    )
+    panel = tables.if_empty(style.table_panel("Changed engines", text, units.Short, 15, 7), _EMPTY)
+    engines = changed_engines()
+
+    def of_sidecar(query: str) -> str:
+        return f"({query}) * on ({Label.INSTANCE}) group_right () group by ({', '.join(ENGINE_LABELS)}) ({engines})"
+
+    goodput = [
+        _share_in(signals.GOODPUT_REQUESTS, signals.GOODPUT_EVENTS, window, (Label.INSTANCE,))
+        for window in (BEFORE, AFTER)
+    ]
+    failed = select(signals.REQUESTS, {**MODEL_AND_CLASS, **_CHANGED, Label.OUTCOME: _KILLED}, regex=True)
+    failed = sum_by(f"increase({failed}[${{gap}}s] @ $after)", [Label.INSTANCE])
+    before, after = (of_sidecar(share.value) for share in goodput)
+    columns = (
+        ValueColumn("changed", f"{engines} * 1000", units.DatetimeISO, width=165),
+        *_before_and_after(before, after, units.PercentUnit),
+        _significant(of_sidecar(f"100 * {significant_change(*goodput)}"), _MORE_IS_BETTER),
+        ValueColumn("failed", of_sidecar(failed), units.Short, decimals=0, steps=((0.5, BAD),), width=65),
+    )
+    tables.sort_rows(panel, "changed", "engine")
+    return tables.join_queries(
+        panel, {Label.ENGINE: "engine", Label.INSTANCE: "sidecar"}, columns, rows=f"({engines})", widest=Label.ENGINE
+    )
+
+
+def changed_and_unchanged() -> table.Panel:
+    """The unchanged engines show what else changed at the same time, such as the load."""
+    of_changed = f'{Label.INSTANCE}=~"$changed"'
+    of_unchanged = f'{Label.INSTANCE}!~"$changed",{Label.INSTANCE}=~"$instance"'
+
+    def of_both(query: str) -> str:
+        others = f"({query.replace(of_changed, of_unchanged)}) and on () count({changed_engines()})"
+        return " or ".join(
+            f'label_replace({each}, "{_ENGINES}", "{name}", "", "")'
+            for name, each in (("changed", query), ("unchanged", others))
+        )
+
+    goodput = [_share_in(signals.GOODPUT_REQUESTS, signals.GOODPUT_EVENTS, window) for window in (BEFORE, AFTER)]
+    text = describe(
+        "Goodput of the changed engines, and of the others in the same two windows. If both changed alike, the reason "
+        f"is not the config change. {_SIGNIFICANT} Good: no decrease. {_SOURCE}",
+        may_be_empty=_NO_CHANGE,
+    )
+    panel = tables.if_empty(style.table_panel("Changed and unchanged engines", text, units.PercentUnit, 9, 7), _EMPTY)
+    before, after = (of_both(share.value) for share in goodput)
+    columns = (
+        *_before_and_after(before, after, units.PercentUnit),
+        _significant(of_both(f"100 * {significant_change(*goodput)}"), _MORE_IS_BETTER),
+    )
+    tables.sort_rows(panel, "class", _ENGINES)
+    return tables.join_queries(panel, {**_CLASS_KEY, _ENGINES: _ENGINES}, columns)
+
+
 def goodput() -> table.Panel:
     before, after = (_increase(signals.GOODPUT_EVENTS, window) for window in (BEFORE, AFTER))
-    return _comparison(
+    return _comparison_of_shares(
         "Goodput",
         "Share of requests that are good for all their SLOs. The last column is the number of judged requests, in the "
         "window with fewer of them.",
-        lambda window: _ratio_in(signals.GOODPUT_REQUESTS, signals.GOODPUT_EVENTS, window),
-        units.PercentUnit,
+        lambda window: _share_in(signals.GOODPUT_REQUESTS, signals.GOODPUT_EVENTS, window),
         _MORE_IS_BETTER,
         more_columns=(ValueColumn("judged", f"({before} <= {after}) or {after}", units.Short, decimals=0),),
     )
 
 
 def attainment() -> table.Panel:
-    return _comparison(
+    return _comparison_of_shares(
         "SLO attainment",
         "Share of good events of each SLO. A request that hangs is bad as soon as it exceeds its threshold.",
-        lambda window: f"1 - {_ratio_in(signals.SLO_BAD, signals.SLO_EVENTS, window, tuple(_SLO_KEYS))}",
-        units.PercentUnit,
+        lambda window: _share_in(signals.SLO_BAD, signals.SLO_EVENTS, window, tuple(_SLO_KEYS)),
         _MORE_IS_BETTER,
         keys=_SLO_KEYS,
+        of_complement=True,
     )
 
 
 def requests_offered() -> table.Panel:
+    open_requests = select(signals.IN_FLIGHT, {**MODEL_AND_CLASS, **_CHANGED}, regex=True)
+
     def arrival_rate(window: Window) -> str:
-        end, start = (
-            sum_by(f"{select_model_class(signals.IN_FLIGHT)} {at}", _CLASS_KEY) for at in (window.end, window.start)
-        )
+        end, start = (sum_by(f"{open_requests} {at}", _CLASS_KEY) for at in (window.end, window.start))
         return f"clamp_min({_increase(signals.REQUESTS, window)} + {end} - {start}, 0) / $length"
 
     return _comparison(
@@ -136,29 +208,38 @@ def requests_offered() -> table.Panel:
     )
 
 
-def latency(name: str, q: float, histogram: Signal, width: int = 8) -> table.Panel:
-    def quantile(window: Window) -> str:
-        return f"histogram_quantile({q:g}, {_increase(histogram.bucket, window, (Label.CLASS, 'le'))})"
+def latency() -> table.Panel:
+    def quantiles(window: Window) -> str:
+        return " or ".join(
+            f"label_replace(histogram_quantile({q:g}, {_increase(histogram.bucket, window, (Label.CLASS, 'le'))}), "
+            f'"{_FIGURE}", "{name}", "", "")'
+            for name, q, histogram in _LATENCIES
+        )
 
-    text = (
-        f"{q * 100:g} % of the requests took no longer. Requests that did not get that far are excluded: see goodput."
+    return _comparison(
+        "Latency quantiles",
+        "p50 and p95: 50 % and 95 % of the requests took no longer. Requests that did not get that far are excluded: "
+        "see goodput. Whether a latency changed significantly for its threshold is shown by SLO attainment.",
+        quantiles,
+        units.Seconds,
+        _LESS_IS_BETTER,
+        24,
+        keys={_FIGURE: _FIGURE, **_CLASS_KEY},
     )
-    return _comparison(name, text, quantile, units.Seconds, _LESS_IS_BETTER, width)
 
 
 def client_errors() -> table.Panel:
-    def share(window: Window) -> str:
+    def share(window: Window) -> Share:
         client_errors = {Label.OUTCOME: Outcome.CLIENT_ERROR}
-        return ratio(_increase(signals.REQUESTS, window, where=client_errors), _increase(signals.REQUESTS, window))
+        return Share(_increase(signals.REQUESTS, window, where=client_errors), _increase(signals.REQUESTS, window))
 
-    return _comparison(
+    return _comparison_of_shares(
         "Client errors",
         "Share of requests with the outcome client_error. They are no SLO events, so a setting that rejects valid "
         "requests shows only here.",
         share,
-        units.PercentUnit,
         _LESS_IS_BETTER,
-        6,
+        5,
     )
 
 
@@ -170,7 +251,7 @@ def tokens() -> table.Panel:
             f"({_increase(signals.PROMPT_TOKENS, window)} + {_increase(signals.COMPLETION_TOKENS, window)}) / $length"
         ),
         "tokens/s",
-        width=6,
+        width=8,
     )
 
 
@@ -181,7 +262,7 @@ def cache_hits() -> table.Panel:
         lambda window: _ratio_in(signals.CACHED_TOKENS, signals.PROMPT_TOKENS, window),
         units.PercentUnit,
         _MORE_IS_BETTER,
-        6,
+        5,
     )
 
 
@@ -189,7 +270,8 @@ def preemptions() -> table.Panel:
     """By engine, because the engine's metrics have no class."""
 
     def preempted(window: Window) -> str:
-        series = select(signals.ENGINE_PREEMPTIONS, {Label.MODEL: MODEL_AND_CLASS[Label.MODEL]}, regex=True)
+        of_model = {Label.MODEL: MODEL_AND_CLASS[Label.MODEL], **_CHANGED}
+        series = select(signals.ENGINE_PREEMPTIONS, of_model, regex=True)
         return sum_by(f"increase({series}{window.whole})", [Label.ENGINE])
 
     return _comparison(
@@ -206,9 +288,9 @@ def preemptions() -> table.Panel:
 
 def by_revision(spec: SloFile) -> table.Panel:
     text = describe(
-        "Share of good events under each configuration: a row per revision, a column per SLO and class. Times without "
-        "an engine, and times in which a sidecar saw two revisions, are excluded. Good: at or above the objective "
-        "(green). From the sidecars' counters.",
+        "Share of good events under each configuration: a row per revision, the newest first, and a column per SLO "
+        "and class. Times without an engine, and times in which a sidecar saw two revisions, are "
+        "excluded. Good: at or above the objective (green). From the sidecars' counters.",
         may_be_empty=NO_TRAFFIC,
     )
     bad, all_events = (_while_active(counter) for counter in (signals.SLO_BAD, signals.SLO_EVENTS))
@@ -229,9 +311,12 @@ def events_by_revision(spec: SloFile) -> table.Panel:
 
 
 def _by_revision(panel: table.Panel, expression: str, spec: SloFile) -> table.Panel:
-    column_names = f'label_join({expression}, "{Label.CLASS}", " ", "{Label.SLO}", "{Label.CLASS}")'
+    joined = f"({expression}) * on ({Label.REVISION}) group_left ({Label.VALUE}) {_start_of_revision()}"
+    column_names = f'label_join({joined}, "{Label.CLASS}", " ", "{Label.SLO}", "{Label.CLASS}")'
     style.if_absent(panel, NO_TRAFFIC)
-    return tables.pivot(panel, column_names, Label.REVISION, Label.CLASS, order=tuple(_columns(spec)))
+    return tables.pivot(
+        panel, column_names, Label.REVISION, Label.CLASS, order=tuple(_columns(spec)), first_by=Label.VALUE
+    )
 
 
 def _columns(spec: SloFile) -> dict[str, Slo]:
@@ -251,6 +336,12 @@ def _while_active(counter: Signal) -> str:
     return sum_by(f"sum_over_time(({joined})[$__range:{RATE}])", (Label.CLASS, Label.SLO, Label.REVISION))
 
 
+def _start_of_revision() -> str:
+    """Unix time as the label `value`, to sort by; the start of the range for an older revision."""
+    start = f"min_over_time(timestamp({signals.ENGINE_CONFIG_INFO.name})[{RANGE}:{RATE}])"
+    return f'count_values by ({Label.REVISION}) ("{Label.VALUE}", min by ({Label.REVISION}) ({start}))'
+
+
 def _comparison(
     title: str,
     text: str,
@@ -259,35 +350,74 @@ def _comparison(
     colours: tuple[str, str] = _NEITHER,
     width: int = 8,
     *,
-    keys: Mapping[Label, str] = _CLASS_KEY,
+    keys: Mapping[str, str] = _CLASS_KEY,
     more_columns: tuple[ValueColumn, ...] = (),
 ) -> table.Panel:
-    """Columns for before, after and the change; `colours` are those of a decrease and an increase."""
+    """Columns for before, after and the change, which has no colour because it has no interval."""
     before, after = value(BEFORE), value(AFTER)
     if unit == units.PercentUnit:
-        change, least, meaning = f"({after}) - ({before})", 0.01, "The change is in percentage points"
+        change = ValueColumn("change", f"100 * (({after}) - ({before}))", _POINTS, decimals=1)
+        meaning = "The change is in percentage points (pp), and has no interval."
     else:
-        change, least, meaning = f"({after}) / (({before}) > 0) - 1", 0.1, "The change is a share of what was before"
+        change = ValueColumn("change", f"({after}) / (({before}) > 0) - 1", units.PercentUnit, decimals=1)
+        meaning = _RELATIVE
+    columns = _before_and_after(before, after, unit)
+    return _table(title, f"{text} {meaning} {_GOOD[colours]}", unit, width, keys, (*columns, change, *more_columns))
+
+
+def _comparison_of_shares(
+    title: str,
+    text: str,
+    share: ShareIn,
+    colours: tuple[str, str],
+    width: int = 8,
+    *,
+    keys: Mapping[str, str] = _CLASS_KEY,
+    more_columns: tuple[ValueColumn, ...] = (),
+    of_complement: bool = False,
+) -> table.Panel:
+    """As `_comparison`, with a change only if its interval excludes 0, in `colours`; or of 1 minus the share."""
+    before, after = (f"1 - {each}" if of_complement else each for each in (share(BEFORE).value, share(AFTER).value))
+    points = f"{'-100' if of_complement else '100'} * {significant_change(share(BEFORE), share(AFTER))}"
+    change = _significant(points, colours)
+    columns = (*_before_and_after(before, after, units.PercentUnit), change, *more_columns)
+    return _table(title, f"{text} {_SIGNIFICANT} {_GOOD[colours]}", units.PercentUnit, width, keys, columns)
+
+
+def _significant(points: str, colours: tuple[str, str]) -> ValueColumn:
+    """A change in percentage points that is absent if it is not significant, in the colours of a fall and a rise."""
     fall, rise = colours
-    text = describe(f"{text} {meaning}. {_SIGNIFICANCE} {_GOOD[colours]} {_SOURCE}", may_be_empty=_NO_CHANGE)
-    panel = style.table_panel(title, text, unit, width, 8)
-    tables.if_empty(panel, "no config change, or no traffic around it")
-    return tables.join_queries(
-        tables.sort_rows(panel, tuple(keys.values())[-1]),
-        keys,
-        (
-            ValueColumn("before", before, unit, no_value=NO_TRAFFIC),
-            ValueColumn("after", after, unit, no_value=NO_TRAFFIC),
-            ValueColumn(
-                "change", change, units.PercentUnit, no_value="-", base=fall, steps=((-least, PLAIN), (least, rise))
-            ),
-            *more_columns,
-        ),
+    return ValueColumn(
+        "change", points, _POINTS, no_value=_NOT_SIGNIFICANT, decimals=1, base=fall, steps=((0, rise),), width=115
     )
 
 
-def _ratio_in(part: Signal, whole: Signal, window: Window, by: tuple[Label, ...] = (Label.CLASS,)) -> str:
-    return ratio(_increase(part, window, by), _increase(whole, window, by))
+def _before_and_after(before: str, after: str, unit: str) -> tuple[ValueColumn, ValueColumn]:
+    return (
+        ValueColumn("before", before, unit, no_value=NO_TRAFFIC),
+        ValueColumn("after", after, unit, no_value=NO_TRAFFIC),
+    )
+
+
+def _table(
+    title: str, text: str, unit: str, width: int, keys: Mapping[str, str], columns: tuple[ValueColumn, ...]
+) -> table.Panel:
+    text = describe(f"{text} {_SOURCE}", may_be_empty=_NO_CHANGE)
+    panel = style.table_panel(title, text, unit, width, 8)
+    tables.if_empty(panel, _EMPTY)
+    return tables.join_queries(
+        tables.sort_rows(panel, *tuple(keys.values())[::-1]),
+        keys,
+        columns,
+    )
+
+
+def _ratio_in(part: Signal, whole: Signal, window: Window) -> str:
+    return _share_in(part, whole, window).value
+
+
+def _share_in(part: Signal, whole: Signal, window: Window, by: tuple[Label | str, ...] = (Label.CLASS,)) -> Share:
+    return Share(_increase(part, window, by), _increase(whole, window, by))
 
 
 def _increase(
@@ -296,7 +426,9 @@ def _increase(
     by: tuple[Label | str, ...] = (Label.CLASS,),
     where: Mapping[Label, str] | None = None,
 ) -> str:
-    return sum_by(f"increase({select(counter, {**MODEL_AND_CLASS, **(where or {})}, regex=True)}{window.whole})", by)
+    return sum_by(
+        f"increase({select(counter, {**MODEL_AND_CLASS, **_CHANGED, **(where or {})}, regex=True)}{window.whole})", by
+    )
 
 
 BOARD = Board(

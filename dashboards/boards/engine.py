@@ -46,7 +46,7 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
         Row("Bad requests", (worst_requests.worst_requests(spec),)),
         Row("Queue", (running(), waiting(), preemptions())),
         Row("KV cache and prefix cache", (kv_cache(), kv_tokens(), prefix_cache(), possible_prefix_cache())),
-        Row("Throughput and roofline", (prefill(), decode(), speculation())),
+        Row("Throughput and roofline", (prefill(), decode(), roofline_share(), speculation())),
         Row(
             "Admission, sleep state and LoRA adapters",
             (engine_features.rejections(), engine_features.sleep_state(), engine_features.lora_adapters()),
@@ -256,13 +256,7 @@ def prefill() -> timeseries.Panel:
         "engines' metrics.",
         may_be_empty="no roofline was given (--roofline)",
     )
-    prompt, hits, external_hits = (
-        _rate(series, ENGINE_LABELS)
-        for series in (signals.ENGINE_PROMPT_TOKENS, signals.ENGINE_CACHE_HITS, signals.ENGINE_EXTERNAL_CACHE_HITS)
-    )
-    cached = f"(({hits} or 0 * {prompt}) + ({external_hits} or 0 * {prompt}))"
-    # the counters are read at different times, so the difference may be negative
-    return _roofline_panel("Prompt tokens computed", text, f"clamp_min({prompt} - {cached}, 0)").with_target(
+    return _roofline_panel("Prompt tokens computed", text, _computed_prompt_tokens()).with_target(
         query(_roofline_query(signals.ROOFLINE_PREFILL), "upper limit: {{instance}}")
     )
 
@@ -281,6 +275,25 @@ def decode() -> timeseries.Panel:
     )
 
 
+def roofline_share() -> timeseries.Panel:
+    text = describe(
+        "Measured tokens per second as a share of the roofline: decode of that for the requests that run (dotted: "
+        "prefill, prompt tokens computed). Both use the same GPUs, so their sum is the share in use. Good: the sum is "
+        f"high under load; far below 100 % with a full queue, something else limits the engine. {_COUNTED_AT_THE_END} "
+        "From the sidecars' and the engines' metrics.",
+        may_be_empty="no roofline was given (--roofline), or the engine exposes no running requests",
+    )
+    # at 0 while nothing runs, as is the measured rate
+    limit = max_by(f"avg_over_time({select_engine(signals.ROOFLINE_RUNNING)}[{RATE}])", ENGINE_LABELS)
+    prefill_limit = f"on ({Label.INSTANCE}) group_left () {_roofline_query(signals.ROOFLINE_PREFILL)}"
+    panel = style.ratio_panel("Roofline share", text, 6).no_value("no roofline")
+    panel.with_target(
+        query(ratio(_rate(signals.ENGINE_GENERATION_TOKENS, ENGINE_LABELS), limit), f"decode: {PER_ENGINE}")
+    )
+    panel.with_target(query(f"{_computed_prompt_tokens()} / {prefill_limit}", f"prefill: {PER_ENGINE}"))
+    return panel.override_by_regexp("/^prefill/", style.DOTTED)
+
+
 def speculation() -> timeseries.Panel:
     text = describe(
         "Share of the proposed tokens of speculative decoding that were accepted. Good: high; a low share wastes "
@@ -291,7 +304,7 @@ def speculation() -> timeseries.Panel:
         _rate(series, ENGINE_LABELS) for series in (signals.ENGINE_SPEC_ACCEPTED, signals.ENGINE_SPEC_DRAFTED)
     )
     return (
-        style.ratio_panel("Speculative tokens accepted", text, 8)
+        style.ratio_panel("Speculative tokens accepted", text, 6)
         .with_target(query(ratio(accepted, drafted), PER_ENGINE))
         .no_value("no speculation")
     )
@@ -325,9 +338,19 @@ def missing_signals() -> table.Panel:
     )
 
 
+def _computed_prompt_tokens() -> str:
+    prompt, hits, external_hits = (
+        _rate(series, ENGINE_LABELS)
+        for series in (signals.ENGINE_PROMPT_TOKENS, signals.ENGINE_CACHE_HITS, signals.ENGINE_EXTERNAL_CACHE_HITS)
+    )
+    cached = f"(({hits} or 0 * {prompt}) + ({external_hits} or 0 * {prompt}))"
+    # the counters are read at different times, so the difference may be negative
+    return f"clamp_min({prompt} - {cached}, 0)"
+
+
 def _roofline_panel(title: str, text: str, measured: str) -> timeseries.Panel:
     return (
-        style.time_series_panel(title, text, "tokens/s", 8)
+        style.time_series_panel(title, text, "tokens/s", 6)
         .with_target(query(measured, PER_ENGINE))
         .override_by_regexp("/^upper limit/", [style.fixed_colour(GREY)])
     )
@@ -349,5 +372,6 @@ BOARD = Board(
     uid=DashboardUid.ENGINE,
     title="Engine",
     description="One engine's batch, queue, KV cache, throughput and settings, rank by rank.",
+    shows_request_log=True,
     rows=rows,
 )

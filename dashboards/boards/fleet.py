@@ -5,6 +5,7 @@ address. Latency and goodput are measured per sidecar, so the engines behind one
 """
 
 from grafana_foundation_sdk.builders import table, timeseries
+from grafana_foundation_sdk.models import common as common_model
 from grafana_foundation_sdk.models import units
 
 from alerts.engine_alerts import KV_CACHE_FULL
@@ -56,9 +57,9 @@ def engines(spec: SloFile) -> table.Panel:
         "rows. From the sidecars and the engines' metrics."
     )
     text = describe(text, may_be_empty=f"there is {NO_TRAFFIC}, or the engines do not expose it")
-    panel = tables.if_empty(style.table_panel("Engines", text, units.Short, 24, 10), "no engine").interval("1m")
+    panel = tables.if_empty(style.table_panel("Engines", text, units.Short, 24, 8), "no engine").interval("1m")
     up = _max(signals.ENGINE_UP)
-    tables.join_queries(panel, _KEYS, _columns(spec), order_by=_order(), rows=up)
+    tables.join_queries(panel, _KEYS, _columns(spec), order_by=_order(), rows=up, widest=Label.ENGINE)
     engine = to_board(DashboardUid.ENGINE, Label.INSTANCE, Label.ENGINE)
     tables.link_cells(panel, Label.ENGINE, "Open the engine", engine)
     return tables.link_cells(panel, Label.INSTANCE, "Open the sidecar", to_board(DashboardUid.SIDECAR, Label.INSTANCE))
@@ -88,7 +89,9 @@ def _columns(spec: SloFile) -> tuple[ValueColumn | LabelColumns, ...]:
         return _per_engine(f"{value} >= 0")
 
     return (
-        ValueColumn("State", _state(spec), units.NoUnit, base=BAD, steps=((1, GOOD),), mappings=style.UP_DOWN_MAPPINGS),
+        ValueColumn(
+            "State", _state(spec), units.NoUnit, base=BAD, steps=((1, GOOD),), mappings=style.UP_DOWN_MAPPINGS, width=55
+        ),
         ValueColumn(
             "Goodput",
             _per_engine(_goodput_ratio()),
@@ -97,8 +100,9 @@ def _columns(spec: SloFile) -> tuple[ValueColumn | LabelColumns, ...]:
             decimals=1,
             base=BAD,
             steps=goodput_limits(spec),
+            width=90,
         ),
-        ValueColumn("Requests", _per_engine(ended), units.RequestsPerSecond, decimals=2),
+        ValueColumn("Requests", _per_engine(ended), units.RequestsPerSecond, decimals=2, width=95),
         ValueColumn(
             "Failed",
             _per_engine(ratio(failed, ended)),
@@ -106,16 +110,24 @@ def _columns(spec: SloFile) -> tuple[ValueColumn | LabelColumns, ...]:
             no_value=NO_TRAFFIC,
             decimals=1,
             steps=_failure_limits(spec),
+            width=85,
         ),
-        ValueColumn("TTFT p50", ttft(0.5), units.Seconds, no_value=NO_TRAFFIC, steps=late),
-        ValueColumn("TTFT p95", ttft(0.95), units.Seconds, no_value=NO_TRAFFIC, steps=late),
-        ValueColumn("Running", _sum(signals.ENGINE_RUNNING), units.Short, decimals=0),
-        ValueColumn("Waiting", _sum(signals.ENGINE_WAITING), units.Short, decimals=0),
+        ValueColumn("TTFT p50", ttft(0.5), units.Seconds, no_value=NO_TRAFFIC, steps=late, width=90),
+        ValueColumn("TTFT p95", ttft(0.95), units.Seconds, no_value=NO_TRAFFIC, steps=late, width=90),
+        ValueColumn("Running", _sum(signals.ENGINE_RUNNING), units.Short, decimals=0, width=80),
+        ValueColumn("Waiting", _sum(signals.ENGINE_WAITING), units.Short, decimals=0, width=80),
         ValueColumn(
-            "KV cache", _max(signals.ENGINE_KV_USAGE), units.PercentUnit, decimals=0, steps=((KV_CACHE_FULL, WARN),)
+            "KV cache",
+            _max(signals.ENGINE_KV_USAGE),
+            units.PercentUnit,
+            decimals=0,
+            steps=((KV_CACHE_FULL, WARN),),
+            width=85,
         ),
-        ValueColumn("Cache hits", cache_hit_ratio(select_engine, ENGINE_LABELS), units.PercentUnit, decimals=0),
-        ValueColumn("Config drift", _odd_settings(), units.Short, decimals=0, steps=((1, WARN),)),
+        ValueColumn(
+            "Cache hits", cache_hit_ratio(select_engine, ENGINE_LABELS), units.PercentUnit, decimals=0, width=95
+        ),
+        ValueColumn("Config drift", _odd_settings(), units.Short, decimals=0, steps=((1, WARN),), width=105),
         LabelColumns(
             f"count by ({', '.join([*ENGINE_LABELS, *_TYPE_AND_VERSION])}) ({select_engine(signals.ENGINE_INFO)})",
             _TYPE_AND_VERSION,
@@ -151,6 +163,8 @@ def goodput(spec: SloFile) -> timeseries.Panel:
     )
     panel = style.ratio_panel(PanelTitle.GOODPUT_BY_SIDECAR, text, 12)
     panel.with_target(query(select_sidecar(signals.GOODPUT_AT), "{{instance}}")).no_value(NO_TRAFFIC)
+    worst_first = style.table_legend(common_model.LegendPlacement.BOTTOM, "lastNotNull", "min")
+    panel.legend(worst_first.sort_by("Min").sort_desc(False))
     return style.with_threshold_lines(panel, *goodput_lines(spec))
 
 
@@ -183,17 +197,23 @@ def kv_cache() -> timeseries.Panel:
 def settings() -> table.Panel:
     text = describe(
         "A column for each setting of which the engines shown report more than one value. If only the fingerprint "
-        "differs, a flag that the engine does not report by name differs. Good: no column. From the engines' metrics.",
+        "differs, a flag that the engine does not report by name differs. The engine with the rarest values is first. "
+        "Good: no column. From the engines' metrics.",
         may_be_empty="all engines shown have the same settings",
     )
     settings_series = select_engine(signals.ENGINE_SETTING_INFO)
-    values = f"count by ({Label.SETTING}) (count by ({Label.SETTING}, {Label.VALUE}) ({settings_series}))"
+    value = f"{Label.SETTING}, {Label.VALUE}"
+    values = f"count by ({Label.SETTING}) (count by ({value}) ({settings_series}))"
     differing = f"{settings_series} and on ({Label.SETTING}) ({values} > 1)"
-    engine_names = f'label_join({differing}, "{Label.ENGINE}", " at ", "{Label.ENGINE}", "{Label.INSTANCE}")'
-    panel = style.table_panel("Settings that differ", text, units.String, 24, 6)
+    rarity = f"{settings_series} * on ({value}) group_left () (1 / count by ({value}) ({settings_series}))"
+    rarity = f"on ({', '.join(ENGINE_LABELS)}) group_left () {sum_by(rarity, ENGINE_LABELS)}"
+    engine_names = (
+        f'label_join(({differing}) * {rarity}, "{Label.ENGINE}", " at ", "{Label.ENGINE}", "{Label.INSTANCE}")'
+    )
+    panel = style.table_panel("Settings that differ", text, units.String, 24, 5)
     tables.if_empty(panel, "all engines have the same settings")
     # two addresses
-    return tables.pivot(panel, engine_names, Label.ENGINE, Label.SETTING, Label.VALUE, width=360)
+    return tables.pivot(panel, engine_names, Label.ENGINE, Label.SETTING, Label.VALUE, width=360, first_by="Value")
 
 
 def _failure_limits(spec: SloFile) -> tuple[tuple[float, str], ...]:

@@ -3,13 +3,14 @@
 from alerts.links import DashboardUid
 from dashboards.board import Board
 from dashboards.layout import Row
-from dashboards.panels import completion, latency, traffic
+from dashboards.panels import completed_requests, latency, traffic
+from dashboards.panels.first_tokens import first_tokens_of_all_streams
 from exporters.slos import SloFile
 
 
 def rows(spec: SloFile) -> tuple[Row, ...]:
     return (
-        Row("TTFT", (traffic.time_to_first_token(spec).span(24),)),
+        Row("TTFT", (traffic.time_to_first_token(spec), first_tokens_of_all_streams(spec).span(12))),
         Row(
             "Reasoning before the answer",
             (latency.time_to_first_answer_token(spec), latency.first_answer_token_heatmap()),
@@ -28,7 +29,7 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
             "ITL and TPOT",
             (latency.inter_chunk_time(spec), latency.time_per_output_token(spec)),
         ),
-        Row("End of requests", (completion.end_to_end(spec), completion.completion_rate(spec))),
+        Row("End of requests", (completed_requests.end_to_end(spec), completed_requests.completion_rate(spec))),
         Row("Client and engine view", latency.client_and_engine_means()),
         Row(
             "Distributions",

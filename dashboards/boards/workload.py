@@ -3,22 +3,25 @@
 from alerts.links import DashboardUid
 from dashboards.board import Board
 from dashboards.layout import Row
-from dashboards.panels import request_mix, traffic
+from dashboards.panels import cost, endpoints, failure_lengths, request_mix, traffic
 from exporters.slos import SloFile
 
 
 def rows(spec: SloFile) -> tuple[Row, ...]:
     return (
         Row("Request sizes", (request_mix.sizes(), request_mix.failures_by_size())),
+        Row("Failures by length", (failure_lengths.failure_ratio_by_length().span(24),)),
         Row(
             "Lengths over time",
-            (request_mix.prompt_heatmap(), request_mix.completion_heatmap()),
+            (request_mix.prompt_heatmap().span(12), request_mix.completion_heatmap().span(12)),
             is_collapsed=True,
         ),
         Row(
             "Load by class",
             (request_mix.class_mix(spec), request_mix.prompt_tokens(spec), traffic.tokens(spec)),
         ),
+        Row("Endpoints", (endpoints.requests_by_endpoint(), endpoints.outcomes_by_endpoint())),
+        Row("Cost", (cost.cost_per_million(), cost.cost_in_range())),
         Row(
             "Reasoning",
             (request_mix.reasoning_share(spec), request_mix.reasoning_tokens(spec)),

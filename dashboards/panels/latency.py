@@ -10,7 +10,7 @@ from alerts.promql import rate, ratio, select, sum_by
 from dashboards import style
 from dashboards.label_selectors import PER_CLASS, RATE, increase_in_range, mean, rate_by_class
 from dashboards.layout import Variable, query_variable
-from dashboards.style import BAD, BLUE, GREY, MODEL_AND_CLASS, NO_TRAFFIC, PINK, SKY, YELLOW, describe, query
+from dashboards.style import BAD, BLUE, GREY, MODEL_AND_CLASS, NO_TRAFFIC, PINK, SKY, VIOLET, describe, query
 from exporters import signals
 from exporters.signals import OTHER, Label, Signal
 from exporters.slos import Measure, SloFile
@@ -18,6 +18,18 @@ from exporters.slos import Measure, SloFile
 _NO_ENGINE_TIMES = (
     "no request has finished, or the engine reports no times: vLLM does with --enable-per-request-metrics or with spans"
 )
+_NO_TIMES = "requests whose engine times are unknown, see Engine time coverage"
+_NOT_IN = {
+    signals.TTFT: "unary requests, and streams that still wait or ended without a token, see Oldest wait",
+    signals.TTFT_ANSWER: "unary requests, open streams, and those that ended before the answer",
+    signals.TPOT: "unary requests, open streams, and those with one token or without usage, as aborted ones",
+    signals.INTER_CHUNK: "unary requests and open streams",
+    signals.DURATION: "open, aborted and failed requests, see Completion rate",
+    signals.FRONTEND: f"unary requests, and {_NO_TIMES}",
+    signals.QUEUE: _NO_TIMES,
+    signals.PREFILL: _NO_TIMES,
+    signals.DECODE: _NO_TIMES,
+}
 _STAGES = (
     (
         "front end",
@@ -29,7 +41,7 @@ _STAGES = (
     ("prefill", signals.PREFILL, Measure.PREFILL, "from scheduled to the first token"),
     ("decode", signals.DECODE, Measure.DECODE, "from the first token to the last"),
 )
-_STAGE_COLOURS = {"front end": PINK, "queue": YELLOW, "prefill": SKY, "decode": BLUE}
+_STAGE_COLOURS = {"front end": PINK, "queue": VIOLET, "prefill": SKY, "decode": BLUE}
 
 
 _QUANTILE = "$quantile"
@@ -67,10 +79,25 @@ def thresholds_of(spec: SloFile, measure: Measure | None) -> tuple[float, ...]:
     return tuple(sorted({slo.threshold for slo in spec.slos if slo.measure is measure and slo.threshold is not None}))
 
 
+def _not_in(histogram: Signal) -> str:
+    """The sentence of a description that names the requests without this latency."""
+    return f"Not in it: {_NOT_IN[histogram]}."
+
+
 def quantile_panel(
     title: str, text: str, histogram: Signal, measure: Measure | None, spec: SloFile, *, may_be_empty: str = ""
 ) -> timeseries.Panel:
     """One line per class, of the quantile that the variable *Quantile* selects; times have a logarithmic scale."""
+    buckets = sum_by(rate(select(histogram.bucket, MODEL_AND_CLASS, regex=True), RATE), [Label.CLASS, "le"])
+    text = f"{text} {_not_in(histogram)}"
+    panel = quantile_lines(title, text, buckets, spec, may_be_empty=may_be_empty, exemplars=_has_exemplars(histogram))
+    return style.with_threshold_lines(panel, *((seconds, BAD) for seconds in thresholds_of(spec, measure)))
+
+
+def quantile_lines(
+    title: str, text: str, buckets: str, spec: SloFile, *, may_be_empty: str = "", exemplars: bool = False
+) -> timeseries.Panel:
+    """The quantile of `buckets`, which have the labels `class` and `le`."""
     text = (
         f"{text} The line of a class is the quantile of the variable Quantile. Good: below the dashed line, the "
         "threshold of the SLO file, if it has one. From the sidecars' histograms."
@@ -79,13 +106,9 @@ def quantile_panel(
     # a logarithmic scale has no 0, and Grafana prints a `noValue` at each of its hidden ticks
     panel = style.limit_points(style.time_series_panel(title, text, units.Seconds, 12, signed=True))
     panel.scale_distribution(common.ScaleDistributionConfig().type(common_model.ScaleDistribution.LOG).log(10))
-    buckets = sum_by(rate(select(histogram.bucket, MODEL_AND_CLASS, regex=True), RATE), [Label.CLASS, "le"])
     # without observations it is NaN
     expression = f"histogram_quantile({_QUANTILE}, {buckets}) >= 0"
-    panel.with_target(query(expression, PER_CLASS).exemplar(_has_exemplars(histogram)))
-    return style.with_threshold_lines(
-        style.colour_by_class(panel, spec), *((seconds, BAD) for seconds in thresholds_of(spec, measure))
-    )
+    return style.colour_by_class(panel.with_target(query(expression, PER_CLASS).exemplar(exemplars)), spec)
 
 
 def distribution_panel(title: str, text: str, histogram: Signal, unit: str, per_cell: str) -> heatmap.Panel:
@@ -98,8 +121,8 @@ def distribution_panel(title: str, text: str, histogram: Signal, unit: str, per_
 def first_token_heatmap() -> heatmap.Panel:
     text = (
         "First tokens per second by time to first token; two bands are two kinds of requests. A bucket ends at each "
-        "threshold. A mark is one request; it links to its trace if the data source has a trace data source. Good: "
-        "one band below the threshold. From the sidecars' histograms."
+        "threshold. A mark is one request; it links to its trace if the data source has a trace data source. "
+        f"{_not_in(signals.TTFT)} Good: one band below the threshold. From the sidecars' histograms."
     )
     return distribution_panel("Time to first token: spread", text, signals.TTFT, units.Seconds, units.RequestsPerSecond)
 
@@ -115,7 +138,8 @@ def time_to_first_answer_token(spec: SloFile) -> timeseries.Panel:
 def first_answer_token_heatmap() -> heatmap.Panel:
     text = (
         "First answer tokens per second by the time until them; streams with and without reasoning are often two "
-        "bands. A bucket ends at each threshold. Good: all bands below the threshold. From the sidecars' histograms."
+        f"bands. A bucket ends at each threshold. {_not_in(signals.TTFT_ANSWER)} Good: all bands below the threshold. "
+        "From the sidecars' histograms."
     )
     return distribution_panel(
         "Time to first answer token: spread", text, signals.TTFT_ANSWER, units.Seconds, units.RequestsPerSecond
@@ -129,8 +153,8 @@ def time_per_output_token(spec: SloFile) -> timeseries.Panel:
 
 def time_per_output_token_heatmap() -> heatmap.Panel:
     text = (
-        "Streams that end per second, by their time per output token. Good: one band below the threshold. From the "
-        "sidecars' histograms."
+        f"Streams that end per second, by their time per output token. {_not_in(signals.TPOT)} Good: one band below "
+        "the threshold. From the sidecars' histograms."
     )
     return distribution_panel(
         "Time per output token: spread", text, signals.TPOT, units.Seconds, units.RequestsPerSecond
@@ -147,8 +171,8 @@ def inter_chunk_time(spec: SloFile) -> timeseries.Panel:
 
 def inter_chunk_heatmap() -> heatmap.Panel:
     text = (
-        "Times between output chunks; a band far above the rest is a stall. Good: one band. From the sidecars' "
-        "histograms."
+        f"Times between output chunks; a band far above the rest is a stall. {_not_in(signals.INTER_CHUNK)} Good: one "
+        "band. From the sidecars' histograms."
     )
     return distribution_panel("Inter-chunk time: spread", text, signals.INTER_CHUNK, units.Seconds, "gaps/s")
 
@@ -158,8 +182,8 @@ def stages() -> timeseries.Panel:
     text = describe(
         "Mean times of a request in its stages: "
         f"{', '.join(f'{stage} ({meaning})' for stage, *_, meaning in _STAGES)}, by "
-        "the engine's own clock, except for the front end. Only "
-        "of finished requests: the others may have waited longer. Good: queue is a small part. From the sidecars' "
+        "the engine's own clock, except for the front end. "
+        f"Not in it: {_NO_TIMES}; they may have waited longer. Good: queue is a small part. From the sidecars' "
         "histograms.",
         may_be_empty=_NO_ENGINE_TIMES,
     )
@@ -190,7 +214,7 @@ def stage_quantiles(spec: SloFile) -> tuple[timeseries.Panel, ...]:
     """One panel per stage."""
     panels = []
     for stage, signal, measure, meaning in _STAGES:
-        text = f"Time {meaning}, of finished requests, by class."
+        text = f"Time {meaning}, by class."
         panel = quantile_panel(f"{stage.capitalize()} time", text, signal, measure, spec, may_be_empty=_NO_ENGINE_TIMES)
         panels.append(panel.span(6))
     return tuple(panels)
@@ -205,7 +229,8 @@ def client_and_engine_means() -> tuple[timeseries.Panel, ...]:
                 "Mean time to first token of all classes, as the client and as the engine measure it, and the "
                 "difference: network, sidecar and what the engine does not count. Below 0 the engine counted other "
                 "requests: some that do not stream, or that bypassed the sidecar. vLLM counts from arrival, so its "
-                "queue is included. Good: a small difference. From the sidecars' histograms and the engines' metrics.",
+                "queue is included. Not in it: requests without a first token. Good: a small difference. From the "
+                "sidecars' histograms and the engines' metrics.",
                 may_be_empty="the engine exposes no time to first token, or there is no traffic",
             ),
             mean(signals.TTFT, _select_known_models),
@@ -215,7 +240,8 @@ def client_and_engine_means() -> tuple[timeseries.Panel, ...]:
             "TPOT: client and engine",
             describe(
                 "Mean time per output token of all classes, as the client and as the engine measure it, and the "
-                "difference: a slow network, or a client that reads slowly. Good: a small difference. From the "
+                "difference: a slow network, or a client that reads slowly. Not in it: requests with one token or "
+                "without usage. Good: a small difference. From the "
                 "sidecars' histograms and the engines' metrics.",
                 may_be_empty="the engine exposes no time per output token, or there is no traffic",
             ),
@@ -226,8 +252,9 @@ def client_and_engine_means() -> tuple[timeseries.Panel, ...]:
             "E2E: client and engine",
             describe(
                 "Mean duration of requests that ended with ok, of all classes, as the client and as the engine measure "
-                "it, and the difference. If few requests end, the two means are over different requests: select a "
-                "longer time range. Good: a small difference. From the sidecars' histograms and the engines' metrics.",
+                "it, and the difference. Not in it: open, aborted and failed requests. If few requests end, the two "
+                "means are over different requests: select a longer time range. Good: a small difference. From the "
+                "sidecars' histograms and the engines' metrics.",
                 may_be_empty="the engine exposes no duration of requests, or there is no traffic",
             ),
             mean(signals.DURATION, _select_known_models),

@@ -45,8 +45,8 @@ def range_totals() -> table.Panel:
         "Requests, tokens and bad events in the time range, and latencies: a row per class with requests. Offered: "
         "requests that arrived. OK: ended with outcome ok; not OK: ended otherwise, also by clients. Goodput: share of "
         "judged requests that were good for all their SLOs. TTFT p50: median of requests with a first token. E2E: mean "
-        "of OK requests. Queue: mean of requests whose engine times are known. Good: few requests are not OK. From the "
-        "sidecars' counters; the request log has the same numbers."
+        "of OK requests. Queue: mean of requests whose engine times are known. A latency excludes all other requests. "
+        "Good: few requests are not OK. From the sidecars' counters; the request log has the same numbers."
     )
     titles = {
         "offered": ("Offered", units.Short),

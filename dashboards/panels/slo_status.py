@@ -36,7 +36,8 @@ def slo_status(spec: SloFile) -> table.Panel:
         f"{period}. Budget spent is a multiple of the error budget; over 1 x it is overspent. Exhausted in is by the "
         "burn rate of "
         f"{spell_duration(page.long)}. Offered are requests that arrive, judged are SLO events. Data is the share of "
-        "the period that was measured. The worst replica has the largest share of bad events; its link opens Fleet. "
+        "the period that was measured. The worst replica has the largest share of bad events; its "
+        "link opens Fleet, with all if none has bad events. "
         "Good: attainment at or above the objective, and no page or ticket. From the recording rules.",
         may_be_empty=f"no alert fires, or there is {NO_TRAFFIC}",
     )
@@ -49,7 +50,7 @@ def slo_status(spec: SloFile) -> table.Panel:
         ]
     )
     titles = {Label.SLO: "SLO", Label.CLASS: "Class"}
-    tables.join_queries(panel, titles, _status_columns(), rows=_pairs())
+    tables.join_queries(panel, titles, _status_columns(), rows=_pairs(), widest=Label.INSTANCE)
     url = to_board(DashboardUid.FLEET, Label.CLASS, Label.INSTANCE)
     return tables.link_cells(panel, Label.INSTANCE, "Open the fleet", url)
 
@@ -139,7 +140,9 @@ def _worst_replica() -> str:
         f"sum by ({by}) (rate({select_model_class(counter)}[{RATE}]))"
         for counter in (signals.SLO_BAD, signals.SLO_EVENTS)
     )
-    return f"topk by ({_BY}) (1, {ratio(bad, events)} > 0)"
+    worst = f"topk by ({_BY}) (1, {ratio(bad, events)} > 0)"
+    # without it, Grafana omits the column if no replica has bad events; the link selects all replicas
+    return f'{worst} or on ({_BY}) label_replace(0 * {_pairs()}, "{Label.INSTANCE}", "All", "", "")'
 
 
 def _fast_page(spec: SloFile) -> Tier:

@@ -130,10 +130,7 @@ def in_flight(spec: SloFile) -> timeseries.Panel:
 
 def time_to_first_token(spec: SloFile) -> timeseries.Panel:
     """Quantiles of TTFT; the lines are the thresholds of the SLO file."""
-    text = (
-        "Time to first token of streams, by class, without requests that still wait or never got a token: see Oldest "
-        "wait."
-    )
+    text = "Time to first token of streams, by class."
     return quantile_panel("Time to first token", text, signals.TTFT, Measure.TTFT, spec)
 
 

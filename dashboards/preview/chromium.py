@@ -73,15 +73,15 @@ class Tab:
             raise BrowserError(json.dumps(result["exceptionDetails"]))
         return result["result"].get("value")
 
-    async def show(self, url: str) -> None:
-        """Load a page of the preview and wait until it is drawn.
+    async def show(self, url: str, width: int = 1440, theme: str = "dark") -> None:
+        """Load a page of the preview in a window of this width and wait until it is drawn.
 
         Raises:
             BrowserError: the page is not drawn in time.
         """
-        metrics = {"width": 1440, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+        metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
         await self.send("Emulation.setDeviceMetricsOverride", **metrics)
-        await self.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}])
+        await self.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])
         await self.send("Page.navigate", url=url)
         await self.wait_for("document.documentElement?.dataset.drawn")
 

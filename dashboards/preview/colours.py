@@ -42,7 +42,8 @@ def colour_by_name(name: str) -> str:
     digest = 5381
     for character in reversed(name):
         digest = (digest * 33 ^ ord(character)) & 0xFFFFFFFF
-    return _READABLE[digest % len(_READABLE)]
+    # the page takes the one of its theme
+    return " ".join(readable[digest % len(readable)] for readable in _READABLE)
 
 
 def _luminance(code: str) -> float:
@@ -51,8 +52,13 @@ def _luminance(code: str) -> float:
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-# The colours with a contrast ratio of 3 or more to Grafana's dark background.
-_READABLE = [code for code in _PALETTE if (_luminance(code) + 0.05) / (_luminance("#181B1F") + 0.05) >= 3]
+def _contrast(one: str, other: str) -> float:
+    low, high = sorted(map(_luminance, (one, other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+# The colours with a contrast ratio of 3 or more to the background of Grafana's dark and light theme.
+_READABLE = [[code for code in _PALETTE if _contrast(code, background) >= 3] for background in ("#181B1F", "#FFFFFF")]
 
 
 def threshold_colour(value: float | None, thresholds: Mapping[str, Any], low: float, high: float) -> str:
@@ -68,10 +74,11 @@ def threshold_colour(value: float | None, thresholds: Mapping[str, Any], low: fl
 
 
 def text_colour(background: str) -> str:
-    """Black or white, whichever is readable; empty if the background is not a hexadecimal colour."""
-    if not re.fullmatch("#[0-9A-Fa-f]{6}", background):
+    """Grafana's colour of the text on a cell; empty if it is that of the theme."""
+    if not re.fullmatch("#[0-9A-Fa-f]{6}([0-9A-Fa-f]{2})?", background) or int(background[7:] or "FF", 16) < 0.3 * 255:
         return ""
-    return "#111217" if _luminance(background) > 0.3 else "#FFFFFF"
+    red, green, blue = (int(background[at : at + 2], 16) for at in (1, 3, 5))
+    return "#202226" if 0.299 * red + 0.587 * green + 0.114 * blue > 180 else "#F7F8FA"
 
 
 def threshold_steps(thresholds: Mapping[str, Any]) -> list[tuple[float, str]]:

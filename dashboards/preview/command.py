@@ -51,7 +51,7 @@ def preview(
         return 0
     written = _write(dashboards, pages, prometheus, View(time_range(), zone, defaults), arguments.out)
     if arguments.png:
-        asyncio.run(_write_pictures(written))
+        asyncio.run(_write_pictures(written, arguments.width, arguments.theme))
     return 0
 
 
@@ -101,17 +101,17 @@ def _advance(progress: Progress, task: TaskID, done: int, total: int) -> None:
     progress.update(task, completed=done, total=total)
 
 
-async def _write_pictures(pages: Sequence[Path]) -> None:
+async def _write_pictures(pages: Sequence[Path], width: int, theme: str) -> None:
     """Write a PNG next to each page."""
     async with browser() as tab:
         for page in pages:
             path = page.with_suffix(".png")
             try:
-                await tab.show(page.absolute().as_uri())
+                await tab.show(page.absolute().as_uri(), width, theme)
                 path.write_bytes(await tab.screenshot())
             except BrowserError as error:
                 raise UsageError(f"--png: {page}: {error}") from error
-            print(path, flush=True)
+            print(f"{path} ({theme}, {width} px wide)", flush=True)
 
 
 async def _serve(server: PreviewServer, host: str, port: int) -> None:

@@ -1,11 +1,11 @@
-"""The document of a heatmap panel: the values of each bucket of a histogram, over time."""
+"""The document of a heatmap panel: the values of each bucket of a histogram, or of each series, over time."""
 
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from dashboards.preview.calculations import is_absent
-from dashboards.preview.data_frames import Frame, TimeGrid
+from dashboards.preview.data_frames import Field, Frame, TimeGrid
 from dashboards.preview.field_config import FieldConfigSource
 from dashboards.preview.graph_panel import tick_count
 from dashboards.preview.units import format_value
@@ -14,23 +14,28 @@ from dashboards.preview.units import format_value
 def heatmap(
     panel: Mapping[str, Any], frames: Iterable[Frame], configs: FieldConfigSource, grid: TimeGrid
 ) -> dict[str, Any]:
-    """Rows from the lowest bucket up; each cell has its intensity (0 to 1) and its value as text."""
+    """Rows from the lowest bucket or the first series up; each cell has its intensity (0 to 1) and a text."""
     options = panel.get("options") or {}
-    bounds, rows = _buckets(frames, grid)
+    values = [frame.fields[-1] for frame in frames]
+    bounds, rows = _buckets(values, grid)
+    bound_unit = str((options.get("yAxis") or {}).get("unit") or configs.defaults.get("unit") or "")
+    bound_texts = ["∞" if bound == float("inf") else format_value(bound, bound_unit) for bound in bounds]
+    names = [f"{low} to {high}" for low, high in zip(["0", *bound_texts], bound_texts, strict=False)]
+    if not bounds:
+        names = bound_texts = [column.title for column in values]
+        rows = [_present(column) for column in values]
     least = float((options.get("filterValues") or {}).get("le") or 0.0)
     greatest = max((value for row in rows for value in row if value), default=0.0)
     power = float((options.get("color") or {}).get("exponent") or 1.0)
     unit = str((options.get("cellValues") or {}).get("unit") or "")
-    bound_unit = str((options.get("yAxis") or {}).get("unit") or configs.defaults.get("unit") or "")
-    bound_texts = ["∞" if bound == float("inf") else format_value(bound, bound_unit) for bound in bounds]
-    every = max(1, -(-len(bounds) // tick_count(panel)))
+    every = max(1, -(-len(rows) // tick_count(panel)))
     return {
         "start": grid.start * 1000,
         "step": grid.step * 1000,
         "axes": [
             {
                 "range": [-0.5, len(rows) - 0.5],
-                "at": [place + 0.5 for place in range(len(bounds))][::every],
+                "at": [place + 0.5 for place in range(len(rows))][::every],
                 "text": bound_texts[::every],
                 "title": "",
                 "side": "left",
@@ -39,20 +44,23 @@ def heatmap(
         "limits": [],
         "rows": [[_intensity(value, least, greatest, power) for value in row] for row in rows],
         "text": [[None if value is None else format_value(value, unit) for value in row] for row in rows],
-        "names": [f"{low} to {high}" for low, high in zip(["0", *bound_texts], bound_texts, strict=False)],
+        "names": names,
         "scheme": str((options.get("color") or {}).get("scheme") or "Oranges"),
         "reverse": bool((options.get("color") or {}).get("reverse")),
         "greatest": format_value(greatest, unit),
     }
 
 
-def _buckets(frames: Iterable[Frame], grid: TimeGrid) -> tuple[list[float], list[list[float | None]]]:
+def _present(column: Field) -> list[float | None]:
+    return [None if is_absent(value) else value for value in column.values]
+
+
+def _buckets(columns: Iterable[Field], grid: TimeGrid) -> tuple[list[float], list[list[float | None]]]:
     """The upper bounds and the values of each bucket; Prometheus's cumulative buckets are subtracted."""
     by_bound: dict[float, list[float | None]] = {}
-    for frame in frames:
-        column = frame.fields[-1]
+    for column in columns:
         if "le" in column.labels:
-            by_bound[float(column.labels["le"])] = [None if is_absent(value) else value for value in column.values]
+            by_bound[float(column.labels["le"])] = _present(column)
     bounds = sorted(by_bound)
     previous: list[float | None] = [0.0] * grid.points
     rows = []

@@ -3,7 +3,9 @@
 
 const page = JSON.parse(document.getElementById("page").textContent);
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-const colour = (name) => (!name || name === "text" ? css("--text") : name);
+const light = matchMedia("(prefers-color-scheme: light)");
+// "#dark #light" is a colour by name, of which Grafana's palette has one for each theme
+const colour = (name) => (!name || name === "text" ? css("--text") : name.split(" ").at(light.matches ? -1 : 0));
 const tip = createNode("div", { id: "tip", hidden: true });
 const hidden = new Set(); // "panel/series" hidden by a click in a legend
 let panels = []; // the panels on the page: {element, body, data}
@@ -112,6 +114,7 @@ function frame(data, top) {
     data.title || data.description
       ? createNode("header", {}, createNode("h2", { title: data.title }, data.title), data.description ? info : null) : null,
     createNode("div", { class: "errors trouble" }), body);
+  element.style.setProperty("--rows", height);
   panels.push({ element, body, data, number: panels.length });
   return element;
 }
@@ -519,6 +522,6 @@ addEventListener("resize", () => {
   clearTimeout(resized);
   resized = setTimeout(fillAll, 100);
 });
-matchMedia("(prefers-color-scheme: light)").addEventListener("change", () => fillAll());
+light.addEventListener("change", () => fillAll());
 if (page.data) draw(page.data);
 else refresh();

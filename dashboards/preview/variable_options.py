@@ -65,8 +65,8 @@ def _variable_state(
     return VariableState(
         name=name,
         label=str(variable.get("label") or name),
-        pattern=str(variable.get("allValue") or ".*")
-        if is_all
+        pattern=str(variable["allValue"])
+        if is_all and variable.get("allValue")
         else pattern_of(variable, [value for _, value in selection]),
         text="All" if is_all else " + ".join(text for text, _ in selection),
         selection=selection,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 
 from prometheus_client.core import Metric
 
+from exporters import signals
 from exporters.engines.config_change_store import ConfigChangeStore
 from exporters.engines.config_changes import DeclarationResult, revision
 from exporters.engines.engine_state import EngineState, collect
@@ -49,6 +50,11 @@ class EngineGroup:
 
     def collect(self) -> Iterator[Metric]:
         return collect(self.states, time.monotonic())
+
+    def running(self) -> dict[str, float]:
+        """The running requests of all ranks, by engine; without engines that are down or do not expose them."""
+        by_engine = {state.name: state.metrics.values.get(signals.ENGINE_RUNNING) for state in self.states if state.up}
+        return {name: sum(ranks.values()) for name, ranks in by_engine.items() if ranks}
 
     @property
     def revision(self) -> str | None:

@@ -280,13 +280,14 @@ class Exchange:
 
     # Called by the relay.
 
-    def engine_silence(self, now: float) -> float:
-        """Seconds for which the engine has sent nothing at `now`; 0 while it waits for the client."""
+    def is_silent(self, now: float, idle: float) -> bool:
+        """Whether the engine has sent nothing for more than `idle` seconds, and does not wait for the client."""
+        # Of most exchanges, this is enough: all open ones are checked several times a second.
+        if now - self._silent_since <= idle:
+            return False
         upstream = self._upstream
         uploads = upstream is not None and not upstream.unwritten and not self._state.request.body_complete
-        if uploads or not self._client.writable:
-            return 0.0
-        return now - max(self._silent_since, self.measurement.last_output_at)
+        return not uploads and self._client.writable and now - self.measurement.last_output_at > idle
 
     def cut(self, outcome: Outcome, message: str) -> None:
         """End the request because of a timeout or a shutdown."""

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import exp, inf, log
+from typing import NamedTuple
 
 from exporters.verdicts import nearest_rank
 
@@ -15,6 +16,16 @@ MAX_EXACT = 2048
 # Width of a size class in natural logarithms: all gaps in it are within 1 % of its middle.
 _SIZE_WIDTH = 0.02
 _SMALLEST = 1e-7
+
+
+class GapSummary(NamedTuple):
+    """What a record has of the gaps of a stream, in seconds."""
+
+    percentiles: list[float]
+    """By nearest rank."""
+    counts: dict[float, int]
+    """The number of gaps by upper bound, not cumulative, without empty buckets; `inf`: above all bounds."""
+    total: float
 
 
 @dataclass(eq=False, slots=True)
@@ -36,18 +47,29 @@ class Gaps:
         """Fold the recent gaps into size classes if there are MAX_EXACT; return whether it did."""
         if len(self.recent) < MAX_EXACT:
             return False
-        self._counts = self.counts()
-        self._sum += sum(self.recent)
+        ordered = sorted(self.recent)
+        self._counts = self._add_counts(ordered)
+        self._sum += sum(ordered)
         self._folded += len(self.recent)
         if self._by_size is None:
             self._by_size = Counter()
-        self._by_size.update(round(log(max(gap, _SMALLEST)) / _SIZE_WIDTH) for gap in self.recent)
+        self._by_size.update(round(log(max(gap, _SMALLEST)) / _SIZE_WIDTH) for gap in ordered)
         self.recent = array("d")
         return True
 
-    def counts(self) -> dict[float, int]:
-        """The number of gaps by upper bound, not cumulative, without empty buckets; `inf`: above all bounds."""
-        ordered, bounds, counts, start = sorted(self.recent), self._bounds, self._counts.copy(), 0
+    def summary(self, *percents: int) -> GapSummary:
+        """The percentiles, counts and sum of all gaps, which are sorted once for all of them."""
+        ordered = sorted(self.recent)
+        counts, total = self._add_counts(ordered), self._sum + sum(ordered)
+        if self._by_size:
+            for size, count in self._by_size.items():
+                ordered += [exp(size * _SIZE_WIDTH)] * count
+            ordered.sort()
+        return GapSummary([nearest_rank(ordered, percent) for percent in percents], counts, total)
+
+    def _add_counts(self, ordered: list[float]) -> dict[float, int]:
+        """The counts of the folded gaps and these."""
+        bounds, counts, start = self._bounds, self._counts.copy(), 0
         while start < len(ordered):
             index = bisect_left(bounds, ordered[start])
             bound = bounds[index] if index < len(bounds) else inf
@@ -55,15 +77,3 @@ class Gaps:
             counts[bound] = counts.get(bound, 0) + end - start
             start = end
         return counts
-
-    def total(self) -> float:
-        return self._sum + sum(self.recent)
-
-    def percentiles(self, *percents: int) -> list[float]:
-        """Percentiles in seconds, by nearest rank."""
-        ordered = sorted(self.recent)
-        if self._by_size:
-            for size, count in self._by_size.items():
-                ordered += [exp(size * _SIZE_WIDTH)] * count
-            ordered.sort()
-        return [nearest_rank(ordered, percent) for percent in percents]

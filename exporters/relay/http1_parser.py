@@ -33,6 +33,9 @@ _NEVER_IN_A_HEAD = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|(?<!\r)\n|\r(?
 MAX_DIGITS = 18
 """Digits of a content-length."""
 
+KEPT_STREAM_HEADS = 64
+"""Heads of streams that are kept whole: those of one engine are equal for a second, the unit of their date."""
+
 KEPT_LINES = 1024
 KEPT_HEAD = 4096
 """Bytes of a head up to which its parsed lines are kept for later heads."""
@@ -78,8 +81,8 @@ class RequestHead(msgspec.Struct):
         return None if value is None else value.decode("latin-1")
 
 
-class ResponseHead(msgspec.Struct):
-    """A status line and headers, and the framing of the body."""
+class ResponseHead(msgspec.Struct, frozen=True, eq=False):
+    """A status line and headers, and the framing of the body; several responses may share one."""
 
     status: int
     reason: bytes
@@ -164,6 +167,12 @@ def parse_response(block: bytes, *, head_only: bool) -> ResponseHead:
     Raises:
         BadHttpError: the head is invalid or its framing is ambiguous.
     """
+    keep = len(block) <= KEPT_HEAD and b"chunked" in block
+    return (_response_head if keep else _response_head.__wrapped__)(block, head_only)
+
+
+@lru_cache(KEPT_STREAM_HEADS)
+def _response_head(block: bytes, head_only: bool) -> ResponseHead:
     keep = len(block) <= KEPT_HEAD
     first, *lines = block[:-4].split(b"\r\n")
     http_1_0, status, reason = (_status_line if keep else _status_line.__wrapped__)(first)
@@ -228,6 +237,10 @@ class _ChunkPart(Enum):
     SIZE, DATA, DATA_END, TRAILERS = range(4)
 
 
+# Enum member access takes 0.1 us in CPython 3.11.
+_SIZE, _DATA, _DATA_END, _TRAILERS_PART = _ChunkPart.SIZE, _ChunkPart.DATA, _ChunkPart.DATA_END, _ChunkPart.TRAILERS
+
+
 class ChunkedBody:
     """A chunked body; extensions and trailers are validated and dropped."""
 
@@ -236,14 +249,14 @@ class ChunkedBody:
     def __init__(self) -> None:
         self._buffer = b""
         self._left = 0
-        self._part = _ChunkPart.SIZE
+        self._part = _SIZE
         self.done = self.broken = False
         self.rest = b""
 
     @property
     def between(self) -> bool:
         """Whether the next byte starts a chunk."""
-        return self._part == _ChunkPart.SIZE and not self._buffer and not self.broken
+        return self._part == _SIZE and not self._buffer and not self.broken
 
     def feed(self, data: bytes) -> list[bytes]:
         """The pieces of body data; call no more after the body is `done` or `broken`."""
@@ -253,13 +266,16 @@ class ChunkedBody:
         at = 0
         while at < len(data):
             part = self._part
-            if part is _ChunkPart.SIZE:
+            if part is _SIZE:
                 line = _CHUNK_SIZE(data, at)
-                end = at if line is None else self._chunk_start(data, line, pieces)
-                self.broken = line is None and (data.find(b"\n", at) >= 0 or len(data) - at > MAX_LINE)
-            elif part is _ChunkPart.DATA:
+                if line is not None:
+                    end = self._chunk_start(data, line, pieces)
+                else:
+                    end = at
+                    self.broken = data.find(b"\n", at) >= 0 or len(data) - at > MAX_LINE
+            elif part is _DATA:
                 end = self._data(data, at, pieces)
-            elif part is _ChunkPart.DATA_END:
+            elif part is _DATA_END:
                 end = self._data_end(data, at)
             else:
                 end = self._trailers(data, at)
@@ -284,7 +300,7 @@ class ChunkedBody:
                 end = chunks.end()
             return end
         self._left = size
-        self._part = _ChunkPart.DATA if size else _ChunkPart.TRAILERS
+        self._part = _DATA if size else _TRAILERS_PART
         return start
 
     def _data(self, data: bytes, at: int, pieces: list[bytes]) -> int:
@@ -292,12 +308,12 @@ class ChunkedBody:
         pieces.append(piece)
         self._left -= len(piece)
         if self._left == 0:
-            self._part = _ChunkPart.DATA_END
+            self._part = _DATA_END
         return at + len(piece)
 
     def _data_end(self, data: bytes, at: int) -> int:
         if data.startswith(b"\r\n", at):
-            self._part = _ChunkPart.SIZE
+            self._part = _SIZE
             return at + 2
         self.broken = data[at : at + 2] != b"\r"
         return at

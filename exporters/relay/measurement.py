@@ -45,7 +45,9 @@ _REQUEST_ID = b"x-request-id"
 _is_request_id = re.compile(rb"[!-~]{1,128}").fullmatch
 _REQUEST_CLASS, _REQUEST_START = REQUEST_CLASS_HEADER.encode(), REQUEST_START_HEADER.encode()
 
+# Enum member access takes 0.1 us in CPython 3.11.
 _BACKGROUND = Endpoint.RESPONSES_BACKGROUND
+_WAITING, _STREAMING = Phase.WAITING, Phase.STREAMING
 
 MAX_REQUEST_START_AGE = 600.0
 """Seconds; an older X-Request-Start is ignored as a wrong clock."""
@@ -165,9 +167,11 @@ class Measurement:
 
     @property
     def phase(self) -> Phase:
-        if self._unmetered is not None or self._unmeasured_began:
-            return Phase.STREAMING  # so that no timeout waits for a first token that is not measured
-        return Phase.WAITING if self._meter is None or self._meter.first_at is None else Phase.STREAMING
+        meter = self._meter
+        if meter is not None and meter.first_at is not None:
+            return _STREAMING
+        # A request that is not measured streams, so that no timeout waits for its first token.
+        return _STREAMING if self._unmetered is not None or self._unmeasured_began else _WAITING
 
     @property
     def between_events(self) -> bool:
@@ -178,7 +182,7 @@ class Measurement:
     @property
     def awaits_first_token(self) -> bool:
         """Whether the request streams and has no first token yet."""
-        return self._body is not None and self._body.stream and self.phase is Phase.WAITING
+        return self._body is not None and self._body.stream and self.phase is _WAITING
 
     def start(self, body: RequestBody | None, body_size: int, at: float, *, strips_usage: bool = False) -> None:
         """Set time zero to `at`. `body` is None if it is not parsed; then `body_size` in bytes selects the class."""

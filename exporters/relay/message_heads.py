@@ -1,8 +1,10 @@
 """Writes the heads of forwarded requests and responses, without hop-by-hop headers."""
 
+from functools import lru_cache
+
 import msgspec
 
-from exporters.relay.http1_parser import Header, RequestHead, ResponseHead, connection_tokens
+from exporters.relay.http1_parser import KEPT_STREAM_HEADS, Header, RequestHead, ResponseHead, connection_tokens
 from exporters.relay.paths import forwarded_target, is_anthropic
 
 _DROPPED = frozenset(
@@ -91,28 +93,41 @@ def response_head(
     With `shortens_streams`, an event stream has no content-length, because its usage event is removed. An id that the
     engine has given to the request is replaced by `request_id`.
     """
-    dropped = _DROPPED_FROM_ANTHROPIC_RESPONSE if is_anthropic(path) else _DROPPED_FROM_RESPONSE
+    kind = request.method == "HEAD", request.http_1_0, request.keep_alive, is_anthropic(path), shortens_streams, last
+    before, after, framing = (_around_ids if head.chunked else _around_ids.__wrapped__)(head, *kind)
+    return b"".join((before, id_headers(path, request_id), after)), framing
+
+
+@lru_cache(KEPT_STREAM_HEADS)
+def _around_ids(
+    head: ResponseHead,
+    head_only: bool,
+    http_1_0: bool,
+    keep_alive: bool,
+    anthropic: bool,
+    shortens_streams: bool,
+    last: bool,
+) -> tuple[bytes, bytes, ResponseFraming]:
+    """The head for the client before and after the headers with the id of the request, and its framing."""
+    dropped = _DROPPED_FROM_ANTHROPIC_RESPONSE if anthropic else _DROPPED_FROM_RESPONSE
     if b"connection" in head.fields:
         dropped = dropped | connection_tokens(head.headers)
     event_stream = head.fields.get(b"content-type", b"").startswith(b"text/event-stream")
     length = None if event_stream and shortens_streams else head.fields.get(b"content-length")
-    bodiless = request.method == "HEAD" or head.status in {204, 304}
-    lines = [
-        b"HTTP/1.1 %d %s\r\n" % (head.status, head.reason),
-        id_headers(path, request_id),
-        *[b"%s: %s\r\n" % header for header in head.headers if header[0] not in dropped],
-    ]
+    bodiless = head_only or head.status in {204, 304}
+    lines = [b"%s: %s\r\n" % header for header in head.headers if header[0] not in dropped]
     chunked = False
     if length is not None and head.status != 204:
         lines.append(b"content-length: %s\r\n" % length)
-    elif not bodiless and not request.http_1_0:
+    elif not bodiless and not http_1_0:
         chunked = True
         lines.append(b"transfer-encoding: chunked\r\n")
-    delimited = length is not None or bodiless or not request.http_1_0
-    reusable = request.keep_alive and delimited and not last
+    delimited = length is not None or bodiless or not http_1_0
+    reusable = keep_alive and delimited and not last
     if not reusable:
         lines.append(b"connection: close\r\n")
-    elif request.http_1_0:
+    elif http_1_0:
         lines.append(b"connection: keep-alive\r\n")
     lines.append(b"\r\n")
-    return b"".join(lines), ResponseFraming(event_stream, chunked, delimited, reusable)
+    framing = ResponseFraming(event_stream, chunked, delimited, reusable)
+    return b"HTTP/1.1 %d %s\r\n" % (head.status, head.reason), b"".join(lines), framing

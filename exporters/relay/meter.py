@@ -315,9 +315,9 @@ class Meter:
         ):
             latencies["tpot"] = (self.last_at - self.first_at) / (self.completion_tokens - 1)
         if self.gaps:
-            latencies["itl_p50"], latencies["itl_p95"] = self.gaps.percentiles(50, 95)
-            latencies["gap_counts"] = self.gaps.counts()
-            latencies["gap_sum"] = self.gaps.total()
+            (latencies["itl_p50"], latencies["itl_p95"]), latencies["gap_counts"], latencies["gap_sum"] = (
+                self.gaps.summary(50, 95)
+            )
         return latencies
 
     def _check_size(self) -> None:

@@ -36,6 +36,9 @@ MAX_CONTENTS = 1_000
 WARM_UP_BYTES = 1024 * 1024
 """The size of a prompt that a relay parses at its start."""
 
+# Enum member access takes 0.1 us in CPython 3.11, and each snapshot asks for the phase of each open request.
+_STREAMING = Phase.STREAMING
+
 _logger = logging.getLogger("vllm_slo.relay")
 
 
@@ -225,7 +228,7 @@ class Relay:
             if first is not None and measurement.phase is Phase.WAITING and now - measurement.zero > first:
                 message = f"no first token within {first:g} s"
                 self._attempt("cut", exchange.cut, Outcome.TIMEOUT_FIRST_TOKEN, message)
-            elif idle is not None and exchange.engine_silence(now) > idle:
+            elif idle is not None and exchange.is_silent(now, idle):
                 self._attempt("cut", exchange.cut, Outcome.TIMEOUT_IDLE, f"the engine sent no data for {idle:g} s")
 
     def _send_snapshot(self) -> None:
@@ -238,10 +241,10 @@ class Relay:
             row = rows.get(kind)
             if row is None:
                 row = rows[kind] = OpenRequests(*kind, waiting=0, streaming=0, oldest_zero=None)
-            if measurement.phase is Phase.STREAMING:
+            if measurement.phase is _STREAMING:
                 row.streaming += 1
-            else:
-                row.waiting += 1
+                continue
+            row.waiting += 1
             if measurement.awaits_first_token:
                 zero = measurement.zero
                 row.oldest_zero = zero if row.oldest_zero is None else min(row.oldest_zero, zero)

@@ -9,6 +9,7 @@ import msgspec
 
 from exporters.names import cut
 from exporters.relay.dense_json import count_strings, has_many_strings, is_dense
+from exporters.relay.token_id_prompt import MARK, SPACES, cut_prompt
 
 CHARACTERS_PER_TOKEN = 4
 """Estimates prompt tokens from decoded text characters until usage is known; images are not counted."""
@@ -115,8 +116,6 @@ NOT_IN_BODY_DIGEST = ("stream", "stream_options", "user", "metadata")
 _NOT_IN_TOKEN_IDS = (b'"', b".", b"e", b"E", b"n", b"{")
 """Each is part of any JSON value other than an integer or a list: text, a fraction, true, false, null or an object."""
 
-_SPACES = b" \t\r\n"
-
 NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """Raised by decoding invalid or too deeply nested JSON."""
 
@@ -174,8 +173,7 @@ def parse(data: bytes, salt: bytes | None, hashing: Executor) -> RequestBody | N
             body = short = _decode(data)
             prompt = short.prompt
         else:
-            body = long = (_decode_dense if is_dense(data) else _decode_long)(data)
-            prompt = _long_prompt(bytes(long.prompt))
+            body, prompt = _long_body(data)
     except NOT_JSON:
         return None
     has_options = body.stream_options is not msgspec.UNSET
@@ -230,9 +228,9 @@ def with_usage(body: bytes, *, has_options: bool) -> list[bytes | memoryview]:
     """
     if not has_options:
         # The body is neither parsed again nor copied; it has at least the member `stream`.
-        end = len(body.rstrip(_SPACES)) - 1
+        end = len(body.rstrip(SPACES)) - 1
         return [memoryview(body)[:end], b',"stream_options":{"include_usage":true}}']
-    fields = decode_members(body)
+    fields = _members(body)
     options: dict[str, msgspec.Raw] = {}
     value = fields.get("stream_options")
     if value is not None and bytes(value) != b"null":
@@ -245,6 +243,20 @@ def with_usage(body: bytes, *, has_options: bool) -> list[bytes | memoryview]:
 def json_tokens(*values: msgspec.Raw) -> float:
     """The tokens of dense JSON: not less than those of its text. Templates of prompts add tokens for each message."""
     return sum(memoryview(value).nbytes for value in values) / CHARACTERS_PER_TOKEN
+
+
+def _long_body(data: bytes) -> tuple[_LongBody | _DenseBody, _LongPrompt]:
+    cut = cut_prompt(data)
+    if cut is not None and (tokens := count_token_ids(cut.prompt)) is not None and tokens > MANY_TOKEN_IDS:
+        body = _decode_long_or_dense(cut.rest)
+        if bytes(body.prompt) == MARK:
+            return body, _TokenIds(cut.prompt, tokens)
+    body = _decode_long_or_dense(data)
+    return body, _long_prompt(bytes(body.prompt))
+
+
+def _decode_long_or_dense(data: bytes) -> _LongBody | _DenseBody:
+    return (_decode_dense if is_dense(data) else _decode_long)(data)
 
 
 def _long_prompt(json: bytes) -> _LongPrompt:
@@ -312,7 +324,7 @@ def digests(
     def hashed() -> Digests:
         digest = hashlib.sha256(salt + (model or "").encode())
         digest.update(msgspec.msgpack.encode(prompt))
-        digest.update(token_ids.translate(None, _SPACES))
+        digest.update(token_ids.translate(None, SPACES))
         return Digests(digest.hexdigest(), _body_digest(data, salt))
 
     # In a thread, hashlib lets the event loop run.
@@ -322,10 +334,21 @@ def digests(
 def _body_digest(data: bytes, salt: bytes) -> str | None:
     """The hash of what determines the response: requests with the same hash can have the same response."""
     try:
-        fields = decode_members(data)
+        fields = _members(data)
     except NOT_JSON:
         return None
     for name in NOT_IN_BODY_DIGEST:
         if name in fields:
             del fields[name]
     return hashlib.sha256(salt + _encode_sorted(fields)).hexdigest()
+
+
+def _members(data: bytes) -> dict[str, msgspec.Raw]:
+    """The fields of a body, without a search for the end of a long prompt of token ids."""
+    cut = cut_prompt(data) if len(data) > LONG_BODY else None
+    if cut is not None and count_token_ids(cut.prompt) is not None:
+        fields = decode_members(cut.rest)
+        if bytes(fields.get("prompt", ABSENT)) == MARK:
+            fields["prompt"] = msgspec.Raw(cut.prompt)
+            return fields
+    return decode_members(data)

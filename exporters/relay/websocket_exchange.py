@@ -86,11 +86,11 @@ class WebSocketExchange(Exchange):
 
     # Called by the relay.
 
-    def engine_silence(self, now: float) -> float:
+    def is_silent(self, now: float, idle: float) -> bool:
         """A quiet WebSocket is normal: an engine is silent only while it does not accept the client's bytes."""
         if self._open and (self._upstream is None or not self._upstream.unwritten):
-            return 0.0
-        return super().engine_silence(now)
+            return False
+        return super().is_silent(now, idle)
 
     # Internal.
 

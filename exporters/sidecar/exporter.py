@@ -161,6 +161,8 @@ class Exporter:
             yield gauge(signals.ROOFLINE_PREFILL, [((), roofline.prefill)])
             yield gauge(signals.ROOFLINE_DECODE, [((str(n),), rate) for n, rate in roofline.decode.items()])
             yield gauge(signals.ROOFLINE_KV_TOKENS, [((), float(roofline.kv_tokens))])
+            running = self.engines.running()
+            yield gauge(signals.ROOFLINE_RUNNING, [((name,), roofline.decode_of(n)) for name, n in running.items()])
         for part in (self.span_queue, self.span_join, self.otlp_receiver):
             if part is not None:
                 yield from part.collect()

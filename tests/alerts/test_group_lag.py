@@ -28,16 +28,23 @@ def test_these_groups_read_the_series_of_others() -> None:
         if writer != reader.name and TimedRule(Recording(STEP_TIME, rule.expr), 0, 0).reads(TimedRule(other, 0, 0))
     }
     assert pairs == {
+        ("baselines", "steps"),
         ("baselines", "work"),
         ("burn", "constants"),
         ("burn", "liveness"),
         ("burn", "summed-windows"),
-        ("causes", "baselines"),
-        ("causes", "burn"),
-        ("causes", "constants"),
         ("causes", "liveness"),
+        ("causes", "slow-causes"),
         ("liveness", "causes"),
         ("replicas", "liveness"),
+        ("slow-causes", "baselines"),
+        ("slow-causes", "burn"),
+        ("slow-causes", "causes"),
+        ("slow-causes", "constants"),
+        ("slow-causes", "liveness"),
+        ("slow-causes", "summed-windows"),
+        ("slow-causes", "work"),
+        ("summed-windows", "baselines"),
         ("summed-windows", "constants"),
         ("summed-windows", "steps"),
     }

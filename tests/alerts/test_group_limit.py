@@ -8,7 +8,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alerts.group_limit import MAX_RULES, limited
+from alerts.group_limit import FEWEST, MAX_RULES, limited
 from alerts.recording_windows import direct_interval
 from alerts.rule_file import rules
 from alerts.rule_groups import Recording
@@ -66,3 +66,8 @@ def test_the_limit_is_a_flag(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert [group["name"] for group in document["groups"]] == [group.name for group in rules(SHIPPED)]
     assert main(["alerts", "render", "--out", str(tmp_path), "--max-rules-per-group", "12"]) == 2
     assert "--max-rules-per-group: 12 is too few; use 13 or more" in capsys.readouterr().err
+
+
+def test_the_fewest_rules_are_those_of_the_largest_group_that_is_not_divisible() -> None:
+    assert max(len(group.rules) for group in limited(rules(SHIPPED), FEWEST)) == FEWEST
+    assert [len(group.rules) for group in rules(SHIPPED) if not group.divisible] == [FEWEST]

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,9 +22,15 @@ def effect(spec: SloFile, name: str, outage: float, window: float, rate: float =
     return next(each for each in outage_effects(spec, rate, outage, window) if each.slo.name == name)
 
 
+def only(spec: SloFile, name: str) -> SloFile:
+    """With this SLO alone: promtool takes time for the rules of the others."""
+    return replace(spec, slos=tuple(slo for slo in spec.slos if slo.name == name))
+
+
 def outage_case(spec: SloFile, name: str, outage: float, window: float) -> Case:
     """Good traffic for longer than every window of a page, an outage, and good traffic again."""
-    pace, stated = Pace(spec), effect(spec, name, outage, window)
+    stated, spec = effect(spec, name, outage, window), only(spec, name)
+    pace = Pace(spec)
     begun = math.ceil(spec.period / 100 / pace.step) * pace.step
     per_scrape, after = RATE * spec.scrape_interval, spec.period / 360
     phases = (
@@ -71,7 +78,7 @@ def test_the_rules_page_and_clear_at_the_stated_times(
 
 
 def test_the_outage_costs_the_stated_share_of_the_budget(promtool: Promtool) -> None:
-    spec = load(ROOT / "compose/slos.yaml")
+    spec = only(load(ROOT / "compose/slos.yaml"), "availability")
     pace, outage = Pace(spec), 300.0
     share = effect(spec, "availability", outage, 900.0).budget_share
     steps = round(spec.period / pace.step)

@@ -1,20 +1,21 @@
 """With `group_by`, each group of targets has its own series and alerts, as if the others did not exist."""
 
+import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from alerts.alert_names import AlertName
 from alerts.missing_targets import remembered
+from alerts.prices import ApiPrice, Prices
 from alerts.recording_windows import down_after
 from alerts.rule_file import rules
 from alerts.rule_groups import Alert
 from alerts.target_labels import CONSTANTS, expression, template
-from exporters.signals import (
-    RECORDED,
-)
+from exporters.signals import RECORDED
 from exporters.slos import SHIPPED, WITHOUT_THRESHOLD, Measure, SloFile, Source, load
 from tests.alerts.firing import firing
 from tests.support.promtool import ROOT, Case, Pace, Promtool, constant, counter
@@ -23,6 +24,7 @@ from tests.support.slo_files import engine_only
 LABELS = ("cluster", "namespace")
 LAB = load(ROOT / "compose/slos.yaml")
 FLEET = replace(LAB, group_by=LABELS, alerting=replace(LAB.alerting, per_tenant=True))
+PRICES = Prices(3.0, ApiPrice(0.2, 0.05, 0.6))
 
 
 def every_rule() -> Iterator[tuple[str, str, Mapping[str, str]]]:
@@ -39,7 +41,7 @@ def every_rule() -> Iterator[tuple[str, str, Mapping[str, str]]]:
     )
     everything = replace(shipped, group_by=LABELS, slos=measures, alerting=replace(shipped.alerting, per_tenant=True))
     for source in Source:
-        for group in rules(replace(everything, source=source), hour_price=3.0):
+        for group in rules(replace(everything, source=source), prices=PRICES):
             for rule in group.rules:
                 if isinstance(rule, Alert):
                     yield rule.name, rule.expr, rule.annotations
@@ -208,23 +210,34 @@ def printed(promtool: Promtool, series: Mapping[str, str], spec: SloFile = FLEET
     for steps in STEPS:
         case.expect(Pace(FLEET).seconds(steps), '{__name__=~".+:.+|ALERTS",severity!="none"}', {})
     with pytest.raises(AssertionError) as failure:
-        Promtool(promtool.programs[:1], promtool.folder).test([case], hour_price=3.0)
+        Promtool(promtool.programs[:1], promtool.folder).test([case], prices=PRICES)
     _, *answers = str(failure.value).split("expr:")
     return [dict(SAMPLE.findall(answer)) for answer in answers]
+
+
+@pytest.fixture(scope="module")
+def alone(
+    programs: tuple[Path, ...], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[tuple[str, str]], list[dict[str, str]]]:
+    """What a group gives without the others, computed once: promtool takes ten seconds for it."""
+    promtool = Promtool(programs, tmp_path_factory.mktemp("alone"))
+    return functools.cache(lambda group: printed(promtool, GROUPS[group]))
 
 
 def names(samples: Iterable[str], label: str) -> set[str]:
     return {match[1] for sample in samples if (match := re.search(rf'{label}="([^"]*)"', sample))}
 
 
-def test_a_group_has_the_series_and_alerts_that_its_targets_alone_give(promtool: Promtool) -> None:
+def test_a_group_has_the_series_and_alerts_that_its_targets_alone_give(
+    promtool: Promtool, alone: Callable[[tuple[str, str]], list[dict[str, str]]]
+) -> None:
     together = printed(promtool, {name: values for each in GROUPS.values() for name, values in each.items()})
     seen: set[str] = set()
-    for (cluster, namespace), series in GROUPS.items():
+    for cluster, namespace in GROUPS:
         here = re.compile(rf'cluster="{cluster}".* namespace="{namespace}"')
-        for all_groups, alone in zip(together, printed(promtool, series), strict=True):
-            own = {sample: value for sample, value in alone.items() if here.search(sample)}
-            assert names({*alone} - {*own}, "__name__") == CONSTANTS
+        for all_groups, one_group in zip(together, alone((cluster, namespace)), strict=True):
+            own = {sample: value for sample, value in one_group.items() if here.search(sample)}
+            assert names({*one_group} - {*own}, "__name__") == CONSTANTS
             assert own
             assert {sample: value for sample, value in all_groups.items() if here.search(sample)} == own
             seen |= {*own}
@@ -236,10 +249,11 @@ def test_a_group_has_the_series_and_alerts_that_its_targets_alone_give(promtool:
 GROUP = re.compile(r' (?:cluster|namespace)="[^"]*",?')
 
 
-def test_a_single_group_has_the_series_and_alerts_of_rules_without_groups(promtool: Promtool) -> None:
-    series = GROUPS["a", "x"]
-    without_groups = printed(promtool, series, replace(FLEET, group_by=()))
-    for own, expected in zip(printed(promtool, series), without_groups, strict=True):
+def test_a_single_group_has_the_series_and_alerts_of_rules_without_groups(
+    promtool: Promtool, alone: Callable[[tuple[str, str]], list[dict[str, str]]]
+) -> None:
+    without_groups = printed(promtool, GROUPS["a", "x"], replace(FLEET, group_by=()))
+    for own, expected in zip(alone(("a", "x")), without_groups, strict=True):
         alike = {GROUP.sub("", sample).replace(",}", "}"): value for sample, value in own.items()}
         whole = {GROUP.sub("", sample).replace(",}", "}"): value for sample, value in expected.items()}
         assert {sample: value for sample, value in alike.items() if "llm_target:" not in sample} == whole

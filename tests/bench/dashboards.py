@@ -23,7 +23,7 @@ from dashboards.audit import Finding, audit
 from dashboards.dashboard_reader import TimeRange
 from exporters.prometheus_api import Prometheus
 from exporters.quantities import spell_duration
-from exporters.signals import FIRING, LOAD_SIGNALS, OTHER, SIZES, Label, Outcome, Phase
+from exporters.signals import FIRING, LENGTHS, LOAD_SIGNALS, OTHER, SIZES, Label, Outcome, Phase
 from exporters.slos import SHIPPED, load
 from tests.bench.first_load import FirstLoad, Revision, read_revision, tree_of
 from tests.support.prometheus_blocks import DAY, HOUR, SCRAPE, STEP, prometheus_over, samples, tools_in
@@ -50,6 +50,7 @@ def values(engines: int, classes: int) -> dict[str, tuple[str, ...]]:
         Label.RANK: ("0",),
         Label.WINDOW: tuple(map(spell_duration, sorted(lengths))),
         Label.PROMPT_SIZE: SIZES,
+        Label.PROMPT_LENGTH: LENGTHS,
         Label.COMPLETION_SIZE: SIZES,
         Label.ENGINE_TYPE: ("vllm",),
         Label.VERSION: ("0.25.1",),
@@ -81,6 +82,9 @@ def lines(revision: Revision, engines: int, classes: int, now: int) -> Iterator[
             label: bounds if label == "le" else value_of.get(label, tuple(f"{label}{n}" for n in range(3)))
             for label in sorted(series_of_name.labels - {Label.ENGINE})
         }
+        if {Label.INSTANCE, Label.WINDOW} <= choices.keys():
+            # recorded in one window only
+            choices[Label.WINDOW] = choices[Label.WINDOW][:1]
         if name in from_one:
             choices[Label.INSTANCE] = choices[Label.INSTANCE][:1]
         for chosen in product(*choices.values()):

@@ -103,10 +103,9 @@ class Generators:
                 client.stdout.readline()
                 after = used()
                 counts = client.stdout.read()
-            # Also for an interrupt, because Popen's exit waits for the client.
-            except BaseException:
+            # After an interrupt the client still runs, and Popen's exit waits for it.
+            finally:
                 client.kill()
-                raise
         return Reading(json.loads(counts), *(now - then for now, then in zip(after, before, strict=True)))
 
     @contextlib.contextmanager

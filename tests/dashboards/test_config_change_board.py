@@ -15,6 +15,7 @@ from dashboards.dashboard_reader import Check, TimeRange, checks_of
 from dashboards.interpolation import expand, intervals
 from exporters import signals
 from exporters.prometheus_api import Prometheus
+from tests.dashboards.dashboard_files import page_of, panel
 from tests.support.ports import free_port
 from tests.support.prometheus_blocks import prometheus_over
 
@@ -47,9 +48,10 @@ COUNTERS: dict[str, tuple[float, float, float]] = {
         for le, growth in {"1.0": (0.0, 0.0, 2.0), "2.0": (2.0, 0.0, 2.0), "+Inf": (2.0, 50.0, 2.0)}.items()
     },
 }
+# the change of a share is in percentage points, that of other values is relative to the value before
 BEFORE_AND_AFTER: dict[str, tuple[float, float, float]] = {
-    "Goodput": (0.25, 0.9, 0.65),
-    "SLO attainment": (0.5, 0.95, 0.45),
+    "Goodput": (0.25, 0.9, 65),
+    "SLO attainment": (0.5, 0.95, 45),
     "Requests offered": (4, 4, 0),
     "TTFT p50": (1.5, 0.5, 0.5 / 1.5 - 1),
     "TTFT p95": (1.95, 0.95, 0.95 / 1.95 - 1),
@@ -57,11 +59,16 @@ BEFORE_AND_AFTER: dict[str, tuple[float, float, float]] = {
     "TPOT p95": (1.95, 0.95, 0.95 / 1.95 - 1),
     "ITL p95": (1.95, 0.95, 0.95 / 1.95 - 1),
     "E2E p95": (1.95, 0.95, 0.95 / 1.95 - 1),
-    "Client errors": (0.25, 0, -0.25),
+    "Client errors": (0.25, 0, -25),
     "Tokens": (360, 390, 390 / 360 - 1),
-    "Prefix cache hits": (0, 0.5, 0.5),
+    "Prefix cache hits": (0, 0.5, 50),
     "Preemptions": (0.05 * 600, 0.02 * 600, -0.6),
 }
+
+
+def panel_of(figure: str) -> str:
+    """All latencies are in one table."""
+    return "Latency quantiles" if figure.endswith(("p50", "p95")) else figure
 
 
 def lines() -> Iterator[str]:
@@ -148,15 +155,16 @@ def test_the_newest_config_change_is_selected_and_the_windows_leave_out_the_rest
 def test_without_a_config_change_every_query_is_valid_and_empty(prometheus: Prometheus) -> None:
     board = EvaluatedBoard(prometheus, CHANGE + 200, CHANGE + 800)
     assert board.variables["change"] == f"{CHANGE + 800:.0f}"
-    assert [board.results(panel)[1] for panel in BEFORE_AND_AFTER] == [[]] * len(BEFORE_AND_AFTER)
+    assert [board.results(panel_of(figure))[1] for figure in BEFORE_AND_AFTER] == [[]] * len(BEFORE_AND_AFTER)
 
 
-@pytest.mark.parametrize("panel", BEFORE_AND_AFTER)
-def test_before_and_after_do_not_depend_on_the_time_between(prometheus: Prometheus, panel: str) -> None:
-    results = EvaluatedBoard(prometheus, CHANGE - 1100, CHANGE + 800).results(panel)
-    label, row = ("engine", "e") if panel == "Preemptions" else ("class", "siso")
+@pytest.mark.parametrize("figure", BEFORE_AND_AFTER)
+def test_before_and_after_do_not_depend_on_the_time_between(prometheus: Prometheus, figure: str) -> None:
+    results = EvaluatedBoard(prometheus, CHANGE - 1100, CHANGE + 800).results(panel_of(figure))
+    results = [[row for row in result if row[0].get("figure", figure) == figure] for result in results]
+    label, row = ("engine", "e") if figure == "Preemptions" else ("class", "siso")
     assert [{labels[label] for labels, _ in result} for result in results[:3]] == [{row}] * 3
-    assert [value for result in results[:3] for _, value in result] == pytest.approx(BEFORE_AND_AFTER[panel], abs=1e-6)
+    assert [value for result in results[:3] for _, value in result] == pytest.approx(BEFORE_AND_AFTER[figure], abs=1e-6)
 
 
 def test_the_panel_shows_changed_settings_and_compared_revisions(prometheus: Prometheus) -> None:
@@ -169,6 +177,21 @@ def test_the_panel_shows_changed_settings_and_compared_revisions(prometheus: Pro
 def test_the_lower_number_of_judged_requests_is_shown(prometheus: Prometheus) -> None:
     ((_, judged),) = EvaluatedBoard(prometheus, CHANGE - 1100, CHANGE + 800).results("Goodput")[3]
     assert judged == pytest.approx(2 * 600)
+
+
+def test_revisions_are_sorted_by_their_start(prometheus: Prometheus) -> None:
+    board = EvaluatedBoard(prometheus, CHANGE - 1100, CHANGE + 1100)
+    for title in ("Attainment by revision", "Events by revision"):
+        (result,) = board.results(title)
+        starts = {labels["revision"]: float(labels["value"]) for labels, _ in result}
+        assert starts["a" * 12] < CHANGE < starts["b" * 12]
+        sorts = [
+            each["options"]["sort"]
+            for each in panel(page_of(BOARD), title)["transformations"]
+            if each["id"] == "sortBy"
+        ]
+        assert sorts == [[{"field": "class"}], [{"field": "value", "desc": True}]]
+        assert "sortBy" not in panel(page_of(BOARD), title)["options"]
 
 
 def test_each_revision_has_the_events_of_its_time(prometheus: Prometheus) -> None:

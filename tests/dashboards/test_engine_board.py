@@ -218,3 +218,19 @@ def test_every_signal_of_engines_except_latencies_of_requests_is_on_the_dashboar
     for signal in SIGNALS:
         if signal.kind is not Kind.HISTOGRAM or signal is signals.ENGINE_KV_TRANSFER:
             assert {signal.name, signal.bucket} & shown, signal.name
+
+
+@pytest.mark.lab
+def test_the_roofline_share_is_that_of_the_requests_that_run(promtool: Promtool) -> None:
+    series = {
+        f"llm_engine_generation_tokens_total{{{MODEL}}}": counter((150, SCRAPES)),
+        f"llm_engine_prompt_tokens_total{{{MODEL}}}": counter((4500, SCRAPES)),
+        f"llm_engine_prefix_cache_hits_tokens_total{{{MODEL}}}": counter((1500, SCRAPES)),
+        f"llm_roofline_running_tokens_per_second{{{WHO}}}": constant(20, SCRAPES),
+        'llm_roofline_prefill_tokens_per_second{instance="s:1"}': constant(1000, SCRAPES),
+    }
+    shares = {"decode": 10 / 20, "prefill": 200 / 1000}
+    for phase, share in shares.items():
+        assert_rows(
+            series, "Roofline share", f"{phase}: {{{{engine}}}} at {{{{instance}}}}", {f"{{{WHO}}}": share}, promtool
+        )

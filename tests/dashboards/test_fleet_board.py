@@ -106,12 +106,15 @@ def test_every_query_returns_one_value_per_engine_of_a_sidecar(promtool: Promtoo
 def test_a_setting_is_shown_only_where_engines_differ_in_it(promtool: Promtool) -> None:
     (query,) = expanded_queries(PAGE, "Settings that differ").values()
     settings = {("e:1", "s:1"): 256, ("e:1", "s:2"): 128, ("a:1", "gw:1"): 256, ("b:1", "gw:1"): 256}
+    # of the value, which three engines have, and of the dtype of all four; the rows are sorted by it
+    rarity = {256: 1 / 3 + 1 / 4, 128: 1 + 1 / 4}
     case = Case(load(SHIPPED), SERIES, 15).expect(
         NOW - 30,
-        query,
+        f"round(1e6 * ({query})) / 1e6",
         {
-            f'llm_engine_setting_info{{engine="{engine} at {instance}",instance="{instance}",setting="max_num_seqs",'
-            f'value="{value}"}}': 1
+            f'{{engine="{engine} at {instance}",instance="{instance}",setting="max_num_seqs",value="{value}"}}': round(
+                rarity[value], 6
+            )
             for (engine, instance), value in settings.items()
         },
     )

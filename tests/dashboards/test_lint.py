@@ -23,7 +23,10 @@ from alerts.rule_groups import Recording
 from dashboards import style
 from dashboards.command import GENERATED
 from dashboards.dashboard_reader import checks_of
+from exporters.quantities import parse_duration
 from exporters.signals import (
+    COST_API_IN,
+    COST_API_PER_MILLION,
     COST_GOOD_IN,
     COST_IDLE_IN,
     COST_IN,
@@ -31,16 +34,26 @@ from exporters.signals import (
     COST_PER_MILLION,
     COST_TOKENS_IN,
     RECORDED,
+    SIGNALS,
     TENANT_BAD_IN,
     TENANT_BURN_RATE,
     TENANT_EVENTS_IN,
+    Kind,
     Label,
     LoadOutcome,
     Outcome,
     Phase,
 )
 from exporters.slos import SHIPPED, load
-from tests.support.dashboard_queries import SERIES, call_arguments, labels_in, matchers_in, series_in, windows_in
+from tests.support.dashboard_queries import (
+    SERIES,
+    call_arguments,
+    labels_in,
+    labels_made_in,
+    matchers_in,
+    series_in,
+    windows_in,
+)
 
 Page = dict[str, Any]
 PAGES: list[Page] = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(GENERATED.glob("*.json"))]
@@ -51,13 +64,21 @@ UNITS = {value for name, value in vars(units).items() if isinstance(value, str) 
     *(f"{counted}/s" for counted in ("tokens", "errors", "failures", "gaps", "messages", "preemptions", "spans"))
 }
 PALETTE = {
-    *(style.GOOD, style.WARN, style.BAD, style.PLAIN, style.BLUE, style.SKY, style.PINK, style.YELLOW, style.GREY),
+    *(style.GOOD, style.WARN, style.BAD, style.PLAIN, style.BLUE, style.SKY, style.PINK, style.VIOLET, style.GREY),
     *style.OUTCOME_COLOURS.values(),
     *style.CLASS_COLOURS,
     *style.ANNOTATION_COLOURS.values(),
     *(*style.BLUES, *style.REDS),
     "transparent",
 }
+LATENCIES = {
+    name
+    for each in SIGNALS
+    if each.kind is Kind.HISTOGRAM and Label.CLASS in each.labels and each.name.endswith("_seconds")
+    for name in (each.bucket, each.sum, each.count)
+}
+"""The times of requests."""
+
 BOUNDED: dict[str, set[str]] = {Label.OUTCOME: {*Outcome, *LoadOutcome}, Label.PHASE: {*Phase}}
 
 WINDOWS = {
@@ -66,6 +87,8 @@ WINDOWS = {
     "$__range:$__rate_interval",
     # the two windows around a config change
     "${length}s",
+    # the time between them
+    "${gap}s",
 }
 
 OPTIONAL_SERIES = {
@@ -73,6 +96,7 @@ OPTIONAL_SERIES = {
     **dict.fromkeys(
         (COST_IN, COST_IDLE_IN, COST_TOKENS_IN, COST_GOOD_IN, COST_PER_MILLION, COST_PER_GOOD), "--gpu-hour-price"
     ),
+    **dict.fromkeys((COST_API_IN, COST_API_PER_MILLION), "--api-price"),
 }
 """Recorded series that need a setting or flag; the description of a panel that shows one must name it."""
 
@@ -120,7 +144,8 @@ def test_every_query_uses_only_declared_series_and_labels(page: Page) -> None:
         names = series_in(expression)
         assert names, check
         assert [name for name in names if name not in SERIES] == [], check
-        assert labels <= frozenset().union(*(SERIES[name].labels for name in names)), check
+        declared = frozenset().union(*(SERIES[name].labels for name in names))
+        assert labels <= declared | labels_made_in(expression), check
         for name, matched, _ in matchers_in(expression):
             assert matched in SERIES[name].labels, check
 
@@ -164,13 +189,18 @@ def test_only_counters_are_rated_and_before_any_aggregation(page: Page) -> None:
             assert len(rated) == expected, target["expr"]
 
 
+EVENTS_WITHOUT_A_VALUE = re.compile(r'label_replace\(rate\(\w+\{[^{}]*\}\[[^][]*\]\), "le", "\+Inf", "", ""\)')
+"""A count in the last bucket, as a request without a first token; no other bucket can have it."""
+
+
 @every
 def test_quantiles_are_computed_from_buckets_and_never_aggregated(page: Page) -> None:
     for target in targets_of(page):
         aggregations = r"(?:sum|avg|stddev|quantile|histogram_quantile)(?:_over_time)?"
         for argument in call_arguments(target["expr"], aggregations):
             assert "quantile" not in argument.replace("$quantile", ""), target["expr"]
-        for buckets in call_arguments(target["expr"], "histogram_quantile"):
+        with_a_value = EVENTS_WITHOUT_A_VALUE.sub("x_bucket", target["expr"])
+        for buckets in call_arguments(with_a_value, "histogram_quantile"):
             assert [name for name in series_in(buckets) if not name.endswith("_bucket")] == [], target["expr"]
             assert "le" in labels_in(buckets), target["expr"]
 
@@ -181,6 +211,20 @@ def test_windows_are_variables(page: Page) -> None:
     for target in targets_of(page):
         assert set(windows_in(target["expr"])) <= WINDOWS, target["expr"]
         assert target["instant"] or "$__range" not in target["expr"], target["expr"]
+
+
+@every
+def test_a_panel_over_latencies_names_the_requests_that_it_has_not(page: Page) -> None:
+    for panel in panels_of(page):
+        if LATENCIES.intersection(name for target in panel["targets"] for name in series_in(target["expr"])):
+            assert re.search(r"Not in |\bexclude[sd]?\b", panel["description"]), panel["title"]
+
+
+@every
+def test_rates_are_over_at_least_fifteen_seconds_and_four_scrapes(page: Page) -> None:
+    """`$__rate_interval` is at least four scrapes, and at least the interval of the panel."""
+    for panel in panels_of(page):
+        assert parse_duration(panel["interval"], "15s") >= 15, panel["title"]
 
 
 @every
@@ -363,10 +407,20 @@ BROKEN: dict[Callable[[Page], None], dict[str, Callable[[Page], Any]]] = {
             "avg by (class) (histogram_quantile(0.5, sum by (class, le) (rate(x_bucket[5m]))))"
         ),
         "a quantile without buckets": expression("histogram_quantile(0.5, sum by (class) (rate(x_bucket[5m])))"),
+        "a count in a finite bucket": expression(
+            "histogram_quantile(0.5, sum by (class, le) (rate(x_bucket[5m]) or "
+            'label_replace(rate(llm_requests_total{outcome="ok"}[5m]), "le", "1.0", "", "")))'
+        ),
     },
     test_windows_are_variables: {
         "a window of its own": expression("rate(x[5m])"),
         "the whole range at every point": expression("increase(x[$__range])"),
+    },
+    test_a_panel_over_latencies_names_the_requests_that_it_has_not: {
+        "no word on requests without a token": expression("rate(llm_time_to_first_token_seconds_bucket[5m])"),
+    },
+    test_rates_are_over_at_least_fifteen_seconds_and_four_scrapes: {
+        "a rate over four scrapes of a second": panel(interval="1s"),
     },
     test_panels_have_title_description_unit_datasource_and_queries: {
         "no title": panel(title=""),

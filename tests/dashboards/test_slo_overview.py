@@ -78,6 +78,12 @@ def test_the_status_of_an_slo_is_its_attainment_its_budget_and_the_time_until_it
         f'llm_slo_events_total{{model="m",instance="s:2",{of_siso}}}': counter((100, scrapes)),
         f'llm_slo_bad_events_total{{model="m",instance="s:2",{of_siso}}}': counter((3, scrapes)),
     }
+    all_replicas = {
+        f'{{class="{name}",instance="All",slo="{slo.name}"}}': 0.0
+        for slo in SPEC.slos
+        for name in slo.classes
+        if (slo.name, name) != ("ttft", "siso")
+    }
     expected: dict[str, dict[str, float]] = {
         "Attainment": {'{slo="ttft",class="siso"}': 0.98},
         "In period": {'{slo="ttft",class="siso"}': 0.98},
@@ -87,7 +93,7 @@ def test_the_status_of_an_slo_is_its_attainment_its_budget_and_the_time_until_it
         "Exhausted in": {'{slo="ttft",class="siso"}': 45 * 86400},
         # two dozens of steps
         "Data": {'{slo="ttft",class="siso"}': round(2 / 720, 6)},
-        "Worst replica": {'{class="siso",instance="s:2",slo="ttft"}': 0.03},
+        "Worst replica": {'{class="siso",instance="s:2",slo="ttft"}': 0.03, **all_replicas},
     }
     queries = expanded_queries(page_of(BOARD), "SLO status")
     case = Case(SPEC, series, pace.step)

@@ -6,7 +6,7 @@ import pytest
 
 from dashboards.boards.workload import BOARD
 from exporters.sidecar.ingest.request_metrics import RequestMetrics
-from exporters.signals import NO_TOKENS, SIZES, Outcome
+from exporters.signals import LENGTH_BOUNDS, LENGTHS, NO_TOKENS, SIZES, Outcome
 from tests.dashboards.promql_history import assert_results, limits, panel
 from tests.support.openmetrics import whole
 from tests.support.promtool import Promtool
@@ -31,7 +31,7 @@ def counted() -> dict[str, float]:
     return {
         f"{sample.name}{_row(**sample.labels)}": sample.value
         for sample in samples
-        if sample.name == "llm_requests_by_size_total"
+        if "_by_size_" in sample.name or "_by_prompt_length_" in sample.name
     }
 
 
@@ -55,6 +55,22 @@ def test_failures_are_shares_of_the_requests_of_a_prompt_size(promtool: Promtool
     cells |= {("32768", Outcome.TIMEOUT_FIRST_TOKEN): 1 / 3, ("32768", Outcome.CLIENT_ABORT): 1 / 3}
     expected = {_row(prompt_size=prompt, outcome=outcome): share for (prompt, outcome), share in cells.items()}
     assert_results(promtool, panel(BOARD, "Failures by prompt length"), counted, expected)
+
+
+@pytest.mark.lab
+def test_the_failure_ratio_is_that_of_the_requests_of_a_prompt_length(
+    promtool: Promtool, counted: dict[str, float]
+) -> None:
+    """A length without requests has no ratio."""
+    ratios = {_row(prompt_length="000128"): 1 / 7, _row(prompt_length="012288"): 2 / 3}
+    heatmap = panel(BOARD, "Failure ratio by prompt length")
+    assert_results(promtool, heatmap, counted, ratios)
+    assert heatmap["targets"][0]["expr"].count('class=~"$class"') == 2
+
+
+def test_the_rows_of_the_failure_ratio_are_sorted_by_length() -> None:
+    assert sorted(LENGTHS) == [*LENGTHS]
+    assert [int(length) for length in LENGTHS[:-1]] == list(LENGTH_BOUNDS)
 
 
 @pytest.mark.parametrize(
@@ -133,3 +149,22 @@ def test_tenants_are_judged_by_the_lowest_objective() -> None:
 def test_a_panel_on_structured_output_without_data_does_not_claim_that_there_is_no_traffic(title: str) -> None:
     options = panel(BOARD, title)["fieldConfig"]["defaults"]
     assert options["noValue"] == "no answer was checked"
+
+
+@pytest.mark.lab
+def test_requests_and_their_outcomes_are_counted_by_endpoint(promtool: Promtool) -> None:
+    growth = {
+        'llm_requests_total{class="siso",endpoint="chat_completions",outcome="ok"}': 3.0,
+        'llm_requests_total{class="lilo",endpoint="chat_completions",outcome="ok"}': 1,
+        'llm_requests_total{class="siso",endpoint="chat_completions",outcome="rejected"}': 1,
+        'llm_requests_total{class="siso",endpoint="embeddings",outcome="ok"}': 2,
+        'llm_requests_total{class="siso",endpoint="embeddings",outcome="rejected"}': 0,
+    }
+    rates = {'{endpoint="chat_completions"}': round(5 / 15, 9), '{endpoint="embeddings"}': round(2 / 15, 9)}
+    assert_results(promtool, panel(BOARD, "Requests by endpoint"), growth, rates)
+    in_range = {
+        '{endpoint="chat_completions",outcome="ok"}': 80,
+        '{endpoint="chat_completions",outcome="rejected"}': 20,
+        '{endpoint="embeddings",outcome="ok"}': 40,
+    }
+    assert_results(promtool, panel(BOARD, "Outcomes by endpoint"), growth, in_range)

@@ -35,7 +35,7 @@ from tests.faults.soak_accounts import Accounts, Balance, LogFollower, Samples, 
 from tests.faults.soak_faults import CONNECTIONS as CLIENT_CONNECTIONS
 from tests.faults.soak_faults import KILLS, OTHERS, ImbalanceError, SkippedError, Soak, limited
 from tests.support.ports import free_port
-from tests.support.sidecar_process import RUN, START, Running, sidecar
+from tests.support.sidecar_process import RUN, START, Running, children_by, sidecar
 from tests.support.waiting import HANG, until
 
 STREAMS = 200
@@ -216,10 +216,7 @@ async def _add_sample(soak: Soak, report: Report, began: float) -> None:
 async def soak(folder: Path, seconds: float, seed: int, streams: int = STREAMS) -> Report:
     """Soak a sidecar; without `seconds`, each fault is injected once."""
     report, over = Report(), asyncio.Event()
-    interpreter = folder / "python"
-    interpreter.write_text(f'#!/bin/sh\nexec {sys.executable} -P {small_bounds.__file__} "$@"\n')
-    interpreter.chmod(0o755)
-    code = f"{START}sys.executable = {str(interpreter)!r}; {LIMITS}; {RUN}"
+    code = f"{START}{children_by(Path(small_bounds.__file__), folder)}{LIMITS}; {RUN}"
     connector = aiohttp.TCPConnector(limit=0, force_close=True)  # so that each connection has an open request
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     with limited(os.getpid(), resource.RLIMIT_NOFILE, hard):

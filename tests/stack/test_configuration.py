@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
+from alerts.prices import parse_prices
 from compose import rewrite_config, services
 from compose.ports import Ports
 from compose.run_directory import RunDirectory
@@ -204,6 +205,12 @@ def test_prometheus_reads_the_rendered_rules() -> None:
     assert SERVICES["rules"]["working_dir"] in [target for source, target, _ in mounts("rules") if source == "rules"]
     patterns = read(rewrite_config.PROMETHEUS)["rule_files"]
     assert any(fnmatch.fnmatchcase(f"{folder}/{rule_file}", pattern) for pattern in patterns)
+
+
+def test_the_rules_have_the_prices_of_the_native_lab() -> None:
+    words = SERVICES["rules"]["entrypoint"][-1].split()
+    hour, api = (words[words.index(flag) + 1] for flag in ("--gpu-hour-price", "--api-price"))
+    assert parse_prices(float(hour), None, api) == services.PRICES
 
 
 def test_grafana_finds_its_data_source() -> None:

@@ -69,6 +69,11 @@ def labels_in(expression: str) -> set[str]:
     return {label for group in _GROUPING.findall(expression) for label in re.findall(r"\w+", group)}
 
 
+def labels_made_in(expression: str) -> set[str]:
+    """The labels that the expression itself adds."""
+    return set(re.findall(r'\bcount_values(?: by \([^)]*\))? ?\("(\w+)"', expression))
+
+
 def matchers_in(expression: str) -> list[tuple[str, str, str]]:
     """Series, label and value of each matcher."""
     return [

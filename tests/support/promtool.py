@@ -10,6 +10,7 @@ from pathlib import Path
 import yaml
 
 from alerts.group_limit import limited
+from alerts.prices import Prices
 from alerts.recording_windows import STEP, windows
 from alerts.rule_file import rules
 from alerts.rule_groups import Alert, Recording, RuleGroup, to_yaml
@@ -94,7 +95,7 @@ class Promtool:
         self,
         cases: Iterable[Case],
         *,
-        hour_price: float | None = None,
+        prices: Prices | None = None,
         more: Iterable[RuleGroup] = (),
         most: int | None = None,
         in_order: bool = True,
@@ -110,7 +111,7 @@ class Promtool:
         all_cases = list(cases)
         queries = [str(query["expr"]) for case in all_cases for query in case.queries]
         queries += [f'ALERTS{{alertname="{alert["alertname"]}"}}' for case in all_cases for alert in case.alerts]
-        groups = _rules_read_by(queries, [*rules(all_cases[0].spec, hour_price=hour_price), *more])
+        groups = _rules_read_by(queries, [*rules(all_cases[0].spec, prices=prices), *more])
         groups = groups if most is None else [*limited(groups, most)]
         groups = groups if in_order else groups[::-1]
         groups = [_while(condition, group) for group in groups] if condition else groups

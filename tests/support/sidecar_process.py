@@ -38,6 +38,14 @@ QUICK_RESTARTS = "supervisor.RESTART_PAUSE = supervisor.LONGEST_PAUSE = 0.1; "
 RUN = "sys.exit(main())"
 
 
+def children_by(script: Path, folder: Path) -> str:
+    """Python code that starts each child by `script`, which gets the words `-P -m MODULE`."""
+    interpreter = folder / "python"
+    interpreter.write_text(f'#!/bin/sh\nexec {sys.executable} -P {script} "$@"\n')
+    interpreter.chmod(0o755)
+    return f"sys.executable = {str(interpreter)!r}; "
+
+
 def command(*words: str, code: str = START + RUN, subcommand: str = "sidecar") -> list[str]:
     return [sys.executable, "-c", code, subcommand, *words]
 

@@ -49,6 +49,7 @@ _NO_RELAY: tuple[Signal, ...] = (
 
 _ONLY_IN_BODIES: tuple[Signal, ...] = (
     signals.TTFT,
+    signals.WITHOUT_FIRST_TOKEN,
     signals.TTFT_ANSWER,
     signals.TPOT,
     signals.FRONTEND,
@@ -57,6 +58,8 @@ _ONLY_IN_BODIES: tuple[Signal, ...] = (
     signals.DECODE,
     signals.REQUESTS_WITH_ENGINE_TIMES,
     signals.REQUESTS_BY_SIZE,
+    signals.REQUESTS_BY_LENGTH,
+    signals.FAILED_BY_LENGTH,
     signals.PROMPT_TOKENS,
     signals.COMPLETION_TOKENS,
     signals.CACHED_TOKENS,

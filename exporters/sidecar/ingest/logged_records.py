@@ -36,6 +36,7 @@ def record_of(entry: LogEntry) -> Finished:
         body_repeat=entry.body_repeat,
         shareable_tokens=entry.shareable_tokens,
         ttft=ttft,
+        wait_at_least=seconds(entry.wait_ms_at_least),
         ttft_answer=seconds(entry.ttft_answer_ms),
         tpot=seconds(entry.tpot_ms),
         queue=queue,

@@ -16,6 +16,8 @@ from exporters.records import UNMETERED, UNPARSED, Finished, Judged, Record, Sna
 from exporters.sidecar.ingest.prompt_repeats import Distinct
 from exporters.sidecar.ingest.saved_series import SavedHistogram, SavedSeries
 from exporters.signals import (
+    LENGTH_BOUNDS,
+    LENGTHS,
     NO_TOKENS,
     OTHER,
     SIZE_BOUNDS,
@@ -33,8 +35,11 @@ from exporters.slos import SloFile
 
 _COUNTERS = (
     signals.REQUESTS,
+    signals.WITHOUT_FIRST_TOKEN,
     signals.REQUESTS_WITH_ENGINE_TIMES,
     signals.REQUESTS_BY_SIZE,
+    signals.REQUESTS_BY_LENGTH,
+    signals.FAILED_BY_LENGTH,
     signals.PROMPT_TOKENS,
     signals.COMPLETION_TOKENS,
     signals.CACHED_TOKENS,
@@ -84,7 +89,7 @@ class _SloSeries(NamedTuple):
 class _Ending:
     """The series of requests of one kind that have the same outcome."""
 
-    __slots__ = ("_labels", "_sized", "_sizes", "completion_tokens", "requests")
+    __slots__ = ("_by_length", "_labels", "_lengths", "_sized", "_sizes", "completion_tokens", "requests")
 
     def __init__(
         self,
@@ -104,6 +109,9 @@ class _Ending:
         self._labels = labels
         self._sized = counters[signals.REQUESTS_BY_SIZE]
         self._sizes: dict[tuple[int, int], Total] = {}
+        by_length = (signals.REQUESTS_BY_LENGTH, *(() if record.outcome is _OK else (signals.FAILED_BY_LENGTH,)))
+        self._by_length = tuple(counters[signal] for signal in by_length)
+        self._lengths: dict[int, tuple[Total, ...]] = {}
 
     def count_size(self, prompt: float, completion: int | None) -> None:
         size = bisect_left(SIZE_BOUNDS, prompt), bisect_left(SIZE_BOUNDS, completion) if completion else -1
@@ -113,6 +121,15 @@ class _Ending:
             names = SIZES[size[0]], SIZES[size[1]] if completion else NO_TOKENS
             total = self._sizes[size] = self._sized.series((model, *names, outcome))
         total[0] += 1
+
+    def count_length(self, prompt: float) -> None:
+        length = bisect_left(LENGTH_BOUNDS, prompt)
+        totals = self._lengths.get(length)
+        if totals is None:
+            labels = *self._labels[:2], LENGTHS[length]
+            totals = self._lengths[length] = tuple(each.series(labels) for each in self._by_length)
+        for total in totals:
+            total[0] += 1
 
 
 class _Kind:
@@ -335,6 +352,7 @@ class RequestMetrics:
             Label.STREAM: ("true", "false"),
             Label.ENDPOINT: (Endpoint.CHAT_COMPLETIONS, Endpoint.COMPLETIONS),
             Label.PROMPT_SIZE: SIZES,
+            Label.PROMPT_LENGTH: LENGTHS,
             Label.COMPLETION_SIZE: (*SIZES, NO_TOKENS),
             Label.KIND: self._output_kinds,
             Label.RESULT: tuple(OutputResult),
@@ -398,6 +416,8 @@ class RequestMetrics:
             kind.reasoning_tokens[0] += record.reasoning_tokens
         if record.ttft is not None:
             kind.ttft.observe(record.ttft, trace)
+        elif record.wait_at_least is not None:
+            counters[signals.WITHOUT_FIRST_TOKEN].add((*kind.labels[:2], outcome))
         if record.ttft_answer is not None:
             kind.ttft_answer.observe(record.ttft_answer, trace)
         if record.tpot is not None:
@@ -415,6 +435,7 @@ class RequestMetrics:
             kind.decode.observe(record.decode, trace)
         if prompt is not None:
             ending.count_size(prompt, completion_tokens)
+            ending.count_length(prompt)
         if record.prompt_sha256 is not None:
             self._prompts[model].add(record.prompt_sha256)
         if record.prompt_repeat:

@@ -139,12 +139,14 @@ def test_the_colour_of_a_series_depends_only_on_its_name() -> None:
 @pytest.mark.parametrize(
     "background, text_colour",
     [
-        pytest.param("#DEEBF7", "#111217", id="black on light blue"),
-        pytest.param("#08519C", "#FFFFFF", id="white on dark blue"),
+        pytest.param("#DEEBF7", "#202226", id="black on light blue"),
+        pytest.param("#08519C", "#F7F8FA", id="white on dark blue"),
+        pytest.param("#DEEBF74B", "", id="default on a faint blue"),
+        pytest.param("#08519C59", "#F7F8FA", id="white from an opacity of 30 %"),
         pytest.param("transparent", "", id="default on a transparent background"),
     ],
 )
-def test_text_on_a_coloured_background_is_readable(background: str, text_colour: str) -> None:
+def test_text_on_a_coloured_background_has_the_colour_of_grafana(background: str, text_colour: str) -> None:
     assert colours.text_colour(background) == text_colour
 
 

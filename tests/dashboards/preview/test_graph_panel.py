@@ -183,3 +183,14 @@ def test_a_heatmap_shows_buckets_that_are_not_cumulative() -> None:
     assert document["names"] == ["0 to 100 ms", "100 ms to 500 ms", "500 ms to ∞"]
     assert [row[0] for row in document["rows"]] == [0.125, 1, 0.125]
     assert [row[0] for row in document["text"]] == ["1 req/s", "8 req/s", "1 req/s"]
+
+
+def test_a_heatmap_of_series_without_buckets_has_a_row_for_each() -> None:
+    """Grafana hides cells of 0, and shows a missing value as no cell."""
+    options = {"cellValues": {"unit": "percentunit"}, "filterValues": {"le": 1e-9}}
+    panel_json = panel("heatmap", "H", options=options)
+    series = frames(short=[0, 0, None], long=[0.25, 1, None])
+    document = heatmap(panel_json, series, field_config_source(panel_json, Context(0)), GRID)
+    assert document["names"] == document["axes"][0]["text"] == ["short", "long"]
+    assert document["rows"] == [[None, None, None], [0.25, 1.0, None]]
+    assert document["text"] == [["0%", "0%", None], ["25%", "100%", None]]

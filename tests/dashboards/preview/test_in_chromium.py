@@ -272,6 +272,22 @@ async def test_a_light_scheme_is_followed(tab: Tab, page: str) -> None:
     assert console_errors(tab) == []
 
 
+async def test_on_a_phone_panels_are_below_each_other_and_keep_their_height(tab: Tab, page: str) -> None:
+    boxes = (
+        "[...document.querySelectorAll('.panel')].map((each) => each.getBoundingClientRect())"
+        ".map(({x, y, width, height}) => [x, y, width, height])"
+    )
+    await tab.show(page)
+    wide = await tab.evaluate(boxes)
+    await tab.show(page, width=390)
+    narrow = await tab.evaluate(boxes)
+    assert len({x for x, *_ in wide}) == 2
+    assert len({(x, width) for x, _, width, _ in narrow}) == 1
+    assert sorted(y for _, y, _, _ in narrow) == [y for _, y, _, _ in narrow]
+    assert [height for *_, height in narrow] == [height for *_, height in wide]
+    assert await tab.evaluate("document.documentElement.scrollWidth") <= 390
+
+
 @pytest.mark.parametrize("name", SHIPPED)
 async def test_every_panel_of_every_shipped_dashboard_is_drawn(tab: Tab, site: str, name: str) -> None:
     await tab.show(f"{site}/{name}")

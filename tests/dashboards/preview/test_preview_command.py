@@ -39,8 +39,37 @@ def test_a_screenshot_is_written_next_to_the_page(
     prometheus: FakePrometheus, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(prometheus.url, folder, "--png") == 0
-    assert capsys.readouterr().out.splitlines()[-1] == str(folder / "out" / "made.png")
-    assert (folder / "out" / "made.png").read_bytes().startswith(b"\x89PNG")
+    picture = folder / "out" / "made.png"
+    assert capsys.readouterr().out.splitlines()[-1] == f"{picture} (dark, 1440 px wide)"
+    assert size(picture)[0] == 1440
+
+
+def size(picture: Path) -> tuple[int, ...]:
+    content = picture.read_bytes()
+    assert content.startswith(b"\x89PNG")
+    return tuple(int.from_bytes(content[at : at + 4], "big") for at in (16, 20))
+
+
+@pytest.mark.skipif(find_browser() is None, reason=f"no browser on PATH; looked for {', '.join(BROWSER_NAMES)}")
+def test_a_screenshot_has_the_theme_and_width_of_the_flags(
+    prometheus: FakePrometheus, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    picture = folder / "out" / "made.png"
+    pictures = {}
+    for theme, width in (("dark", 1920), ("light", 1920), ("light", 390)):
+        assert run(prometheus.url, folder, "--png", "--theme", theme, "--width", f"{width}") == 0
+        assert capsys.readouterr().out.splitlines()[-1] == f"{picture} ({theme}, {width} px wide)"
+        pictures[theme, width] = (size(picture), picture.read_bytes())
+    assert [width for (width, _), _ in pictures.values()] == [1920, 1920, 390]
+    assert pictures["dark", 1920][1] != pictures["light", 1920][1]
+
+
+@pytest.mark.parametrize("width", ["0", "319", "7681"])
+def test_an_impossible_width_is_rejected(
+    prometheus: FakePrometheus, folder: Path, width: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(prometheus.url, folder, "--png", "--width", width) == 2
+    assert capsys.readouterr().err == f"vllm-slo: --width: {width} is not between 320 and 7680 pixels\n"
 
 
 def test_png_without_a_browser_is_rejected_with_names_to_install(

@@ -2,6 +2,7 @@
 import type * as grafana from '@grafana/schema';
 import type * as bargauge from '@grafana/schema/dist/esm/raw/composable/bargauge/panelcfg/x/BarGaugePanelCfg_types.gen';
 import type * as heatmap from '@grafana/schema/dist/esm/raw/composable/heatmap/panelcfg/x/HeatmapPanelCfg_types.gen';
+import type * as logs from '@grafana/schema/dist/esm/raw/composable/logs/panelcfg/x/LogsPanelCfg_types.gen';
 import type * as stat from '@grafana/schema/dist/esm/raw/composable/stat/panelcfg/x/StatPanelCfg_types.gen';
 import type * as statetimeline from '@grafana/schema/dist/esm/raw/composable/statetimeline/panelcfg/x/StateTimelinePanelCfg_types.gen';
 import type * as table from '@grafana/schema/dist/esm/raw/composable/table/panelcfg/x/TablePanelCfg_types.gen';
@@ -41,6 +42,7 @@ type Kind<Type extends string, Options, Custom = object> = Omit<
 type Panel =
   | Kind<'bargauge', bargauge.Options>
   | Kind<'heatmap', heatmap.Options, heatmap.FieldConfig>
+  | Kind<'logs', logs.Options>
   | Kind<'stat', stat.Options>
   | Kind<'state-timeline', statetimeline.Options, statetimeline.FieldConfig>
   | Kind<'table', table.Options, table.FieldConfig>

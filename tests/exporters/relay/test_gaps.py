@@ -26,9 +26,11 @@ def filled(values: list[float], *, fold: bool) -> Gaps:
 @given(st.lists(st.floats(0, 10), min_size=1, max_size=200))
 def test_a_short_stream_is_exact(values: list[float]) -> None:
     stream_gaps, ordered = filled(values, fold=True), sorted(values)
-    assert stream_gaps.percentiles(50, 95) == [nearest_rank(ordered, 50), nearest_rank(ordered, 95)]
-    assert sum(stream_gaps.counts().values()) == len(stream_gaps) == len(values)
-    assert stream_gaps.counts() == {
+    percentiles, counts, total = stream_gaps.summary(50, 95)
+    assert percentiles == [nearest_rank(ordered, 50), nearest_rank(ordered, 95)]
+    assert total == pytest.approx(sum(values))
+    assert sum(counts.values()) == len(stream_gaps) == len(values)
+    assert counts == {
         upper: count
         for lower, upper in itertools.pairwise((-inf, *BOUNDS, inf))
         if (count := sum(lower < value <= upper for value in values))
@@ -42,13 +44,13 @@ def test_a_long_stream_has_exact_counts_and_percentiles_within_1_percent(many: i
     stream_gaps, exact = filled(values, fold=True), filled(values, fold=False)
     assert len(stream_gaps.recent) < MAX_EXACT
     assert len(stream_gaps) == many
-    assert stream_gaps.counts() == exact.counts()
-    assert stream_gaps.total() == pytest.approx(exact.total())
-    for percent in (1, 50, 95, 99):
-        assert stream_gaps.percentiles(percent)[0] == pytest.approx(exact.percentiles(percent)[0], rel=0.0101)
+    folded, unfolded = stream_gaps.summary(1, 50, 95, 99), exact.summary(1, 50, 95, 99)
+    assert folded.counts == unfolded.counts
+    assert folded.total == pytest.approx(unfolded.total)
+    assert folded.percentiles == pytest.approx(unfolded.percentiles, rel=0.0101)
 
 
 def test_gaps_of_zero_seconds_can_be_folded() -> None:
     stream_gaps = filled([0.0] * MAX_EXACT, fold=True)
-    assert stream_gaps.percentiles(95)[0] < 1e-6
+    assert stream_gaps.summary(95).percentiles[0] < 1e-6
     assert Gaps(BOUNDS).fold() is False

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from exporters.relay import http1_parser
+from exporters.relay import http1_parser, message_heads
 from tests.support.event_streams import cut
 
 CUTS = st.lists(st.integers(0, 10_000), max_size=12)
@@ -165,3 +165,24 @@ def test_a_head_is_parsed_in_linear_time(data: bytes) -> None:
     hostile = b"GET / HTTP/1.1\r\n" + b"a: " + b" \t" * 20_000 + data.replace(b"\r\n\r\n", b"") + b"\r\n\r\n"
     with pytest.raises(http1_parser.BadHttpError):
         http1_parser.parse_request(hostile + b"x")
+
+
+def test_the_head_of_streams_is_parsed_once_and_each_response_has_its_own_id() -> None:
+    request = http1_parser.parse_request(b"POST / HTTP/1.1\r\nhost: a\r\n\r\n")
+    block = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+    head, again = (http1_parser.parse_response(bytes(bytearray(block)), head_only=False) for _ in range(2))
+    assert head is again
+    sent = {
+        number: message_heads.response_head(request, head, "/v1/completions", number, shortens_streams=True, last=last)[
+            0
+        ]
+        for number, last in (("1", False), ("2", False), ("3", True))
+    }
+    expected = (
+        b"HTTP/1.1 200 OK\r\nx-request-id: %s\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n"
+    )
+    assert sent == {
+        "1": expected % b"1" + b"\r\n",
+        "2": expected % b"2" + b"\r\n",
+        "3": expected % b"3" + b"connection: close\r\n\r\n",
+    }

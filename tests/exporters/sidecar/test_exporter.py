@@ -204,3 +204,19 @@ def test_if_the_log_cannot_be_reopened_the_old_file_is_kept(
     assert caplog.messages == [
         f"request log: [Errno 2] No such file or directory: '{tmp_path}/folder/log'; keeping the old file"
     ]
+
+
+def test_the_limit_of_the_running_requests_is_that_of_all_ranks_of_an_engine_that_is_up(exporter: Exporter) -> None:
+    def limits() -> dict[str, float]:
+        families = [each for each in exporter.collect() if isinstance(each, Metric)]
+        (family,) = [each for each in families if each.name == signals.ROOFLINE_RUNNING.name]
+        return {sample.labels["engine"]: sample.value for sample in family.samples}
+
+    feed(exporter)
+    (state,) = exporter.engines.states
+    state.metrics.values[signals.ENGINE_RUNNING] = {("0", "tiny"): 20.0, ("1", "tiny"): 30.0}
+    assert limits() == {state.name: pytest.approx(8_000)}
+    state.metrics.values[signals.ENGINE_RUNNING] = {("0", "tiny"): 0.0}
+    assert limits() == {state.name: 0}
+    state.up = False
+    assert limits() == {}

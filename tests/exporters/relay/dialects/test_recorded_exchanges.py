@@ -68,6 +68,13 @@ FIGURES = {
 }
 STREAMS = [name for name in FIGURES if name.endswith("-stream")]
 
+COMPLETE = {
+    "chat-tool-stream": b'"finish_reason":"stop"',
+    "responses-tool-stream": b"event: response.function_call_arguments.done",
+    "messages-tool-stream": b"event: content_block_stop",
+}
+"""What the event that completes the recorded tool call contains, by recording."""
+
 
 def meter_of(recorded: Recording) -> Meter:
     return stream_meter(dialect=METERED[recorded.path])
@@ -102,14 +109,19 @@ def test_a_recorded_unary_response_has_its_figures(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", STREAMS)
-def test_a_recorded_stream_has_its_figures_for_any_split_into_two_reads(name: str) -> None:
+def test_a_recorded_stream_has_its_figures_and_times_its_tool_call_for_any_split_into_two_reads(
+    name: str,
+) -> None:
     recorded = recording(name)
     content = recorded.content
+    called = content.index(b"\n\n", content.index(COMPLETE[name])) + 2 if name in COMPLETE else None
     for place in range(len(content)):
         meter = meter_of(recorded)
-        reads = [piece for piece in (content[:place], content[place:]) if piece]
-        assert b"".join([*(meter.stream(piece, 1.0) for piece in reads), meter.stream_end(1.0)]) == content
+        reads = [(piece, at) for piece, at in ((content[:place], 1.0), (content[place:], 2.0)) if piece]
+        assert b"".join([*(meter.stream(piece, at) for piece, at in reads), meter.stream_end(2.0)]) == content
         assert figures(meter, recorded, streams=True) == FIGURES[name], place
+        expected = None if called is None else 1.0 if place >= called else 2.0
+        assert meter.first_tool_call_at == expected, place
 
 
 @pytest.mark.parametrize("name", STREAMS)
@@ -139,6 +151,21 @@ def test_a_recorded_stream_has_the_same_figures_on_the_fast_path(name: str) -> N
 
 def _raise(error: Exception) -> None:
     raise error
+
+
+@pytest.mark.parametrize("name", COMPLETE)
+def test_a_recorded_tool_call_has_its_time_on_the_fast_path(name: str) -> None:
+    recorded = recording(name)
+    meter = meter_of(recorded)
+    chunks = ChunkedBody().feed(recorded.response.partition(b"\r\n\r\n")[2])
+    sent: list[bytes] = []
+    for at, data in enumerate(chunks):
+        fast = meter.fast_path(sent.append, _raise, left_to_parsers)
+        if fast is None or not fast.forward(chunk(data)):
+            meter.stream(data, float(at))
+    (number,) = [at for at, data in enumerate(chunks) if COMPLETE[name] in data]
+    assert meter.first_tool_call_at == number
+    assert sent or name == "chat-tool-stream"
 
 
 @pytest.mark.parametrize("name", FIGURES)

@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 
-from exporters.relay.http1_parser import ChunkedBody
 from exporters.relay.paths import METERED
-from tests.contract.recordings import recording
 from tests.support.api_streams import APIS, MESSAGES, RESPONSES, block_delta, delta, named, post
 from tests.support.event_streams import left_to_parsers, stream_meter
 from tests.support.scripted_relay import DONE, END, STREAM_HEAD, Received, chunk, content, staged
@@ -98,41 +96,6 @@ def test_later_tool_calls_do_not_change_the_time_and_a_pause_of_the_client_is_no
     for at, event in enumerate([calls(1), calls(2), calls(finish="tool_calls")], 6):
         meter.stream(event, float(at))
     assert meter.first_tool_call_at == 3.0
-
-
-COMPLETE = {
-    "chat-tool-stream": b'"finish_reason":"stop"',
-    "responses-tool-stream": b"event: response.function_call_arguments.done",
-    "messages-tool-stream": b"event: content_block_stop",
-}
-"""What the event that completes the recorded tool call contains, by recording."""
-
-
-@pytest.mark.parametrize("name", COMPLETE)
-def test_a_recorded_tool_call_has_its_time_for_any_split_into_two_reads(name: str) -> None:
-    recorded = recording(name)
-    whole = recorded.content
-    end = whole.index(b"\n\n", whole.index(COMPLETE[name])) + 2
-    for place in range(1, len(whole)):
-        meter = stream_meter(dialect=METERED[recorded.path])
-        meter.stream(whole[:place], 1.0)
-        meter.stream(whole[place:], 2.0)
-        assert meter.first_tool_call_at == (1.0 if place >= end else 2.0), place
-
-
-@pytest.mark.parametrize("name", COMPLETE)
-def test_a_recorded_tool_call_has_its_time_on_the_fast_path(name: str) -> None:
-    recorded = recording(name)
-    meter = stream_meter(dialect=METERED[recorded.path])
-    chunks = ChunkedBody().feed(recorded.response.partition(b"\r\n\r\n")[2])
-    sent: list[bytes] = []
-    for at, data in enumerate(chunks):
-        fast = meter.fast_path(sent.append, _raise, left_to_parsers)
-        if fast is None or not fast.forward(chunk(data)):
-            meter.stream(data, float(at))
-    (number,) = [at for at, data in enumerate(chunks) if COMPLETE[name] in data]
-    assert meter.first_tool_call_at == number
-    assert sent or name == "chat-tool-stream"
 
 
 async def test_the_record_has_the_time_of_the_first_tool_call(tmp_path: Path) -> None:

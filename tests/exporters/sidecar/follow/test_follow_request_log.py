@@ -58,7 +58,8 @@ COUNTED = "llm_sidecar_followed_lines_total{counted}"
 NOT_FROM_RECORDS = ("llm_engine_", "llm_sidecar_", "llm_roofline_")
 NOT_IN_THE_LOG: tuple[Signal, ...] = (
     *ABSENT[LogFormat.VLLM_SLO],
-    signals.REQUESTS_BY_SIZE,  # for a prompt whose tokens are unknown, the relay uses an estimate, which has no field
+    # for a prompt whose tokens are unknown, the relay uses an estimate, which has no field
+    *(signals.REQUESTS_BY_SIZE, signals.REQUESTS_BY_LENGTH, signals.FAILED_BY_LENGTH),
 )
 
 

@@ -58,6 +58,7 @@ VERDICTS = {"ttft": Verdict.BAD, "e2e": Verdict.GOOD, "queue": Verdict.ABANDONED
             | {"goodput": False},
             id="an error",
         ),
+        pytest.param({"outcome": Outcome.TIMEOUT_FIRST_TOKEN, "wait_at_least": 1.5}, id="no first token"),
         pytest.param({"endpoint": "/v1/embeddings", "api": Endpoint.EMBEDDINGS, "stream": False}, id="embeddings"),
         pytest.param({"endpoint": "/v1/responses", "api": Endpoint.RESPONSES}, id="responses"),
         pytest.param({"endpoint": "/v1/responses", "api": Endpoint.RESPONSES_BACKGROUND}, id="background"),

@@ -39,6 +39,10 @@ def values(families: Iterable[Metric | Accumulator]) -> dict[tuple[str, Row], fl
     return samples_by_row
 
 
+def family_name(family: Metric | Accumulator) -> str:
+    return str((family.head() if isinstance(family, Accumulator) else family).name)
+
+
 class Fed:
     """Request metrics after some records."""
 
@@ -53,17 +57,24 @@ class Fed:
         wanted = {"model": "tiny", "class": "short", **labels}
         if name == "llm_requests_total":
             wanted.setdefault("endpoint", "chat_completions")
-        return values(self.series.collect(NOW))[name, frozenset((k, v) for k, v in wanted.items() if v)]
+        families = (each for each in self.series.collect(NOW) if name.startswith(family_name(each)))
+        return values(families)[name, frozenset((k, v) for k, v in wanted.items() if v)]
 
-    def moved(self) -> dict[str, float]:
-        """The sums over all labels of the counters and counts that are not 0."""
+    def moved(self, *prefixes: str) -> dict[str, float]:
+        """The sums over all labels of the counters and counts that are not 0; with prefixes, of their families only."""
         sums: dict[str, float] = {}
-        for (name, _), value in values(self.series.collect(NOW)).items():
+        families = (each for each in self.series.collect(NOW) if family_name(each).startswith(prefixes or ("",)))
+        for (name, _), value in values(families).items():
             if value and not name.endswith(("_bucket", "_sum")):
                 sums[name] = sums.get(name, 0.0) + value
         return sums
 
 
+LENGTHS = (
+    *("000064", "000096", "000128", "000192", "000256", "000384", "000512", "000768", "001024", "001536", "002048"),
+    *("003072", "004096", "006144", "008192", "012288", "016384", "024576", "032768", "049152", "065536", "098304"),
+    *("131072", "above"),
+)
 SIZES = ("00128", "00512", "02048", "08192", "32768", "above")
 
 
@@ -81,6 +92,7 @@ def combinations(signal: Signal) -> set[Row]:
             Label.PHASE: tuple(Phase),
             Label.SLO: tuple(slo.name for slo in SLOS.slos_of(name)),
             Label.PROMPT_SIZE: SIZES,
+            Label.PROMPT_LENGTH: LENGTHS,
             Label.COMPLETION_SIZE: (*SIZES, "none"),
             Label.KIND: ("json", "json_schema", "tool_call"),
             Label.RESULT: ("valid", "invalid", "truncated", "too_large"),
@@ -95,11 +107,17 @@ OF_REQUESTS = [
 ]
 
 
+@pytest.fixture(scope="module")
+def at_start() -> dict[tuple[str, Row], float]:
+    return values(Fed().series.collect(NOW))
+
+
 @pytest.mark.parametrize("signal", OF_REQUESTS, ids=lambda signal: signal.name)
-def test_every_bounded_combination_is_at_0_from_the_start(signal: Signal) -> None:
-    samples_by_row = values(Fed().series.collect(NOW))
+def test_every_bounded_combination_is_at_0_from_the_start(
+    at_start: dict[tuple[str, Row], float], signal: Signal
+) -> None:
     name = signal.count if signal.kind is Kind.HISTOGRAM else signal.name
-    rows = {row: value for (sample, row), value in samples_by_row.items() if sample == name}
+    rows = {row: value for (sample, row), value in at_start.items() if sample == name}
     assert rows == dict.fromkeys(combinations(signal), 0.0)
 
 
@@ -174,10 +192,11 @@ def test_a_value_equal_to_a_bound_is_in_its_bucket() -> None:
 def test_gaps_that_a_relay_has_counted_by_another_slo_file_are_counted(relays: tuple[float, ...]) -> None:
     gaps = Gaps(relays)
     gaps.recent.extend([0.2, 0.35, 99.0])
-    fed = Fed(finished(request_class="long", gap_counts=gaps.counts(), gap_sum=gaps.total()))
+    _, counts, total = gaps.summary()
+    fed = Fed(finished(request_class="long", gap_counts=counts, gap_sum=total))
     kind = {"class": "long", "model": "tiny"}
     assert fed.value("llm_inter_chunk_seconds_count", **kind) == 3
-    assert fed.value("llm_inter_chunk_seconds_sum", **kind) == gaps.total()
+    assert fed.value("llm_inter_chunk_seconds_sum", **kind) == total
     assert fed.value("llm_inter_chunk_seconds_bucket", le="0.222", **kind) == 1
 
 
@@ -204,6 +223,7 @@ def test_a_finished_request_moves_exactly_the_series_that_it_has_values_for() ->
         "llm_requests_total": 1,
         "llm_requests_with_engine_times_total": 1,
         "llm_requests_by_size_total": 1,
+        "llm_requests_by_prompt_length_total": 1,
         "llm_request_duration_seconds_count": 1,
         "llm_time_to_first_token_seconds_count": 1,
         "llm_time_to_first_answer_token_seconds_count": 1,
@@ -236,6 +256,18 @@ def test_only_requests_that_ended_with_ok_have_a_duration(outcome: Outcome) -> N
     fed = Fed(finished(outcome=outcome, ttft=0.25))
     assert fed.value("llm_request_duration_seconds_count") == (outcome is Outcome.OK)
     assert fed.value("llm_time_to_first_token_seconds_count") == 1
+
+
+@pytest.mark.parametrize("outcome", Outcome)
+def test_a_stream_that_ended_without_a_first_token_is_counted_by_outcome(outcome: Outcome) -> None:
+    fed = Fed(
+        finished(outcome=outcome, wait_at_least=1.5),
+        finished(outcome=outcome, ttft=0.25),
+        finished(outcome=outcome, stream=False),
+        finished(outcome=outcome, metered=False),
+    )
+    assert fed.value("llm_requests_without_first_token_total", outcome=outcome) == 1
+    assert fed.moved()["llm_requests_without_first_token_total"] == 1
 
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -292,6 +324,23 @@ def test_a_request_is_counted_by_size_for_any_outcome(fields: dict[str, Any], pr
     assert [dict(row) for (name, row), value in rows.items() if name == "llm_requests_by_size_total" and value] == [
         {"model": "tiny", "prompt_size": prompt, "completion_size": completion, "outcome": request.outcome}
     ]
+
+
+@pytest.mark.parametrize(
+    "fields, length, failed",
+    [
+        pytest.param({"prompt_tokens": 96, "prompt_estimate": 5.0}, "000096", False, id="a bound"),
+        pytest.param({"prompt_estimate": 96.5, "outcome": Outcome.CLIENT_ERROR}, "000128", True, id="an estimate"),
+        pytest.param({"prompt_tokens": 131_073, "outcome": Outcome.TRUNCATED}, "above", True, id="above all bounds"),
+    ],
+)
+def test_a_request_is_counted_by_prompt_length_and_class(fields: dict[str, Any], length: str, failed: bool) -> None:
+    request = finished(**fields)
+    rows = values(Fed(request).series.collect(NOW))
+    labels = {"model": "tiny", "class": request.request_class, "prompt_length": length}
+    for name, counted in (("llm_requests", True), ("llm_failed_requests", failed)):
+        grown = [dict(row) for (each, row), value in rows.items() if each == f"{name}_by_prompt_length_total" and value]
+        assert grown == ([labels] if counted else [])
 
 
 def test_a_request_without_measurements_is_counted() -> None:
@@ -390,10 +439,9 @@ def test_early_and_late_verdicts_are_counted_once(slo: dict[str, Verdict], data:
         st.lists(st.sampled_from([n for n in slo if slo[n] is not Verdict.ABANDONED] or ["-"]), unique=True)
     )
     early = [name for name in early if name != "-"]
-    counted = ("llm_slo_", "llm_goodput_")
 
     def slo_counts(records: list[Record]) -> dict[str, float]:
-        return {name: value for name, value in Fed(*records).moved().items() if name.startswith(counted)}
+        return Fed(*records).moved("llm_slo_", "llm_goodput_")
 
     assert slo_counts(in_two_records(slo, early)) == slo_counts(in_two_records(slo, []))
 

@@ -12,14 +12,43 @@ from exporters.errors import UsageError
 from exporters.sidecar.supervision.listeners import listen
 from tests.support.fake_engine import Engine, serving
 from tests.support.ports import free_port
-from tests.support.sidecar_process import ROOT, RUN, START, STOPS_QUICKLY, Running, alive, command, environment, sidecar
+from tests.support.sidecar_process import (
+    ROOT,
+    RUN,
+    START,
+    STOPS_QUICKLY,
+    Running,
+    alive,
+    children_by,
+    command,
+    environment,
+    sidecar,
+)
 from tests.support.waiting import HANG, until
 
 STOPPING = "INFO supervisor: SIGTERM: /readyz fails, no new connections after 0 s, open requests have 15 s more"
 PATIENT = ("--drain", f"{HANG:g}s")
 """A busy machine may need more than the 15 s of the default to start an exporter three times."""
 
+PATIENT_RELAY = f"""\
+import runpy, sys
+from exporters.relay.record_sender import Sender
+
+close = Sender.close
+Sender.close = lambda self, seconds: close(self, {HANG})
+module = sys.argv[sys.argv.index("-m") + 1]
+sys.argv = [module]
+runpy.run_module(module, run_name="__main__", alter_sys=True)
+"""
+"""A child in which the relay waits longer for the exporter than 5 s, which a busy machine may need to start one."""
+
 LONG_READINESS_TIMEOUT = f"{START}supervisor.READINESS_TIMEOUT = 60.0; {RUN}"
+
+
+def patient_relay(folder: Path) -> str:
+    script = folder / "child.py"
+    script.write_text(PATIENT_RELAY)
+    return START + children_by(script, folder) + RUN
 
 
 async def drain(running: Running) -> None:
@@ -85,7 +114,8 @@ async def test_an_exporter_killed_before_it_confirms_is_restarted_and_not_ready(
 
 
 async def test_an_exporter_killed_in_the_drain_is_restarted_and_no_record_is_lost(tmp_path: Path) -> None:
-    async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, *PATIENT) as running:
+    code = patient_relay(tmp_path)
+    async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, *PATIENT, code=code) as running:
         async with running.open_stream("open") as rest:
             await drain(running)
             for _ in range(2):
@@ -107,10 +137,9 @@ async def _another_exporter(running: Running, killed: int) -> None:
     await until(serves)
 
 
-async def test_an_exporter_in_its_restart_pause_is_started_when_the_drain_begins(
-    tmp_path: Path,
-) -> None:
-    async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, *PATIENT) as running:
+async def test_an_exporter_in_its_restart_pause_is_started_when_the_drain_begins(tmp_path: Path) -> None:
+    code = patient_relay(tmp_path)
+    async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, *PATIENT, code=code) as running:
         async with running.open_stream("open") as rest:
             running.signal_exporter(signal.SIGKILL)
             await running.logs_line("WARNING supervisor: exporter exited by signal 9; restarting it")

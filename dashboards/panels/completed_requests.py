@@ -16,7 +16,7 @@ from exporters.slos import Measure, SloFile
 def end_to_end(spec: SloFile) -> timeseries.Panel:
     text = (
         "Time from the arrival of a request to the end of its response, by class, of streams and unary requests that "
-        "ended with ok. Open, aborted and failed requests are not in it: see Completion rate."
+        "ended with ok."
     )
     return quantile_panel("E2E latency", text, signals.DURATION, Measure.E2E, spec)
 
@@ -24,8 +24,8 @@ def end_to_end(spec: SloFile) -> timeseries.Panel:
 def completion_rate(spec: SloFile) -> timeseries.Panel:
     text = (
         "Requests that ended with ok over requests that arrived, by class, whatever their latency. Open, aborted, "
-        "rejected and failed requests are not completed. It is below 100 % while the number of open requests grows. "
-        f"Good: close to 100 %. Gaps are {NO_TRAFFIC}. From the sidecars' counters and histograms."
+        "rejected and failed requests are excluded from the completed. It is below 100 % while the number of "
+        f"open requests grows. Good: close to 100 %. Gaps are {NO_TRAFFIC}. From the sidecars' counters and histograms."
     )
     # has far fewer series than the counter of ended requests
     completed = sum_by(rate(select_model_class(signals.DURATION.count), RATE), [Label.CLASS])

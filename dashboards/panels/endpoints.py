@@ -1,0 +1,32 @@
+"""Panels on the endpoints of requests."""
+
+from grafana_foundation_sdk.builders import table, timeseries
+from grafana_foundation_sdk.models import units
+
+from alerts.promql import rate, sum_by
+from dashboards import style, tables
+from dashboards.label_selectors import RATE, increase_in_range, select_model_class
+from dashboards.style import NO_TRAFFIC, query
+from exporters import signals
+from exporters.signals import Label, Outcome
+
+
+def requests_by_endpoint() -> timeseries.Panel:
+    text = (
+        "Requests that end per second, by endpoint. Endpoints that are not measured, such as models, have the class "
+        "other. Open requests are not in it. Good: as usual. From the sidecars' counters."
+    )
+    panel = style.limit_points(style.time_series_panel("Requests by endpoint", text, units.RequestsPerSecond, 8))
+    expression = sum_by(rate(select_model_class(signals.REQUESTS), RATE), [Label.ENDPOINT])
+    return style.hide_zero_series(style.stack(panel.with_target(query(expression, "{{endpoint}}"))))
+
+
+def outcomes_by_endpoint() -> table.Panel:
+    text = (
+        "Requests that ended in the time range: a row per endpoint, a column per outcome. Open requests are not in "
+        "it. Good: nearly all are ok. From the sidecars' counters."
+    )
+    panel = style.table_panel("Outcomes by endpoint", text, units.Short, 16).decimals(0)
+    ended = f"round({increase_in_range(signals.REQUESTS, [Label.ENDPOINT, Label.OUTCOME])}) > 0"
+    tables.if_empty(panel, NO_TRAFFIC)
+    return tables.pivot(panel, ended, Label.ENDPOINT, Label.OUTCOME, order=tuple(Outcome), width=190)

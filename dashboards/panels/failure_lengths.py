@@ -1,0 +1,31 @@
+"""A panel on the prompt lengths of failed requests."""
+
+from grafana_foundation_sdk.builders import heatmap
+from grafana_foundation_sdk.models import units
+from grafana_foundation_sdk.models.common import HeatmapCellLayout
+
+from alerts.promql import rate, ratio, sum_by
+from dashboards import style
+from dashboards.label_selectors import RATE, select_model_class
+from dashboards.style import query
+from exporters import signals
+from exporters.signals import Label
+
+
+def failure_ratio_by_length() -> heatmap.Panel:
+    """A series per row: a heatmap of Prometheus's cumulative buckets cannot show a ratio."""
+    text = (
+        "Share of the requests with prompts of that length that ended with another outcome than ok, of the selected "
+        "classes. A row is the upper bound in tokens. A band that begins at a length is a limit of length, such as the "
+        "context of the model. Open requests, and those whose length is unknown, are not in it. Good: no cell, as "
+        "cells without failures are empty. From the sidecars' counters."
+    )
+    failed, ended = (
+        sum_by(rate(select_model_class(counter), RATE), [Label.PROMPT_LENGTH])
+        for counter in (signals.FAILED_BY_LENGTH, signals.REQUESTS_BY_LENGTH)
+    )
+    panel = style.heatmap_panel(
+        "Failure ratio by prompt length", text, units.NoUnit, units.PercentUnit, 24
+    ).with_target(query(ratio(failed, ended), "{{prompt_length}}"))
+    # the bound is at the upper edge of its cells
+    return panel.rows_frame(heatmap.RowsHeatmapOptions().layout(HeatmapCellLayout.LE))

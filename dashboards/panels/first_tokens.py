@@ -1,0 +1,41 @@
+"""The panel on TTFT of all streams, with those that never got a token."""
+
+from grafana_foundation_sdk.builders import timeseries
+from grafana_foundation_sdk.models import dashboard as model
+
+from alerts.promql import rate, select, sum_by
+from dashboards import style
+from dashboards.label_selectors import RATE, select_model_class
+from dashboards.panels.latency import quantile_lines, thresholds_of
+from dashboards.style import BAD, GREY, MODEL_AND_CLASS
+from exporters import signals
+from exporters.quantities import number
+from exporters.signals import Label, Outcome
+from exporters.slos import Measure, SloFile
+
+_FAILED = "|".join(outcome for outcome in Outcome if outcome not in {Outcome.OK, Outcome.CLIENT_ERROR})
+"""Outcomes of streams that should have had a token: not those of empty responses and of invalid requests."""
+
+
+def first_tokens_of_all_streams(spec: SloFile) -> timeseries.Panel:
+    """A stream without a token is in the bucket `+Inf`, for which `histogram_quantile` gives the highest bound."""
+    thresholds = thresholds_of(spec, Measure.TTFT)
+    highest = max(*signals.TTFT.bounds, *thresholds)
+    text = (
+        "Time to first token of streams, by class; a stream that ended without a first token (rejected, timed out, "
+        f"failed, or aborted by the client) is slower than any. At {number(highest)} s, the grey line, the quantile "
+        "is no token, or a longer time. Not in it: unary requests, client errors, empty responses, and streams that "
+        "still wait, see Oldest wait."
+    )
+    panel = quantile_lines("TTFT of all streams", text, _buckets(), spec)
+    panel.mappings([model.ValueMap({number(highest): model.ValueMappingResult("no token", index=0)})])
+    lines = {**dict.fromkeys(thresholds, BAD), highest: GREY}
+    return style.with_threshold_lines(panel, *lines.items())
+
+
+def _buckets() -> str:
+    with_token = rate(select_model_class(signals.TTFT.bucket), RATE)
+    failed = {**MODEL_AND_CLASS, Label.OUTCOME: _FAILED}
+    without = rate(select(signals.WITHOUT_FIRST_TOKEN, failed, regex=True), RATE)
+    # the label `outcome` keeps both sides of `or`
+    return sum_by(f'{with_token} or label_replace({without}, "le", "+Inf", "", "")', [Label.CLASS, "le"])

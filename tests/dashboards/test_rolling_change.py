@@ -1,0 +1,77 @@
+"""The dashboard "Config change" as it is drawn over a rolling change of three of ten engines."""
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from compose.prometheus_tools import Tools
+from dashboards.boards.config_change import BOARD
+from dashboards.dashboard_reader import TimeRange
+from dashboards.preview.document import document
+from dashboards.preview.view_state import View
+from exporters.prometheus_api import Prometheus
+from tests.dashboards.dashboard_files import page_of
+from tests.support import engine_fleet
+from tests.support.engine_fleet import CHANGED_AT, CLASSES, LOST
+from tests.support.ports import free_port
+from tests.support.prometheus_blocks import prometheus_over
+
+pytestmark = pytest.mark.lab
+
+
+@pytest.fixture(scope="module")
+def drawn(tools: Tools) -> Iterator[Mapping[str, Any]]:
+    with prometheus_over(engine_fleet.lines(), free_port(), tools) as url:
+        shown = TimeRange(engine_fleet.END - 2700, engine_fleet.END, engine_fleet.SCRAPE)
+        yield document(page_of(BOARD), Prometheus(url), View(shown, UTC, {}))
+
+
+def rows(drawn: Mapping[str, Any], title: str) -> list[list[str]]:
+    (table,) = [each for section in drawn["sections"] for each in section["panels"] if each["title"] == title]
+    return [[cell["text"] for cell in row] for row in table["rows"]]
+
+
+def test_a_rolling_change_is_one_change_with_a_time_for_each_engine(drawn: Mapping[str, Any]) -> None:
+    (variable,) = [each for each in drawn["variables"] if each["name"] == "change"]
+    assert [option[0] for option in variable["options"]] == ["enable_prefix_caching: False → True"]
+    assert [row[:3] for row in rows(drawn, "Changed engines")] == [
+        [engine_fleet.address(engine), engine_fleet.instance(engine), f"{datetime.fromtimestamp(at, UTC):%F %T}"]
+        for engine, at in CHANGED_AT.items()
+    ]
+
+
+def test_each_engine_is_compared_without_any_restart(drawn: Mapping[str, Any]) -> None:
+    """A window that contained a restart, or the new setting of another engine, would have another share."""
+    assert [row[3:6] for row in rows(drawn, "Changed engines")] == [["80%", "100%", "20.0 pp"]] * len(CHANGED_AT)
+
+
+def test_requests_that_the_restarts_killed_are_shown(drawn: Mapping[str, Any]) -> None:
+    assert [row[6] for row in rows(drawn, "Changed engines")] == [f"{LOST * len(CLASSES)}"] * len(CHANGED_AT)
+
+
+def test_changed_engines_are_compared_with_the_others_at_the_same_time(drawn: Mapping[str, Any]) -> None:
+    # six others with 2 % and one with 60 % of bad requests
+    others = f"{100 * (1 - (6 * 0.02 + 0.6) / 7):.1f}%"
+    assert rows(drawn, "Changed and unchanged engines") == [
+        row
+        for name in sorted(CLASSES)
+        for row in ([name, "changed", "80%", "100%", "20.0 pp"], [name, "unchanged", others, others, "not significant"])
+    ]
+
+
+def test_a_change_has_a_colour_only_if_it_is_significant(drawn: Mapping[str, Any]) -> None:
+    (table,) = [
+        each
+        for section in drawn["sections"]
+        for each in section["panels"]
+        if each["title"] == "Changed and unchanged engines"
+    ]
+    colours = {row[-1]["text"]: row[-1]["colour"] for row in table["rows"]}
+    assert colours == {"20.0 pp": "#009E73", "not significant": "text"}
+
+
+def test_the_other_panels_are_those_of_the_changed_engines(drawn: Mapping[str, Any]) -> None:
+    assert rows(drawn, "SLO attainment") == [["ttft", name, "80%", "100%", "20.0 pp"] for name in sorted(CLASSES)]
+    assert rows(drawn, "Requests offered") == [[name, "6 req/s", "6 req/s", "0.0%"] for name in sorted(CLASSES)]

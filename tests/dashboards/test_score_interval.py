@@ -1,0 +1,44 @@
+"""The dashboard shows a change of a share if `vllm-slo compare` calls it significant."""
+
+import pytest
+
+from dashboards.score_interval import Share, significant_change
+from exporters.comparison import estimates
+from exporters.slos import SHIPPED, load
+from tests.support.promtool import Case, Promtool
+
+# events with the property and all events, before and after
+COUNTS = (
+    ((50, 100), (95, 100)),  # a large rise
+    ((95, 100), (50, 100)),  # a large fall
+    ((50, 100), (55, 100)),  # a small rise
+    ((90, 100), (97, 100)),  # just not significant
+    ((89, 100), (98, 100)),  # just significant
+    ((3, 4), (0, 4)),  # few events
+    ((0, 10), (0, 1000)),  # none
+    ((10, 10), (1000, 1000)),  # all
+    ((0, 20), (20, 20)),  # from none to all
+)
+
+
+@pytest.mark.lab
+def test_a_change_is_shown_if_the_interval_of_the_comparison_excludes_zero(promtool: Promtool) -> None:
+    case, shown = Case(load(SHIPPED), {"x": "1x4"}, 15.0), 0
+    for before, after in COUNTS:
+        difference = estimates.Difference(*(estimates.Share(part / whole, whole) for part, whole in (before, after)))
+        low, high = difference.interval(estimates.Z)
+        is_significant = low > 0 or high < 0
+        shown += is_significant
+        queries = (Share(f"vector({part})", f"vector({whole})") for part, whole in (before, after))
+        expected = {"{}": round(difference.value, 6)} if is_significant else {}
+        case.expect(30.0, f"round(1e6 * {significant_change(*queries)}) / 1e6", expected)
+    assert shown == 5
+    promtool.test([case])
+
+
+@pytest.mark.lab
+def test_a_window_without_events_has_no_change(promtool: Promtool) -> None:
+    none, some = Share("vector(0)", "vector(0)"), Share("vector(3)", "vector(5)")
+    case = Case(load(SHIPPED), {"x": "1x4"}, 15.0)
+    case.expect(30.0, significant_change(none, some), {})
+    promtool.test([case.expect(30.0, significant_change(some, none), {})])
