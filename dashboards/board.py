@@ -40,7 +40,8 @@ class Board:
     shows_load_tests: bool = False
     shows_request_log: bool = False
     time_from: str = "now-1h"
-    refresh: str = "10s"
+    # the rules are evaluated once a minute, and each refresh queries the whole fleet
+    refresh: str = "1m"
 
     @property
     def file_name(self) -> str:

@@ -30,6 +30,8 @@ class Row:
 
     title: str
     panels: tuple[Panel, ...]
+    is_collapsed: bool = False
+    """Grafana runs the queries of its panels only after a click: for features that few installations use."""
 
 
 def query_variable(name: str, query: str) -> dashboard.QueryVariable:
@@ -71,7 +73,31 @@ def arrange(builder: dashboard.Dashboard, rows: Sequence[Row]) -> model.Dashboar
             for letter, target in zip(ascii_uppercase, element.targets or [], strict=False):
                 # the SDK's base class of queries declares no field
                 target.ref_id = letter  # type: ignore[attr-defined]
+    _collapse(result, {row.title for row in rows if row.is_collapsed})
     return result
+
+
+def _collapse(result: model.Dashboard, titles: set[str]) -> None:
+    """Move the panels of these rows into them, and everything below up by their height."""
+    shown: list[model.Panel | model.RowPanel] = []
+    row, hidden = model.RowPanel(), 0
+    for element in result.panels or []:
+        place, above = _place(element), _place(row)
+        if isinstance(element, model.RowPanel):
+            if row.collapsed:
+                # the row above has moved up already
+                hidden = place.y - above.y - above.h
+            row, element.collapsed = element, element.title in titles
+        place.y -= hidden
+        if isinstance(element, model.Panel) and row.collapsed:
+            row.panels.append(element)
+        else:
+            shown.append(element)
+    result.panels = shown
+
+
+def _place(element: model.Panel | model.RowPanel) -> model.GridPos:
+    return element.grid_pos or model.GridPos()
 
 
 def to_json(
@@ -86,8 +112,9 @@ def to_json(
     for item in [*tree.get("annotations", {}).get("list", []), *tree.get("links", [])]:
         item.pop("placement", None)
     # It also adds a disabled footer to tables; Grafana removed that option in 12.2.
-    for panel in tree.get("panels", []):
-        panel.get("options", {}).pop("footer", None)
+    for element in tree.get("panels", []):
+        for panel in (element, *element.get("panels", [])):
+            panel.get("options", {}).pop("footer", None)
     tree = selected(tree)
     complete_links(tree, links)
     if target_labels:

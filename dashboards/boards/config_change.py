@@ -84,8 +84,9 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
                 traffic.time_to_first_token(spec),
                 traffic.in_flight(spec),
             ),
+            is_collapsed=True,
         ),
-        Row("Revisions", (by_revision(spec), events_by_revision(spec))),
+        Row("Revisions", (by_revision(spec), events_by_revision(spec)), is_collapsed=True),
     )
 
 
@@ -438,5 +439,4 @@ BOARD = Board(
     rows=rows,
     # a day of raw counters of 20 engines would take Prometheus 6 s
     time_from="now-2h",
-    refresh="1m",
 )

@@ -132,7 +132,7 @@ def losses() -> timeseries.Panel:
 
 def send_lag() -> timeseries.Panel:
     text = _describe(_LAG_TEXT)
-    panel = style.time_series_panel("Send lag", text, units.Seconds, 12)
+    panel = style.limit_points(style.time_series_panel("Send lag", text, units.Seconds, 12))
     for q, colour in ((0.5, SKY), (0.99, BLUE)):
         style.add_coloured_query(panel, _lag(q), f"p{q * 100:g}", colour)
     return style.with_threshold_lines(panel.no_value(_NO_TEST), (SEND_LATE, BAD))

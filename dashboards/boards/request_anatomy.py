@@ -10,17 +10,11 @@ from exporters.slos import SloFile
 
 def rows(spec: SloFile) -> tuple[Row, ...]:
     return (
-        Row(
-            "TTFT",
-            (
-                traffic.time_to_first_token(spec).span(8),
-                first_tokens_of_all_streams(spec).span(8),
-                latency.first_token_heatmap().span(8),
-            ),
-        ),
+        Row("TTFT", (traffic.time_to_first_token(spec), first_tokens_of_all_streams(spec).span(12))),
         Row(
             "Reasoning before the answer",
             (latency.time_to_first_answer_token(spec), latency.first_answer_token_heatmap()),
+            is_collapsed=True,
         ),
         Row(
             "Stages",
@@ -33,15 +27,22 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
         ),
         Row(
             "ITL and TPOT",
-            (
-                latency.inter_chunk_time(spec),
-                latency.inter_chunk_heatmap(),
-                latency.time_per_output_token(spec),
-                latency.time_per_output_token_heatmap(),
-            ),
+            (latency.inter_chunk_time(spec), latency.time_per_output_token(spec)),
         ),
         Row("End of requests", (request_completion.end_to_end(spec), request_completion.completion_rate(spec))),
         Row("Client and engine view", latency.client_and_engine_means()),
+        Row(
+            "Distributions",
+            tuple(
+                heatmap.span(8)
+                for heatmap in (
+                    latency.first_token_heatmap(),
+                    latency.inter_chunk_heatmap(),
+                    latency.time_per_output_token_heatmap(),
+                )
+            ),
+            is_collapsed=True,
+        ),
     )
 
 

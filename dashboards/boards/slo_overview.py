@@ -32,7 +32,7 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
             (traffic.time_to_first_token(spec), traffic.oldest_wait(spec)),
         ),
         Row("Engine load", (engine_load.batch(), engine_load.kv_cache(), engine_load.prefix_cache())),
-        Row("Totals", (range_totals.range_totals(),)),
+        Row("Totals", (range_totals.range_totals(),), is_collapsed=True),
     )
 
 

@@ -10,9 +10,11 @@ from exporters.slos import SloFile
 def rows(spec: SloFile) -> tuple[Row, ...]:
     return (
         Row("Request sizes", (request_mix.sizes(), request_mix.failures_by_size())),
+        Row("Failures by length", (failure_lengths.failure_ratio_by_length().span(24),)),
         Row(
             "Lengths over time",
-            (request_mix.prompt_heatmap(), request_mix.completion_heatmap(), failure_lengths.failure_ratio_by_length()),
+            (request_mix.prompt_heatmap().span(12), request_mix.completion_heatmap().span(12)),
+            is_collapsed=True,
         ),
         Row(
             "Load by class",
@@ -32,8 +34,13 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
                 request_mix.repeats(spec),
                 request_mix.tokens_saved(spec),
             ),
+            is_collapsed=True,
         ),
-        Row("Structured output checks", (request_mix.structured_output(), request_mix.valid_output())),
+        Row(
+            "Structured output checks",
+            (request_mix.structured_output(), request_mix.valid_output()),
+            is_collapsed=True,
+        ),
         Row(
             "Tenants",
             (request_mix.requests_by_tenant(), request_mix.tokens_by_tenant(), request_mix.goodput_by_tenant(spec)),

@@ -16,7 +16,7 @@ def requests_by_endpoint() -> timeseries.Panel:
         "Requests that end per second, by endpoint. Endpoints that are not measured, such as models, have the class "
         "other. Open requests are not in it. Good: as usual. From the sidecars' counters."
     )
-    panel = style.time_series_panel("Requests by endpoint", text, units.RequestsPerSecond, 8)
+    panel = style.limit_points(style.time_series_panel("Requests by endpoint", text, units.RequestsPerSecond, 8))
     expression = sum_by(rate(select_model_class(signals.REQUESTS), RATE), [Label.ENDPOINT])
     return style.hide_zero_series(style.stack(panel.with_target(query(expression, "{{endpoint}}"))))
 

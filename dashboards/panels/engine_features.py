@@ -142,7 +142,7 @@ def transfer_time() -> timeseries.Panel:
         "engine. Good: short, because it is part of TTFT. From the engines' metrics.",
         may_be_empty=_NO_TRANSFER,
     )
-    panel = style.time_series_panel("KV transfer time", text, units.Seconds, 6)
+    panel = style.limit_points(style.time_series_panel("KV transfer time", text, units.Seconds, 6))
     for q in (0.5, 0.95):
         series = quantile(q, signals.ENGINE_KV_TRANSFER, RATE, ENGINE_LABELS, _ENGINE)
         panel.with_target(query(series, f"p{q * 100:g}: {PER_ENGINE}"))

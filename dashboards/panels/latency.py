@@ -59,8 +59,9 @@ def quantile_variable() -> dashboard.CustomVariable:
 
 
 def active_class_variable() -> Variable:
-    """The selected classes with requests in the time range, for panels per class; all if none has any."""
-    ended = increase_in_range(signals.REQUESTS)
+    """The selected classes with ok requests in the time range, for panels per class; all if none has any."""
+    # has far fewer series than the counter of ended requests; others have no engine times
+    ended = increase_in_range(signals.DURATION.count)
     return (
         query_variable(_ACTIVE_CLASS, f"query_result(({ended} > 0) or on () {ended})")
         .regex(rf'/{Label.CLASS}="(?<value>[^"]*)"/')
@@ -103,9 +104,8 @@ def quantile_lines(
     )
     text = describe(text, may_be_empty=may_be_empty) if may_be_empty else text
     # a logarithmic scale has no 0, and Grafana prints a `noValue` at each of its hidden ticks
-    panel = style.time_series_panel(title, text, units.Seconds, 12, signed=True).scale_distribution(
-        common.ScaleDistributionConfig().type(common_model.ScaleDistribution.LOG).log(10)
-    )
+    panel = style.limit_points(style.time_series_panel(title, text, units.Seconds, 12, signed=True))
+    panel.scale_distribution(common.ScaleDistributionConfig().type(common_model.ScaleDistribution.LOG).log(10))
     # without observations it is NaN
     expression = f"histogram_quantile({_QUANTILE}, {buckets}) >= 0"
     return style.colour_by_class(panel.with_target(query(expression, PER_CLASS).exemplar(exemplars)), spec)
@@ -204,7 +204,7 @@ def engine_time_coverage(spec: SloFile) -> timeseries.Panel:
         "Good: close to the share of requests that end with ok. From the sidecars' counters."
     )
     with_times, ended = rate_by_class(signals.REQUESTS_WITH_ENGINE_TIMES), rate_by_class(signals.REQUESTS)
-    panel = style.ratio_panel("Engine time coverage", text, 12, 8)
+    panel = style.limit_points(style.ratio_panel("Engine time coverage", text, 12, 8))
     # the two rates cover slightly different requests
     share = f"clamp_max({ratio(with_times, ended)}, 1)"
     return style.colour_by_class(panel.with_target(query(share, PER_CLASS)).no_value(NO_TRAFFIC), spec)

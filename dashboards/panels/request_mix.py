@@ -10,6 +10,7 @@ from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 from alerts.links import PanelTitle
 from alerts.promql import increase, rate, ratio, select, sum_by
+from alerts.traffic_alerts import lookback
 from dashboards import style
 from dashboards.label_selectors import (
     NOT_OK,
@@ -98,11 +99,14 @@ def completion_heatmap() -> heatmap.Panel:
 
 
 def class_mix(spec: SloFile) -> timeseries.Panel:
-    text = f"Share of ended requests by class. Good: as usual. Gaps are {NO_TRAFFIC}. From the sidecars' counters."
-    ended = rate_by_class(signals.REQUESTS)
-    everything = f"sum ({rate(select_model_class(signals.REQUESTS), RATE)})"
+    text = (
+        f"Share of ended requests by class, over {lookback(spec)}. Good: as usual. Gaps are {NO_TRAFFIC}. From the "
+        "recording rules."
+    )
+    # recorded in one window
+    ended = select_model_class(signals.REQUESTS_IN)
     panel = style.ratio_panel("Class mix", text, 8).no_value(NO_TRAFFIC)
-    panel.with_target(query(f"{ended} / on () group_left () ({everything} > 0)", PER_CLASS))
+    panel.with_target(query(f"{sum_by(ended, [Label.CLASS])} / on () group_left () (sum ({ended}) > 0)", PER_CLASS))
     return style.colour_by_class(style.stack(panel), spec)
 
 
@@ -162,7 +166,7 @@ def repeats(spec: SloFile) -> timeseries.Panel:
         "Share of ended requests whose body repeats an earlier one, by class. Good: low, otherwise a response cache "
         f"may save work. Gaps are {NO_TRAFFIC}. From the sidecars' counters."
     )
-    panel = style.ratio_panel("Repeated requests", text, 8).no_value(NO_TRAFFIC)
+    panel = style.limit_points(style.ratio_panel("Repeated requests", text, 8)).no_value(NO_TRAFFIC)
     return style.colour_by_class(panel.with_target(query(_repeat_ratio(), PER_CLASS)), spec)
 
 
@@ -174,7 +178,7 @@ def tokens_saved(spec: SloFile) -> timeseries.Panel:
     )
     tokens = " + ".join(rate_by_class(counter) for counter in (signals.PROMPT_TOKENS, signals.COMPLETION_TOKENS))
     panel = style.time_series_panel("Possible response cache savings", text, "tokens/s", 8).no_value(NO_TRAFFIC)
-    panel.with_target(query(f"{_repeat_ratio()} * ({tokens})", PER_CLASS))
+    style.limit_points(panel).with_target(query(f"{_repeat_ratio()} * ({tokens})", PER_CLASS))
     return style.colour_by_class(style.stack(panel), spec)
 
 

@@ -100,7 +100,7 @@ def requests_offered(spec: SloFile) -> timeseries.Panel:
         "Requests that arrive per second, by class: those that end, and the growth of those open; requests that fail "
         "together at a restart do not count twice. Good: as much as usual. From the sidecars' counters."
     )
-    panel = style.time_series_panel(PanelTitle.OFFERED, text, units.RequestsPerSecond, 8)
+    panel = style.limit_points(style.time_series_panel(PanelTitle.OFFERED, text, units.RequestsPerSecond, 8))
     panel.with_target(query(arrival_rate(), PER_CLASS))
     return style.hide_zero_series(style.colour_by_class(style.stack(panel), spec))
 
@@ -110,9 +110,8 @@ def outcomes() -> timeseries.Panel:
         "Requests that end per second, by outcome, including those that the client aborted, that timed out or were "
         "truncated, which the engine's own counters leave out. Good: nearly all are ok. From the sidecars' counters."
     )
-    panel = style.time_series_panel(PanelTitle.OUTCOMES, text, units.RequestsPerSecond, 12).with_target(
-        query(sum_by(rate(select_model_class(signals.REQUESTS), RATE), [Label.OUTCOME]), "{{outcome}}")
-    )
+    panel = style.limit_points(style.time_series_panel(PanelTitle.OUTCOMES, text, units.RequestsPerSecond, 12))
+    panel.with_target(query(sum_by(rate(select_model_class(signals.REQUESTS), RATE), [Label.OUTCOME]), "{{outcome}}"))
     return style.hide_zero_series(style.colour_by_outcome(style.stack(panel)))
 
 

@@ -82,6 +82,9 @@ def lines(revision: Revision, engines: int, classes: int, now: int) -> Iterator[
             label: bounds if label == "le" else value_of.get(label, tuple(f"{label}{n}" for n in range(3)))
             for label in sorted(series_of_name.labels - {Label.ENGINE})
         }
+        if {Label.INSTANCE, Label.WINDOW} <= choices.keys():
+            # recorded in one window only
+            choices[Label.WINDOW] = choices[Label.WINDOW][:1]
         if name in from_one:
             choices[Label.INSTANCE] = choices[Label.INSTANCE][:1]
         for chosen in product(*choices.values()):

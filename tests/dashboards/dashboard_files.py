@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from dashboards.board import Board
-from dashboards.dashboard_reader import checks_of
+from dashboards.dashboard_reader import checks_of, panels_of
 from dashboards.interpolation import expand, intervals
 from exporters.slos import SHIPPED, SloFile, load
 
@@ -34,7 +34,7 @@ def page_of(board: Board, spec: SloFile | None = None) -> Page:
 
 
 def panel(page: Page, title: str) -> dict[str, Any]:
-    (match,) = [each for each in page["panels"] if each["title"] == title]
+    (match,) = [each for each in panels_of(page["panels"]) if each["title"] == title]
     return dict(match)
 
 

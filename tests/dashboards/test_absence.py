@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from dashboards.command import GENERATED
+from dashboards.dashboard_reader import panels_of
 
 PAGES = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(GENERATED.glob("*.json"))}
 
@@ -14,7 +15,7 @@ PAGES = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sor
 def panels(*types: str) -> Iterator[Any]:
     """The panels of these types whose missing values have a text."""
     for name, page in PAGES.items():
-        for panel in page["panels"]:
+        for panel in panels_of(page["panels"]):
             if panel["type"] in types and "noValue" in panel["fieldConfig"]["defaults"]:
                 yield pytest.param(panel, id=f"{name}: {panel['title']}")
 
@@ -34,7 +35,7 @@ def test_a_missing_cell_of_a_matrix_is_null() -> None:
     empty = [
         step["options"].get("emptyValue")
         for page in PAGES.values()
-        for panel in page["panels"]
+        for panel in panels_of(page["panels"])
         for step in panel.get("transformations", ())
         if step["id"] == "groupingToMatrix"
     ]
@@ -44,7 +45,7 @@ def test_a_missing_cell_of_a_matrix_is_null() -> None:
 def test_bars_start_at_zero_and_stat_panels_have_one_text_size() -> None:
     of_type: dict[str, list[Any]] = {}
     for page in PAGES.values():
-        for panel in page["panels"]:
+        for panel in panels_of(page["panels"]):
             of_type.setdefault(panel["type"], []).append(panel)
     assert {panel["fieldConfig"]["defaults"].get("min") for panel in of_type["bargauge"]} == {0}
     assert all({"titleSize", "valueSize"} <= panel["options"]["text"].keys() for panel in of_type["stat"])
@@ -54,6 +55,6 @@ def test_no_number_of_a_table_is_filterable() -> None:
     assert not [
         panel["title"]
         for page in PAGES.values()
-        for panel in page["panels"]
+        for panel in panels_of(page["panels"])
         if panel["type"] == "table" and panel["fieldConfig"]["defaults"].get("custom", {}).get("filterable")
     ]

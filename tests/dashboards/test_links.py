@@ -18,6 +18,7 @@ from alerts.rule_file import rules
 from alerts.rule_groups import Alert
 from compose.cli import main
 from dashboards.boards.registry import BOARDS
+from dashboards.dashboard_reader import panels_of
 from dashboards.variable_matchers import VARIABLES
 from exporters.slos import SHIPPED, SloFile, load
 from tests.dashboards.dashboard_files import Page, page_of
@@ -28,7 +29,7 @@ RUNBOOKS = ROOT / "alerts" / "runbooks"
 SPEC = load(SHIPPED)
 BY_UID = {board.uid: board for board in BOARDS}
 PAGES = {board.uid: board.build(SPEC) for board in BOARDS}
-TITLES = {uid: {str(panel.title) for panel in page.panels or []} for uid, page in PAGES.items()}
+TITLES = {board.uid: {panel.get("title", "") for panel in panels_of(page_of(board)["panels"])} for board in BOARDS}
 
 every = pytest.mark.parametrize("alert", AlertName)
 
@@ -132,7 +133,7 @@ def test_a_link_carries_the_time_range_and_all_variables_that_both_boards_have(s
 
 def test_the_value_of_a_row_in_a_link_is_a_column_of_the_table() -> None:
     for page in map(page_of, BOARDS):
-        for each in page["panels"]:
+        for each in panels_of(page["panels"]):
             named = {label for url in data_links(each) for label in re.findall(r"__data\.fields\.(\w+)", url)}
             columns = [override["matcher"]["options"] for override in each.get("fieldConfig", {}).get("overrides", [])]
             assert [name for name in named if name not in columns] == [], each["title"]

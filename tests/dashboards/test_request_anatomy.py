@@ -108,7 +108,7 @@ def test_only_classes_with_requests_have_a_panel_of_stages(
     assert all('class=~"$active_class"' in target["expr"] for target in stages["targets"])
     expression = variable["definition"].removeprefix("query_result(").removesuffix(")")
     query = {"targets": [{"expr": f"group by (class) ({expression})"}]}
-    series = {f'llm_requests_total{{class="{name}"}}': each for name, each in growth.items()}
+    series = {f'llm_request_duration_seconds_count{{class="{name}"}}': each for name, each in growth.items()}
     assert_results(promtool, query, series, {f'{{class="{name}"}}': 1 for name in classes})
 
 
@@ -144,6 +144,7 @@ def test_open_aborted_and_invalid_requests_are_not_completed(promtool: Promtool)
     of = 'model="m",class="siso"'
     growth = {
         f'llm_requests_total{{{of},outcome="ok"}}': 6.0,
+        f"llm_request_duration_seconds_count{{{of}}}": 6,
         f'llm_requests_total{{{of},outcome="client_abort"}}': 1,
         f'llm_requests_total{{{of},outcome="client_error"}}': 1,
         f'llm_requests_in_flight{{{of},phase="waiting"}}': 2,
@@ -157,6 +158,7 @@ def test_open_aborted_and_invalid_requests_are_not_completed(promtool: Promtool)
 def test_more_ends_than_arrivals_complete_all_requests(promtool: Promtool) -> None:
     growth = {
         'llm_requests_total{model="m",class="siso",outcome="ok"}': 6.0,
+        'llm_request_duration_seconds_count{model="m",class="siso"}': 6,
         'llm_requests_in_flight{model="m",class="siso",phase="waiting"}': -2,
     }
     assert_results(promtool, panel(BOARD, "Completion rate"), growth, {'{class="siso"}': 1})

@@ -134,8 +134,8 @@ def test_the_share_of_reasoning_is_that_of_completion_tokens_and_absent_without_
 def test_the_class_mix_adds_up_and_is_absent_without_traffic(promtool: Promtool) -> None:
     mix = panel(BOARD, "Class mix")
     both = {
-        'llm_requests_total{class="siso",outcome="ok"}': 3,
-        'llm_requests_total{class="lilo",outcome="rejected"}': 1,
+        'llm_instance:requests:increase{class="siso",outcome="ok",window="15m"}': 3,
+        'llm_instance:requests:increase{class="lilo",outcome="rejected",window="15m"}': 1,
     }
     assert_results(promtool, mix, both, {'{class="siso"}': 0.75, '{class="lilo"}': 0.25})
     assert_results(promtool, mix, dict.fromkeys(both, 0.0), {})

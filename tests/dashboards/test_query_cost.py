@@ -1,0 +1,52 @@
+"""The first load and the refresh of a dashboard ask no more of Prometheus than a reader needs."""
+
+import json
+from typing import Any
+
+import pytest
+
+from dashboards.command import GENERATED
+from exporters.quantities import parse_duration
+from exporters.signals import REQUESTS
+from tests.support.dashboard_queries import series_in
+
+BOARDS = {path.stem: json.loads(path.read_text()) for path in sorted(GENERATED.glob("*.json"))}
+every = pytest.mark.parametrize("page", BOARDS.values(), ids=BOARDS.keys())
+
+
+@every
+def test_no_dashboard_queries_the_fleet_more_often_than_the_rules_are_evaluated(page: dict[str, Any]) -> None:
+    assert parse_duration(page["refresh"]) >= 60
+
+
+@every
+def test_a_range_query_of_many_series_has_at_most_120_points(page: dict[str, Any]) -> None:
+    """Histograms and the counter of ended requests have most series."""
+    many = {
+        panel["title"]: panel.get("maxDataPoints", 0)
+        for element in page["panels"]
+        for panel in (element, *element.get("panels", []))
+        for target in panel.get("targets", ())
+        if not target.get("instant")
+        and any(name == REQUESTS.name or name.endswith("_bucket") for name in series_in(target["expr"]))
+    }
+    assert set(many.values()) <= {120}, many
+
+
+def test_rows_that_cost_much_and_answer_a_second_question_are_collapsed() -> None:
+    closed = {
+        (name, element["title"])
+        for name, page in BOARDS.items()
+        for element in page["panels"]
+        if element.get("collapsed")
+    }
+    assert closed == {
+        ("slo-flips", "History"),
+        ("slo-flips", "Revisions"),
+        ("slo-overview", "Totals"),
+        ("slo-requests", "Distributions"),
+        ("slo-requests", "Reasoning before the answer"),
+        ("slo-workload", "Lengths over time"),
+        ("slo-workload", "Response cache"),
+        ("slo-workload", "Structured output checks"),
+    }
