@@ -37,5 +37,7 @@ def _buckets() -> str:
     with_token = rate(select_model_class(signals.TTFT.bucket), RATE)
     failed = {**MODEL_AND_CLASS, Label.OUTCOME: _FAILED}
     without = rate(select(signals.WITHOUT_FIRST_TOKEN, failed, regex=True), RATE)
-    # the label `outcome` keeps both sides of `or`
-    return sum_by(f'{with_token} or label_replace({without}, "le", "+Inf", "", "")', [Label.CLASS, "le"])
+    # `or` compares each series of one side with those of the other, so both are summed first
+    summed, by_outcome = sum_by(with_token, [Label.CLASS, "le"]), sum_by(without, [Label.CLASS, Label.OUTCOME])
+    # the label `outcome` keeps both sides
+    return sum_by(f'{summed} or label_replace({by_outcome}, "le", "+Inf", "", "")', [Label.CLASS, "le"])
