@@ -229,15 +229,18 @@ def latency() -> table.Panel:
 
 
 def client_errors() -> table.Panel:
-    def share(window: Window) -> Share:
-        client_errors = {Label.OUTCOME: Outcome.CLIENT_ERROR}
-        return Share(_increase(signals.REQUESTS, window, where=client_errors), _increase(signals.REQUESTS, window))
+    """Without an interval, which would count all requests, the dearest query of the dashboard, three times as often."""
 
-    return _comparison_of_shares(
+    def share(window: Window) -> str:
+        client_errors = {Label.OUTCOME: Outcome.CLIENT_ERROR}
+        return ratio(_increase(signals.REQUESTS, window, where=client_errors), _increase(signals.REQUESTS, window))
+
+    return _comparison(
         "Client errors",
         "Share of requests with the outcome client_error. They are no SLO events, so a setting that rejects valid "
         "requests shows only here.",
         share,
+        units.PercentUnit,
         _LESS_IS_BETTER,
         5,
     )

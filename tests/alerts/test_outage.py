@@ -119,7 +119,10 @@ Scraping and rule evaluation shift these times by up to 1m15s. A request that
 waits becomes bad only at its threshold or timeout.
 
 If the engine restarts, burn pages wait as long as all bad events are on a
-starting engine, and LLMEngineDown pages on its own."""
+starting engine, and LLMEngineDown pages on its own.
+
+Classes with fewer than 50 events in 6h page together: for availability, the
+tiers of pages also judge their sum, as of one class."""
     )
 
 

@@ -291,6 +291,8 @@ async def test_on_a_phone_panels_are_below_each_other_and_keep_their_height(tab:
 @pytest.mark.parametrize("name", SHIPPED)
 async def test_every_panel_of_every_shipped_dashboard_is_drawn(tab: Tab, site: str, name: str) -> None:
     await tab.show(f"{site}/{name}")
+    await tab.evaluate("document.querySelectorAll('.section.closed > button').forEach((each) => each.click())")
+    await tab.wait_for("[...document.querySelectorAll('.panel')].every((panel) => panel.dataset.drawn)")
     facts = await tab.evaluate(PANEL_FACTS)
     assert [each["title"] for each in facts if each["drawn"] in {None, "0"}] == []
     assert [each["title"] for each in facts if "does not support" in each["text"]] == []
