@@ -8,7 +8,7 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 
 from exporters.names import cut
-from exporters.relay.dense_json import count_strings, has_many_strings, is_dense
+from exporters.relay.dense_json import count_strings, has_many_strings, is_dense, is_mostly_empty
 from exporters.relay.token_id_prompt import MARK, SPACES, cut_prompt
 
 CHARACTERS_PER_TOKEN = 4
@@ -162,7 +162,7 @@ class RequestBody(msgspec.Struct, frozen=True):
 
 
 def parse(data: bytes, salt: bytes | None, hashing: Executor) -> RequestBody | None:
-    """The parsed request, or None if the body is not valid JSON for these endpoints.
+    """The parsed request, or None if the body is not valid JSON for these endpoints, or mostly empty values.
 
     `hashing` hashes long prompts; without `salt` nothing is hashed.
     """
@@ -172,6 +172,8 @@ def parse(data: bytes, salt: bytes | None, hashing: Executor) -> RequestBody | N
         if len(data) <= LONG_BODY:
             body = short = _decode(data)
             prompt = short.prompt
+        elif is_mostly_empty(data):
+            return None
         else:
             body, prompt = _long_body(data)
     except NOT_JSON:

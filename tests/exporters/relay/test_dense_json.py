@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from exporters.relay.dense_json import MAX_QUOTES, count_strings, is_dense
 from exporters.relay.paths import METERED
-from exporters.relay.request_body import CHARACTERS_PER_TOKEN, RequestBody
+from exporters.relay.request_body import CHARACTERS_PER_TOKEN, RequestBody, parse
 
 SALT = b"salt"
 HASHING = ThreadPoolExecutor(1, "hashing")
@@ -84,7 +84,7 @@ DENSE = {
     "messages": (CHAT, {"messages": filled(user("a"))}),
     "parts": (CHAT, {"messages": [user(filled({"type": "text", "text": "a"}))]}),
     "parts that are strings": (CHAT, {"messages": [user(filled("a"))]}),
-    "empty messages": (CHAT, {"messages": filled({})}),
+    "empty messages": (CHAT, {"messages": [{}, user("a")] * (MIB // 40)}),
     "prompts": (COMPLETIONS, {"prompt": filled("abc")}),
     "items": (RESPONSES, {"input": filled(user("a"))}),
     "items that are strings": (RESPONSES, {"input": filled("a")}),
@@ -114,6 +114,21 @@ def test_a_dense_prompt_is_not_decoded(monkeypatch: pytest.MonkeyPatch, path: st
     prompt = max(fields.values(), key=lambda value: len(json.dumps(value)))
     estimate = len(json.dumps(prompt, separators=(",", ":"))) / CHARACTERS_PER_TOKEN
     assert body.prompt_tokens == pytest.approx(estimate, rel=0.001)
+
+
+@pytest.mark.parametrize("fields", [{"messages": [{}] * (MIB // 3)}, {"prompt": [""] * (MIB // 3)}])
+def test_a_body_of_empty_values_is_not_parsed(monkeypatch: pytest.MonkeyPatch, fields: dict[str, object]) -> None:
+    for name in ("_decode_long", "_decode_dense"):
+        monkeypatch.setattr(f"{MODULE}.{name}", None)
+    assert parse(encoded(fields), SALT, HASHING) is None
+
+
+@pytest.mark.parametrize("text", ['"",', "{}", '{"a": ""}, '])
+def test_a_text_about_empty_values_is_parsed(text: str) -> None:
+    content = text * (MIB // len(text))
+    assert parsed(CHAT, encoded({"messages": [user(content)]})).prompt_tokens == pytest.approx(
+        len(content) / CHARACTERS_PER_TOKEN, rel=0.001
+    )
 
 
 TEXTS = st.text(max_size=9)
@@ -193,7 +208,7 @@ def test_the_hash_of_a_dense_prompt_depends_on_model_and_prompt_only(path: str, 
         return parsed(path, encoded({**fields, **other})).digests.prompt
 
     (name, value), *_ = sorted(fields.items(), key=lambda field: -len(json.dumps(field[1])))
-    changed = json.loads(json.dumps(value).replace("a", "b", 1)) if "a" in json.dumps(value) else [*filled({}), {}]
+    changed = json.loads(json.dumps(value).replace("a", "b", 1))
     expected = 1 if path == TOKENIZE else 3  # counts of tokens have no hash
     assert len({digest(), digest(temperature=1.5), digest(model="n"), digest(**{name: changed})}) == expected
 
