@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from loadgen.request_record import Record, Run
+from loadgen.request_record import ClientOutcome, Record, Run
 
 MAX_STALLED = 0.01
 """Share of the run that the event loop may be stalled."""
@@ -35,7 +35,7 @@ class ClientHealth:
 def judge(run: Run, records: Sequence[Record], send_lag: float | None, slot_wait: float | None) -> ClientHealth:
     """The health of the client of a run; `send_lag` and `slot_wait` are 99th percentiles."""
     chunks = sum(record.chunks for record in records)
-    sent = sum(record.sent is not None for record in records)
+    sent = sum(record.outcome is not ClientOutcome.NOT_SENT for record in records)
     faults = []
     if send_lag is not None and send_lag > run.max_send_lag:
         faults.append(

@@ -2,10 +2,10 @@
 
 import random
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, groupby
 from time import monotonic, time
 
 import gevent
@@ -27,6 +27,10 @@ from loadgen.request_record import ClientOutcome, Record
 
 USER_PAUSE = 1.0
 """Least pause in seconds of a closed-loop user after a failed request: a target that is down is not flooded."""
+
+
+EncodedGroup = list[tuple[PlannedRequest, bytes]]
+"""Requests with the same due time, and their bodies."""
 
 
 class _RunEnded(gevent.GreenletExit):
@@ -88,7 +92,12 @@ class Dispatcher:
         """Stop sending requests."""
         self._stop.set()
 
-    def offer(self, schedule: Schedule, phases: Sequence[Phase]) -> None:
+    def encode(self, schedule: Schedule) -> Iterator[EncodedGroup]:
+        """Encode the open-loop requests, one group ahead of the one that is sent: a long prompt takes a millisecond."""
+        for _, together in groupby(schedule, key=lambda request: request.due):
+            yield [(request, encode_body(request, self._config.model)) for request in together]
+
+    def offer(self, groups: Iterable[EncodedGroup], schedule: Schedule, phases: Sequence[Phase]) -> None:
         """Send each request at its due time, up to the end of the phases or until stopped."""
         ends = list(accumulate(phase.duration for phase in phases))
         self._until = ends[-1]
@@ -96,11 +105,12 @@ class Dispatcher:
             requests = schedule.users(phase)
             for _ in range(phase.users or 0):
                 self._open.start(gevent.Greenlet(self._user, requests, end - phase.duration, end, phase.think_time))
-        for request in schedule:
-            if self._wait(self.start + request.due):
+        for encoded in groups:
+            if self._wait(self.start + encoded[0][0].due):
                 return
-            self._open.start(gevent.Greenlet(self._converse, request))
-            self._count_offered(request)
+            for request, body in encoded:
+                self._open.start(gevent.Greenlet(self._converse, request, body))
+                self._count_offered(request)
         self._wait(self.start + self._until)
 
     def drain(self, seconds: float) -> None:
@@ -122,26 +132,28 @@ class Dispatcher:
     def _user(self, requests: Iterator[PlannedRequest], begin: float, end: float, think_time: float | None) -> None:
         """A user of a closed loop: the next request is due when the response of the last one has ended."""
         self._wait(self.start + begin)
-        while not self._stop.is_set() and (due := monotonic() - self.start) < end:
-            request = replace(next(requests), due=due)
+        while not self._stop.is_set() and monotonic() - self.start < end:
+            request = next(requests)
+            body = encode_body(request, self._config.model)
+            request = replace(request, due=monotonic() - self.start)
             self._count_offered(request)
-            outcome = self._converse(request)
+            outcome = self._converse(request, body)
             pause = think_time or 0.0
             if outcome is not ClientOutcome.OK:
                 pause = max(pause, USER_PAUSE)
             self._wait(monotonic() + pause)
 
-    def _converse(self, request: PlannedRequest) -> ClientOutcome:
+    def _converse(self, request: PlannedRequest, body: bytes) -> ClientOutcome:
         """Send a request whose due time has come, then the later turns of its conversation, until one fails."""
         while True:
-            outcome, response, ended = self._send(request)
+            outcome, response, ended = self._send(request, body)
             answer, tokens = "".join(response.text), response.completion_tokens
             following = request.next_turn(answer, len(response.text) if tokens is None else tokens, ended)
             if outcome is not ClientOutcome.OK or following is None or following.due >= self._until:
                 return outcome
-            if self._wait(self.start + following.due):
+            request, body = following, encode_body(following, self._config.model)
+            if self._wait(self.start + request.due):
                 return outcome
-            request = following
             self._count_offered(request)
 
     def _count_offered(self, request: PlannedRequest) -> None:
@@ -153,7 +165,7 @@ class Dispatcher:
         wait = until - monotonic()
         return bool(self._stop.wait(wait)) if wait > 0 else self._stop.is_set()
 
-    def _send(self, request: PlannedRequest) -> tuple[ClientOutcome, CompletionResponse, float]:
+    def _send(self, request: PlannedRequest, body: bytes) -> tuple[ClientOutcome, CompletionResponse, float]:
         """Send a request and record it; returns its outcome, the response, and its end since the start of the run."""
         request_id, response = self._id(), CompletionResponse(keep_text=bool(request.later))
         if self.open >= self._config.max_open:
@@ -170,7 +182,7 @@ class Dispatcher:
         try:
             with self._slots:
                 sent = monotonic()  # before connecting, because a slow accept is not send lag
-                self._client.exchange(self._bytes(request, request_id), response)
+                self._client.exchange(self._head(request, request_id, len(body)) + body, response)
             deadline.cancel()
             outcome, error = response.outcome()
         except gevent.Timeout:
@@ -220,14 +232,10 @@ class Dispatcher:
     def _id(self) -> str:
         return f"load-{self._ids.getrandbits(96):024x}"
 
-    def _bytes(self, request: PlannedRequest, request_id: str) -> bytes:
-        payload = encode_body(request, self._config.model)
+    def _head(self, request: PlannedRequest, request_id: str, length: int) -> bytes:
         headers = (
             ("x-request-id", request_id),
             (REQUEST_CLASS_HEADER, request.request_class),
             (REQUEST_START_HEADER, f"t={self.start_unix + request.due:.6f}"),
         )
-        return (
-            encode_head(self._config.target.path + request.endpoint, self._config.target.netloc, len(payload), headers)
-            + payload
-        )
+        return encode_head(self._config.target.path + request.endpoint, self._config.target.netloc, length, headers)

@@ -3,6 +3,7 @@
 import logging
 import resource
 from collections.abc import Callable
+from itertools import chain, islice
 from time import monotonic
 
 import gevent
@@ -66,6 +67,8 @@ class LoadRun:
         Sets `valid`: whether the load generator sent what was planned.
         """
         dispatcher, settings = self.dispatcher, self._settings
+        groups = dispatcher.encode(self._schedule)
+        first = list(islice(groups, 1))  # before the start, so that requests at 0 s are not late
         dispatcher.begin()
         self._store.start(dispatcher.start_unix)
         self._series.start_run(settings.scenario.name, dispatcher.start_unix)
@@ -75,7 +78,7 @@ class LoadRun:
         watch = gevent.spawn(stalls.run)
         ending = "killed"
         try:
-            dispatcher.offer(self._schedule, settings.phases)
+            dispatcher.offer(chain(first, groups), self._schedule, settings.phases)
             dispatcher.drain(settings.scenario.timeout + 1)
             ending = "stopped" if dispatcher.stopped else "completed"
             if dispatcher.stopped:

@@ -85,6 +85,17 @@ def test_users_of_a_closed_loop_wait_for_their_responses(tmp_path: Path) -> None
     assert "one is a closed loop of 3 users" in shown
 
 
+def test_requests_at_once_share_a_due_time(tmp_path: Path) -> None:
+    path, out = write_scenario(tmp_path, "siso", rate=1, duration="300ms"), tmp_path / "out"
+    path.write_text(path.read_text().replace("rate: 1", "requests: 40"))
+    with scripted_server("--hold") as target, running_load(path, target, out) as process:
+        assert wait_until(lambda: len(received(target)) == 40)
+        release(target)
+        _, errors = process.communicate(timeout=HANG)
+    assert (process.returncode, errors) == (0, "")
+    assert [record.due for record in read_records(out)] == [0.0] * 40
+
+
 def test_the_turns_of_a_conversation_follow_each_other_until_one_fails(tmp_path: Path) -> None:
     path, out = write_scenario(tmp_path, "siso", "tear", rate=20, duration="1s"), tmp_path / "out"
     talk = ", conversation: {turns: {min: 3, max: 3}, think_time: {min: 10ms, max: 50ms}}}"
