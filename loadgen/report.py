@@ -27,6 +27,7 @@ _ARRIVALS_LEGEND = (
     "p: p-value of a Kolmogorov-Smirnov test against the law."
 )
 INVALID = "INVALID"
+_NO_WAIT = 0.001  # seconds between dispatch and sending without a wait for a slot
 WIDE = 160  # columns when the output is not a terminal, to avoid wrapped tables
 FOLDED = 140  # with fewer columns, the figures do not fit in one table
 
@@ -179,7 +180,8 @@ def _goodput(result: Summary, mark: str) -> Table:
 
 
 def _health(run: Run, health: ClientHealth) -> str:
-    wait = "" if not health.slot_wait else f", wait for a slot p99 {format_seconds(health.slot_wait)}"
+    waited = health.slot_wait is not None and health.slot_wait > _NO_WAIT
+    wait = f", wait for a slot p99 {format_seconds(health.slot_wait)}" if waited else ""
     text = (
         f"load generator: sent {health.sent} of {health.offered}, send lag p99 {format_seconds(health.send_lag)}"
         f"{wait}, {health.stalls} stalls of its event loop (worst {format_seconds(health.worst_stall)}), "
