@@ -19,6 +19,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
     run_settings.add_flags(run)
     add_logging_flags(run)
     run.set_defaults(run=_run)
+    text = "replay recorded traffic and report the results"
+    replay = actions.add_parser(
+        "replay",
+        help=text,
+        description=f"{text.capitalize()}: a request log of the sidecar, a Mooncake trace (JSON lines), or a CSV file "
+        "with the columns time (seconds), prompt_tokens, output_tokens and, optionally, class. Prompts are synthetic; "
+        "those whose hashes begin alike begin with the same text.",
+    )
+    replay.add_argument("trace", metavar="FILE", help="the trace")
+    run_settings.add_trace_flags(replay)
+    run_settings.add_flags(replay)
+    add_logging_flags(replay)
+    replay.set_defaults(run=_replay)
     text = "print the report of an earlier run"
     show = actions.add_parser("report", help=text, description=f"{text.capitalize()}.")
     show.add_argument("folder", metavar="DIR", help="output folder of the run")
@@ -27,7 +40,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     configure_logging(arguments.log_level, arguments.log_format, "load")
-    settings = run_settings.from_arguments(arguments)
+    return _send(run_settings.from_arguments(arguments))
+
+
+def _replay(arguments: argparse.Namespace) -> int:
+    configure_logging(arguments.log_level, arguments.log_format, "load")
+    return _send(run_settings.of_trace(arguments))
+
+
+def _send(settings: run_settings.RunSettings) -> int:
     from loadgen import locust_headless  # noqa: PLC0415 - importing Locust patches the sockets of this process
 
     return locust_headless.run(settings)

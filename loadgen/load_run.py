@@ -15,7 +15,7 @@ from loadgen.dispatcher import DispatchConfig, Dispatcher
 from loadgen.http_client import HttpClient, UnreachableError
 from loadgen.load_metrics import LoadCollector
 from loadgen.progress import TICK, ProgressLine
-from loadgen.request_plan import Workload, schedule_hash
+from loadgen.request_plan import schedule_hash
 from loadgen.request_record import ClientOutcome, Record
 from loadgen.result_store import ResultStore
 from loadgen.run_settings import RunSettings
@@ -45,7 +45,7 @@ class LoadRun:
         except UnreachableError as error:
             raise UsageError(f"--target {settings.target}: {error}") from error
         model = preflight.find_model(settings, client) if settings.check else settings.model or ""
-        self._schedule = Workload(settings.scenario, settings.phases, settings.seed)
+        self._schedule = settings.plan.schedule
         self._store = ResultStore(settings, model, schedule_hash(self._schedule))
         for warning in report.unjudged(self._store.slos):
             _log.warning("%s", warning)
@@ -54,7 +54,7 @@ class LoadRun:
             target=settings.target,
             model=model,
             slos=settings.slos,
-            timeout=settings.scenario.timeout,
+            timeout=settings.plan.timeout,
             max_open=settings.max_open,
             max_concurrency=settings.max_concurrency,
         )
@@ -71,7 +71,7 @@ class LoadRun:
         first = list(islice(groups, 1))  # before the start, so that requests at 0 s are not late
         dispatcher.begin()
         self._store.start(dispatcher.start_unix)
-        self._series.start_run(settings.scenario.name, dispatcher.start_unix)
+        self._series.start_run(settings.plan.name, dispatcher.start_unix)
         progress = ProgressLine(dispatcher, settings.phases, self._store.records)
         ticker = gevent.spawn(self._tick, progress)
         stalls = StallWatch()
@@ -79,7 +79,7 @@ class LoadRun:
         ending = "killed"
         try:
             dispatcher.offer(chain(first, groups), self._schedule, settings.phases)
-            dispatcher.drain(settings.scenario.timeout + 1)
+            dispatcher.drain(settings.plan.timeout + 1)
             ending = "stopped" if dispatcher.stopped else "completed"
             if dispatcher.stopped:
                 dispatcher.wait_after_stop(settings.grace)

@@ -12,16 +12,27 @@ from exporters.environment import set_defaults
 from exporters.errors import UsageError
 from exporters.quantities import parse_duration
 from exporters.signals import SEND_LATE
-from loadgen import arrivals, load_target, scenario
+from loadgen import arrivals, load_target, scenario, traces
+from loadgen.request_plan import Schedule, Workload
 
 _seconds = partial(parse_duration, examples="30s or 5m", allow_zero=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadPlan:
+    """What is sent: a schedule by its name, the client's timeout in seconds, and the share of each class."""
+
+    name: str
+    timeout: float
+    shares: Mapping[str, float]
+    schedule: Schedule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSettings:
     """The settings of one run; `phases` and `seed` are those of the scenario unless flags override them."""
 
-    scenario: scenario.Scenario
+    plan: LoadPlan
     phases: tuple[arrivals.Phase, ...]
     seed: int
     target: load_target.Target
@@ -103,8 +114,28 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-check", action="store_true", help="do not request /v1/models first; needs --model")
 
 
+def add_trace_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--format", choices=tuple(traces.TraceFormat), help="format of the trace (default: by its first line)"
+    )
+    parser.add_argument(
+        "--class",
+        dest="trace_class",
+        metavar="NAME",
+        default="trace",
+        help="class of requests for which the trace has none (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--timeout",
+        type=partial(parse_duration, examples="30s or 5m"),
+        metavar="TIME",
+        default=180.0,
+        help="client timeout, from the due time of the request (default: 3m)",
+    )
+
+
 def from_arguments(arguments: argparse.Namespace) -> RunSettings:
-    """The settings from parsed flags.
+    """The settings of a scenario from parsed flags.
 
     Raises:
         UsageError: a file or a flag is invalid.
@@ -113,12 +144,38 @@ def from_arguments(arguments: argparse.Namespace) -> RunSettings:
     phases = arrivals.scale_rates(chosen.phases, arguments.rate_scale)
     if arguments.duration is not None:
         phases = arrivals.with_duration(phases, arguments.duration)
+    seed = chosen.seed if arguments.seed is None else arguments.seed
+    plan = LoadPlan(
+        name=chosen.name,
+        timeout=chosen.timeout,
+        shares=chosen.shares,
+        schedule=Workload(chosen, phases, seed),
+    )
+    return _settings(arguments, plan, phases, seed)
+
+
+def of_trace(arguments: argparse.Namespace) -> RunSettings:
+    """The settings of a replay from parsed flags.
+
+    Raises:
+        UsageError: a file or a flag is invalid.
+    """
+    path, seed = Path(arguments.trace), arguments.seed or 0
+    requests = traces.read_trace(path, arguments.format and traces.TraceFormat(arguments.format), arguments.trace_class)
+    schedule = traces.TraceSchedule(requests, seed, arguments.rate_scale, arguments.duration)
+    plan = LoadPlan(name=path.name, timeout=arguments.timeout, shares=schedule.shares, schedule=schedule)
+    return _settings(arguments, plan, (arrivals.Phase(traces.PHASE, schedule.seconds),), seed)
+
+
+def _settings(
+    arguments: argparse.Namespace, plan: LoadPlan, phases: tuple[arrivals.Phase, ...], seed: int
+) -> RunSettings:
     if arguments.no_check and arguments.model is None:
         raise UsageError("--no-check: the model is unknown without /v1/models; set --model too")
     return RunSettings(
-        scenario=chosen,
+        plan=plan,
         phases=phases,
-        seed=chosen.seed if arguments.seed is None else arguments.seed,
+        seed=seed,
         target=load_target.parse(arguments.target, allow_remote=arguments.allow_remote),
         out=Path(arguments.out),
         slos=slos.load(arguments.slos),

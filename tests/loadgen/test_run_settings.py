@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from exporters.errors import UsageError
-from loadgen import command, run_settings
+from loadgen import command, run_settings, scenario
 from loadgen.arrivals import Phase
 from loadgen.load_target import Target, parse
 
@@ -63,7 +63,7 @@ def test_flags_change_the_scenario() -> None:
     settings = run_settings.from_arguments(
         parsed("demo", *LOCAL, "--seed", "7", "--duration", "2m", "--rate-scale", "0.5", "--grace", "3s")
     )
-    first, second = settings.scenario.phases
+    first, second = scenario.load(scenario.find("demo")).phases
     rest = 120 - first.duration
     assert first.rate
     assert second.rate
@@ -114,7 +114,7 @@ def test_plain_locust_reads_the_same_flags_from_the_environment() -> None:
         "VLLM_SLO_NO_CHECK": "no",
     }
     settings = run_settings.from_environment(environment, "http://sidecar:8000")
-    assert (settings.scenario.name, str(settings.target), settings.rate_scale) == ("demo", "http://sidecar:8000", 2)
+    assert (settings.plan.name, str(settings.target), settings.rate_scale) == ("demo", "http://sidecar:8000", 2)
     assert settings.check
 
 

@@ -17,13 +17,14 @@ from exporters.requestlog.log_files import STANDARD_INPUT, find_logs
 from exporters.requestlog.query import overlap, request_filters
 from exporters.requestlog.query.conditions import Condition
 from exporters.requestlog.query.log_fields import FIELDS, SORTABLE, check_field
+from exporters.requestlog.query.mooncake import mooncake_lines
 from exporters.requestlog.query.request_table import Rows, csv_lines, json_lines, load_table, table
 from exporters.requestlog.query.scan import Scan
 from exporters.requestlog.query.selection import MOST_SORTED, Selection
 from exporters.requestlog.reader import BadLineError, parse_line
 from exporters.yaml_reader import nearest
 
-FORMATS = ("table", "json", "csv")
+FORMATS = ("table", "json", "csv", "mooncake")
 
 TABLE_ROWS = 50
 
@@ -70,6 +71,10 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.format not in FORMATS:
         raise UsageError(f"--format: {arguments.format!r} is unknown; {nearest(arguments.format, FORMATS)}")
     columns = [check_field("--columns", name, FIELDS) for name in (arguments.columns or "").split(",") if name]
+    if arguments.format == "mooncake" and (columns or arguments.sort or arguments.around):
+        raise UsageError(
+            "--format mooncake has fixed fields in order of arrival: remove --columns, --sort and --around"
+        )
     output = Output(arguments.format, columns or None, _limit(arguments.limit, arguments.format))
     conditions = [*request_filters.wanted(arguments, time.time())]
     paths = find_logs(arguments.files)
@@ -108,6 +113,12 @@ class Output:
         match self.form:
             case "json":
                 json_lines(lines, self.columns, sys.stdout.buffer)
+            case "mooncake":
+                if left_out := mooncake_lines(lines, sys.stdout.buffer):
+                    _warn(
+                        f"{left_out:,} requests are not in the trace: they have no token counts, or no prefix_hashes "
+                        "(sidecar --log-prefix-hashes)"
+                    )
             case "csv":
                 csv_lines(lines, self.columns, sys.stdout)
             case _:
