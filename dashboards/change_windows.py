@@ -106,9 +106,10 @@ def _after_variable() -> dashboard.QueryVariable:
     return _scalar_variable("after", f"vector($change) + scalar({start} or vector({SETTLE}))")
 
 
-def _gap_variable() -> dashboard.QueryVariable:
-    """The seconds between the two windows; 1 without a config change."""
-    return _scalar_variable("gap", f"ceil($after - $before + 0 * min({changed_engines()})) or vector(1)")
+def _gap_variable(scrape_interval: float) -> dashboard.QueryVariable:
+    """The seconds between the last scrape of the window before and the window after; 1 without a config change."""
+    gap = f"ceil($after - $before + {scrape_interval:g} + 0 * min({changed_engines()}))"
+    return _scalar_variable("gap", f"{gap} or vector(1)")
 
 
 def _changed_variable() -> dashboard.QueryVariable:
@@ -139,7 +140,7 @@ def _length_variable() -> dashboard.QueryVariable:
     return _scalar_variable("length", f"floor(clamp_min({length}, 1))")
 
 
-def change_variables() -> tuple[Variable, ...]:
+def change_variables(scrape_interval: float) -> tuple[Variable, ...]:
     """In the order of their dependence."""
     return (
         _change_variable(),
@@ -149,7 +150,7 @@ def change_variables() -> tuple[Variable, ...]:
         _before_variable(),
         _after_variable(),
         _length_variable(),
-        _gap_variable(),
+        _gap_variable(scrape_interval),
     )
 
 

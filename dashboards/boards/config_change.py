@@ -438,7 +438,7 @@ BOARD = Board(
     uid=DashboardUid.CONFIG_CHANGE,
     title="Config change",
     description="Equal windows before and after a config change, per class.",
-    own_variables=lambda _: (*change_variables(), quantile_variable()),
+    own_variables=lambda spec: (*change_variables(spec.scrape_interval), quantile_variable()),
     rows=rows,
     # a day of raw counters of 20 engines would take Prometheus 6 s
     time_from="now-2h",
