@@ -55,6 +55,25 @@ class ValueColumn:
 
 
 @dataclass(frozen=True, slots=True)
+class DifferenceColumn:
+    """The values of one column of a table minus those of another, which Grafana computes without a query.
+
+    The difference is multiplied by `times`, or is relative to the values that are subtracted. A row without one of the
+    values has the text `no_value`, as has a row with a relative difference to 0, which is infinite.
+    """
+
+    title: str
+    of: str
+    minus: str
+    unit: str
+    _: KW_ONLY
+    no_value: str = "-"
+    times: int = 1
+    is_relative: bool = False
+    decimals: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class LabelColumns:
     """Columns of labels, such as a version, with their titles."""
 
@@ -65,7 +84,7 @@ class LabelColumns:
 def join_queries(
     panel: table.Panel,
     keys: Mapping[Label, str] | Mapping[str, str],
-    columns: Sequence[ValueColumn | LabelColumns],
+    columns: Sequence[ValueColumn | DifferenceColumn | LabelColumns],
     *,
     order_by: str = "",
     rows: str = "",
@@ -83,11 +102,21 @@ def join_queries(
     """
     order, hidden = [str(key) for key in keys], ["Time"]
     _set_titles(panel, keys, widest)
-    for ref_id, column in zip(ascii_uppercase, columns, strict=False):
-        # Grafana's names
-        value = f"Value #{ref_id}" if len(columns) > 1 or order_by else "Value"
+    queries = sum(not isinstance(column, DifferenceColumn) for column in columns)
+    # Grafana's names
+    values = iter([f"Value #{ref_id}" for ref_id in ascii_uppercase] if queries > 1 or order_by else ["Value"])
+    names: dict[str, str] = {}
+    calculations: list[dict[str, Any]] = []
+    for column in columns:
+        if isinstance(column, DifferenceColumn):
+            calculations += _difference(column, names[column.of], names[column.minus])
+            panel.override_by_name(column.title, _difference_overrides(column))
+            order.append(column.title)
+            continue
+        value = next(values)
         match column:
             case ValueColumn():
+                names[column.title] = value
                 expression = f"({column.expression}) or NaN * {rows}" if rows else column.expression
                 panel.with_target(_table_query(expression, column.title)).override_by_name(
                     value, _value_column_overrides(column)
@@ -99,8 +128,11 @@ def join_queries(
                 order += map(str, column.titles)
                 hidden.append(value)
     transform(panel, "merge")
+    for calculation in calculations:
+        transform(panel, "calculateField", **calculation)
+    hidden += [each["alias"] for each in calculations if each["alias"] not in order]
     if order_by:
-        value = f"Value #{ascii_uppercase[len(columns)]}"
+        value = next(values)
         panel.with_target(_table_query(order_by, "order of the rows"))
         transform(panel, "sortBy", sort=[{"field": value}])
         hidden.append(value)
@@ -214,6 +246,34 @@ def _value_column_overrides(column: ValueColumn) -> list[model.DynamicConfigValu
     }
     properties = [model.DynamicConfigValue(name, value) for name, value in settings.items() if value is not None]
     return [*properties, *(threshold_colours(column.base, *column.steps) if column.steps else ())]
+
+
+def _difference(column: DifferenceColumn, of: str, minus: str) -> list[dict[str, Any]]:
+    """The options of the transformations: each is one operation of two fields, or of a field and a number."""
+    if column.is_relative:
+        return [_operation("ratio", of, "/", minus), _operation(column.title, "ratio", "-", "1")]
+    if column.times == 1:
+        return [_operation(column.title, of, "-", minus)]
+    return [_operation("difference", of, "-", minus), _operation(column.title, "difference", "*", f"{column.times}")]
+
+
+def _operation(name: str, left: str, operator: str, right: str) -> dict[str, Any]:
+    return {"mode": "binary", "alias": name, "binary": {"left": left, "operator": operator, "right": right}}
+
+
+def _difference_overrides(column: DifferenceColumn) -> list[model.DynamicConfigValue]:
+    settings = {
+        "unit": column.unit,
+        "decimals": column.decimals,
+        "mappings": [*([_infinite(column.no_value)] if column.is_relative else ()), absence(column.no_value)],
+    }
+    return [model.DynamicConfigValue(name, value) for name, value in settings.items() if value is not None]
+
+
+def _infinite(text: str) -> model.RangeMap:
+    """The text of infinity, which no other value reaches."""
+    result = model.ValueMappingResult(text, color=PLAIN, index=0)
+    return model.RangeMap(model.DashboardRangeMapOptions(from_val=1e300, to=None, result=result))
 
 
 def _organize(panel: table.Panel, order: Sequence[str], hidden: Sequence[str] = ()) -> table.Panel:

@@ -16,7 +16,7 @@ from dashboards.panels import engine_load, slo_status, traffic
 from dashboards.panels.latency import quantile_variable
 from dashboards.score_interval import Share, significant_change
 from dashboards.style import BAD, GOOD, MODEL_AND_CLASS, NO_TRAFFIC, PLAIN, describe, query
-from dashboards.tables import ValueColumn
+from dashboards.tables import DifferenceColumn, ValueColumn
 from exporters import signals
 from exporters.signals import Label, Outcome, Signal
 from exporters.slos import Slo, SloFile
@@ -358,11 +358,12 @@ def _comparison(
 ) -> table.Panel:
     """Columns for before, after and the change, which has no colour because it has no interval."""
     before, after = value(BEFORE), value(AFTER)
+    # computed by Grafana: a query would ask for both windows again
     if unit == units.PercentUnit:
-        change = ValueColumn("change", f"100 * (({after}) - ({before}))", _POINTS, decimals=1)
+        change = DifferenceColumn("change", "after", "before", _POINTS, times=100, decimals=1)
         meaning = "The change is in percentage points (pp), and has no interval."
     else:
-        change = ValueColumn("change", f"({after}) / (({before}) > 0) - 1", units.PercentUnit, decimals=1)
+        change = DifferenceColumn("change", "after", "before", units.PercentUnit, is_relative=True, decimals=1)
         meaning = _RELATIVE
     columns = _before_and_after(before, after, unit)
     return _table(title, f"{text} {meaning} {_GOOD[colours]}", unit, width, keys, (*columns, change, *more_columns))
@@ -403,7 +404,12 @@ def _before_and_after(before: str, after: str, unit: str) -> tuple[ValueColumn, 
 
 
 def _table(
-    title: str, text: str, unit: str, width: int, keys: Mapping[str, str], columns: tuple[ValueColumn, ...]
+    title: str,
+    text: str,
+    unit: str,
+    width: int,
+    keys: Mapping[str, str],
+    columns: tuple[ValueColumn | DifferenceColumn, ...],
 ) -> table.Panel:
     text = describe(f"{text} {_SOURCE}", may_be_empty=_NO_CHANGE)
     panel = style.table_panel(title, text, unit, width, 8)
