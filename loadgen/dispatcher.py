@@ -5,7 +5,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from itertools import accumulate, groupby
+from itertools import groupby
 from time import monotonic, time
 
 import gevent
@@ -15,7 +15,7 @@ from gevent.pool import Group
 
 from exporters.signals import REQUEST_CLASS_HEADER, REQUEST_START_HEADER
 from exporters.slos import SloFile
-from loadgen.arrivals import Phase
+from loadgen.arrivals import Phase, timeline
 from loadgen.completion_response import CompletionResponse
 from loadgen.grading import make_record
 from loadgen.http_client import HttpClient, UnreachableError
@@ -99,12 +99,11 @@ class Dispatcher:
 
     def offer(self, groups: Iterable[EncodedGroup], schedule: Schedule, phases: Sequence[Phase]) -> None:
         """Send each request at its due time, up to the end of the phases or until stopped."""
-        ends = list(accumulate(phase.duration for phase in phases))
-        self._until = ends[-1]
-        for phase, end in zip(phases, ends, strict=True):
+        for phase, start, end in timeline(phases):
+            self._until = end
             requests = schedule.users(phase)
             for _ in range(phase.users or 0):
-                self._open.start(gevent.Greenlet(self._user, requests, end - phase.duration, end, phase.think_time))
+                self._open.start(gevent.Greenlet(self._user, requests, start, end, phase.think_time))
         for encoded in groups:
             if self._wait(self.start + encoded[0][0].due):
                 return

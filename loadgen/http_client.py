@@ -1,6 +1,7 @@
 """Sends one request over a gevent socket and feeds each read, with its time, to the response."""
 
 import errno
+from contextlib import ExitStack
 from time import monotonic
 from typing import Any
 
@@ -74,18 +75,15 @@ class HttpClient:
     def _connect(self) -> Any:
         failure = OSError(errno.EADDRNOTAVAIL, "no address")
         for family, address in self._addresses:
-            connection = gevent.socket.socket(family, gevent.socket.SOCK_STREAM)
             try:
-                connection.setsockopt(gevent.socket.IPPROTO_TCP, gevent.socket.TCP_NODELAY, 1)
-                connection.connect(address)
-                if self._tls is not None:
-                    return self._tls.wrap_socket(connection, server_hostname=self._target.host)
+                with ExitStack() as opened:  # closed by an error, a timeout, or the end of the run
+                    connection = opened.enter_context(gevent.socket.socket(family, gevent.socket.SOCK_STREAM))
+                    connection.setsockopt(gevent.socket.IPPROTO_TCP, gevent.socket.TCP_NODELAY, 1)
+                    connection.connect(address)
+                    if self._tls is not None:
+                        connection = self._tls.wrap_socket(connection, server_hostname=self._target.host)
+                    opened.pop_all()
+                    return connection
             except OSError as error:
-                connection.close()
                 failure = error
-            except BaseException:  # a timeout, or the end of the run, while connecting
-                connection.close()
-                raise
-            else:
-                return connection
         raise UnreachableError(f"cannot connect to {self._target}: {system_reason(failure)}") from failure
