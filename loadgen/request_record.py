@@ -1,6 +1,7 @@
 """The load generator's record of one request, and the files of a run: records, run and summary."""
 
 from collections.abc import Iterable
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 
@@ -150,7 +151,19 @@ def encode_line(record: Record) -> bytes:
 
 
 def write_json(path: Path, value: object) -> None:
-    path.write_bytes(msgspec.json.format(_encode(value), indent=2) + b"\n")
+    """Write a file, or leave the earlier one as it is if this fails.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    temporary = path.with_suffix(".tmp")
+    try:
+        temporary.write_bytes(msgspec.json.format(_encode(value), indent=2) + b"\n")
+        temporary.replace(path)
+    except OSError:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
 
 
 def read_run(folder: Path) -> Run:
@@ -168,14 +181,15 @@ def read_run(folder: Path) -> Run:
 
 
 def read_records(folder: Path) -> list[Record]:
-    """All requests of a run, sorted by end time.
+    """All requests of a run, sorted by end time; an incomplete last line, of a run that was killed, is left out.
 
     Raises:
         UsageError: the file cannot be read.
     """
     path = folder / REQUESTS
     try:
-        return list(_decode(path.read_bytes().splitlines(), path))
+        lines = path.read_bytes().split(b"\n")
+        return list(_decode(lines[:-1], path))
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {system_reason(error)}") from error
 
