@@ -10,7 +10,20 @@ from msgspec import structs
 
 from exporters.addresses import is_loopback
 from exporters.errors import UsageError, system_reason
-from loadgen.request_record import REQUESTS, RUN, SUMMARY, Objective, Record, Run, encode_line, write_json
+from loadgen.bench_result import bench_result
+from loadgen.chunk_totals import ChunkTotals
+from loadgen.request_record import (
+    BENCH,
+    REQUESTS,
+    RUN,
+    SUMMARY,
+    ClientOutcome,
+    Objective,
+    Record,
+    Run,
+    encode_line,
+    write_json,
+)
 from loadgen.run_settings import RunSettings
 from loadgen.stall_watch import StallWatch
 from loadgen.summary import Summary, summarise
@@ -26,6 +39,8 @@ class ResultStore:
             UsageError: it cannot be written, or already contains a run.
         """
         self.records: list[Record] = []
+        self._chunks = ChunkTotals()
+        self._save_detailed = settings.save_detailed
         self._folder = settings.out
         self._cpu = time.process_time()
         self._run = Run(
@@ -41,6 +56,7 @@ class ResultStore:
             classes=list(settings.plan.shares),
             slos=[Objective(slo.name, slo.measure.value, slo.threshold, slo.objective) for slo in settings.slos.slos],
             max_send_lag=settings.max_send_lag,
+            max_concurrency=settings.max_concurrency,
             same_machine=is_loopback(settings.target.host),
             versions=_versions(),
         )
@@ -56,8 +72,11 @@ class ResultStore:
     def slos(self) -> Sequence[Objective]:
         return self._run.slos
 
-    def add(self, record: Record) -> None:
+    def add(self, record: Record, gaps: Sequence[float]) -> None:
+        """Store a request; `gaps` are those between its chunks with a choice."""
         self.records.append(record)
+        if record.outcome is ClientOutcome.OK and record.first_choice is not None:
+            self._chunks.add(record.first_choice, gaps)
         self._file.write(encode_line(record))
 
     def flush(self) -> None:
@@ -83,6 +102,8 @@ class ResultStore:
         result = summarise(self._run, self.records)
         write_json(self._folder / RUN, self._run)
         write_json(self._folder / SUMMARY, result)
+        bench = bench_result(self._run, result, self.records, self._chunks, detailed=self._save_detailed)
+        write_json(self._folder / BENCH, bench)
         return self._run, result
 
 
