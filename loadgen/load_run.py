@@ -11,6 +11,7 @@ from rich.console import Console
 
 from exporters.errors import UsageError
 from loadgen import preflight, report
+from loadgen.completion_response import CompletionResponse
 from loadgen.dispatcher import DispatchConfig, Dispatcher
 from loadgen.http_client import HttpClient, UnreachableError
 from loadgen.load_metrics import LoadCollector
@@ -57,6 +58,7 @@ class LoadRun:
             timeout=settings.plan.timeout,
             max_open=settings.max_open,
             max_concurrency=settings.max_concurrency,
+            save_detailed=settings.save_detailed,
         )
         self.valid = self.complete = False
         self.dispatcher = Dispatcher(config, client, series, self._record)
@@ -102,14 +104,14 @@ class LoadRun:
             self.dispatcher.cut()
         self.dispatcher.stop()
 
-    def _record(self, record: Record, size: int) -> None:
-        self._store.add(record)
+    def _record(self, record: Record, response: CompletionResponse) -> None:
+        self._store.add(record, response.choice_gaps)
         # For display only: Locust rounds its percentiles to two digits and has no TTFT.
         self._fire(
             request_type="STREAM" if record.stream else "POST",
             name=record.request_class,
             response_time=(record.e2e or 0.0) * 1000,
-            response_length=size,
+            response_length=response.size,
             exception=None if record.outcome is ClientOutcome.OK else FailedRequestError(record.outcome.value),
             context={"phase": record.phase},
         )

@@ -14,6 +14,7 @@ from loadgen.arrivals import Phase
 REQUESTS = "requests.jsonl"
 RUN = "run.json"
 SUMMARY = "summary.json"
+BENCH = "bench.json"
 
 
 class ClientOutcome(StrEnum):
@@ -52,6 +53,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `vllm bench serve` has it, and `tpot_guidellm` is (last - sent) / tokens. `coalesced` chunks arrived in one read
     with an earlier one. `number` is that of the request in the schedule (in its phase, for a closed loop), `turn` that
     in its conversation, both from 0; `turns_lost` are the later turns of a conversation that this failed request ended.
+    `text` (the answer) and `itls`, the gaps between chunks with a choice, only with --save-detailed.
     """
 
     request_class: str = msgspec.field(name="class")
@@ -100,6 +102,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     decode: float | None = None
     slo: dict[str, Verdict] = {}
     good: bool | None = None
+    text: str | None = None
+    itls: list[float] = []
 
 
 class Objective(msgspec.Struct, frozen=True):
@@ -132,6 +136,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     classes: list[str]
     slos: list[Objective]
     max_send_lag: float
+    max_concurrency: int | None = None
     same_machine: bool
     versions: dict[str, str]
     ended: str = "running"

@@ -9,8 +9,10 @@ from msgspec import structs
 
 from exporters.addresses import is_loopback
 from exporters.errors import UsageError, system_reason
+from loadgen.bench_result import bench_result
+from loadgen.chunk_totals import ChunkTotals
 from loadgen.record_file import RecordFile
-from loadgen.request_record import REQUESTS, RUN, SUMMARY, Objective, Record, Run, write_json
+from loadgen.request_record import BENCH, REQUESTS, RUN, SUMMARY, ClientOutcome, Objective, Record, Run, write_json
 from loadgen.run_settings import RunSettings
 from loadgen.stall_watch import StallWatch
 from loadgen.summary import Summary, summarise
@@ -27,6 +29,8 @@ class ResultStore:
         """
         self.records: list[Record] = []
         self._failures: list[str] = []
+        self._chunks = ChunkTotals()
+        self._save_detailed = settings.save_detailed
         self._folder = settings.out
         self._cpu = time.process_time()
         self._run = Run(
@@ -42,6 +46,7 @@ class ResultStore:
             classes=list(settings.plan.shares),
             slos=[Objective(slo.name, slo.measure.value, slo.threshold, slo.objective) for slo in settings.slos.slos],
             max_send_lag=settings.max_send_lag,
+            max_concurrency=settings.max_concurrency,
             same_machine=is_loopback(settings.target.host),
             versions=_versions(),
         )
@@ -62,8 +67,11 @@ class ResultStore:
         """A message for each file that could not be written; the records are complete in memory."""
         return self._failures if self._file.failure is None else [self._file.failure, *self._failures]
 
-    def add(self, record: Record) -> None:
+    def add(self, record: Record, gaps: Sequence[float]) -> None:
+        """Store a request; `gaps` are those between its chunks with a choice."""
         self.records.append(record)
+        if record.outcome is ClientOutcome.OK and record.first_choice is not None:
+            self._chunks.add(record.first_choice, gaps)
         self._file.add(record)
 
     def flush(self) -> None:
@@ -91,6 +99,7 @@ class ResultStore:
         result = summarise(self._run, self.records)
         self._write(RUN, self._run)
         self._write(SUMMARY, result)
+        self._write(BENCH, bench_result(self._run, result, self.records, self._chunks, detailed=self._save_detailed))
         return self._run, result
 
     def _restore(self) -> None:

@@ -46,6 +46,7 @@ class RunSettings:
     max_concurrency: int | None
     max_send_lag: float
     allow_invalid: bool
+    save_detailed: bool
     check: bool
     metrics: Address | None
     metrics_wait: float
@@ -105,6 +106,11 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--allow-invalid", action="store_true", help="exit with 0 even if the load generator was too slow"
+    )
+    parser.add_argument(
+        "--save-detailed",
+        action="store_true",
+        help="save the answer and the gaps between the chunks of each request too, which takes memory",
     )
     parser.add_argument(
         "--metrics",
@@ -204,6 +210,7 @@ def _settings(
         max_concurrency=arguments.max_concurrency,
         max_send_lag=arguments.max_send_lag,
         allow_invalid=arguments.allow_invalid,
+        save_detailed=arguments.save_detailed,
         check=not arguments.no_check,
         metrics=arguments.metrics,
         metrics_wait=arguments.metrics_wait,
