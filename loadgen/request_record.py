@@ -10,6 +10,7 @@ import msgspec
 from exporters.errors import UsageError, system_reason
 from exporters.signals import LoadOutcome, Outcome, Verdict
 from loadgen.arrivals import Phase
+from loadgen.saturation import Saturation
 
 REQUESTS = "requests.jsonl"
 RUN = "run.json"
@@ -146,6 +147,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     stalls: int = 0
     stalled: float = 0.0
     worst_stall: float = 0.0
+    saturated: Saturation | None = None
 
 
 _encode = msgspec.json.Encoder(decimal_format="number").encode
