@@ -37,8 +37,7 @@ DEFAULT_LINKS = Links()
 def rules(spec: SloFile, links: Links = DEFAULT_LINKS, prices: Prices | None = None) -> tuple[RuleGroup, ...]:
     """Burn alerts are in one group with their counts and the held pages, so that they read the same evaluation.
 
-    `prices` adds the cost rules. Without a sidecar, only the rules that
-    vLLM can feed.
+    `prices` adds the cost rules. Without a sidecar, only the rules that vLLM can feed.
     """
     if spec.source is Source.SIDECAR:
         groups = _groups(spec, links, prices)

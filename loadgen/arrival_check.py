@@ -3,9 +3,9 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise
+from itertools import pairwise
 
-from loadgen.arrivals import Law, Phase, expected_arrivals
+from loadgen.arrivals import Law, Phase, expected_arrivals, timeline
 from loadgen.request_record import Record, Run
 
 FEWEST = 20
@@ -42,12 +42,12 @@ def check_arrivals(run: Run, records: Iterable[Record]) -> list[ArrivalCheck]:
     """A check for each class and open-loop phase; the first turn of a conversation is its arrival."""
     first_turns = [record for record in records if record.turn == 0]
     checks = []
-    for phase, end in zip(run.phases, accumulate(phase.duration for phase in run.phases), strict=True):
+    for phase, start, end in timeline(run.phases):
         if not phase.pieces or end > run.seconds:  # a phase that was cut short has fewer
             continue
         for name, share in run.shares.items():
             times = [
-                (record.due if record.sent is None else record.sent) - end + phase.duration
+                (record.due if record.sent is None else record.sent) - start
                 for record in first_turns
                 if record.phase == phase.name and record.request_class == name
             ]
@@ -84,7 +84,7 @@ def check(name: str, phase: Phase, share: float, times: Sequence[float]) -> Arri
             faults.append(f"variation {variation:.2f}, at most {CONSTANT_VARIATION} expected")
         return replace(found, variation=variation, faults=tuple(faults))
     correlation = sum(a * b for a, b in pairwise(deviations)) / squares if squares else 1.0
-    p = kolmogorov_smirnov(gaps, phase.burstiness or 1.0)
+    p = kolmogorov_smirnov(gaps, phase.shape)
     if p < SIGNIFICANCE:
         faults.append(f"the gaps do not follow the law (KS p {p:.2g})")
     if abs(correlation) > _Z / math.sqrt(len(gaps)):

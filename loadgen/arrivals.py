@@ -6,11 +6,11 @@ class changes.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from heapq import merge
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from random import Random
 from typing import Annotated
 
@@ -91,6 +91,11 @@ class Phase:
     burstiness: Annotated[float | None, Key(_POSITIVE)] = None
 
     @property
+    def shape(self) -> float:
+        """Of the gamma law; 1 is Poisson."""
+        return self.burstiness or 1.0
+
+    @property
     def law(self) -> Law:
         return self.arrivals or Law.POISSON
 
@@ -103,7 +108,12 @@ class Phase:
             case Law.POISSON:
                 return 1.0
             case Law.GAMMA:
-                return 1 / math.sqrt(self.burstiness or 1.0)
+                return 1 / math.sqrt(self.shape)
+
+    @property
+    def constant_rate(self) -> bool:
+        """Whether it is an open loop whose rate does not change."""
+        return bool(self.rate) and self.peak_rate is None and self.end_rate in {None, self.rate}
 
     @property
     def pieces(self) -> tuple[Piece, ...]:
@@ -158,6 +168,15 @@ def read_phase(node: Node) -> Phase:
     return phase
 
 
+def timeline(phases: Iterable[Phase]) -> Iterator[tuple[Phase, float, float]]:
+    """Each phase with its start and end, in seconds since the start of the run."""
+    start = 0.0
+    for phase in phases:
+        end = start + phase.duration
+        yield phase, start, end
+        start = end
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Arrival:
     """The due time of one request in seconds since the start of the run; `index` counts in its class from 0."""
@@ -183,8 +202,7 @@ def arrivals(phases: Sequence[Phase], shares: Mapping[str, float], seed: int) ->
             yield Arrival(start + at, phase.name, name, counts[name])
             counts[name] += 1
 
-    bounds = pairwise(accumulate((phase.duration for phase in phases), initial=0.0))
-    for number, (phase, (start, end)) in enumerate(zip(phases, bounds, strict=True)):
+    for number, (phase, start, end) in enumerate(timeline(phases)):
         yield from merge(*(of_class(number, phase, name, start, end) for name in shares))
         yield from _at_once(phase, number, shares, seed, start, counts)
 
@@ -203,7 +221,7 @@ def process(phase: Phase, share: float, random: Random) -> Iterator[float]:
 
     The process is stationary: its first arrival has the residual time of the law, U x a length-biased gap.
     """
-    shape = phase.burstiness or 1.0
+    shape = phase.shape
 
     def gap(bias: int = 0) -> float:
         return 1.0 if phase.law is Law.CONSTANT else random.gammavariate(shape + bias, 1 / shape)

@@ -5,7 +5,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from itertools import accumulate, groupby
+from itertools import groupby
 from time import monotonic, time
 
 import gevent
@@ -15,7 +15,7 @@ from gevent.pool import Group
 
 from exporters.signals import REQUEST_CLASS_HEADER, REQUEST_START_HEADER
 from exporters.slos import SloFile
-from loadgen.arrivals import Phase
+from loadgen.arrivals import Phase, timeline
 from loadgen.completion_response import CompletionResponse
 from loadgen.grading import make_record
 from loadgen.http_client import HttpClient, UnreachableError
@@ -47,10 +47,11 @@ class DispatchConfig:
     timeout: float
     max_open: int
     max_concurrency: int | None
+    save_detailed: bool = False
 
 
 class Dispatcher:
-    """Sends the requests of one run and passes each record to `on_record`.
+    """Sends the requests of one run and passes each record, with its response, to `on_record`.
 
     Open requests never delay the next one, unless `max_concurrency` limits those on the way: then a request waits for a
     slot, and its latencies from the due time include the wait. Requests above `max_open` are recorded as not sent.
@@ -61,7 +62,7 @@ class Dispatcher:
         config: DispatchConfig,
         client: HttpClient,
         series: LoadCollector,
-        on_record: Callable[[Record, int], None],
+        on_record: Callable[[Record, CompletionResponse], None],
     ) -> None:
         self._config = config
         self._client = client
@@ -99,12 +100,11 @@ class Dispatcher:
 
     def offer(self, groups: Iterable[EncodedGroup], schedule: Schedule, phases: Sequence[Phase]) -> None:
         """Send each request at its due time, up to the end of the phases or until stopped."""
-        ends = list(accumulate(phase.duration for phase in phases))
-        self._until = ends[-1]
-        for phase, end in zip(phases, ends, strict=True):
+        for phase, start, end in timeline(phases):
+            self._until = end
             requests = schedule.users(phase)
             for _ in range(phase.users or 0):
-                self._open.start(gevent.Greenlet(self._user, requests, end - phase.duration, end, phase.think_time))
+                self._open.start(gevent.Greenlet(self._user, requests, start, end, phase.think_time))
         for encoded in groups:
             if self._wait(self.start + encoded[0][0].due):
                 return
@@ -167,7 +167,8 @@ class Dispatcher:
 
     def _send(self, request: PlannedRequest, body: bytes) -> tuple[ClientOutcome, CompletionResponse, float]:
         """Send a request and record it; returns its outcome, the response, and its end since the start of the run."""
-        request_id, response = self._id(), CompletionResponse(keep_text=bool(request.later))
+        keep_text = self._config.save_detailed or bool(request.later)
+        request_id, response = self._id(), CompletionResponse(keep_text=keep_text)
         if self.open >= self._config.max_open:
             refusal = f"{self._config.max_open} requests are open"
             return self._record(request, response, request_id, None, None, ClientOutcome.NOT_SENT, refusal)
@@ -223,10 +224,11 @@ class Dispatcher:
             sent=sent,
             closed=closed,
             outcome=outcome,
-            error=error,
+            error=error and self._config.target.without_key(error),
+            detailed=self._config.save_detailed,
         )
         self._series.count_ended(request, outcome)
-        self._on_record(record, response.size)
+        self._on_record(record, response)
         return outcome, response, closed - self.start
 
     def _id(self) -> str:
@@ -237,5 +239,6 @@ class Dispatcher:
             ("x-request-id", request_id),
             (REQUEST_CLASS_HEADER, request.request_class),
             (REQUEST_START_HEADER, f"t={self.start_unix + request.due:.6f}"),
+            *self._config.target.authorization,
         )
         return encode_head(self._config.target.path + request.endpoint, self._config.target.netloc, length, headers)

@@ -1,13 +1,14 @@
 """Sends one request over a gevent socket and feeds each read, with its time, to the response."""
 
 import errno
+from contextlib import ExitStack
 from time import monotonic
 from typing import Any
 
 import gevent.socket
 import gevent.ssl
 
-from exporters.errors import system_reason
+from exporters.errors import UsageError, system_reason
 from loadgen.completion_response import CompletionResponse
 from loadgen.load_target import Target
 
@@ -16,6 +17,10 @@ READ_BYTES = 16 * 1024  # more than the chunks that arrive in one turn of the ev
 
 class UnreachableError(Exception):
     """The connection failed, or closed before the first byte of a response."""
+
+
+class UntrustedError(UnreachableError):
+    """The certificate of the target is not trusted."""
 
 
 class HttpClient:
@@ -29,6 +34,7 @@ class HttpClient:
 
         Raises:
             UnreachableError: the name has no address.
+            UsageError: a CA certificate is corrupt.
         """
         self._target = target
         try:
@@ -36,7 +42,10 @@ class HttpClient:
         except OSError as error:
             raise UnreachableError(f"cannot resolve {target.host}: {system_reason(error)}") from error
         self._addresses = [(family, address) for family, _, _, _, address in addresses]
-        self._tls = gevent.ssl.create_default_context() if target.tls else None
+        try:
+            self._tls = gevent.ssl.create_default_context(cadata=target.ca) if target.tls else None
+        except gevent.ssl.SSLError as error:
+            raise UsageError("--target-ca: cannot be used: a certificate in it is corrupt") from error
 
     def exchange(self, request: bytes, response: CompletionResponse) -> None:
         """Send the request and feed `response` until it is complete or the connection closes.
@@ -74,18 +83,18 @@ class HttpClient:
     def _connect(self) -> Any:
         failure = OSError(errno.EADDRNOTAVAIL, "no address")
         for family, address in self._addresses:
-            connection = gevent.socket.socket(family, gevent.socket.SOCK_STREAM)
             try:
-                connection.setsockopt(gevent.socket.IPPROTO_TCP, gevent.socket.TCP_NODELAY, 1)
-                connection.connect(address)
-                if self._tls is not None:
-                    return self._tls.wrap_socket(connection, server_hostname=self._target.host)
+                with ExitStack() as opened:  # closed by an error, a timeout, or the end of the run
+                    connection = opened.enter_context(gevent.socket.socket(family, gevent.socket.SOCK_STREAM))
+                    connection.setsockopt(gevent.socket.IPPROTO_TCP, gevent.socket.TCP_NODELAY, 1)
+                    connection.connect(address)
+                    if self._tls is not None:
+                        connection = self._tls.wrap_socket(connection, server_hostname=self._target.host)
+                    opened.pop_all()
+                    return connection
+            except gevent.ssl.SSLCertVerificationError as error:
+                reason = f"its certificate is not trusted: {error.verify_message}"
+                raise UntrustedError(f"cannot connect to {self._target}: {reason}") from error
             except OSError as error:
-                connection.close()
                 failure = error
-            except BaseException:  # a timeout, or the end of the run, while connecting
-                connection.close()
-                raise
-            else:
-                return connection
         raise UnreachableError(f"cannot connect to {self._target}: {system_reason(failure)}") from failure

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from loadgen.arrivals import Phase
+from loadgen.arrivals import Phase, timeline
 from loadgen.dispatcher import Dispatcher
 from loadgen.report import format_seconds
 from loadgen.request_record import ClientOutcome, Record
@@ -62,9 +62,4 @@ class ProgressLine:
         )
 
     def _phase(self, now: float) -> str:
-        end = 0.0
-        for phase in self._phases:
-            end += phase.duration
-            if now < end:
-                return phase.name
-        return "draining"
+        return next((phase.name for phase, _, end in timeline(self._phases) if now < end), "draining")

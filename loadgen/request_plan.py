@@ -1,7 +1,7 @@
 """The plan of a run: class, sizes and prompt of each request, determined by the seed."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import count
 from random import Random
@@ -102,7 +102,7 @@ def schedule_hash(schedule: Iterable[PlannedRequest]) -> str:
     """SHA-256 over all that the schedule determines, so that equal hashes mean the same requests at the same times."""
     digest = sha256()
     for request in schedule:
-        digest.update(msgspec.json.encode(asdict(request)))
+        digest.update(msgspec.json.encode(request))
     return digest.hexdigest()
 
 

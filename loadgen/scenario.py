@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from exporters.errors import UsageError
 from exporters.yaml_keys import COUNT, DURATION, FLAG, NAMED, TEXT, Key, Kind, list_of, read, section
@@ -21,16 +21,6 @@ class TokenRange:
     most: Annotated[int, Key(COUNT, name="max")]
 
 
-def _token_range(node: Node) -> TokenRange:
-    tokens = read(TokenRange, node)
-    if tokens.least and tokens.most and tokens.most < tokens.least:
-        node.mapping()["max"].problem(f"max {tokens.most} is below min {tokens.least}")
-    return tokens
-
-
-_TOKEN_RANGE = Kind(_token_range, {})
-
-
 @dataclass(frozen=True, slots=True)
 class TimeRange:
     """A time in seconds, drawn uniformly from `least` to `most`."""
@@ -39,11 +29,21 @@ class TimeRange:
     most: Annotated[float, Key(DURATION, name="max")]
 
 
-def _time_range(node: Node) -> TimeRange:
-    times = read(TimeRange, node)
-    if times.least and times.most and times.most < times.least:
-        node.mapping()["max"].problem(f"max is below min: {times.most:g} s < {times.least:g} s")
-    return times
+_Range = TypeVar("_Range", TokenRange, TimeRange)
+
+
+def _range(read_as: type[_Range]) -> Kind[_Range]:
+    def read_range(node: Node) -> _Range:
+        found = read(read_as, node)
+        if found.least and found.most and found.most < found.least:
+            least, most = (node.mapping()[key] for key in ("min", "max"))
+            most.problem(f"max {most.quoted()} is below min {least.quoted()}")
+        return found
+
+    return Kind(read_range, {})
+
+
+_TOKEN_RANGE = _range(TokenRange)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Conversation:
     """
 
     turns: Annotated[TokenRange, Key(_TOKEN_RANGE)]
-    think_time: Annotated[TimeRange, Key(Kind(_time_range, {}))]
+    think_time: Annotated[TimeRange, Key(_range(TimeRange))]
     starters: Annotated[Starters | None, Key(section(Starters))] = None
 
 

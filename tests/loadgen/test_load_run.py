@@ -30,16 +30,26 @@ from tests.support.sidecar_process import OUTPUT_SLOS
 from tests.support.waiting import HANG, wait_until
 
 
-def test_no_request_waits_for_another_and_every_latency_shows_the_queue(tmp_path: Path) -> None:
-    path, out = write_scenario(tmp_path, "siso", rate=60, duration="500ms"), tmp_path / "out"
-    chosen = scenario.load(path)
-    planned = list(Workload(chosen, chosen.phases, 3))
-    with scripted_server("--hold") as target, running_load(path, target, out) as process:
-        assert wait_until(lambda: len(received(target)) == len(planned))  # before any response: the load is open-loop
+def _held_run(path: Path, out: Path, count: int, *flags: str, held: float = 0.0) -> tuple[str, list[dict[str, str]]]:
+    """Run against a server that responds only when it has `count` requests, `held` seconds after the start or later.
+
+    Returns what was printed, and the headers of all requests.
+    """
+    with scripted_server("--hold") as target, running_load(path, target, out, *flags) as process:
+        assert wait_until(lambda: len(received(target)) == count)
+        assert wait_until(lambda: time.time() > read_run(out).start + held)
         release(target)
         shown, errors = process.communicate(timeout=HANG)
         requests = received(target)
     assert (process.returncode, errors) == (0, "")
+    return shown, requests
+
+
+def test_no_request_waits_for_another_and_every_latency_shows_the_queue(tmp_path: Path) -> None:
+    path, out = write_scenario(tmp_path, "siso", rate=60, duration="500ms"), tmp_path / "out"
+    chosen = scenario.load(path)
+    planned = list(Workload(chosen, chosen.phases, 3))
+    shown, requests = _held_run(path, out, len(planned))  # before any response: the load is open-loop
     run, records = read_run(out), read_records(out)
     assert run.schedule == schedule_hash(planned)
 
@@ -71,11 +81,7 @@ def test_no_request_waits_for_another_and_every_latency_shows_the_queue(tmp_path
 def test_users_of_a_closed_loop_wait_for_their_responses(tmp_path: Path) -> None:
     path, out = write_scenario(tmp_path, "siso", rate=1, duration="400ms"), tmp_path / "out"
     path.write_text(path.read_text().replace("rate: 1", "users: 3"))
-    with scripted_server("--hold") as target, running_load(path, target, out) as process:
-        assert wait_until(lambda: len(received(target)) == 3)
-        release(target)
-        shown, errors = process.communicate(timeout=HANG)
-    assert (process.returncode, errors) == (0, "")
+    shown, _ = _held_run(path, out, 3)
     records = sorted(read_records(out), key=lambda record: record.due)
     assert len(records) > 3
     # at most three requests are open at any time, and each starts when another one has ended
@@ -88,11 +94,7 @@ def test_users_of_a_closed_loop_wait_for_their_responses(tmp_path: Path) -> None
 def test_requests_at_once_share_a_due_time(tmp_path: Path) -> None:
     path, out = write_scenario(tmp_path, "siso", rate=1, duration="300ms"), tmp_path / "out"
     path.write_text(path.read_text().replace("rate: 1", "requests: 40"))
-    with scripted_server("--hold") as target, running_load(path, target, out) as process:
-        assert wait_until(lambda: len(received(target)) == 40)
-        release(target)
-        _, errors = process.communicate(timeout=HANG)
-    assert (process.returncode, errors) == (0, "")
+    _held_run(path, out, 40)
     assert [record.due for record in read_records(out)] == [0.0] * 40
 
 
@@ -127,12 +129,7 @@ def test_the_turns_of_a_conversation_follow_each_other_until_one_fails(tmp_path:
 
 def test_a_limit_of_concurrency_makes_requests_wait(tmp_path: Path) -> None:
     path, out = write_scenario(tmp_path, "siso", rate=60, duration="500ms"), tmp_path / "out"
-    with scripted_server("--hold") as target, running_load(path, target, out, "--max-concurrency", "4") as process:
-        assert wait_until(lambda: len(received(target)) == 4)
-        assert wait_until(lambda: time.time() > read_run(out).start + 0.5)  # all requests are due
-        release(target)
-        shown, errors = process.communicate(timeout=HANG)
-    assert (process.returncode, errors) == (0, "")
+    shown, _ = _held_run(path, out, 4, "--max-concurrency", "4", held=0.5)  # until all requests are due
     records = read_records(out)
     assert len(records) > 8
     for record in records:
@@ -211,7 +208,7 @@ def test_a_target_that_does_not_respond_is_refused_before_any_load(tmp_path: Pat
     assert (process.returncode, process.stdout, out.exists()) == (2, "", False)
     assert process.stderr == (
         "vllm-slo: --target http://127.0.0.1:1: cannot connect to http://127.0.0.1:1: connection refused; "
-        "start it, or set --no-check\n"
+        "start it, or set --no-check and --model\n"
     )
 
 
@@ -223,6 +220,21 @@ def test_a_model_that_is_not_served_and_a_used_folder_are_refused(tmp_path: Path
     assert (wrong.returncode, used.returncode) == (2, 2)
     assert wrong.stderr == f"vllm-slo: --model other: not served by {target}; known: scripted\n"
     assert used.stderr == f"vllm-slo: --out {tmp_path}: already contains a run; choose another folder or delete it\n"
+
+
+def test_the_api_key_is_sent_and_shown_nowhere(tmp_path: Path) -> None:
+    path, out, key = write_scenario(tmp_path, "siso", "deny", rate=40, duration="500ms"), tmp_path / "out", "sk-hidden"
+    (tmp_path / "key").write_text(key)
+    with scripted_server() as target:
+        process = run_load(path, target, out, "--api-key-file", str(tmp_path / "key"), "--log-level", "debug")
+        requests = received(target)
+    assert process.returncode == 0
+    assert {request["authorization"] for request in requests} == {f"bearer {key}"}  # the server lower-cases headers
+    assert {record.error for record in read_records(out) if record.outcome is ClientOutcome.CLIENT_ERROR} == {
+        "wrong key: bearer <API key>"
+    }
+    texts = [process.stdout, process.stderr, *(file.read_text() for file in out.iterdir())]
+    assert not any(key in text for text in texts)
 
 
 def test_an_slo_on_valid_output_is_a_warning_before_the_load(tmp_path: Path) -> None:
