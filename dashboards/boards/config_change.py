@@ -92,10 +92,12 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
 
 def config_change() -> stat.Panel:
     text = describe(
-        "Settings that changed at the selected time, which is that of the last engine of a rolling change. The window "
-        "before ends when all changed engines last responded; the one after begins when each has responded for half a "
-        "minute. Both are limited by the time after the config change and by the next one. Good: only settings that "
-        "you changed. From the sidecars' metrics.",
+        "Settings that changed at the selected time, which is that of the last engine of a rolling change. All engines "
+        "have the same two windows: the one before ends when the first changed engine last responded, or earlier if "
+        "another was down for longer before its change; the one after begins when the last one has responded for half "
+        "a minute. The time between, when some engines have the old settings and some the new ones, is in neither. "
+        "Both are limited by the time after the config change and by the next one. Good: only settings that you "
+        "changed. From the sidecars' metrics.",
         may_be_empty=_NO_CHANGE,
     )
     panel = style.if_absent(
