@@ -208,7 +208,7 @@ def engine_times() -> timeseries.Panel:
     )
     with_times, ended = (_rate(each, Label.INSTANCE) for each in (signals.REQUESTS_WITH_ENGINE_TIMES, signals.REQUESTS))
     return (
-        style.limit_points(style.ratio_panel("Engine time coverage", text, 6))
+        style.limit_points(style.ratio_panel("Engine time coverage", text, 6), 60)
         .with_target(query(f"clamp_max({ratio(with_times, ended)}, 1)", _PER_SIDECAR))
         .no_value(NO_TRAFFIC)
     )

@@ -204,7 +204,7 @@ def engine_time_coverage(spec: SloFile) -> timeseries.Panel:
         "Good: close to the share of requests that end with ok. From the sidecars' counters."
     )
     with_times, ended = rate_by_class(signals.REQUESTS_WITH_ENGINE_TIMES), rate_by_class(signals.REQUESTS)
-    panel = style.limit_points(style.ratio_panel("Engine time coverage", text, 12, 8))
+    panel = style.limit_points(style.ratio_panel("Engine time coverage", text, 12, 8), 60)
     # the two rates cover slightly different requests
     share = f"clamp_max({ratio(with_times, ended)}, 1)"
     return style.colour_by_class(panel.with_target(query(share, PER_CLASS)).no_value(NO_TRAFFIC), spec)
