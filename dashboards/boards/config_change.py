@@ -138,7 +138,7 @@ def changed() -> table.Panel:
     )
     tables.sort_rows(panel, "changed", "engine")
     return tables.join_queries(
-        panel, {Label.ENGINE: "engine", Label.INSTANCE: "sidecar"}, columns, rows=f"({engines})", widest=Label.ENGINE
+        panel, {Label.ENGINE: "engine", Label.INSTANCE: "sidecar"}, columns, rows=f"({engines})", widest=(Label.ENGINE,)
     )
 
 

@@ -46,15 +46,16 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
         Row("Bad requests", (worst_requests.worst_requests(spec),)),
         Row("Queue", (running(), waiting(), preemptions())),
         Row("KV cache and prefix cache", (kv_cache(), kv_tokens(), prefix_cache(), possible_prefix_cache())),
-        Row("Throughput and roofline", (prefill(), decode(), roofline_share(), speculation())),
+        Row("Throughput and roofline", (prefill(), decode(), roofline_share(), engine_features.prompt_sources())),
         Row(
             "Admission, sleep state and LoRA adapters",
             (engine_features.rejections(), engine_features.sleep_state(), engine_features.lora_adapters()),
+            is_collapsed=True,
         ),
         Row(
-            "Prompt sources, KV offload and transfer",
+            "Speculation, KV offload and transfer",
             (
-                engine_features.prompt_sources(),
+                speculation(),
                 engine_features.external_prefix_cache(),
                 engine_features.offload_bytes(),
                 engine_features.offload_space(),
@@ -63,6 +64,7 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
                 engine_features.transfer_time(),
                 engine_features.transfer_failures(),
             ),
+            is_collapsed=True,
         ),
         Row("Settings and missing signals", (settings(), missing_signals())),
     )
@@ -318,10 +320,11 @@ def settings() -> table.Panel:
     )
     settings_series = select_engine(signals.ENGINE_SETTING_INFO)
     return tables.list_labels(
-        style.table_panel("Settings", text, units.String, 16, 12),
+        style.table_panel("Settings", text, units.String, 13, 12),
         f"max by ({Label.SETTING}, {Label.VALUE}, {', '.join(ENGINE_LABELS)}) "
         f"({settings_series} unless {select_engine(signals.ENGINE_SETTING_INFO, {Label.VALUE: 'None'})})",
         {Label.SETTING: "Setting", Label.VALUE: "Value", Label.ENGINE: "Engine", Label.INSTANCE: "Sidecar"},
+        widest=(Label.ENGINE,),
     )
 
 
@@ -332,9 +335,10 @@ def missing_signals() -> table.Panel:
         may_be_empty="it exposes everything, or is down",
     )
     return tables.list_labels(
-        style.table_panel("Missing signals", text, units.String, 8, 12),
+        style.table_panel("Missing signals", text, units.String, 11, 12),
         f"{max_by(select_engine(signals.ENGINE_SIGNAL_EXPOSED), [Label.SIGNAL, *ENGINE_LABELS])} == 0",
         {Label.SIGNAL: "Series", Label.ENGINE: "Engine", Label.INSTANCE: "Sidecar"},
+        widest=(Label.ENGINE,),
     )
 
 

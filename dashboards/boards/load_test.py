@@ -58,6 +58,8 @@ def rates_now() -> stat.Panel:
         f"{_LOAD_AND_SIDECARS}"
     )
     panel = style.stat_panel("Offered and achieved now", text, units.RequestsPerSecond, 8, 5)
+    # four values side by side
+    panel.text(common.VizTextDisplayOptions().title_size(14).value_size(18))
     for step, expression in _steps().items():
         style.add_coloured_query(panel, expression, step, _STEPS[step], instant=True)
     return style.if_absent(panel.decimals(1), _NO_TEST)
@@ -196,7 +198,7 @@ def outcomes_compared() -> table.Panel:
     generator = f"({sum_by(others, [Label.OUTCOME])} or {aborted})"
     sidecar = increase_in_range(signals.REQUESTS, [Label.OUTCOME])
     between = f"round(({generator} or 0 * {sidecar}) - {sidecar}) and on () {generator}"
-    columns = (("load generator", generator), ("sidecar", sidecar), ("between", between))
+    columns = (("generator", generator), ("sidecar", sidecar), ("between", between))
     panel = tables.if_empty(style.table_panel("Outcomes compared", text, units.NoUnit, 8), _NO_TEST)
     return tables.join_queries(
         tables.sort_rows(panel, "outcome"),

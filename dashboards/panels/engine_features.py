@@ -1,6 +1,6 @@
 """Panels on optional features of engines: queue limits, sleep mode, LoRA, external caches, KV transfer and offload."""
 
-from grafana_foundation_sdk.builders import stat, timeseries
+from grafana_foundation_sdk.builders import common, stat, timeseries
 from grafana_foundation_sdk.models import common as common_model
 from grafana_foundation_sdk.models import units
 
@@ -37,6 +37,8 @@ def sleep_state() -> stat.Panel:
         style.stat_panel("Sleep state", text, units.NoUnit, 8, 9)
         .with_target(query(f"{states} == 1", f"{{{{state}}}}: {PER_RANK}", instant=True))
         .text_mode(common_model.BigValueTextMode.NAME)
+        # a name is longer than a number
+        .text(common.VizTextDisplayOptions().title_size(14).value_size(14))
     )
 
 

@@ -56,7 +56,7 @@ def sizes() -> table.Panel:
         "Prompt and completion",
         text,
         f"{ended} / on () group_left () ({_by_size([])} > 0)",
-        (Label.COMPLETION_SIZE, "completion ↓ prompt →"),
+        (Label.COMPLETION_SIZE, "completion ↓", 110),
         _SHARE_STEPS,
     )
 
@@ -73,7 +73,7 @@ def failures_by_size() -> table.Panel:
         "Failures by prompt length",
         text,
         f"{failed} / on ({Label.PROMPT_SIZE}) group_left () ({_by_size(by)} > 0)",
-        (Label.OUTCOME, "outcome ↓ prompt →"),
+        (Label.OUTCOME, "outcome ↓", 165),
         _FAILURE_STEPS,
     )
 
@@ -265,18 +265,18 @@ def _by_size(by: Iterable[Label], where: dict[Label, str] | None = None) -> str:
 
 
 def _matrix(
-    title: str, text: str, expression: str, rows: tuple[Label, str], steps: Iterable[tuple[float, str]]
+    title: str, text: str, expression: str, rows: tuple[Label, str, int], steps: Iterable[tuple[float, str]]
 ) -> table.Panel:
-    """Shares in coloured cells: a column per prompt size, a row per value of the label in `rows`.
+    """Shares in coloured cells: a column per prompt size, a row per value of a label.
 
-    Grafana has no panel type for two axes other than time. Columns and rows have the order in which they first appear,
-    so both are sorted first.
+    `rows` is this label, its heading, and its width. Grafana has no panel type for two axes other than time. Columns
+    and rows have the order in which they first appear, so both are sorted first.
     """
-    row, corner = rows
+    row, corner, width = rows
     column = Label.PROMPT_SIZE
     coloured_cells = common_model.TableColoredBackgroundCellOptions(common_model.TableCellBackgroundDisplayMode.BASIC)
     texts = {"0": _NONE, **_SIZES}
-    row_titles = {"custom.cellOptions": {"type": "auto"}, "custom.align": "left", "custom.minWidth": 160}
+    row_titles = {"custom.cellOptions": {"type": "auto"}, "custom.align": "left", "custom.width": width}
     panel = (
         style.table_panel(title, text, units.PercentUnit, 12, 10)
         .align(common_model.FieldTextAlignment.CENTER)
