@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Mapping
 
-from grafana_foundation_sdk.builders import stat, table
+from grafana_foundation_sdk.builders import common, stat, table
+from grafana_foundation_sdk.models import common as common_model
 from grafana_foundation_sdk.models import units
 
 from alerts.links import DashboardUid
@@ -66,15 +67,26 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
             "Comparison: $length s before and after",
             (
                 config_change(),
-                changed(),
-                changed_and_unchanged(),
+                changed().height(6),
+                changed_and_unchanged().height(8),
                 goodput(),
-                attainment(),
-                requests_offered(),
+                requests_offered().span(7).min_width(90),
             ),
         ),
-        Row("Latency", (latency(),)),
-        Row("Side effects", (client_errors(), tokens(), cache_hits(), preemptions())),
+        # rows of eight SLOs and classes, and of one class, without a scrollbar
+        Row(
+            "SLO attainment and latency",
+            (attainment().span(10).height(10), latency().span(14).height(10).min_width(80)),
+        ),
+        Row(
+            "Side effects",
+            (
+                client_errors().height(7),
+                tokens().span(7).height(7).min_width(103),
+                cache_hits().height(7),
+                preemptions().span(7).height(7),
+            ),
+        ),
         Row(
             "History",
             (
@@ -99,8 +111,11 @@ def config_change() -> stat.Panel:
         may_be_empty=_NO_CHANGE,
     )
     panel = style.if_absent(
-        style.stat_panel("Config change", text, units.DatetimeISO, 24, 4), "no config change in the time range"
+        style.stat_panel("Config change", text, units.DatetimeISO, 9, 6), "no config change in the time range"
     )
+    # names of settings are long: one line for each value
+    panel.orientation(common_model.VizOrientation.HORIZONTAL)
+    panel.text(common.VizTextDisplayOptions().title_size(14).value_size(16))
     panel.with_target(query(selected_change(), "{{setting}}: {{old}} → {{new}}", instant=True))
     # the revision at the end of each window, because Prometheus returns the old one for five minutes after the change
     for moment, window, legend in (("$before", BEFORE, "until"), ("$after", AFTER, "from")):
@@ -132,7 +147,7 @@ def changed() -> table.Panel:
     before, after = (of_sidecar(share.value) for share in goodput)
     columns = (
         ValueColumn("changed", f"{engines} * 1000", units.DatetimeISO, width=165),
-        *_before_and_after(before, after, units.PercentUnit),
+        *_before_and_after(before, after, units.PercentUnit, 85),
         _significant(of_sidecar(f"100 * {significant_change(*goodput)}"), _MORE_IS_BETTER),
         ValueColumn("failed", of_sidecar(failed), units.Short, decimals=0, steps=((0.5, BAD),), width=65),
     )
@@ -395,10 +410,10 @@ def _significant(points: str, colours: tuple[str, str]) -> ValueColumn:
     )
 
 
-def _before_and_after(before: str, after: str, unit: str) -> tuple[ValueColumn, ValueColumn]:
+def _before_and_after(before: str, after: str, unit: str, width: int | None = None) -> tuple[ValueColumn, ValueColumn]:
     return (
-        ValueColumn("before", before, unit, no_value=NO_TRAFFIC),
-        ValueColumn("after", after, unit, no_value=NO_TRAFFIC),
+        ValueColumn("before", before, unit, no_value=NO_TRAFFIC, width=width),
+        ValueColumn("after", after, unit, no_value=NO_TRAFFIC, width=width),
     )
 
 

@@ -66,7 +66,7 @@ def range_totals() -> table.Panel:
     columns = [
         ValueColumn(title, queries[name], unit, decimals=_DECIMALS.get(unit)) for name, (title, unit) in titles.items()
     ]
-    panel = tables.if_empty(style.table_panel("Totals in range", text, units.Short, 24, 8), NO_TRAFFIC)
+    panel = tables.if_empty(style.table_panel("Totals in range", text, units.Short, 24, 8).min_width(80), NO_TRAFFIC)
     tables.join_queries(panel, {Label.CLASS: "Class"}, columns, order_by=class_order())
     # offered, OK and not OK
     return tables.hide_zero_rows(panel, 3)

@@ -30,6 +30,9 @@ TITLE_WORDS = 6
 SMALL, LARGE = 1440, 1920
 """Pixels of the width of a screen."""
 
+LONG_VALUES = {"s": "1.25 mins", "reqps": "0.583 req/s", "tokens/s": "6329 tokens/s"}
+"""A usual value of the units of more than five letters."""
+
 LONG_LABELS = {
     *(Label.ENGINE, Label.INSTANCE, Label.RUN, Label.SIGNAL, Label.OUTCOME, Label.SETTING),
     *(Label.VERSION, Label.REVISION, Label.MODEL, Label.SCENARIO),
@@ -288,6 +291,18 @@ def columns_fit_a_small_screen(page: Page) -> list[str]:
     return faults
 
 
+def values_fit_a_phone(page: Page) -> list[str]:
+    """A table scrolls to the side on a phone, where a column without a width has its least width."""
+    faults = []
+    for panel in _panels(page, "table"):
+        least = (_defaults(panel).get("custom") or {}).get("minWidth", 150)
+        for name, settings in _overrides(panel):
+            needed = _text_width(LONG_VALUES.get(str(settings.get("unit")), ""))
+            if settings.get("custom.width", settings.get("custom.minWidth", least)) < needed:
+                faults.append(f"{panel['title']}: {settings.get('displayName', name)}")
+    return faults
+
+
 def columns_fill_a_large_screen(page: Page) -> list[str]:
     """If every column has a width, the rest of the panel is blank."""
     return _titles(
@@ -347,6 +362,7 @@ RULES: tuple[Rule, ...] = (
     columns_fit_a_small_screen,
     columns_fill_a_large_screen,
     titles_fit_a_small_screen,
+    values_fit_a_phone,
     absence_has_no_verdict,
     absence_in_a_table_has_no_verdict,
     nan_in_a_table_has_a_text,

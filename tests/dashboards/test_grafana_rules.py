@@ -56,6 +56,10 @@ VERDICTS = thresholds(RED, (0.9, GREEN))
 NEUTRAL = thresholds("text", (0, RED), (0.9, GREEN))
 
 BROKEN: dict[Rule, dict[str, Any]] = {
+    rules.values_fit_a_phone: {
+        "a column of seconds": table(override("byName", "Value", unit="s"), custom={"minWidth": 60}),
+        "a column with a width": table(override("byName", "Value", unit="tokens/s", custom__width=80)),
+    },
     rules.columns_fit_a_small_screen: {
         "columns of 450 px in a panel of 346": columns(150, 150, 150, wide=6),
         "columns whose least widths are 450 px": columns(None, None, None, wide=6),
@@ -134,6 +138,10 @@ BROKEN: dict[Rule, dict[str, Any]] = {
 }
 
 SOUND: dict[Rule, dict[str, Any]] = {
+    rules.values_fit_a_phone: {
+        "seconds of three digits and a unit": table(override("byName", "Value", unit="s"), custom={"minWidth": 80}),
+        "shares": table(override("byName", "Value", unit="percentunit"), custom={"minWidth": 60}),
+    },
     rules.columns_fit_a_small_screen: {
         "columns of 300 px in a panel of 346": columns(100, 100, 100, wide=6),
         "columns that depend on the data": columns(150, 150, 150, wide=6, transformation="groupingToMatrix"),
