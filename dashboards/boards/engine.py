@@ -288,7 +288,7 @@ def roofline_share() -> timeseries.Panel:
     # at 0 while nothing runs, as is the measured rate
     limit = max_by(f"avg_over_time({select_engine(signals.ROOFLINE_RUNNING)}[{RATE}])", ENGINE_LABELS)
     prefill_limit = f"on ({Label.INSTANCE}) group_left () {_roofline_query(signals.ROOFLINE_PREFILL)}"
-    panel = style.ratio_panel("Roofline share", text, 6).no_value("no roofline")
+    panel = style.ratio_panel("Roofline share", text, 12).no_value("no roofline")
     panel.with_target(
         query(ratio(_rate(signals.ENGINE_GENERATION_TOKENS, ENGINE_LABELS), limit), f"decode: {PER_ENGINE}")
     )
@@ -354,7 +354,7 @@ def _computed_prompt_tokens() -> str:
 
 def _roofline_panel(title: str, text: str, measured: str) -> timeseries.Panel:
     return (
-        style.time_series_panel(title, text, "tokens/s", 6)
+        style.time_series_panel(title, text, "tokens/s", 12)
         .with_target(query(measured, PER_ENGINE))
         .override_by_regexp("/^upper limit/", [style.fixed_colour(GREY)])
     )

@@ -68,7 +68,7 @@ def prompt_sources() -> timeseries.Panel:
         "the engines' metrics.",
         may_be_empty="the engine does not expose sources: vLLM does from 0.16 on",
     )
-    return style.time_series_panel("Prompt tokens by source", text, "tokens/s", 6).with_target(
+    return style.time_series_panel("Prompt tokens by source", text, "tokens/s", 12).with_target(
         query(
             _rate(signals.ENGINE_PROMPT_TOKENS_BY_SOURCE, Label.SOURCE, *ENGINE_LABELS), f"{{{{source}}}}: {PER_ENGINE}"
         )
