@@ -149,7 +149,7 @@ def changed() -> table.Panel:
         ValueColumn("changed", f"{engines} * 1000", units.DatetimeISO, width=165),
         *_before_and_after(before, after, units.PercentUnit, 85),
         _significant(of_sidecar(f"100 * {significant_change(*goodput)}"), _MORE_IS_BETTER),
-        ValueColumn("failed", of_sidecar(failed), units.Short, decimals=0, steps=((0.5, BAD),), width=65),
+        ValueColumn("failed", of_sidecar(failed), style.COUNT, decimals=0, steps=((0.5, BAD),), width=65),
     )
     tables.sort_rows(panel, "changed", "engine")
     return tables.join_queries(
@@ -193,7 +193,7 @@ def goodput() -> table.Panel:
         "window with fewer of them.",
         lambda window: _share_in(signals.GOODPUT_REQUESTS, signals.GOODPUT_EVENTS, window),
         _MORE_IS_BETTER,
-        more_columns=(ValueColumn("judged", f"({before} <= {after}) or {after}", units.Short, decimals=0),),
+        more_columns=(ValueColumn("judged", f"({before} <= {after}) or {after}", style.COUNT, decimals=0),),
     )
 
 
@@ -324,7 +324,7 @@ def events_by_revision(spec: SloFile) -> table.Panel:
         "shares of few events vary by chance. From the sidecars' counters.",
         may_be_empty=NO_TRAFFIC,
     )
-    panel = style.table_panel("Events by revision", text, units.Short, 24, 7).decimals(0)
+    panel = style.table_panel("Events by revision", text, style.COUNT, 24, 7).decimals(0)
     return _by_revision(panel, _while_active(signals.SLO_EVENTS), spec)
 
 

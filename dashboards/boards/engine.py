@@ -85,7 +85,7 @@ def requests_now() -> stat.Panel:
         "Requests that are running and waiting in the engine, of all ranks. Good: few wait. From the engines' metrics.",
         may_be_empty="some engines expose no queue",
     )
-    panel = style.stat_panel("Requests in the engine", text, units.Short, 4, 5).decimals(0)
+    panel = style.stat_panel("Requests in the engine", text, style.COUNT, 4, 5).decimals(0)
     # one below the other, as the panel is narrow
     panel.orientation(common_model.VizOrientation.HORIZONTAL)
     for state, series in (("running", signals.ENGINE_RUNNING), ("waiting", signals.ENGINE_WAITING)):
@@ -126,7 +126,7 @@ def restarts() -> stat.Panel:
     )
     starts = max_by(f"changes({select_engine(signals.ENGINE_START_TIME)}[$__range])", ENGINE_LABELS)
     return (
-        style.if_absent(style.stat_panel(PanelTitle.ENGINE_RESTARTS, text, units.Short, 3, 5), _NOT_EXPOSED)
+        style.if_absent(style.stat_panel(PanelTitle.ENGINE_RESTARTS, text, style.COUNT, 3, 5), _NOT_EXPOSED)
         .decimals(0)
         .with_target(query(starts, "{{engine}}", instant=True))
         .thresholds(style.thresholds(GOOD, (1, WARN)))

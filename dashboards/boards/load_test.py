@@ -81,7 +81,7 @@ def unsent_requests() -> stat.Panel:
         "load than scheduled. Good: 0. From the load generator's counters."
     )
     return (
-        style.if_absent(style.stat_panel("Never sent", text, units.Short, 4, 5), _NO_TEST)
+        style.if_absent(style.stat_panel("Never sent", text, style.COUNT, 4, 5), _NO_TEST)
         .with_target(query(f"sum ({not_sent})", "in range", instant=True))
         .decimals(0)
         .thresholds(style.thresholds(GOOD, (1, BAD)))
@@ -203,7 +203,7 @@ def outcomes_compared() -> table.Panel:
     return tables.join_queries(
         tables.sort_rows(panel, "outcome"),
         {Label.OUTCOME: "outcome"},
-        [ValueColumn(title, each, units.NoUnit, no_value="-", decimals=0) for title, each in columns],
+        [ValueColumn(title, each, style.COUNT, no_value="-", decimals=0) for title, each in columns],
     )
 
 

@@ -70,7 +70,7 @@ def uncounted_in_range() -> stat.Panel:
         "Lost: a relay crashed while they were open. Unmetered: forwarded although metering failed. Not logged: lines "
         "that the request log dropped; their requests are in all other figures. Good: 0. From the sidecars' counters."
     )
-    panel = style.if_absent(style.stat_panel("Not counted in range", text, units.Short, 6, 6), _NO_SIDECAR)
+    panel = style.if_absent(style.stat_panel("Not counted in range", text, style.COUNT, 6, 6), _NO_SIDECAR)
     for name, counter in (
         ("dropped", signals.SIDECAR_DROPPED),
         ("lost", signals.SIDECAR_LOST),
@@ -88,7 +88,7 @@ def restarts() -> stat.Panel:
     )
     expression = sum_by(f"increase({select_sidecar(signals.SIDECAR_RESTARTS)}[$__range])", [Label.PROCESS])
     return (
-        style.if_absent(style.stat_panel("Restarts in range", text, units.Short, 3, 6), _NO_SIDECAR)
+        style.if_absent(style.stat_panel("Restarts in range", text, style.COUNT, 3, 6), _NO_SIDECAR)
         .with_target(query(expression, "{{process}}", instant=True))
         .decimals(0)
         .thresholds(style.thresholds(GOOD, (1, WARN)))

@@ -157,7 +157,7 @@ def unique_prompts() -> stat.Panel:
         "From the sidecars' metrics."
     )
     prompts = select(signals.UNIQUE_PROMPTS, {Label.MODEL: MODEL_AND_CLASS[Label.MODEL]}, regex=True)
-    panel = style.stat_panel("Different prompts", text, units.Short, 4, 9).decimals(0)
+    panel = style.stat_panel("Different prompts", text, style.COUNT, 4, 9).decimals(0)
     return panel.with_target(query(sum_by(prompts, [Label.MODEL]), "{{model}}", instant=True))
 
 
@@ -250,7 +250,7 @@ def _repeat_ratio() -> str:
 
 def _tenant_bars(title: str, text: str) -> bargauge.Panel:
     """Counts by tenant, all in one colour."""
-    panel = style.if_absent(style.bar_gauge_panel(title, text, units.Short, 8, Label.TENANT), NO_TRAFFIC)
+    panel = style.if_absent(style.bar_gauge_panel(title, text, style.COUNT, 8, Label.TENANT), NO_TRAFFIC)
     return panel.decimals(0).thresholds(style.thresholds(BLUE))
 
 

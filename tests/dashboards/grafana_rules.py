@@ -202,13 +202,24 @@ def counts_have_no_decimals(page: Page) -> list[str]:
     return _titles(
         panel
         for panel in _panels(page, "stat", "bargauge", "gauge")
-        if _defaults(panel).get("unit") in {"short", "none"}
+        if _defaults(panel).get("unit") in {"short", "none", "locale"}
         and _defaults(panel).get("decimals") != 0
         and any(
             re.search(r"\bincrease\(", target["expr"]) and not re.search(r"\b(?:round|ceil|floor)\(|/", target["expr"])
             for target in panel["targets"]
         )
     )
+
+
+def counts_keep_their_digits(page: Page) -> list[str]:
+    """`short` scales a number, so without decimals 1,541 is printed as 2 K."""
+    faults = []
+    for panel in _panels(page, "stat", "bargauge", "gauge", "table"):
+        columns = {name: {**_defaults(panel), **each} for name, each in _overrides(panel)}
+        settings = [_defaults(panel), *columns.values()]
+        if any(each.get("unit") == "short" and each.get("decimals") == 0 for each in settings):
+            faults.append(panel)
+    return _titles(faults)
 
 
 def titles_are_short_nouns(page: Page) -> list[str]:
@@ -374,6 +385,7 @@ RULES: tuple[Rule, ...] = (
     long_columns_have_a_width,
     units_are_readable,
     counts_have_no_decimals,
+    counts_keep_their_digits,
     titles_are_short_nouns,
     several_values_have_a_text_size,
     load_tests_are_on_their_own_board,

@@ -56,6 +56,10 @@ VERDICTS = thresholds(RED, (0.9, GREEN))
 NEUTRAL = thresholds("text", (0, RED), (0.9, GREEN))
 
 BROKEN: dict[Rule, dict[str, Any]] = {
+    rules.counts_keep_their_digits: {
+        "a stat": on("stat", unit="short", decimals=0),
+        "a column": table(override("byName", "Value", unit="short", decimals=0)),
+    },
     rules.values_fit_a_phone: {
         "a column of seconds": table(override("byName", "Value", unit="s"), custom={"minWidth": 60}),
         "a column with a width": table(override("byName", "Value", unit="tokens/s", custom__width=80)),
@@ -138,6 +142,10 @@ BROKEN: dict[Rule, dict[str, Any]] = {
 }
 
 SOUND: dict[Rule, dict[str, Any]] = {
+    rules.counts_keep_their_digits: {
+        "separators": on("stat", unit="locale", decimals=0),
+        "three digits": on("stat", unit="short"),
+    },
     rules.values_fit_a_phone: {
         "seconds of three digits and a unit": table(override("byName", "Value", unit="s"), custom={"minWidth": 80}),
         "shares": table(override("byName", "Value", unit="percentunit"), custom={"minWidth": 60}),
