@@ -2,7 +2,7 @@
 
 import logging
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import chain, islice
 from time import monotonic
 
@@ -31,8 +31,14 @@ class FailedRequestError(Exception):
 class LoadRun:
     """One run of a scenario."""
 
-    def __init__(self, settings: RunSettings, series: LoadCollector, fire: Callable[..., None]) -> None:
-        """Check the target and create the output folder before the load starts.
+    def __init__(
+        self,
+        settings: RunSettings,
+        series: LoadCollector,
+        fire: Callable[..., None],
+        console: Console | None = None,
+    ) -> None:
+        """Check the target and create the output folder before the load starts; the report goes to `console`.
 
         Raises:
             UsageError: the target does not respond, or the folder cannot be used.
@@ -40,6 +46,7 @@ class LoadRun:
         self._settings = settings
         self._series = series
         self._fire = fire
+        self._console = console or Console()
         try:
             client = HttpClient(settings.target)
         except UnreachableError as error:
@@ -59,7 +66,13 @@ class LoadRun:
             max_concurrency=settings.max_concurrency,
         )
         self.valid = True
+        self.faults: tuple[str, ...] = ()
         self.dispatcher = Dispatcher(config, client, series, self._record)
+
+    @property
+    def records(self) -> Sequence[Record]:
+        """The requests that have ended, in this order."""
+        return self._store.records
 
     def run(self) -> None:
         """Send all requests, wait for the open ones, and report; a stopped run waits for the grace period only.
@@ -90,8 +103,9 @@ class LoadRun:
             watch.kill()
             progress.close()
             run, result = self._store.end(ending, monotonic() - dispatcher.start, stalls)
-            self.valid = not result.health.faults
-            report.show(run, result, Console())
+            self.faults = result.health.faults
+            self.valid = not self.faults
+            report.show(run, result, self._console)
 
     def stop(self) -> None:
         """Stop sending and end the run after the grace period; a second call ends the run immediately."""
