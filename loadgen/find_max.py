@@ -103,6 +103,8 @@ class MaxRateSearch:
         look, verdicts = self._decide(plan, load)
         if self._stopped:
             raise ProbeFailedError(f"interrupted in the probe at {rate:g} requests/s")
+        if not load.complete:
+            raise ProbeFailedError(f"the results of the probe at {rate:g} requests/s could not be written")
         if load.faults:
             raise ProbeFailedError(f"the probe at {rate:g} requests/s is INVALID: {'; '.join(load.faults)}")
         client = HttpClient(self._settings.run.target)

@@ -1,10 +1,10 @@
 """A scripted OpenAI-compatible server on a plain socket, run as a process of its own; prints its port when it listens.
 
-The class header selects the response: `refuse` 429, `fail` 500, `tear` ends the stream early, `hang` never responds,
-`drop` closes the connection; any other class gets `max_tokens` chunks. With `--hold`, no such response begins before
-GET /release. GET /received returns the headers of all completion requests. With `--capacity`, requests above so many a
-second fail, counted by their due times (x-request-start), so the speed of the machine does not matter. With
-`--exit-after`, the server ends when it has received so many.
+The class header selects the response: `refuse` 429, `fail` 500, `deny` 401 with the authorization in its text, `tear`
+ends the stream early, `hang` never responds, `drop` closes the connection; any other class gets `max_tokens` chunks.
+With `--hold`, no such response begins before GET /release. GET /received returns the headers of all completion
+requests. With `--capacity`, requests above so many a second fail, counted by their due times (x-request-start), so the
+speed of the machine does not matter. With `--exit-after`, the server ends when it has received so many.
 """
 
 import argparse
@@ -73,19 +73,24 @@ class Server:
                 if self.overloaded(float(headers["x-request-start"].removeprefix("t="))):
                     writer.write(unary(500, {"error": {"message": "overloaded"}}))
                     return
-                await self.complete(headers["x-request-class"], body, writer)
+                await self.complete(headers["x-request-class"], headers, body, writer)
 
     def overloaded(self, due: float) -> bool:
         """Whether more requests than the capacity are due in the same tenth of a second."""
         self.due_in[int(due * 10)] += 1
         return self.capacity is not None and self.due_in[int(due * 10)] > self.capacity / 10
 
-    async def complete(self, name: str, body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+    async def complete(
+        self, name: str, headers: dict[str, str], body: dict[str, Any], writer: asyncio.StreamWriter
+    ) -> None:
         match name:
             case "refuse":
                 writer.write(unary(429, {"error": {"message": "too many"}}))
             case "fail":
                 writer.write(unary(500, {"error": {"message": "broken"}}))
+            case "deny":
+                key = headers.get("authorization", "none")
+                writer.write(unary(401, {"error": {"message": f"wrong key: {key}"}}))
             case "hang":
                 await asyncio.sleep(3600)
             case "drop":
