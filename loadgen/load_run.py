@@ -2,7 +2,7 @@
 
 import logging
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import chain, islice
 from time import monotonic
 
@@ -32,8 +32,14 @@ class FailedRequestError(Exception):
 class LoadRun:
     """One run of a scenario."""
 
-    def __init__(self, settings: RunSettings, series: LoadCollector, fire: Callable[..., None]) -> None:
-        """Check the target and create the output folder before the load starts.
+    def __init__(
+        self,
+        settings: RunSettings,
+        series: LoadCollector,
+        fire: Callable[..., None],
+        console: Console | None = None,
+    ) -> None:
+        """Check the target and create the output folder before the load starts; the report goes to `console`.
 
         Raises:
             UsageError: the target does not respond, or the folder cannot be used.
@@ -41,6 +47,7 @@ class LoadRun:
         self._settings = settings
         self._series = series
         self._fire = fire
+        self._console = console or Console()
         try:
             client = HttpClient(settings.target)
         except UnreachableError as error:
@@ -61,7 +68,13 @@ class LoadRun:
             save_detailed=settings.save_detailed,
         )
         self.valid = self.complete = False
+        self.faults: tuple[str, ...] = ()
         self.dispatcher = Dispatcher(config, client, series, self._record)
+
+    @property
+    def records(self) -> Sequence[Record]:
+        """The requests that have ended, in this order."""
+        return self._store.records
 
     def run(self) -> None:
         """Send all requests, wait for the open ones, and report; a stopped run waits for the grace period only.
@@ -92,8 +105,9 @@ class LoadRun:
             watch.kill()
             progress.close()
             run, result = self._store.end(ending, monotonic() - dispatcher.start, stalls)
-            self.valid = not result.health.faults
-            report.show(run, result, Console())
+            self.faults = result.health.faults
+            self.valid = not self.faults
+            report.show(run, result, self._console)
             self.complete = not self._store.failures
             for failure in self._store.failures:
                 _log.error("%s", failure)
