@@ -224,9 +224,14 @@ def error_text(body: bytes | bytearray) -> str:
     try:
         value = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return body[:ERROR_LENGTH].decode("utf-8", "replace").strip()
+        return _one_line(body[:ERROR_LENGTH].decode("utf-8", "replace"))
     return _message(value.get("error") or value.get("message") or value if isinstance(value, dict) else value)
 
 
 def _message(error: Any) -> str:
-    return str(error.get("message", error) if isinstance(error, dict) else error)[:ERROR_LENGTH]
+    return _one_line(str(error.get("message", error) if isinstance(error, dict) else error)[:ERROR_LENGTH])
+
+
+def _one_line(text: str) -> str:
+    """The text without line breaks and control characters, which would change the terminal that shows it."""
+    return "".join(character if character.isprintable() else " " for character in text).strip()

@@ -224,7 +224,7 @@ class Dispatcher:
             sent=sent,
             closed=closed,
             outcome=outcome,
-            error=error,
+            error=error and self._config.target.without_key(error),
             detailed=self._config.save_detailed,
         )
         self._series.count_ended(request, outcome)
@@ -239,5 +239,6 @@ class Dispatcher:
             ("x-request-id", request_id),
             (REQUEST_CLASS_HEADER, request.request_class),
             (REQUEST_START_HEADER, f"t={self.start_unix + request.due:.6f}"),
+            *self._config.target.authorization,
         )
         return encode_head(self._config.target.path + request.endpoint, self._config.target.netloc, length, headers)

@@ -60,13 +60,13 @@ class LoadRun:
             max_concurrency=settings.max_concurrency,
             save_detailed=settings.save_detailed,
         )
-        self.valid = True
+        self.valid = self.complete = False
         self.dispatcher = Dispatcher(config, client, series, self._record)
 
     def run(self) -> None:
         """Send all requests, wait for the open ones, and report; a stopped run waits for the grace period only.
 
-        Sets `valid`: whether the load generator sent what was planned.
+        Sets `valid`: whether the load generator sent what was planned, and `complete`: whether all files were written.
         """
         dispatcher, settings = self.dispatcher, self._settings
         groups = dispatcher.encode(self._schedule)
@@ -94,6 +94,9 @@ class LoadRun:
             run, result = self._store.end(ending, monotonic() - dispatcher.start, stalls)
             self.valid = not result.health.faults
             report.show(run, result, Console())
+            self.complete = not self._store.failures
+            for failure in self._store.failures:
+                _log.error("%s", failure)
 
     def stop(self) -> None:
         """Stop sending and end the run after the grace period; a second call ends the run immediately."""
@@ -117,6 +120,9 @@ class LoadRun:
         while True:
             gevent.sleep(TICK)
             self._store.flush()
+            if self._store.failures and not self.dispatcher.stopped:
+                _log.error("%s; the run stops", self._store.failures[0])
+                self.dispatcher.stop()
             progress.tick()
 
 
