@@ -184,8 +184,8 @@ def _throughput(run: Run, total: ClassSummary) -> str:
     seconds = run.seconds or float("inf")
     output, prompt = (tokens / seconds for tokens in (total.completion_tokens, total.prompt_tokens))
     return (
-        f"throughput: {output:.1f} output tokens/s and {total.ok / seconds:.2f} ok requests/s; prompt tokens, which are "
-        f"not part of it: {prompt:.1f}/s."
+        f"throughput: {output:.1f} output tokens/s and {total.ok / seconds:.2f} ok requests/s; prompt tokens, which "
+        f"are not part of it: {prompt:.1f}/s."
     )
 
 
