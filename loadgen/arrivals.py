@@ -111,6 +111,11 @@ class Phase:
                 return 1 / math.sqrt(self.shape)
 
     @property
+    def constant_rate(self) -> bool:
+        """Whether it is an open loop whose rate does not change."""
+        return bool(self.rate) and self.peak_rate is None and self.end_rate in {None, self.rate}
+
+    @property
     def pieces(self) -> tuple[Piece, ...]:
         """The course of the rate; empty for `requests` and `users`."""
         if self.steps:

@@ -10,6 +10,7 @@ from loadgen.arrival_check import ArrivalCheck, check_arrivals
 from loadgen.client_health import ClientHealth, judge
 from loadgen.goodput_definitions import Goodput, by_definition
 from loadgen.request_record import ClientOutcome, Record, Run
+from loadgen.steady_state import State, SteadyState, Timed, steady_state
 
 TOTAL = "all"
 
@@ -74,15 +75,30 @@ class ClassSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class StableWindow:
+    """The steady state of a phase with a constant rate, and the figures of the requests that are due in it.
+
+    `left_out` is the share of the phase's requests that are due before the window. It is None, and `rows` (each class
+    and the total) is empty, unless the phase is steady.
+    """
+
+    steady: SteadyState
+    left_out: float | None = None
+    rows: tuple[ClassSummary, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Summary:
     """A whole run: the total, each class, the same by phase, and warnings about the figures.
 
-    `goodput` is that of the whole run by several definitions, `health` that of the load generator.
+    `stable` has the stable window of each open-loop phase with a constant rate, `goodput` is that of the whole run by
+    several definitions, `health` that of the load generator.
     """
 
     total: ClassSummary
     classes: tuple[ClassSummary, ...]
     phases: dict[str, tuple[ClassSummary, ...]]
+    stable: dict[str, StableWindow]
     arrivals: tuple[ArrivalCheck, ...]
     goodput: tuple[Goodput, ...]
     health: ClientHealth
@@ -93,19 +109,47 @@ def summarise(run: Run, records: Sequence[Record]) -> Summary:
     """The summary of a run; classes and phases in the scenario's order, including those without a request."""
     total = summarise_class(TOTAL, records)
     arrivals = tuple(check_arrivals(run, records))
+    phases = {phase.name: [record for record in records if record.phase == phase.name] for phase in run.phases}
+    stable = {phase.name: _stable_window(run, phases[phase.name]) for phase in run.phases if phase.constant_rate}
     return Summary(
         total=total,
         classes=_by_class(records, run.classes),
         phases={
-            phase.name: (*_by_class(inside, run.classes), summarise_class(TOTAL, inside))
-            for phase in run.phases
-            for inside in [[record for record in records if record.phase == phase.name]]
+            name: (*_by_class(inside, run.classes), summarise_class(TOTAL, inside)) for name, inside in phases.items()
         },
+        stable=stable,
         arrivals=arrivals,
         goodput=tuple(by_definition(records, run.slos, run.seconds)),
         health=judge(run, records, total.send_lag.p99, quantiles(slot_waits(records)).p99),
-        warnings=(*_warnings(total), *_warnings_of_arrivals(run, records, arrivals)),
+        warnings=(*_warnings(total), *_warnings_of_load(run, stable), *_warnings_of_arrivals(run, records, arrivals)),
     )
+
+
+def _stable_window(run: Run, inside: Sequence[Record]) -> StableWindow:
+    """The stable window of the records of one phase."""
+    steady = steady_state(timed(inside))
+    if steady.start is None:
+        return StableWindow(steady)
+    kept = [record for record in inside if record.due >= steady.start]
+    rows = (*_by_class(kept, run.classes), summarise_class(TOTAL, kept))
+    return StableWindow(steady, 1 - len(kept) / len(inside), rows)
+
+
+_SERVED = (ClientOutcome.OK, ClientOutcome.TRUNCATED, ClientOutcome.TIMEOUT, ClientOutcome.CUT)
+
+
+def timed(records: Sequence[Record]) -> Iterable[Timed]:
+    """The times of the requests of one phase, from which its steady state is found.
+
+    Later turns of conversations are not due at a constant rate. If there are streams, only their first tokens show the
+    queue: the time of a unary response depends on its length.
+    """
+    streams = any(record.stream for record in records)
+    for record in records:
+        if record.turn == 0 and record.outcome is not ClientOutcome.NOT_SENT:
+            waited = record.outcome in _SERVED and (record.stream or not streams)
+            end = record.closed if record.first is None or not record.stream else record.first
+            yield Timed(record.due, end - record.due if waited else None, record.closed)
 
 
 def summarise_class(name: str, records: Iterable[Record]) -> ClassSummary:
@@ -183,11 +227,24 @@ def _warnings(total: ClassSummary) -> Iterable[str]:
 
 def slot_waits(records: Iterable[Record]) -> list[float]:
     """Seconds for which each request that was sent waited for a slot of --max-concurrency."""
-    return [
-        record.sent - record.dispatched
-        for record in records
-        if record.sent is not None and record.dispatched is not None
-    ]
+    return [wait for record in records if (wait := slot_wait(record)) is not None]
+
+
+def slot_wait(record: Record) -> float | None:
+    return None if record.sent is None or record.dispatched is None else record.sent - record.dispatched
+
+
+def _warnings_of_load(run: Run, stable: dict[str, StableWindow]) -> Iterable[str]:
+    if (found := run.saturated) is not None:
+        yield (
+            f"{found.phase}: the server was saturated from about {found.since:.0f} s: {found.offered:.3g} requests/s "
+            f"were offered, {found.completed:.3g} ended; latencies depend on the length of the run"
+        )
+    for name, window in stable.items():
+        if window.steady.state is State.DRIFTING:
+            yield (
+                f"{name} is not in a steady state: its queue grew, so its latencies depend on the length of the phase"
+            )
 
 
 def _warnings_of_arrivals(run: Run, records: Iterable[Record], checks: Iterable[ArrivalCheck]) -> Iterable[str]:

@@ -1,6 +1,7 @@
 """The summary counts every record, and requests without a first token count in the percentiles."""
 
 from dataclasses import astuple, replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,8 +15,10 @@ from loadgen.grading import make_record
 from loadgen.prompt_text import Part
 from loadgen.request_record import ClientOutcome, Record
 from loadgen.stall_watch import StallWatch
+from loadgen.steady_state import State
 from loadgen.summary import Quantiles, SloResult, quantiles, summarise, summarise_class
 from tests.loadgen.load_records import planned, record, run
+from tests.loadgen.queues import queue, seeded
 
 SHIPPED = slos.load(slos.SHIPPED)
 BRIEF = run(phases=[Phase("steady", 1, 4)])
@@ -142,6 +145,68 @@ def test_percentiles_of_successes_and_with_failures_as_infinite() -> None:
     row = summarise_class("siso", [*done, *failed])
     assert (row.e2e_ok, row.e2e_sent) == (Quantiles(2.0, 3.0, 3.0), Quantiles(1.5, 2.5, 2.5))
     assert (row.e2e, row.tpot_ok, row.tpot) == (Quantiles(3.0), Quantiles(0.2, 0.3, 0.3), Quantiles(0.3))
+
+
+def queued(load: float, count: int, **changes: Any) -> list[Record]:
+    """Streams of 3 s after their first tokens, at a server with this load."""
+    return [
+        record(due=due, sent=due, dispatched=due, ttft=wait, first=due + (wait or 0), closed=closed + 3, **changes)
+        for due, wait, closed in queue(load, count, seeded(4), rate=10)
+    ]
+
+
+def test_the_stable_window_has_the_requests_that_are_due_in_it() -> None:
+    """The requests of the first 10 s took 20 s and end within the window, in which they do not count."""
+    cold, usual = 10.0, queued(0.5, 2000)
+    records = [
+        record(due=each.due, ttft=20.0, first=each.due + 20, closed=each.due + 23) if each.due < cold else each
+        for each in usual
+    ]
+    window = summarise(run(phases=[Phase("steady", 200, 10)]), records).stable["steady"]
+    assert window.steady.state is State.STEADY
+    assert window.steady.start is not None
+    assert cold <= window.steady.start < 40
+    kept = [each for each in records if each.due >= window.steady.start]
+    assert window.left_out == pytest.approx(1 - len(kept) / len(records))
+    assert window.rows == (summarise_class("siso", kept), summarise_class("all", kept))
+    p99 = window.rows[-1].ttft.p99
+    assert p99 is not None
+    assert p99 < 20
+
+
+def test_a_phase_whose_queue_grew_has_no_stable_window_and_a_warning() -> None:
+    records = queued(1.5, 1000)
+    result = summarise(run(phases=[Phase("steady", 100, 10)]), records)
+    window = result.stable["steady"]
+    assert (window.steady.state, window.steady.start, window.left_out, window.rows) == (State.DRIFTING, None, None, ())
+    assert result.warnings[0] == (
+        "steady is not in a steady state: its queue grew, so its latencies depend on the length of the phase"
+    )
+
+
+def test_requests_that_failed_at_once_do_not_hide_a_queue() -> None:
+    rejected = [
+        record(due=each.due + 0.01, outcome=ClientOutcome.REJECTED, closed=each.due + 0.02) for each in queued(1, 1000)
+    ]
+    records = [*queued(1.5, 1000), *rejected]
+    stable = summarise(run(phases=[Phase("steady", 100, 20)]), records).stable
+    assert stable["steady"].steady.state is State.DRIFTING
+
+
+@pytest.mark.parametrize(
+    "phase, tested",
+    [
+        pytest.param(Phase("steady", 10, 4), True, id="constant"),
+        pytest.param(Phase("steady", 10, 4, end_rate=8), False, id="ramp"),
+        pytest.param(Phase("steady", 10, 4, peak_rate=8, cycle=5), False, id="diurnal"),
+        pytest.param(Phase("steady", 10, steps=(1, 2)), False, id="steps"),
+        pytest.param(Phase("steady", 10, requests=4), False, id="at once"),
+        pytest.param(Phase("steady", 10, users=4), False, id="closed loop"),
+        pytest.param(Phase("steady", 10, 0), False, id="idle"),
+    ],
+)
+def test_only_a_constant_rate_can_have_a_steady_state(phase: Phase, *, tested: bool) -> None:
+    assert ("steady" in summarise(run(phases=[phase]), []).stable) is tested
 
 
 def test_a_class_without_requests_has_no_percentiles() -> None:
