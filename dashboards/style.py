@@ -21,6 +21,9 @@ MAY_BE_EMPTY = "May be empty: "
 
 NO_TRAFFIC = "no traffic"
 
+COUNT = "locale"
+"""The unit of counts, such as 1,541; `short` without decimals prints it as 2 K. The SDK does not list it."""
+
 # Each has a contrast of 3:1 to the panel in light and in dark mode; those of one panel are distinguishable with colour
 # blindness.
 GOOD, WARN, BAD, PLAIN = "#009E73", "#C48600", "#CC3D00", "text"

@@ -1,6 +1,6 @@
 """Table panels: queries joined by labels, listed labels, and pivot tables."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from string import ascii_uppercase
 from typing import Any
@@ -18,13 +18,13 @@ _WIDTHS: Mapping[str, int] = {
     Label.ALERTNAME: 200,
     Label.CLASS: 70,
     Label.SLO: 100,
-    Label.OUTCOME: 190,
+    Label.OUTCOME: 165,
     Label.RUN: 190,
     Label.SCENARIO: 160,
     Label.REVISION: 130,
-    Label.SETTING: 260,
-    Label.SIGNAL: 380,
-    Label.ENGINE: 200,
+    Label.SETTING: 280,
+    Label.SIGNAL: 340,
+    Label.ENGINE: 130,
     Label.INSTANCE: 140,
     "engines": 105,
     "figure": 130,
@@ -34,7 +34,7 @@ _WIDTHS: Mapping[str, int] = {
 }
 """The width of a label's column in pixels, by its longest usual value."""
 
-_LEAST_WIDTH = 120
+_LEAST_WIDTH = 130
 """Of a column that has the rest of the width, in pixels: an IPv4 address and a port."""
 
 
@@ -88,12 +88,12 @@ def join_queries(
     *,
     order_by: str = "",
     rows: str = "",
-    widest: Label | None = None,
+    widest: Collection[Label] = (),
     texts: Mapping[str, str] | None = None,
 ) -> table.Panel:
     """One row per set of key labels, which every query must have; `texts` are further labels, in the last columns.
 
-    The column of the label `widest` has the rest of the width; with a width for every column, Grafana leaves it blank.
+    The columns of the labels `widest` share the rest of the width; with a width for every column, it is blank.
     `order_by` is a query whose values sort the rows. `rows` is a query with one series per row: with it, a column whose
     query returns nothing remains, with missing values.
 
@@ -158,10 +158,12 @@ def sort_rows(panel: table.Panel, *titles: str) -> table.Panel:
     return panel.sort_by([common.TableSortByFieldState().display_name(title).desc(False) for title in titles])
 
 
-def list_labels(panel: table.Panel, expression: str, titles: Mapping[Label, str]) -> table.Panel:
+def list_labels(
+    panel: table.Panel, expression: str, titles: Mapping[Label, str], widest: Collection[Label] = ()
+) -> table.Panel:
     """One row per series, with the given labels and without the value; sorted by them."""
     sort_rows(panel, *titles.values())
-    _set_titles(panel, titles)
+    _set_titles(panel, titles, widest)
     panel.with_target(_table_query(expression, ", ".join(titles.values())))
     return _organize(panel, [str(label) for label in titles], ["Time", "Value"])
 
@@ -217,12 +219,12 @@ def _table_query(expression: str, legend: str) -> prometheus.Dataquery:
 
 
 def _set_titles(
-    panel: table.Panel, titles: Mapping[Label, str] | Mapping[str, str], widest: Label | None = None
+    panel: table.Panel, titles: Mapping[Label, str] | Mapping[str, str], widest: Collection[Label] = ()
 ) -> None:
     """Set display names and widths; links refer to the field by the name of its label."""
     for label, title in titles.items():
         width = [model.DynamicConfigValue("custom.width", _WIDTHS[label])] if label in _WIDTHS else []
-        if label is widest:
+        if label in widest:
             width = [model.DynamicConfigValue("custom.minWidth", _LEAST_WIDTH)]
         panel.override_by_name(str(label), [model.DynamicConfigValue("displayName", title), *width])
 

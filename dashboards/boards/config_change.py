@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Mapping
 
-from grafana_foundation_sdk.builders import stat, table
+from grafana_foundation_sdk.builders import common, stat, table
+from grafana_foundation_sdk.models import common as common_model
 from grafana_foundation_sdk.models import units
 
 from alerts.links import DashboardUid
@@ -66,15 +67,26 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
             "Comparison: $length s before and after",
             (
                 config_change(),
-                changed(),
-                changed_and_unchanged(),
+                changed().height(6),
+                changed_and_unchanged().height(8),
                 goodput(),
-                attainment(),
-                requests_offered(),
+                requests_offered().span(7).min_width(90),
             ),
         ),
-        Row("Latency", (latency(),)),
-        Row("Side effects", (client_errors(), tokens(), cache_hits(), preemptions())),
+        # rows of eight SLOs and classes, and of one class, without a scrollbar
+        Row(
+            "SLO attainment and latency",
+            (attainment().span(10).height(10), latency().span(14).height(10).min_width(80)),
+        ),
+        Row(
+            "Side effects",
+            (
+                client_errors().height(7),
+                tokens().span(7).height(7).min_width(103),
+                cache_hits().height(7),
+                preemptions().span(7).height(7),
+            ),
+        ),
         Row(
             "History",
             (
@@ -101,8 +113,11 @@ def config_change() -> stat.Panel:
         may_be_empty=_NO_CHANGE,
     )
     panel = style.if_absent(
-        style.stat_panel("Config change", text, units.DatetimeISO, 24, 4), "no config change in the time range"
+        style.stat_panel("Config change", text, units.DatetimeISO, 9, 6), "no config change in the time range"
     )
+    # names of settings are long: one line for each value
+    panel.orientation(common_model.VizOrientation.HORIZONTAL)
+    panel.text(common.VizTextDisplayOptions().title_size(14).value_size(16))
     panel.with_target(query(selected_change(), "{{setting}}: {{old}} → {{new}}", instant=True))
     # the revision at the end of each window, because Prometheus returns the old one for five minutes after the change
     for moment, window, legend in (("$before", BEFORE, "until"), ("$after", AFTER, "from")):
@@ -134,13 +149,13 @@ def changed() -> table.Panel:
     before, after = (of_sidecar(share.value) for share in goodput)
     columns = (
         ValueColumn("changed", f"{engines} * 1000", units.DatetimeISO, width=165),
-        *_before_and_after(before, after, units.PercentUnit),
+        *_before_and_after(before, after, units.PercentUnit, 85),
         _significant(of_sidecar(f"100 * {significant_change(*goodput)}"), _MORE_IS_BETTER),
-        ValueColumn("failed", of_sidecar(failed), units.Short, decimals=0, steps=((0.5, BAD),), width=65),
+        ValueColumn("failed", of_sidecar(failed), style.COUNT, decimals=0, steps=((0.5, BAD),), width=65),
     )
     tables.sort_rows(panel, "changed", "engine")
     return tables.join_queries(
-        panel, {Label.ENGINE: "engine", Label.INSTANCE: "sidecar"}, columns, rows=f"({engines})", widest=Label.ENGINE
+        panel, {Label.ENGINE: "engine", Label.INSTANCE: "sidecar"}, columns, rows=f"({engines})", widest=(Label.ENGINE,)
     )
 
 
@@ -180,7 +195,7 @@ def goodput() -> table.Panel:
         "window with fewer of them.",
         lambda window: _share_in(signals.GOODPUT_REQUESTS, signals.GOODPUT_EVENTS, window),
         _MORE_IS_BETTER,
-        more_columns=(ValueColumn("judged", f"({before} <= {after}) or {after}", units.Short, decimals=0),),
+        more_columns=(ValueColumn("judged", f"({before} <= {after}) or {after}", style.COUNT, decimals=0),),
     )
 
 
@@ -311,7 +326,7 @@ def events_by_revision(spec: SloFile) -> table.Panel:
         "shares of few events vary by chance. From the sidecars' counters.",
         may_be_empty=NO_TRAFFIC,
     )
-    panel = style.table_panel("Events by revision", text, units.Short, 24, 7).decimals(0)
+    panel = style.table_panel("Events by revision", text, style.COUNT, 24, 7).decimals(0)
     return _by_revision(panel, _while_active(signals.SLO_EVENTS), spec)
 
 
@@ -398,10 +413,10 @@ def _significant(points: str, colours: tuple[str, str]) -> ValueColumn:
     )
 
 
-def _before_and_after(before: str, after: str, unit: str) -> tuple[ValueColumn, ValueColumn]:
+def _before_and_after(before: str, after: str, unit: str, width: int | None = None) -> tuple[ValueColumn, ValueColumn]:
     return (
-        ValueColumn("before", before, unit, no_value=NO_TRAFFIC),
-        ValueColumn("after", after, unit, no_value=NO_TRAFFIC),
+        ValueColumn("before", before, unit, no_value=NO_TRAFFIC, width=width),
+        ValueColumn("after", after, unit, no_value=NO_TRAFFIC, width=width),
     )
 
 

@@ -58,6 +58,8 @@ def rates_now() -> stat.Panel:
         f"{_LOAD_AND_SIDECARS}"
     )
     panel = style.stat_panel("Offered and achieved now", text, units.RequestsPerSecond, 8, 5)
+    # four values side by side
+    panel.text(common.VizTextDisplayOptions().title_size(14).value_size(18))
     for step, expression in _steps().items():
         style.add_coloured_query(panel, expression, step, _STEPS[step], instant=True)
     return style.if_absent(panel.decimals(1), _NO_TEST)
@@ -79,7 +81,7 @@ def unsent_requests() -> stat.Panel:
         "load than scheduled. Good: 0. From the load generator's counters."
     )
     return (
-        style.if_absent(style.stat_panel("Never sent", text, units.Short, 4, 5), _NO_TEST)
+        style.if_absent(style.stat_panel("Never sent", text, style.COUNT, 4, 5), _NO_TEST)
         .with_target(query(f"sum ({not_sent})", "in range", instant=True))
         .decimals(0)
         .thresholds(style.thresholds(GOOD, (1, BAD)))
@@ -200,10 +202,10 @@ def outcomes_compared() -> table.Panel:
     sidecar = increase_in_range(signals.REQUESTS, [Label.OUTCOME])
     # integers, so that Grafana does not show -0
     columns = [
-        ValueColumn(title, f"round({each})", units.NoUnit, decimals=0)
-        for title, each in (("load generator", generator), ("sidecar", sidecar))
+        ValueColumn(title, f"round({each})", style.COUNT, no_value="-", decimals=0)
+        for title, each in (("generator", generator), ("sidecar", sidecar))
     ]
-    between = DifferenceColumn("between", "load generator", "sidecar", units.NoUnit, decimals=0)
+    between = DifferenceColumn("between", "generator", "sidecar", style.COUNT, decimals=0)
     panel = tables.if_empty(style.table_panel("Outcomes compared", text, units.NoUnit, 8), _NO_TEST)
     tables.join_queries(tables.sort_rows(panel, "outcome"), {Label.OUTCOME: "outcome"}, [*columns, between])
     return tables.hide_zero_rows(panel, 2)

@@ -59,11 +59,10 @@ def quantile_variable() -> dashboard.CustomVariable:
 
 
 def active_class_variable() -> Variable:
-    """The selected classes with ok requests in the time range, for panels per class; all if none has any."""
-    # has far fewer series than the counter of ended requests; others have no engine times
-    ended = increase_in_range(signals.DURATION.count)
+    """The selected classes with engine times in the time range, for panels per class; all if none has any."""
+    with_times = increase_in_range(signals.REQUESTS_WITH_ENGINE_TIMES)
     return (
-        query_variable(_ACTIVE_CLASS, f"query_result(({ended} > 0) or on () {ended})")
+        query_variable(_ACTIVE_CLASS, f"query_result(({with_times} > 0) or on () {with_times})")
         .regex(rf'/{Label.CLASS}="(?<value>[^"]*)"/')
         .sort(model.VariableSort.NATURAL_ASC)
         .hide(model.VariableHide.HIDE_VARIABLE)
@@ -187,7 +186,7 @@ def stages() -> timeseries.Panel:
         "histograms.",
         may_be_empty=_NO_ENGINE_TIMES,
     )
-    title = f"Front end, queue, prefill, decode: ${_ACTIVE_CLASS}"
+    title = f"Stages: ${_ACTIVE_CLASS}"
     panel = style.time_series_panel(title, text, units.Seconds, 24, 8).no_value(NO_TRAFFIC)
     for stage, signal, *_ in _STAGES:
         style.add_coloured_query(panel, mean(signal, _select_active_class), stage, _STAGE_COLOURS[stage])
