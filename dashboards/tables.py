@@ -18,7 +18,7 @@ _WIDTHS: Mapping[str, int] = {
     Label.ALERTNAME: 200,
     Label.CLASS: 70,
     Label.SLO: 100,
-    Label.OUTCOME: 165,
+    Label.OUTCOME: 175,
     Label.RUN: 190,
     Label.SCENARIO: 160,
     Label.REVISION: 130,

@@ -73,7 +73,7 @@ def failures_by_size() -> table.Panel:
         "Failures by prompt length",
         text,
         f"{failed} / on ({Label.PROMPT_SIZE}) group_left () ({_by_size(by)} > 0)",
-        (Label.OUTCOME, "outcome ↓", 165),
+        (Label.OUTCOME, "outcome ↓", 175),
         _FAILURE_STEPS,
     )
 
