@@ -225,7 +225,7 @@ def _set_titles(
     for label, title in titles.items():
         width = [model.DynamicConfigValue("custom.width", _WIDTHS[label])] if label in _WIDTHS else []
         if label in widest:
-            width = [model.DynamicConfigValue("custom.minWidth", _LEAST_WIDTH)]
+            width = [model.DynamicConfigValue("custom.minWidth", max(_LEAST_WIDTH, _WIDTHS.get(label, 0)))]
         panel.override_by_name(str(label), [model.DynamicConfigValue("displayName", title), *width])
 
 
