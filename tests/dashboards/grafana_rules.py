@@ -31,7 +31,9 @@ SMALL, LARGE = 1440, 1920
 """Pixels of the width of a screen."""
 
 LONG_VALUES = {
-    **{"s": "1.25 mins", "reqps": "0.583 req/s", "tokens/s": "6329 tokens/s"},
+    "s": "1.25 mins",
+    "reqps": "0.583 req/s",
+    "tokens/s": "6329 tokens/s",
     Label.ALERTNAME: "LLMErrorBudgetLowTraffic",
 }
 """A long usual value by unit or label."""
