@@ -12,6 +12,7 @@ from loadgen.arrivals import Phase, timeline
 from loadgen.dispatcher import Dispatcher
 from loadgen.report import format_seconds
 from loadgen.request_record import ClientOutcome, Record
+from loadgen.saturation import Saturation
 from loadgen.summary import quantiles
 
 _log = logging.getLogger(__name__)
@@ -31,6 +32,7 @@ class ProgressLine:
         self._console = Console(stderr=True)
         self._live: Live | None = None
         self._next = LOG_INTERVAL
+        self.saturation: Saturation | None = None
 
     def tick(self) -> None:
         now = monotonic() - self._dispatcher.start
@@ -55,10 +57,12 @@ class ProgressLine:
             recent.append(record)
         ok = sum(record.outcome is ClientOutcome.OK for record in recent)
         ttft = quantiles(record.ttft for record in recent if record.ttft is not None).p50
+        saturated = "" if self.saturation is None else f"  saturated since {self.saturation.since:.0f} s"
         return (
             f"{now:5.0f} s {self._phase(now):<10} offered {self._dispatcher.offered}  open {self._dispatcher.open}  "
             f"ended {len(self._records)}  last {RECENT:.0f} s: ok {ok}, not ok {len(recent) - ok}, "
             f"TTFT p50 {format_seconds(ttft)}  worst send lag {format_seconds(self._dispatcher.worst_lag)}"
+            f"{saturated}"
         )
 
     def _phase(self, now: float) -> str:

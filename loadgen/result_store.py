@@ -12,6 +12,7 @@ from exporters.addresses import is_loopback
 from exporters.errors import UsageError, system_reason
 from loadgen.request_record import REQUESTS, RUN, SUMMARY, Objective, Record, Run, encode_line, write_json
 from loadgen.run_settings import RunSettings
+from loadgen.saturation import Saturation
 from loadgen.stall_watch import StallWatch
 from loadgen.summary import Summary, summarise
 
@@ -68,7 +69,9 @@ class ResultStore:
         self._run = structs.replace(self._run, start=start)
         write_json(self._folder / RUN, self._run)
 
-    def end(self, ending: str, seconds: float, stalls: StallWatch) -> tuple[Run, Summary]:
+    def end(
+        self, ending: str, seconds: float, stalls: StallWatch, saturated: Saturation | None = None
+    ) -> tuple[Run, Summary]:
         self._file.close()
         self._run = structs.replace(
             self._run,
@@ -79,6 +82,7 @@ class ResultStore:
             stalls=stalls.count,
             stalled=round(stalls.seconds, 3),
             worst_stall=round(stalls.worst, 3),
+            saturated=saturated,
         )
         result = summarise(self._run, self.records)
         write_json(self._folder / RUN, self._run)

@@ -1,10 +1,11 @@
 """Detects, while a run sends at a constant rate, that the server does not keep up: its queue grows without bound."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import NamedTuple
 
+from loadgen.arrivals import Phase, timeline
 from loadgen.steady_state import trend
 
 FEWEST = 100
@@ -40,6 +41,30 @@ class Saturation:
     detected: float
     offered: float
     completed: float
+
+
+class SaturationWatch:
+    """Samples a run about once a second and finds its first over-saturation."""
+
+    def __init__(self, phases: Iterable[Phase]) -> None:
+        self._timeline = list(timeline(phases))
+        self._phase = ""
+        self._samples: list[Sample] = []
+        self._offered = self._ended = 0
+        self.found: Saturation | None = None
+
+    def sample(self, now: float, offered: int, ended: int, oldest_due: float | None) -> Saturation | None:
+        """Count what was offered and has ended since the start of the run; returns an over-saturation only once."""
+        for phase, start, end in self._timeline:
+            if start <= now < end and phase.constant_rate and self.found is None:
+                if phase.name != self._phase:
+                    self._phase, self._samples = phase.name, []
+                    self._offered, self._ended = offered, ended
+                age = 0.0 if oldest_due is None else now - oldest_due
+                self._samples.append(Sample(now - start, offered - self._offered, ended - self._ended, age))
+                self.found = find_saturation(self._samples, phase=phase.name, start=start)
+                return self.found
+        return None
 
 
 def find_saturation(samples: Sequence[Sample], *, phase: str = "", start: float = 0.0) -> Saturation | None:

@@ -1,8 +1,8 @@
 """A scripted OpenAI-compatible server on a plain socket, run as a process of its own; prints its port when it listens.
 
 The class header selects the response: `refuse` 429, `fail` 500, `tear` ends the stream early, `hang` never responds,
-`drop` closes the connection; any other class gets `max_tokens` chunks. With `--hold`, no such response begins before
-GET /release. GET /received returns the headers of all completion requests.
+`drop` closes the connection; any other class gets `max_tokens` chunks. With `--hold`, or after GET /hold, no such
+response begins before GET /release. GET /received returns the headers of all completion requests.
 """
 
 import argparse
@@ -56,6 +56,9 @@ class Server:
                 writer.write(unary(200, self.received))
             case "/release":
                 self.released.set()
+                writer.write(unary(200, {}))
+            case "/hold":
+                self.released.clear()
                 writer.write(unary(200, {}))
             case _:
                 self.received.append({"path": path, **headers})
