@@ -1,4 +1,4 @@
-"""Reads a bearer token from the file of a flag."""
+"""Reads a bearer token from the file of a flag, or from text."""
 
 from exporters.errors import UsageError, read_text
 
@@ -9,7 +9,16 @@ def read_token(path: str, flag: str, hint: str = "", *, what: str = "token") -> 
     Raises:
         UsageError: it contains no valid token; the message shows nothing of the file.
     """
-    words = read_text(path, flag).split()
+    return parse_token(read_text(path, flag), f"{flag}: {path}", hint, what=what)
+
+
+def parse_token(text: str, source: str, hint: str = "", *, what: str = "token") -> str:
+    """The token in a text from `source`.
+
+    Raises:
+        UsageError: it contains no valid token; the message shows nothing of the text.
+    """
+    words = text.split()
     if len(words) != 1 or not words[0].isascii() or not words[0].isprintable():
-        raise UsageError(f"{flag}: {path}: a {what} is one word of printable ASCII{hint}")
+        raise UsageError(f"{source}: a {what} is one word of printable ASCII{hint}")
     return words[0]

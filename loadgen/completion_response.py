@@ -1,7 +1,9 @@
 """Parses one response, without I/O: chunk times, token counts, engine times and the outcome."""
 
 from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 from typing import Any
 
 import msgspec
@@ -80,6 +82,7 @@ class CompletionResponse:
     last_choice: float | None = None
     coalesced: int = 0
     gaps: "array[float]" = field(default_factory=lambda: array("d"))
+    silent: list[float] = field(default_factory=list)  # times of chunks with a choice, but without output
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     cached_tokens: int | None = None
@@ -138,6 +141,14 @@ class CompletionResponse:
             complete = self._done or (complete and self.finish_reason is not None)
         return (ClientOutcome.OK, None) if complete else (ClientOutcome.TRUNCATED, "the response is incomplete")
 
+    @property
+    def choice_gaps(self) -> Sequence[float]:
+        """The gaps between chunks with a choice, also those without output."""
+        if not self.silent:
+            return self.gaps
+        times = [] if self.first is None else accumulate(self.gaps, initial=self.first)
+        return [later - earlier for earlier, later in pairwise(sorted([*self.silent, *times]))]
+
     def _end(self, at: float) -> None:
         if self._stream is not None:
             for event in self._stream.close():
@@ -165,6 +176,9 @@ class CompletionResponse:
                     self.coalesced += at == self.last  # one read has one time
                 self.last = at
                 break
+        else:
+            if event.choices:
+                self.silent.append(at)
         if event.choices:
             if self.first_choice is None:
                 self.first_choice = at
@@ -210,9 +224,14 @@ def error_text(body: bytes | bytearray) -> str:
     try:
         value = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return body[:ERROR_LENGTH].decode("utf-8", "replace").strip()
+        return _one_line(body[:ERROR_LENGTH].decode("utf-8", "replace"))
     return _message(value.get("error") or value.get("message") or value if isinstance(value, dict) else value)
 
 
 def _message(error: Any) -> str:
-    return str(error.get("message", error) if isinstance(error, dict) else error)[:ERROR_LENGTH]
+    return _one_line(str(error.get("message", error) if isinstance(error, dict) else error)[:ERROR_LENGTH])
+
+
+def _one_line(text: str) -> str:
+    """The text without line breaks and control characters, which would change the terminal that shows it."""
+    return "".join(character if character.isprintable() else " " for character in text).strip()

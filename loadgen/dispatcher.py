@@ -47,10 +47,11 @@ class DispatchConfig:
     timeout: float
     max_open: int
     max_concurrency: int | None
+    save_detailed: bool = False
 
 
 class Dispatcher:
-    """Sends the requests of one run and passes each record to `on_record`.
+    """Sends the requests of one run and passes each record, with its response, to `on_record`.
 
     Open requests never delay the next one, unless `max_concurrency` limits those on the way: then a request waits for a
     slot, and its latencies from the due time include the wait. Requests above `max_open` are recorded as not sent.
@@ -61,7 +62,7 @@ class Dispatcher:
         config: DispatchConfig,
         client: HttpClient,
         series: LoadCollector,
-        on_record: Callable[[Record, int], None],
+        on_record: Callable[[Record, CompletionResponse], None],
     ) -> None:
         self._config = config
         self._client = client
@@ -172,7 +173,8 @@ class Dispatcher:
 
     def _send(self, request: PlannedRequest, body: bytes) -> tuple[ClientOutcome, CompletionResponse, float]:
         """Send a request and record it; returns its outcome, the response, and its end since the start of the run."""
-        request_id, response = self._id(), CompletionResponse(keep_text=bool(request.later))
+        keep_text = self._config.save_detailed or bool(request.later)
+        request_id, response = self._id(), CompletionResponse(keep_text=keep_text)
         if self.open >= self._config.max_open:
             refusal = f"{self._config.max_open} requests are open"
             return self._record(request, response, request_id, None, None, ClientOutcome.NOT_SENT, refusal)
@@ -230,10 +232,11 @@ class Dispatcher:
             sent=sent,
             closed=closed,
             outcome=outcome,
-            error=error,
+            error=error and self._config.target.without_key(error),
+            detailed=self._config.save_detailed,
         )
         self._series.count_ended(request, outcome)
-        self._on_record(record, response.size)
+        self._on_record(record, response)
         return outcome, response, closed - self.start
 
     def _id(self) -> str:
@@ -244,5 +247,6 @@ class Dispatcher:
             ("x-request-id", request_id),
             (REQUEST_CLASS_HEADER, request.request_class),
             (REQUEST_START_HEADER, f"t={self.start_unix + request.due:.6f}"),
+            *self._config.target.authorization,
         )
         return encode_head(self._config.target.path + request.endpoint, self._config.target.netloc, length, headers)

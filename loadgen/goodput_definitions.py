@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from exporters.slos import Measure
 from loadgen.request_record import ClientOutcome, Objective, Record
 
+VLLM = "vllm bench serve"
+
 _JUDGED = (Measure.TTFT, Measure.TPOT, Measure.E2E)
 """The signals that all of them know."""
 
@@ -59,7 +61,7 @@ def by_definition(records: Sequence[Record], slos: Iterable[Objective], seconds:
             "vllm-slo", "good / offered: requests without a verdict and those not sent count too", good, len(records)
         ),
         Goodput(
-            "vllm bench serve",
+            VLLM,
             "completed requests that meet the SLOs, per second: from sending, failures only lower the rate",
             vllm,
             len(ok),

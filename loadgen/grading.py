@@ -20,8 +20,12 @@ def make_record(
     closed: float,
     outcome: ClientOutcome,
     error: str | None,
+    detailed: bool = False,
 ) -> Record:
-    """The record of a request that has ended; all times and the response are on one monotonic clock."""
+    """The record of a request that has ended; all times and the response are on one monotonic clock.
+
+    With `detailed`, it has the text of the answer and the gaps between chunks.
+    """
     zero = start + request.due
     chunks = len(response.gaps) + (response.first is not None)
     tokens = response.completion_tokens
@@ -76,6 +80,8 @@ def make_record(
         decode=response.decode,
         slo=verdicts,
         good=goodput(verdicts.values()),
+        text="".join(response.text) if detailed else None,
+        itls=[_microseconds(gap) for gap in response.choice_gaps] if detailed else [],
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import gevent.socket
 import gevent.ssl
 
-from exporters.errors import system_reason
+from exporters.errors import UsageError, system_reason
 from loadgen.completion_response import CompletionResponse
 from loadgen.load_target import Target
 
@@ -17,6 +17,10 @@ READ_BYTES = 16 * 1024  # more than the chunks that arrive in one turn of the ev
 
 class UnreachableError(Exception):
     """The connection failed, or closed before the first byte of a response."""
+
+
+class UntrustedError(UnreachableError):
+    """The certificate of the target is not trusted."""
 
 
 class HttpClient:
@@ -30,6 +34,7 @@ class HttpClient:
 
         Raises:
             UnreachableError: the name has no address.
+            UsageError: a CA certificate is corrupt.
         """
         self._target = target
         try:
@@ -37,7 +42,10 @@ class HttpClient:
         except OSError as error:
             raise UnreachableError(f"cannot resolve {target.host}: {system_reason(error)}") from error
         self._addresses = [(family, address) for family, _, _, _, address in addresses]
-        self._tls = gevent.ssl.create_default_context() if target.tls else None
+        try:
+            self._tls = gevent.ssl.create_default_context(cadata=target.ca) if target.tls else None
+        except gevent.ssl.SSLError as error:
+            raise UsageError("--target-ca: cannot be used: a certificate in it is corrupt") from error
 
     def exchange(self, request: bytes, response: CompletionResponse) -> None:
         """Send the request and feed `response` until it is complete or the connection closes.
@@ -84,6 +92,9 @@ class HttpClient:
                         connection = self._tls.wrap_socket(connection, server_hostname=self._target.host)
                     opened.pop_all()
                     return connection
+            except gevent.ssl.SSLCertVerificationError as error:
+                reason = f"its certificate is not trusted: {error.verify_message}"
+                raise UntrustedError(f"cannot connect to {self._target}: {reason}") from error
             except OSError as error:
                 failure = error
         raise UnreachableError(f"cannot connect to {self._target}: {system_reason(failure)}") from failure

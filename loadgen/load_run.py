@@ -11,6 +11,7 @@ from rich.console import Console
 
 from exporters.errors import UsageError
 from loadgen import preflight, report
+from loadgen.completion_response import CompletionResponse
 from loadgen.dispatcher import DispatchConfig, Dispatcher
 from loadgen.http_client import HttpClient, UnreachableError
 from loadgen.load_metrics import LoadCollector
@@ -58,16 +59,17 @@ class LoadRun:
             timeout=settings.plan.timeout,
             max_open=settings.max_open,
             max_concurrency=settings.max_concurrency,
+            save_detailed=settings.save_detailed,
         )
-        self.valid = True
         self._saturation = SaturationWatch(settings.phases)
         self._stopped_as_saturated = False
+        self.valid = self.complete = False
         self.dispatcher = Dispatcher(config, client, series, self._record)
 
     def run(self) -> None:
         """Send all requests, wait for the open ones, and report; a stopped run waits for the grace period only.
 
-        Sets `valid`: whether the load generator sent what was planned.
+        Sets `valid`: whether the load generator sent what was planned, and `complete`: whether all files were written.
         """
         dispatcher, settings = self.dispatcher, self._settings
         groups = dispatcher.encode(self._schedule)
@@ -96,6 +98,9 @@ class LoadRun:
             run, result = self._store.end(ending, monotonic() - dispatcher.start, stalls, self._saturation.found)
             self.valid = not result.health.faults
             report.show(run, result, Console())
+            self.complete = not self._store.failures
+            for failure in self._store.failures:
+                _log.error("%s", failure)
 
     def stop(self) -> None:
         """Stop sending and end the run after the grace period; a second call ends the run immediately."""
@@ -103,14 +108,14 @@ class LoadRun:
             self.dispatcher.cut()
         self.dispatcher.stop()
 
-    def _record(self, record: Record, size: int) -> None:
-        self._store.add(record)
+    def _record(self, record: Record, response: CompletionResponse) -> None:
+        self._store.add(record, response.choice_gaps)
         # For display only: Locust rounds its percentiles to two digits and has no TTFT.
         self._fire(
             request_type="STREAM" if record.stream else "POST",
             name=record.request_class,
             response_time=(record.e2e or 0.0) * 1000,
-            response_length=size,
+            response_length=response.size,
             exception=None if record.outcome is ClientOutcome.OK else FailedRequestError(record.outcome.value),
             context={"phase": record.phase},
         )
@@ -119,6 +124,9 @@ class LoadRun:
         while True:
             gevent.sleep(TICK)
             self._store.flush()
+            if self._store.failures and not self.dispatcher.stopped:
+                _log.error("%s; the run stops", self._store.failures[0])
+                self.dispatcher.stop()
             self._watch_saturation()
             progress.saturation = self._saturation.found
             progress.tick()

@@ -15,7 +15,7 @@ from loadgen.run_settings import RunSettings
 
 
 def run(settings: RunSettings) -> int:
-    """Run the load and report; returns 1 if the run is invalid, unless settings allow it.
+    """Run the load and report; returns 1 if the run is invalid, unless settings allow it, or its files are incomplete.
 
     Raises:
         UsageError: the target does not respond, or the folder or the metrics address cannot be used.
@@ -46,4 +46,4 @@ def run(settings: RunSettings) -> int:
     endpoint.mark_unread()
     endpoint.wait_for_scrape(two_scrapes)
     endpoint.close()
-    return 0 if load.valid or settings.allow_invalid else 1
+    return 0 if load.complete and (load.valid or settings.allow_invalid) else 1

@@ -1,6 +1,7 @@
 """The load generator's record of one request, and the files of a run: records, run and summary."""
 
 from collections.abc import Iterable
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from loadgen.saturation import Saturation
 REQUESTS = "requests.jsonl"
 RUN = "run.json"
 SUMMARY = "summary.json"
+BENCH = "bench.json"
 
 
 class ClientOutcome(StrEnum):
@@ -52,6 +54,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `vllm bench serve` has it, and `tpot_guidellm` is (last - sent) / tokens. `coalesced` chunks arrived in one read
     with an earlier one. `number` is that of the request in the schedule (in its phase, for a closed loop), `turn` that
     in its conversation, both from 0; `turns_lost` are the later turns of a conversation that this failed request ended.
+    `text` (the answer) and `itls`, the gaps between chunks with a choice, only with --save-detailed.
     """
 
     request_class: str = msgspec.field(name="class")
@@ -100,6 +103,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     decode: float | None = None
     slo: dict[str, Verdict] = {}
     good: bool | None = None
+    text: str | None = None
+    itls: list[float] = []
 
 
 class Objective(msgspec.Struct, frozen=True):
@@ -132,6 +137,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     classes: list[str]
     slos: list[Objective]
     max_send_lag: float
+    max_concurrency: int | None = None
     same_machine: bool
     versions: dict[str, str]
     ended: str = "running"
@@ -152,7 +158,19 @@ def encode_line(record: Record) -> bytes:
 
 
 def write_json(path: Path, value: object) -> None:
-    path.write_bytes(msgspec.json.format(_encode(value), indent=2) + b"\n")
+    """Write a file, or leave the earlier one as it is if this fails.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    temporary = path.with_suffix(".tmp")
+    try:
+        temporary.write_bytes(msgspec.json.format(_encode(value), indent=2) + b"\n")
+        temporary.replace(path)
+    except OSError:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
 
 
 def read_run(folder: Path) -> Run:
@@ -170,14 +188,15 @@ def read_run(folder: Path) -> Run:
 
 
 def read_records(folder: Path) -> list[Record]:
-    """All requests of a run, sorted by end time.
+    """All requests of a run, sorted by end time; an incomplete last line, of a run that was killed, is left out.
 
     Raises:
         UsageError: the file cannot be read.
     """
     path = folder / REQUESTS
     try:
-        return list(_decode(path.read_bytes().splitlines(), path))
+        lines = path.read_bytes().split(b"\n")
+        return list(_decode(lines[:-1], path))
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {system_reason(error)}") from error
 

@@ -4,13 +4,15 @@ import platform
 import time
 from collections.abc import Sequence
 from importlib import metadata
-from typing import IO
 
 from msgspec import structs
 
 from exporters.addresses import is_loopback
 from exporters.errors import UsageError, system_reason
-from loadgen.request_record import REQUESTS, RUN, SUMMARY, Objective, Record, Run, encode_line, write_json
+from loadgen.bench_result import bench_result
+from loadgen.chunk_totals import ChunkTotals
+from loadgen.record_file import RecordFile
+from loadgen.request_record import BENCH, REQUESTS, RUN, SUMMARY, ClientOutcome, Objective, Record, Run, write_json
 from loadgen.run_settings import RunSettings
 from loadgen.saturation import Saturation
 from loadgen.stall_watch import StallWatch
@@ -27,6 +29,9 @@ class ResultStore:
             UsageError: it cannot be written, or already contains a run.
         """
         self.records: list[Record] = []
+        self._failures: list[str] = []
+        self._chunks = ChunkTotals()
+        self._save_detailed = settings.save_detailed
         self._folder = settings.out
         self._cpu = time.process_time()
         self._run = Run(
@@ -42,6 +47,7 @@ class ResultStore:
             classes=list(settings.plan.shares),
             slos=[Objective(slo.name, slo.measure.value, slo.threshold, slo.objective) for slo in settings.slos.slos],
             max_send_lag=settings.max_send_lag,
+            max_concurrency=settings.max_concurrency,
             same_machine=is_loopback(settings.target.host),
             versions=_versions(),
         )
@@ -49,7 +55,7 @@ class ResultStore:
             raise UsageError(f"--out {self._folder}: already contains a run; choose another folder or delete it")
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            self._file: IO[bytes] = (self._folder / REQUESTS).open("wb")
+            self._file = RecordFile(self._folder / REQUESTS)
         except OSError as error:
             raise UsageError(f"--out {self._folder}: cannot be written: {system_reason(error)}") from error
 
@@ -57,9 +63,17 @@ class ResultStore:
     def slos(self) -> Sequence[Objective]:
         return self._run.slos
 
-    def add(self, record: Record) -> None:
+    @property
+    def failures(self) -> list[str]:
+        """A message for each file that could not be written; the records are complete in memory."""
+        return self._failures if self._file.failure is None else [self._file.failure, *self._failures]
+
+    def add(self, record: Record, gaps: Sequence[float]) -> None:
+        """Store a request; `gaps` are those between its chunks with a choice."""
         self.records.append(record)
-        self._file.write(encode_line(record))
+        if record.outcome is ClientOutcome.OK and record.first_choice is not None:
+            self._chunks.add(record.first_choice, gaps)
+        self._file.add(record)
 
     def flush(self) -> None:
         self._file.flush()
@@ -67,12 +81,14 @@ class ResultStore:
     def start(self, start: float) -> None:
         """Write `run.json` before the first request, so that the output of a killed run is readable."""
         self._run = structs.replace(self._run, start=start)
-        write_json(self._folder / RUN, self._run)
+        self._write(RUN, self._run)
 
     def end(
         self, ending: str, seconds: float, stalls: StallWatch, saturated: Saturation | None = None
     ) -> tuple[Run, Summary]:
         self._file.close()
+        if not (self._folder / REQUESTS).exists():  # deleted during the run
+            self._restore()
         self._run = structs.replace(
             self._run,
             ended=ending,
@@ -85,9 +101,27 @@ class ResultStore:
             saturated=saturated,
         )
         result = summarise(self._run, self.records)
-        write_json(self._folder / RUN, self._run)
-        write_json(self._folder / SUMMARY, result)
+        self._write(RUN, self._run)
+        self._write(SUMMARY, result)
+        self._write(BENCH, bench_result(self._run, result, self.records, self._chunks, detailed=self._save_detailed))
         return self._run, result
+
+    def _restore(self) -> None:
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._file = RecordFile(self._folder / REQUESTS)
+        except OSError as error:
+            self._failures.append(f"{self._folder}: cannot be written: {system_reason(error)}")
+            return
+        for record in self.records:
+            self._file.add(record)
+        self._file.close()
+
+    def _write(self, name: str, value: object) -> None:
+        try:
+            write_json(self._folder / name, value)
+        except OSError as error:
+            self._failures.append(f"{self._folder / name}: cannot be written: {system_reason(error)}")
 
 
 def _versions() -> dict[str, str]:

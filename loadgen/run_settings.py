@@ -1,6 +1,7 @@
 """The settings of a load run, from flags, or from environment variables under plain Locust."""
 
 import argparse
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -46,6 +47,7 @@ class RunSettings:
     max_send_lag: float
     allow_invalid: bool
     stop_when_saturated: bool
+    save_detailed: bool
     check: bool
     metrics: Address | None
     metrics_wait: float
@@ -59,6 +61,14 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help="base URL of the sidecar or engine, such as http://127.0.0.1:8000",
     )
     parser.add_argument("--out", metavar="DIR", required=True, help="output folder of the run")
+    parser.add_argument(
+        "--api-key-file",
+        metavar="FILE",
+        help=f"file with the API key of the target, sent as a bearer token (default: the key in {load_target.API_KEY})",
+    )
+    parser.add_argument(
+        "--target-ca", metavar="FILE", help="CA certificates of an https target, in PEM (default: the system's)"
+    )
     slos.add_flag(parser)
     parser.add_argument("--seed", type=_whole, metavar="N", help="random seed (default: the scenario's)")
     parser.add_argument("--model", metavar="NAME", help="model to request (default: the first in /v1/models)")
@@ -104,6 +114,11 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help="stop when the server does not keep up with a constant rate: open requests grow without bound",
     )
     parser.add_argument(
+        "--save-detailed",
+        action="store_true",
+        help="save the answer and the gaps between the chunks of each request too, which takes memory",
+    )
+    parser.add_argument(
         "--metrics",
         type=partial(parse_address, example="127.0.0.1:9465"),
         metavar="HOST:PORT",
@@ -140,7 +155,7 @@ def add_trace_flags(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def from_arguments(arguments: argparse.Namespace) -> RunSettings:
+def from_arguments(arguments: argparse.Namespace, environment: Mapping[str, str] = os.environ) -> RunSettings:
     """The settings of a scenario from parsed flags.
 
     Raises:
@@ -157,10 +172,10 @@ def from_arguments(arguments: argparse.Namespace) -> RunSettings:
         shares=chosen.shares,
         schedule=Workload(chosen, phases, seed),
     )
-    return _settings(arguments, plan, phases, seed)
+    return _settings(arguments, plan, phases, seed, environment)
 
 
-def of_trace(arguments: argparse.Namespace) -> RunSettings:
+def of_trace(arguments: argparse.Namespace, environment: Mapping[str, str] = os.environ) -> RunSettings:
     """The settings of a replay from parsed flags.
 
     Raises:
@@ -170,11 +185,15 @@ def of_trace(arguments: argparse.Namespace) -> RunSettings:
     requests = traces.read_trace(path, arguments.format and traces.TraceFormat(arguments.format), arguments.trace_class)
     schedule = traces.TraceSchedule(requests, seed, arguments.rate_scale, arguments.duration)
     plan = LoadPlan(name=path.name, timeout=arguments.timeout, shares=schedule.shares, schedule=schedule)
-    return _settings(arguments, plan, (arrivals.Phase(traces.PHASE, schedule.seconds),), seed)
+    return _settings(arguments, plan, (arrivals.Phase(traces.PHASE, schedule.seconds),), seed, environment)
 
 
 def _settings(
-    arguments: argparse.Namespace, plan: LoadPlan, phases: tuple[arrivals.Phase, ...], seed: int
+    arguments: argparse.Namespace,
+    plan: LoadPlan,
+    phases: tuple[arrivals.Phase, ...],
+    seed: int,
+    environment: Mapping[str, str],
 ) -> RunSettings:
     if arguments.no_check and arguments.model is None:
         raise UsageError("--no-check: the model is unknown without /v1/models; set --model too")
@@ -182,7 +201,12 @@ def _settings(
         plan=plan,
         phases=phases,
         seed=seed,
-        target=load_target.parse(arguments.target, allow_remote=arguments.allow_remote),
+        target=load_target.parse(
+            arguments.target,
+            allow_remote=arguments.allow_remote,
+            api_key=load_target.read_api_key(arguments.api_key_file, environment),
+            ca_file=arguments.target_ca,
+        ),
         out=Path(arguments.out),
         slos=slos.load(arguments.slos),
         model=arguments.model,
@@ -193,6 +217,7 @@ def _settings(
         max_send_lag=arguments.max_send_lag,
         allow_invalid=arguments.allow_invalid,
         stop_when_saturated=arguments.stop_when_saturated,
+        save_detailed=arguments.save_detailed,
         check=not arguments.no_check,
         metrics=arguments.metrics,
         metrics_wait=arguments.metrics_wait,
@@ -215,7 +240,7 @@ def from_environment(environment: Mapping[str, str], host: str | None) -> RunSet
         raise UsageError("no target: set VLLM_SLO_TARGET, or Locust's --host, such as http://127.0.0.1:8000")
     set_defaults(parser, variables)
     try:
-        return from_arguments(parser.parse_args([environment.get("VLLM_SLO_SCENARIO", "mixed")]))
+        return from_arguments(parser.parse_args([environment.get("VLLM_SLO_SCENARIO", "mixed")]), environment)
     except argparse.ArgumentError as error:
         raise UsageError(f"environment: {error}") from error
 

@@ -227,11 +227,11 @@ def _warnings(total: ClassSummary) -> Iterable[str]:
 
 def slot_waits(records: Iterable[Record]) -> list[float]:
     """Seconds for which each request that was sent waited for a slot of --max-concurrency."""
-    return [
-        record.sent - record.dispatched
-        for record in records
-        if record.sent is not None and record.dispatched is not None
-    ]
+    return [wait for record in records if (wait := slot_wait(record)) is not None]
+
+
+def slot_wait(record: Record) -> float | None:
+    return None if record.sent is None or record.dispatched is None else record.sent - record.dispatched
 
 
 def _warnings_of_load(run: Run, stable: dict[str, StableWindow]) -> Iterable[str]:

@@ -11,7 +11,7 @@ from dashboards.preview.calculations import CALCS, reduce, sort_table_rows
 from dashboards.preview.data_frames import Field, Frame, Kind, TimeGrid
 from dashboards.preview.field_config import FieldConfig, FieldConfigSource
 from dashboards.preview.grid_layout import grid_position
-from dashboards.preview.scales import Axis, axis_of, labels
+from dashboards.preview.scales import Axis, axis_of, labels, tick_increment
 
 _ROW, _PER_TICK = 38, 45
 """Pixels of one unit of the grid, and per tick."""
@@ -89,13 +89,15 @@ def _axis_key(line: _Series) -> tuple[str, bool]:
 def _axis(series: list[_Series], most: int, *, is_right: bool) -> tuple[Axis, dict[str, Any]]:
     config = series[0].config
     axis = axis_of(config, _axis_values(series))
-    ticks = axis.scale.ticks(axis.low, axis.high, most, str(config.settings.get("unit", "")))
+    unit = str(config.settings.get("unit", ""))
+    ticks = axis.scale.ticks(axis.low, axis.high, most, unit)
+    increment = tick_increment(axis.low, axis.high, most, unit)
     # Grafana 10 prints the text for null at ticks whose label is hidden; 11.6 does not
     hidden = axis.scale.hidden_ticks(axis.low, axis.high) if config.no_value else []
     return axis, {
         "range": axis.range,
         "at": [axis.scale.place(tick) for tick in (*ticks, *hidden)],
-        "text": [*labels(ticks, config), *(config.no_value for _ in hidden)],
+        "text": [*labels(ticks, config, increment), *(config.no_value for _ in hidden)],
         "title": str(config.custom("axisLabel") or ""),
         "side": "right" if is_right or config.custom("axisPlacement") == "right" else "left",
     }

@@ -10,9 +10,10 @@ from dashboards.preview.field_config import FieldConfig
 from dashboards.preview.units import is_binary
 
 _ZEROS = re.compile(r"(\.\d*?)0+(?=\D|$)")
+# the increments of uPlot, with which Grafana draws; it has none for times of day
 _DECIMAL = (1.0, 2.0, 2.5, 5.0, 10.0)
+_OWN_DIGITS = ("currency", "bool", "dateTime", "time", "locale")
 _BINARY = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0)
-_CLOCK = (1.0, 2.0, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class Scale:
     def ticks(self, low: float, high: float, most: int, unit: str) -> list[float]:
         """About `most` round values from low to high."""
         if self.kind == "linear":
-            return _even(low, high, most, unit)
+            return _even(low, high, tick_increment(low, high, most, unit))
         first = self.linear_below if self.kind == "symlog" else low
         least = math.floor(math.log(first, self.base) + 1e-9)
         top = math.ceil(math.log(max(abs(low), abs(high), first), self.base))
@@ -103,19 +104,32 @@ def axis_of(config: FieldConfig, values: Iterable[float]) -> Axis:
     return Axis(scale, low, high)
 
 
-def labels(ticks: Iterable[float], config: FieldConfig) -> list[str]:
-    """The values of the ticks without trailing zeros."""
-    exact = FieldConfig({**config.settings, "decimals": 6, "mappings": []}, config.context)
+def labels(ticks: Iterable[float], config: FieldConfig, increment: float) -> list[str]:
+    """The texts of the ticks, as Grafana's `UPlotAxisBuilder` formats them.
+
+    With an increment below 1, values have its decimals, without trailing zeros; but not in units that have their own
+    digits, or if the panel sets `decimals`.
+    """
+    own_digits = str(config.settings.get("unit", "")).startswith(_OWN_DIGITS)
+    if config.settings.get("decimals") is not None or own_digits or not (decimals := _decimals(increment)):
+        return [config.display(tick).text for tick in ticks]
+    exact = FieldConfig({**config.settings, "decimals": decimals}, config.context)
     return [_ZEROS.sub(lambda match: match[1].rstrip("."), exact.display(tick).text, count=1) for tick in ticks]
 
 
-def _even(low: float, high: float, most: int, unit: str) -> list[float]:
-    """Multiples of a round step."""
+def tick_increment(low: float, high: float, most: int, unit: str) -> float:
+    """The smallest round step with about `most` ticks from low to high; Grafana uses it on a logarithmic axis too."""
     step = (high - low) / max(most, 1)
     base, rounds = (1024.0, _BINARY) if is_binary(unit) else (10.0, _DECIMAL)
     size = base ** math.floor(math.log(step, base) + 1e-9)
-    round_step = next(each * size for each in rounds if each * size >= step * 0.999)
-    if unit == "s" and step > 1:
-        round_step = next((each for each in _CLOCK if each >= step * 0.999), round_step)
-    first, last = math.ceil(low / round_step - 1e-9), math.floor(high / round_step + 1e-9)
-    return [float(f"{number * round_step:.10g}") for number in range(first, last + 1)]
+    return next(each * size for each in rounds if each * size >= step * 0.999)
+
+
+def _decimals(increment: float) -> int:
+    """The number of decimals of a step, at most six."""
+    return len(f"{increment:.6f}".rstrip("0").partition(".")[2])
+
+
+def _even(low: float, high: float, increment: float) -> list[float]:
+    first, last = math.ceil(low / increment - 1e-9), math.floor(high / increment + 1e-9)
+    return [float(f"{number * increment:.10g}") for number in range(first, last + 1)]

@@ -1,8 +1,9 @@
 """A scripted OpenAI-compatible server on a plain socket, run as a process of its own; prints its port when it listens.
 
-The class header selects the response: `refuse` 429, `fail` 500, `tear` ends the stream early, `hang` never responds,
-`drop` closes the connection; any other class gets `max_tokens` chunks. With `--hold`, or after GET /hold, no such
-response begins before GET /release. GET /received returns the headers of all completion requests.
+The class header selects the response: `refuse` 429, `fail` 500, `deny` 401 with the authorization in its text, `tear`
+ends the stream early, `hang` never responds, `drop` closes the connection; any other class gets `max_tokens` chunks.
+With `--hold`, or after GET /hold, no such response begins before GET /release. GET /received returns the headers of all
+completion requests.
 """
 
 import argparse
@@ -62,14 +63,19 @@ class Server:
                 writer.write(unary(200, {}))
             case _:
                 self.received.append({"path": path, **headers})
-                await self.complete(headers["x-request-class"], body, writer)
+                await self.complete(headers["x-request-class"], headers, body, writer)
 
-    async def complete(self, name: str, body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+    async def complete(
+        self, name: str, headers: dict[str, str], body: dict[str, Any], writer: asyncio.StreamWriter
+    ) -> None:
         match name:
             case "refuse":
                 writer.write(unary(429, {"error": {"message": "too many"}}))
             case "fail":
                 writer.write(unary(500, {"error": {"message": "broken"}}))
+            case "deny":
+                key = headers.get("authorization", "none")
+                writer.write(unary(401, {"error": {"message": f"wrong key: {key}"}}))
             case "hang":
                 await asyncio.sleep(3600)
             case "drop":

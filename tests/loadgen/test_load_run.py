@@ -235,7 +235,7 @@ def test_a_target_that_does_not_respond_is_refused_before_any_load(tmp_path: Pat
     assert (process.returncode, process.stdout, out.exists()) == (2, "", False)
     assert process.stderr == (
         "vllm-slo: --target http://127.0.0.1:1: cannot connect to http://127.0.0.1:1: connection refused; "
-        "start it, or set --no-check\n"
+        "start it, or set --no-check and --model\n"
     )
 
 
@@ -247,6 +247,21 @@ def test_a_model_that_is_not_served_and_a_used_folder_are_refused(tmp_path: Path
     assert (wrong.returncode, used.returncode) == (2, 2)
     assert wrong.stderr == f"vllm-slo: --model other: not served by {target}; known: scripted\n"
     assert used.stderr == f"vllm-slo: --out {tmp_path}: already contains a run; choose another folder or delete it\n"
+
+
+def test_the_api_key_is_sent_and_shown_nowhere(tmp_path: Path) -> None:
+    path, out, key = write_scenario(tmp_path, "siso", "deny", rate=40, duration="500ms"), tmp_path / "out", "sk-hidden"
+    (tmp_path / "key").write_text(key)
+    with scripted_server() as target:
+        process = run_load(path, target, out, "--api-key-file", str(tmp_path / "key"), "--log-level", "debug")
+        requests = received(target)
+    assert process.returncode == 0
+    assert {request["authorization"] for request in requests} == {f"bearer {key}"}  # the server lower-cases headers
+    assert {record.error for record in read_records(out) if record.outcome is ClientOutcome.CLIENT_ERROR} == {
+        "wrong key: bearer <API key>"
+    }
+    texts = [process.stdout, process.stderr, *(file.read_text() for file in out.iterdir())]
+    assert not any(key in text for text in texts)
 
 
 def test_an_slo_on_valid_output_is_a_warning_before_the_load(tmp_path: Path) -> None:

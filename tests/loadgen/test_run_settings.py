@@ -1,24 +1,16 @@
 """The settings of a run, from flags or environment variables; invalid ones are refused before the load starts."""
 
-import argparse
-from typing import Any
-
 import pytest
 
 from exporters.errors import UsageError
-from loadgen import command, run_settings, scenario
+from loadgen import run_settings, scenario
 from loadgen.arrivals import Phase
 from loadgen.load_target import Target, parse
+from tests.loadgen.run_flags import parsed
 
 WRITE = "write a base URL without a query, such as http://127.0.0.1:8000"
 NO_TARGET = f"is not a valid URL; {WRITE}"
 LOCAL = ["--target", "http://127.0.0.1:8000", "--out", "results"]
-
-
-def parsed(*arguments: str) -> Any:
-    parser = argparse.ArgumentParser(prog="vllm-slo load")
-    command.configure(parser)
-    return parser.parse_args(["run", *arguments])
 
 
 @pytest.mark.parametrize(
@@ -50,6 +42,14 @@ def test_a_remote_target_needs_a_flag() -> None:
         ("ftp://127.0.0.1", f"'ftp://127.0.0.1' {NO_TARGET}"),
         ("http://127.0.0.1:99999", f"'http://127.0.0.1:99999' is not a valid URL: Port out of range 0-65535; {WRITE}"),
         ("http://127.0.0.1/?a=1", f"'http://127.0.0.1/?a=1' {NO_TARGET}"),
+        (
+            "http://127.0.0.1/a b",
+            "'http://127.0.0.1/a b' contains a space or a character that is not ASCII; percent-encode it",
+        ),
+        (
+            "http://127.0.0.1/\u00e9",
+            "'http://127.0.0.1/\u00e9' contains a space or a character that is not ASCII; percent-encode it",
+        ),
         ("http://me@127.0.0.1/", "a user is not supported; remove it from the URL"),
     ],
 )

@@ -15,6 +15,7 @@ from dashboards.dashboard_reader import panels_of, read_dashboards
 from dashboards.preview.calculations import CALCS, reduce, sort_rows
 from dashboards.preview.data_frames import Field, Frame, Kind
 from dashboards.preview.field_config import Context, FieldConfig, field_config_source
+from dashboards.preview.scales import labels
 from dashboards.preview.stat_panel import stat
 from tests.dashboards.preview.sample_dashboard import BLUE, GREEN, RED, config, fixed, thresholds
 
@@ -130,6 +131,20 @@ def test_a_value_has_the_text_of_grafana_in_every_unit() -> None:
         if ours != text:
             different[unit, value, decimals] = (ours, text)
     assert len(different) == 0, dict(list(different.items())[:300])
+
+
+def test_a_tick_has_the_text_of_grafana_in_every_unit() -> None:
+    inputs = list(itertools.product(UNITS, (0.0005, 0.01, 0.2, 0.25, 1.0, 2.5, 50.0, 2000.0), (None, 0, 1)))
+    settings = [{"unit": unit, "decimals": decimals} for unit, _, decimals in inputs]
+    values = [[increment * number for number in range(5)] for _, increment, _ in inputs]
+    cases = [
+        {"config": look, "values": ticks, "increment": increment}
+        for look, ticks, (_, increment, _) in zip(settings, values, inputs, strict=True)
+    ]
+    for (_, increment, _), look, ticks, texts in zip(
+        inputs, settings, values, run_in_grafana("ticks", cases), strict=True
+    ):
+        assert labels(ticks, FieldConfig(look, Context(0)), increment) == texts, (look, increment)
 
 
 def test_an_absent_value_has_the_text_and_colour_of_grafana() -> None:

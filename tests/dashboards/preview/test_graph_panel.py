@@ -10,7 +10,7 @@ from dashboards.preview.data_frames import Frame, TimeGrid, matrix_frames
 from dashboards.preview.field_config import Context, FieldConfig, field_config_source
 from dashboards.preview.graph_panel import graph
 from dashboards.preview.heatmap_panel import heatmap
-from dashboards.preview.scales import Scale, axis_of, labels
+from dashboards.preview.scales import Scale, axis_of, labels, tick_increment
 from tests.dashboards.preview.sample_dashboard import GREEN, LEGEND, RED, config, override, panel, thresholds
 
 GRID = TimeGrid(0, 15, 3)
@@ -142,13 +142,30 @@ def test_an_axis_shows_every_value_and_has_a_few_ascending_ticks(
     [
         pytest.param(0, 1, "percentunit", ["0%", "20%", "40%", "60%", "80%", "100%"], id="shares"),
         pytest.param(0, 0.5, "s", ["0 s", "100 ms", "200 ms", "300 ms", "400 ms", "500 ms"], id="less than a second"),
-        pytest.param(0, 130, "s", ["0 s", "30 s", "1 min", "1.5 mins", "2 mins"], id="round times"),
+        pytest.param(0, 0.01, "percentunit", ["0%", "0.2%", "0.4%", "0.6%", "0.8%", "1%"], id="small shares"),
+        pytest.param(0, 130, "s", ["0 s", "50 s", "1.67 mins"], id="minutes, whose steps are those of a number"),
         pytest.param(0, 200 * 2**20, "bytes", ["0 B", "64 MiB", "128 MiB", "192 MiB"], id="binary bytes"),
         pytest.param(0, 5000, "short", ["0", "1 K", "2 K", "3 K", "4 K", "5 K"], id="thousands"),
     ],
 )
 def test_ticks_are_labelled_without_trailing_zeros(low: float, high: float, unit: str, texts: list[str]) -> None:
-    assert labels(Scale().ticks(low, high, 5, unit), look(unit=unit, decimals=3)) == texts
+    assert axis_texts(low, high, unit=unit) == texts
+
+
+def axis_texts(low: float, high: float, **settings: Any) -> list[str]:
+    unit = settings["unit"]
+    increment = tick_increment(low, high, 5, unit)
+    return labels(Scale().ticks(low, high, 5, unit), look(**settings), increment)
+
+
+def test_the_decimals_of_a_panel_are_those_of_its_ticks() -> None:
+    assert axis_texts(0, 1, unit="percentunit", decimals=1) == ["0.0%", "20.0%", "40.0%", "60.0%", "80.0%", "100.0%"]
+
+
+def test_a_tick_of_100_s_on_a_logarithmic_axis_has_three_digits() -> None:
+    custom = {"scaleDistribution": {"type": "log", "log": 10}}
+    (axis,) = graph_document(frames(siso=[0.1, 20, 90]), unit="s", custom=custom)["axes"]
+    assert axis["text"] == ["100 ms", "1 s", "10 s", "1.67 mins"]
 
 
 @pytest.mark.parametrize("kind", ["log", "symlog"])

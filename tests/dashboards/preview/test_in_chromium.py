@@ -139,6 +139,22 @@ async def point_at(tab: Tab, selector: str, across: float = 0.5, down: float = 0
         await tab.send("Input.dispatchMouseEvent", type="mouseMoved", **where)
 
 
+async def test_a_panel_shows_as_many_rows_of_a_table_as_grafana(tab: Tab, page: str) -> None:
+    await tab.show(page)
+    heights = await tab.evaluate(
+        "['.panel header', '.table th', '.table td'].map((each) => document.querySelector(each).offsetHeight)"
+    )
+    assert heights == [32, 34, 36]
+    # a panel of eight units is 296 pixels high; Grafana takes 42 for its header, padding and borders
+    inner = await tab.evaluate(
+        "[...document.querySelectorAll('.panel[data-type=table]')].map((panel) => {"
+        "const style = getComputedStyle(panel.querySelector('.body'));"
+        "return panel.offsetHeight - panel.querySelector('.body').clientHeight"
+        " + parseFloat(style.paddingTop) + parseFloat(style.paddingBottom)})"
+    )
+    assert set(inner) == {42}
+
+
 async def test_every_panel_is_drawn_without_console_errors_or_other_requests(tab: Tab, file: str) -> None:
     await tab.show(file)
     facts = {each["title"]: each for each in await tab.evaluate(PANEL_FACTS)}

@@ -9,6 +9,7 @@ const { getFieldDisplayValues } = load("field/fieldDisplay");
 const { createTheme } = load("themes/createTheme");
 const { reduceField } = load("transformations/fieldReducer");
 const { sortDataFrame } = load("dataframe/processDataFrame");
+const { guessDecimals, roundDecimals } = load("utils/numbers");
 const { formattedValueToString } = load("valueFormats/valueFormats");
 
 const theme = createTheme();
@@ -27,6 +28,12 @@ const RUN = {
   display({ type, config, value }) {
     const shown = getDisplayProcessor({ field: field(type, config, [value]), theme, timeZone: "utc" })(decode(value));
     return { text: formattedValueToString(shown), colour: shown.color };
+  },
+  // as `values` of UPlotAxisBuilder in @grafana/ui
+  ticks({ config, values, increment }) {
+    const format = getDisplayProcessor({ field: field("number", config, []), theme, timeZone: "utc" });
+    const decimals = guessDecimals(roundDecimals(increment, 6));
+    return values.map((value) => formattedValueToString(format(value, decimals > 0 ? decimals : undefined)));
   },
   calculate({ name, values }) {
     return encode(reduceField({ field: field("number", {}, values), reducers: [name] })[name]);

@@ -1,0 +1,28 @@
+"""What the records of a run do not contain: the gaps between all chunks, and the chunks in each second."""
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+import msgspec
+
+from loadgen.gap_histogram import GapHistogram
+
+
+class ChunkTotals(msgspec.Struct):
+    """Of the streams that ended ok: gaps between chunks with a choice, and such chunks by second of the run."""
+
+    gaps: GapHistogram = msgspec.field(default_factory=GapHistogram)
+    seconds: dict[int, int] = {}
+
+    def add(self, first: float, gaps: Sequence[float]) -> None:
+        """Count a stream by the time of its first chunk, in seconds since the start of the run, and its gaps."""
+        self.gaps.add(gaps)
+        for at in accumulate(gaps, initial=first):
+            second = int(at)
+            self.seconds[second] = self.seconds.get(second, 0) + 1
+
+    def merge(self, other: "ChunkTotals") -> None:
+        """Add the streams of another process whose run started at the same time."""
+        self.gaps.merge(other.gaps)
+        for second, count in other.seconds.items():
+            self.seconds[second] = self.seconds.get(second, 0) + count

@@ -1,0 +1,82 @@
+"""Counts the gaps between chunks in geometric buckets, so that a run of any length takes constant memory."""
+
+import math
+from collections.abc import Iterable
+
+import msgspec
+
+RATIO = 1.02
+"""Of the bounds of a bucket: its geometric middle differs from each of its gaps by less than 1 %."""
+LEAST = 1e-6
+"""Seconds; shorter gaps count as 0: the chunks arrived in one read, which has one time."""
+
+_BUCKETS_PER_E = 1 / math.log(RATIO)
+_MIDDLE = math.sqrt(RATIO)
+
+
+class GapHistogram(msgspec.Struct):
+    """Gaps in seconds: `counts` by bucket, where bucket i begins at RATIO**i seconds; the sums are exact."""
+
+    counts: dict[int, int] = {}
+    zeros: int = 0
+    sum: float = 0.0
+    squares: float = 0.0
+
+    def add(self, gaps: Iterable[float]) -> None:
+        counts = self.counts
+        for gap in gaps:
+            if gap < LEAST:
+                self.zeros += 1
+                continue
+            bucket = math.floor(math.log(gap) * _BUCKETS_PER_E)
+            counts[bucket] = counts.get(bucket, 0) + 1
+            self.sum += gap
+            self.squares += gap * gap
+
+    def merge(self, other: "GapHistogram") -> None:
+        """Add the gaps of another histogram, such as that of another process."""
+        for bucket, count in other.counts.items():
+            self.counts[bucket] = self.counts.get(bucket, 0) + count
+        self.zeros += other.zeros
+        self.sum += other.sum
+        self.squares += other.squares
+
+    def to_json(self) -> dict[str, object]:
+        """For a JSON file or a message; `from_json` reads it."""
+        return {
+            "ratio": RATIO,
+            "counts": dict(sorted(self.counts.items())),
+            "zeros": self.zeros,
+            "sum": self.sum,
+            "squares": self.squares,
+        }
+
+    @staticmethod
+    def from_json(value: object) -> "GapHistogram":
+        return msgspec.convert(value, GapHistogram, strict=False)
+
+    @property
+    def count(self) -> int:
+        return self.zeros + sum(self.counts.values())
+
+    @property
+    def mean(self) -> float:
+        """0 without a gap."""
+        return self.sum / self.count if self.count else 0.0
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation, of the gaps themselves."""
+        return math.sqrt(max(0.0, self.squares / self.count - self.mean**2)) if self.count else 0.0
+
+    def percentile(self, percent: float) -> float:
+        """By nearest rank, within 1 %; 0 without a gap."""
+        rank = max(1, math.ceil(self.count * percent / 100))
+        counted = self.zeros
+        if rank <= counted:
+            return 0.0
+        for bucket, count in sorted(self.counts.items()):
+            counted += count
+            if counted >= rank:
+                return math.exp(bucket / _BUCKETS_PER_E) * _MIDDLE
+        return 0.0
