@@ -2,7 +2,7 @@
 
 import logging
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import chain, islice
 from time import monotonic
 
@@ -13,9 +13,11 @@ from exporters.errors import UsageError
 from loadgen import preflight, report
 from loadgen.completion_response import CompletionResponse
 from loadgen.dispatcher import DispatchConfig, Dispatcher
+from loadgen.failure_notice import FailureNotice
 from loadgen.http_client import HttpClient, UnreachableError
+from loadgen.live_figures import LiveFigures
 from loadgen.load_metrics import LoadCollector
-from loadgen.progress import TICK, ProgressLine
+from loadgen.progress import TICK, Progress
 from loadgen.request_plan import schedule_hash
 from loadgen.request_record import ClientOutcome, Record
 from loadgen.result_store import ResultStore
@@ -33,8 +35,14 @@ class FailedRequestError(Exception):
 class LoadRun:
     """One run of a scenario."""
 
-    def __init__(self, settings: RunSettings, series: LoadCollector, fire: Callable[..., None]) -> None:
-        """Check the target and create the output folder before the load starts.
+    def __init__(
+        self,
+        settings: RunSettings,
+        series: LoadCollector,
+        fire: Callable[..., None],
+        console: Console | None = None,
+    ) -> None:
+        """Check the target and create the output folder before the load starts; the report goes to `console`.
 
         Raises:
             UsageError: the target does not respond, or the folder cannot be used.
@@ -42,6 +50,7 @@ class LoadRun:
         self._settings = settings
         self._series = series
         self._fire = fire
+        self._console = console or Console()
         try:
             client = HttpClient(settings.target)
         except UnreachableError as error:
@@ -64,7 +73,15 @@ class LoadRun:
         self._saturation = SaturationWatch(settings.phases)
         self._stopped_as_saturated = False
         self.valid = self.complete = False
+        self.faults: tuple[str, ...] = ()
         self.dispatcher = Dispatcher(config, client, series, self._record)
+        self.dispatcher.figures = LiveFigures(settings.plan.shares)
+        self._failures = FailureNotice()
+
+    @property
+    def records(self) -> Sequence[Record]:
+        """The requests that have ended, in this order."""
+        return self._store.records
 
     def run(self) -> None:
         """Send all requests, wait for the open ones, and report; a stopped run waits for the grace period only.
@@ -77,9 +94,9 @@ class LoadRun:
         dispatcher.begin()
         self._store.start(dispatcher.start_unix)
         self._series.start_run(settings.plan.name, dispatcher.start_unix)
-        progress = ProgressLine(dispatcher, settings.phases, self._store.records)
-        ticker = gevent.spawn(self._tick, progress)
         stalls = StallWatch()
+        progress = Progress(dispatcher, settings, stalls)
+        ticker = gevent.spawn(self._tick, progress)
         watch = gevent.spawn(stalls.run)
         ending = "killed"
         try:
@@ -96,8 +113,9 @@ class LoadRun:
             watch.kill()
             progress.close()
             run, result = self._store.end(ending, monotonic() - dispatcher.start, stalls, self._saturation.found)
-            self.valid = not result.health.faults
-            report.show(run, result, Console())
+            self.faults = result.health.faults
+            self.valid = not self.faults
+            report.show(run, result, self._console)
             self.complete = not self._store.failures
             for failure in self._store.failures:
                 _log.error("%s", failure)
@@ -106,10 +124,18 @@ class LoadRun:
         """Stop sending and end the run after the grace period; a second call ends the run immediately."""
         if self.dispatcher.stopped:
             self.dispatcher.cut()
+            return
         self.dispatcher.stop()
+        _log.info(
+            "stopping: %d open requests have up to %g s to finish; ctrl-c again ends the run now",
+            self.dispatcher.open,
+            self._settings.grace,
+        )
 
     def _record(self, record: Record, response: CompletionResponse) -> None:
         self._store.add(record, response.choice_gaps)
+        if (notice := self._failures.add(record)) is not None:
+            _log.warning("%s", notice)
         # For display only: Locust rounds its percentiles to two digits and has no TTFT.
         self._fire(
             request_type="STREAM" if record.stream else "POST",
@@ -120,7 +146,7 @@ class LoadRun:
             context={"phase": record.phase},
         )
 
-    def _tick(self, progress: ProgressLine) -> None:
+    def _tick(self, progress: Progress) -> None:
         while True:
             gevent.sleep(TICK)
             self._store.flush()
@@ -133,8 +159,8 @@ class LoadRun:
 
     def _watch_saturation(self) -> None:
         dispatcher = self.dispatcher
-        now, ended = monotonic() - dispatcher.start, len(self._store.records)
-        if found := self._saturation.sample(now, dispatcher.offered, ended, dispatcher.oldest_due):
+        now, total = monotonic() - dispatcher.start, dispatcher.figures.total
+        if found := self._saturation.sample(now, total.offered, total.ended, dispatcher.oldest_due):
             stops = self._settings.stop_when_saturated and not dispatcher.stopped
             _log.warning(
                 "the server has been saturated since about %.0f s: %.3g requests/s are offered, %.3g end%s",

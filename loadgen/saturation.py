@@ -12,6 +12,8 @@ FEWEST = 100
 """Requests in the window below which nothing is decided."""
 SHARE = 0.05
 """Share of the offered load that must pile up."""
+INTERVAL = 1.0
+"""Least seconds between two samples."""
 _BATCHES = 10
 _MOST_SAMPLES = 200  # in the window; more cost time and add nothing
 _T = 4.5  # of Student's t distribution with _BATCHES - 2 degrees of freedom, one-sided at 0.1 %
@@ -44,7 +46,7 @@ class Saturation:
 
 
 class SaturationWatch:
-    """Samples a run about once a second and finds its first over-saturation."""
+    """Samples a run once in `INTERVAL` and finds its first over-saturation."""
 
     def __init__(self, phases: Iterable[Phase]) -> None:
         self._timeline = list(timeline(phases))
@@ -60,6 +62,8 @@ class SaturationWatch:
                 if phase.name != self._phase:
                     self._phase, self._samples = phase.name, []
                     self._offered, self._ended = offered, ended
+                if self._samples and now - start < self._samples[-1].at + INTERVAL:
+                    return None
                 age = 0.0 if oldest_due is None else now - oldest_due
                 self._samples.append(Sample(now - start, offered - self._offered, ended - self._ended, age))
                 self.found = find_saturation(self._samples, phase=phase.name, start=start)
