@@ -23,6 +23,7 @@ from loadgen.request_plan import schedule_hash
 from loadgen.request_record import ClientOutcome, Record
 from loadgen.result_store import ResultStore
 from loadgen.run_settings import RunSettings
+from loadgen.saturation import SaturationWatch
 from loadgen.stall_watch import StallWatch
 
 _log = logging.getLogger(__name__)
@@ -70,6 +71,8 @@ class LoadRun:
             max_concurrency=settings.max_concurrency,
             save_detailed=settings.save_detailed,
         )
+        self._saturation = SaturationWatch(settings.phases)
+        self._stopped_as_saturated = False
         self.valid = self.complete = False
         self.faults: tuple[str, ...] = ()
         self.dispatcher = Dispatcher(config, client, series, self._record)
@@ -104,6 +107,7 @@ class LoadRun:
             dispatcher.drain(settings.plan.timeout + 1)
             ending = "stopped" if dispatcher.stopped else "completed"
             if dispatcher.stopped:
+                ending = "saturated" if self._stopped_as_saturated else ending
                 dispatcher.wait_after_stop(settings.grace)
         finally:
             dispatcher.cut()
@@ -111,7 +115,7 @@ class LoadRun:
             ticker.kill()
             watch.kill()
             progress.close()
-            run, result = self._store.end(ending, monotonic() - dispatcher.start, stalls)
+            run, result = self._store.end(ending, monotonic() - dispatcher.start, stalls, self._saturation.found)
             self.faults = result.health.faults
             self.valid = not self.faults
             report.show(run, result, self._console)
@@ -152,7 +156,25 @@ class LoadRun:
             if self._store.failures and not self.dispatcher.stopped:
                 _log.error("%s; the run stops", self._store.failures[0])
                 self.dispatcher.stop()
+            self._watch_saturation()
+            progress.saturation = self._saturation.found
             progress.tick()
+
+    def _watch_saturation(self) -> None:
+        dispatcher = self.dispatcher
+        now, total = monotonic() - dispatcher.start, dispatcher.figures.total
+        if found := self._saturation.sample(now, total.offered, total.ended, dispatcher.oldest_due):
+            stops = self._settings.stop_when_saturated and not dispatcher.stopped
+            _log.warning(
+                "the server has been saturated since about %.0f s: %.3g requests/s are offered, %.3g end%s",
+                found.since,
+                found.offered,
+                found.completed,
+                "; the run stops" if stops else "",
+            )
+            if stops:
+                self._stopped_as_saturated = True
+                dispatcher.stop()
 
 
 def _raise_file_limit(max_open: int) -> None:

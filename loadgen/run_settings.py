@@ -46,6 +46,7 @@ class RunSettings:
     max_concurrency: int | None
     max_send_lag: float
     allow_invalid: bool
+    stop_when_saturated: bool
     save_detailed: bool
     check: bool
     metrics: Address | None
@@ -63,6 +64,11 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--allow-invalid", action="store_true", help="exit with 0 even if the load generator was too slow"
+    )
+    parser.add_argument(
+        "--stop-when-saturated",
+        action="store_true",
+        help="stop when the server does not keep up with a constant rate: open requests grow without bound",
     )
     parser.add_argument(
         "--metrics",
@@ -224,6 +230,7 @@ def _settings(
         max_concurrency=arguments.max_concurrency,
         max_send_lag=arguments.max_send_lag,
         allow_invalid=arguments.allow_invalid,
+        stop_when_saturated=arguments.stop_when_saturated,
         save_detailed=arguments.save_detailed,
         check=not arguments.no_check,
         metrics=arguments.metrics,

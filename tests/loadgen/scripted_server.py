@@ -2,9 +2,10 @@
 
 The class header selects the response: `refuse` 429, `fail` 500, `deny` 401 with the authorization in its text, `tear`
 ends the stream early, `hang` never responds, `drop` closes the connection; any other class gets `max_tokens` chunks.
-With `--hold`, no such response begins before GET /release. GET /received returns the headers of all completion
-requests. With `--capacity`, requests above so many a second fail, counted by their due times (x-request-start), so the
-speed of the machine does not matter. With `--exit-after`, the server ends when it has received so many.
+With `--hold`, or after GET /hold, no such response begins before GET /release. GET /received returns the headers of all
+completion requests. With `--capacity`, requests above so many a second fail, counted by their due times
+(x-request-start), so the speed of the machine does not matter. With `--exit-after`, the server ends when it has
+received so many.
 """
 
 import argparse
@@ -65,6 +66,9 @@ class Server:
                 writer.write(unary(200, self.received))
             case "/release":
                 self.released.set()
+                writer.write(unary(200, {}))
+            case "/hold":
+                self.released.clear()
                 writer.write(unary(200, {}))
             case _:
                 self.received.append({"path": path, **headers})
