@@ -6,7 +6,7 @@ from pathlib import Path
 from rich.console import Console
 
 from exporters.logging_setup import add_logging_flags, configure_logging
-from loadgen import find_max_settings, report, run_settings
+from loadgen import find_max_settings, report, run_settings, warm_up
 from loadgen.request_record import read_records, read_run
 from loadgen.summary import summarise
 
@@ -78,5 +78,7 @@ def _send(settings: run_settings.RunSettings) -> int:
 def _report(arguments: argparse.Namespace) -> int:
     folder = Path(arguments.folder)
     run = read_run(folder)
-    report.show(run, summarise(run, read_records(folder)), Console())
+    console = Console()
+    report.show(run, summarise(run, read_records(folder)), console)
+    warm_up.show(folder, console)
     return 0
