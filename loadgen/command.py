@@ -1,6 +1,7 @@
 """`vllm-slo load`: runs a load scenario, or prints the report of an earlier run."""
 
 import argparse
+import sys
 from pathlib import Path
 
 from rich.console import Console
@@ -70,9 +71,13 @@ def _find_max(arguments: argparse.Namespace) -> int:
 
 
 def _send(settings: run_settings.RunSettings) -> int:
-    from loadgen import locust_headless  # noqa: PLC0415 - importing Locust patches the sockets of this process
+    try:
+        from loadgen import locust_headless  # noqa: PLC0415 - importing Locust patches the sockets of this process
 
-    return locust_headless.run(settings)
+        return locust_headless.run(settings)
+    except KeyboardInterrupt:
+        print("vllm-slo load: interrupted before the first request; nothing was sent", file=sys.stderr)
+        return 130
 
 
 def _report(arguments: argparse.Namespace) -> int:

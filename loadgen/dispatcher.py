@@ -20,6 +20,7 @@ from loadgen.completion_response import CompletionResponse
 from loadgen.grading import make_record
 from loadgen.http_client import HttpClient, UnreachableError
 from loadgen.http_response import ProtocolError
+from loadgen.live_figures import LiveFigures
 from loadgen.load_metrics import LoadCollector
 from loadgen.load_target import Target
 from loadgen.request_plan import PlannedRequest, Schedule, encode_body, encode_head
@@ -77,9 +78,8 @@ class Dispatcher:
         # Ids are unique across runs, without a system call per request.
         self._ids = random.Random(uuid.uuid4().int)  # noqa: S311 - unique, not secret
         self.begin()
-        self.offered = 0
+        self.figures = LiveFigures()
         self._until = 0.0
-        self.worst_lag = 0.0
 
     def begin(self) -> None:
         """Set the start of the run to the current time; call it once, before `offer`."""
@@ -163,7 +163,7 @@ class Dispatcher:
             self._count_offered(request)
 
     def _count_offered(self, request: PlannedRequest) -> None:
-        self.offered += 1
+        self.figures.offer(request.request_class)
         self._series.count_scheduled(request)
 
     def _wait(self, until: float) -> bool:
@@ -181,7 +181,7 @@ class Dispatcher:
         dispatched = monotonic()
         sent: float | None = None
         lag = dispatched - self.start - request.due
-        self.worst_lag = max(self.worst_lag, lag)
+        self.figures.dispatch(request.request_class, lag, dispatched - self.start)
         self._series.count_sent(request, lag)
         deadline = gevent.Timeout.start_new(max(0.0, self.start + request.due + self._config.timeout - dispatched))
         error: str | None = None
@@ -236,6 +236,7 @@ class Dispatcher:
             detailed=self._config.save_detailed,
         )
         self._series.count_ended(request, outcome)
+        self.figures.end(record)
         self._on_record(record, response)
         return outcome, response, closed - self.start
 

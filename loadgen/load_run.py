@@ -14,9 +14,11 @@ from exporters.errors import UsageError
 from loadgen import preflight, report, warm_up
 from loadgen.completion_response import CompletionResponse
 from loadgen.dispatcher import DispatchConfig, Dispatcher
+from loadgen.failure_notice import FailureNotice
 from loadgen.http_client import HttpClient, UnreachableError
+from loadgen.live_figures import LiveFigures
 from loadgen.load_metrics import LoadCollector
-from loadgen.progress import TICK, ProgressLine
+from loadgen.progress import TICK, Progress
 from loadgen.request_plan import PlannedRequest, schedule_hash
 from loadgen.request_record import ClientOutcome, Record
 from loadgen.result_store import ResultStore
@@ -73,6 +75,8 @@ class LoadRun:
         self.dispatcher = Dispatcher(config, client, series, self._record)
         self._make_dispatcher = partial(Dispatcher, config, client, LoadCollector(settings.slos))
         self._warm_up: Dispatcher | None = None
+        self.dispatcher.figures = LiveFigures(settings.plan.shares)
+        self._failures = FailureNotice()
 
     @property
     def records(self) -> Sequence[Record]:
@@ -92,9 +96,9 @@ class LoadRun:
         dispatcher.begin()
         self._store.start(dispatcher.start_unix)
         self._series.start_run(settings.plan.name, dispatcher.start_unix)
-        progress = ProgressLine(dispatcher, settings.phases, self._store.records)
-        ticker = gevent.spawn(self._tick, progress)
         stalls = StallWatch()
+        progress = Progress(dispatcher, settings, stalls)
+        ticker = gevent.spawn(self._tick, progress)
         watch = gevent.spawn(stalls.run)
         ending = "killed"
         try:
@@ -122,9 +126,15 @@ class LoadRun:
         """Stop sending and end the run after the grace period; a second call ends the run immediately."""
         if self.dispatcher.stopped:
             self.dispatcher.cut()
+            return
         self.dispatcher.stop()
         if self._warm_up is not None:
             self._warm_up.stop()
+        _log.info(
+            "stopping: %d open requests have up to %g s to finish; ctrl-c again ends the run now",
+            self.dispatcher.open,
+            self._settings.grace,
+        )
 
     def _send_at_once(self, requests: Sequence[PlannedRequest]) -> list[Record]:
         """Send the requests of a wave of the warm-up; they have a dispatcher and series of their own."""
@@ -140,6 +150,8 @@ class LoadRun:
 
     def _record(self, record: Record, response: CompletionResponse) -> None:
         self._store.add(record, response.choice_gaps)
+        if (notice := self._failures.add(record)) is not None:
+            _log.warning("%s", notice)
         # For display only: Locust rounds its percentiles to two digits and has no TTFT.
         self._fire(
             request_type="STREAM" if record.stream else "POST",
@@ -150,7 +162,7 @@ class LoadRun:
             context={"phase": record.phase},
         )
 
-    def _tick(self, progress: ProgressLine) -> None:
+    def _tick(self, progress: Progress) -> None:
         while True:
             gevent.sleep(TICK)
             self._store.flush()
