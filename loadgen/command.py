@@ -41,8 +41,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     find_max = actions.add_parser(
         "find-max",
         help=text,
-        description=f"{text.capitalize()}: offers the classes of a scenario at one rate after the other, by bracketing "
-        "and bisection. Run it again with the same settings and folder to continue an interrupted search.",
+        description=f"F{text[1:]}: offers the classes of a scenario at one rate after the other, by bracketing and "
+        "bisection. Run it again with the same settings and folder to continue an interrupted search.",
     )
     find_max.add_argument(
         "scenario", metavar="SCENARIO", help="a file, or a built-in scenario: demo, mixed or vllm-cpu"
