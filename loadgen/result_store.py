@@ -80,6 +80,7 @@ class ResultStore:
 
     def start(self, start: float) -> None:
         """Write `run.json` before the first request, so that the output of a killed run is readable."""
+        self._cpu = time.process_time()  # without a warm-up
         self._run = structs.replace(self._run, start=start)
         self._write(RUN, self._run)
 
