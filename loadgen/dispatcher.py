@@ -71,6 +71,7 @@ class Dispatcher:
         self._on_record = on_record
         self._open = Group()  # requests, conversations and users
         self.open = 0
+        self._open_dues: dict[str, float] = {}
         self._stop = Event()
         limit = config.max_concurrency
         self._slots: AbstractContextManager[object] = nullcontext() if limit is None else BoundedSemaphore(limit)
@@ -84,6 +85,11 @@ class Dispatcher:
         """Set the start of the run to the current time; call it once, before `offer`."""
         self.start = monotonic()
         self.start_unix = time()
+
+    @property
+    def oldest_due(self) -> float | None:
+        """The due time of the oldest open request, in seconds since the start of the run."""
+        return min(self._open_dues.values(), default=None)
 
     @property
     def stopped(self) -> bool:
@@ -180,6 +186,7 @@ class Dispatcher:
         deadline = gevent.Timeout.start_new(max(0.0, self.start + request.due + self._config.timeout - dispatched))
         error: str | None = None
         self.open += 1
+        self._open_dues[request_id] = request.due
         try:
             with self._slots:
                 sent = monotonic()  # before connecting, because a slow accept is not send lag
@@ -200,6 +207,7 @@ class Dispatcher:
             outcome, error = ClientOutcome.NOT_SENT, str(failure)
         finally:
             self.open -= 1
+            del self._open_dues[request_id]
             deadline.close()
         return self._record(request, response, request_id, dispatched, sent, outcome, error)
 

@@ -1,8 +1,9 @@
 """One run, from its settings to its report; Locust only receives an event for each request."""
 
+import gc
 import logging
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import chain, islice
 from time import monotonic
 
@@ -34,8 +35,14 @@ class FailedRequestError(Exception):
 class LoadRun:
     """One run of a scenario."""
 
-    def __init__(self, settings: RunSettings, series: LoadCollector, fire: Callable[..., None]) -> None:
-        """Check the target and create the output folder before the load starts.
+    def __init__(
+        self,
+        settings: RunSettings,
+        series: LoadCollector,
+        fire: Callable[..., None],
+        console: Console | None = None,
+    ) -> None:
+        """Check the target and create the output folder before the load starts; the report goes to `console`.
 
         Raises:
             UsageError: the target does not respond, or the folder cannot be used.
@@ -43,6 +50,7 @@ class LoadRun:
         self._settings = settings
         self._series = series
         self._fire = fire
+        self._console = console or Console()
         try:
             client = HttpClient(settings.target)
         except UnreachableError as error:
@@ -63,9 +71,15 @@ class LoadRun:
             save_detailed=settings.save_detailed,
         )
         self.valid = self.complete = False
+        self.faults: tuple[str, ...] = ()
         self.dispatcher = Dispatcher(config, client, series, self._record)
         self.dispatcher.figures = LiveFigures(settings.plan.shares)
         self._failures = FailureNotice()
+
+    @property
+    def records(self) -> Sequence[Record]:
+        """The requests that have ended, in this order."""
+        return self._store.records
 
     def run(self) -> None:
         """Send all requests, wait for the open ones, and report; a stopped run waits for the grace period only.
@@ -75,6 +89,8 @@ class LoadRun:
         dispatcher, settings = self.dispatcher, self._settings
         groups = dispatcher.encode(self._schedule)
         first = list(islice(groups, 1))  # before the start, so that requests at 0 s are not late
+        gc.collect()
+        gc.freeze()  # the collector then leaves out what Locust has imported, and stops the event loop for less time
         dispatcher.begin()
         self._store.start(dispatcher.start_unix)
         self._series.start_run(settings.plan.name, dispatcher.start_unix)
@@ -96,8 +112,9 @@ class LoadRun:
             watch.kill()
             progress.close()
             run, result = self._store.end(ending, monotonic() - dispatcher.start, stalls)
-            self.valid = not result.health.faults
-            report.show(run, result, Console())
+            self.faults = result.health.faults
+            self.valid = not self.faults
+            report.show(run, result, self._console)
             self.complete = not self._store.failures
             for failure in self._store.failures:
                 _log.error("%s", failure)
