@@ -52,6 +52,11 @@ def judge(run: Run, records: Sequence[Record], send_lag: float | None, slot_wait
             f"{len(records) - sent} of {len(records)} requests were not sent (see `error`): the server received less "
             "load than planned"
         )
+    faults.extend(
+        f"worker {index} was lost after {worker.lost:.0f} s: its requests without a record count as not sent"
+        for index, worker in enumerate(run.workers)
+        if worker.lost is not None
+    )
     return ClientHealth(
         send_lag=send_lag,
         stalls=run.stalls,

@@ -51,18 +51,9 @@ class LoadRun:
         self._store = ResultStore(settings, model, schedule_hash(self._schedule))
         for warning in report.unjudged(self._store.slos):
             _log.warning("%s", warning)
-        _raise_file_limit(settings.max_open)
-        config = DispatchConfig(
-            target=settings.target,
-            model=model,
-            slos=settings.slos,
-            timeout=settings.plan.timeout,
-            max_open=settings.max_open,
-            max_concurrency=settings.max_concurrency,
-            save_detailed=settings.save_detailed,
-        )
+        raise_file_limit(settings.max_open)
         self.valid = self.complete = False
-        self.dispatcher = Dispatcher(config, client, series, self._record)
+        self.dispatcher = Dispatcher(dispatch_config(settings, model), client, series, self._record)
 
     def run(self) -> None:
         """Send all requests, wait for the open ones, and report; a stopped run waits for the grace period only.
@@ -72,8 +63,7 @@ class LoadRun:
         dispatcher, settings = self.dispatcher, self._settings
         groups = dispatcher.encode(self._schedule)
         first = list(islice(groups, 1))  # before the start, so that requests at 0 s are not late
-        gc.collect()
-        gc.freeze()  # the collector then leaves out what Locust has imported, and stops the event loop for less time
+        free_from_collection()
         dispatcher.begin()
         self._store.start(dispatcher.start_unix)
         self._series.start_run(settings.plan.name, dispatcher.start_unix)
@@ -109,15 +99,7 @@ class LoadRun:
 
     def _record(self, record: Record, response: CompletionResponse) -> None:
         self._store.add(record, response.choice_gaps)
-        # For display only: Locust rounds its percentiles to two digits and has no TTFT.
-        self._fire(
-            request_type="STREAM" if record.stream else "POST",
-            name=record.request_class,
-            response_time=(record.e2e or 0.0) * 1000,
-            response_length=response.size,
-            exception=None if record.outcome is ClientOutcome.OK else FailedRequestError(record.outcome.value),
-            context={"phase": record.phase},
-        )
+        report_to_locust(self._fire, record, response.size)
 
     def _tick(self, progress: ProgressLine) -> None:
         while True:
@@ -129,7 +111,37 @@ class LoadRun:
             progress.tick()
 
 
-def _raise_file_limit(max_open: int) -> None:
+def dispatch_config(settings: RunSettings, model: str) -> DispatchConfig:
+    return DispatchConfig(
+        target=settings.target,
+        model=model,
+        slos=settings.slos,
+        timeout=settings.plan.timeout,
+        max_open=settings.max_open,
+        max_concurrency=settings.max_concurrency,
+        save_detailed=settings.save_detailed,
+    )
+
+
+def report_to_locust(fire: Callable[..., None], record: Record, size: int) -> None:
+    """For display only: Locust rounds its percentiles to two digits and has no TTFT."""
+    fire(
+        request_type="STREAM" if record.stream else "POST",
+        name=record.request_class,
+        response_time=(record.e2e or 0.0) * 1000,
+        response_length=size,
+        exception=None if record.outcome is ClientOutcome.OK else FailedRequestError(record.outcome.value),
+        context={"phase": record.phase},
+    )
+
+
+def free_from_collection() -> None:
+    """Let the garbage collector leave out what Locust has imported, so that it stops the event loop for less time."""
+    gc.collect()
+    gc.freeze()
+
+
+def raise_file_limit(max_open: int) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = max_open + 256
     if hard != resource.RLIM_INFINITY:
