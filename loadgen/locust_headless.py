@@ -88,6 +88,7 @@ def run_with_workers(settings: RunSettings, count: int) -> int:
 
 
 def _quieten() -> None:
+    gevent.get_hub().NOT_ERROR += (KeyboardInterrupt,)  # ctrl-c before the load: gevent would print it
     logging.getLogger("locust").setLevel(logging.WARNING)  # Locust logs each step of its start and stop
 
 
