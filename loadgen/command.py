@@ -22,6 +22,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     run = actions.add_parser("run", help=text, description=f"{text.capitalize()}.")
     run.add_argument("scenario", metavar="SCENARIO", help="a file, or a built-in scenario: demo, mixed or vllm-cpu")
     run_settings.add_flags(run)
+    run_settings.add_workers_flag(run)
     add_logging_flags(run)
     run.set_defaults(run=_run)
     text = "replay recorded traffic and report the results"
@@ -35,6 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     replay.add_argument("trace", metavar="FILE", help="the trace")
     run_settings.add_trace_flags(replay)
     run_settings.add_flags(replay)
+    run_settings.add_workers_flag(replay)
     add_logging_flags(replay)
     replay.set_defaults(run=_replay)
     text = "find the largest rate at which every SLO is met"
@@ -59,12 +61,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     configure_logging(arguments.log_level, arguments.log_format, "load")
-    return _send(run_settings.from_arguments(arguments))
+    return _send(run_settings.from_arguments(arguments), arguments.workers)
 
 
 def _replay(arguments: argparse.Namespace) -> int:
     configure_logging(arguments.log_level, arguments.log_format, "load")
-    return _send(run_settings.of_trace(arguments))
+    return _send(run_settings.of_trace(arguments), arguments.workers)
 
 
 def _find_max(arguments: argparse.Namespace) -> int:
@@ -75,11 +77,11 @@ def _find_max(arguments: argparse.Namespace) -> int:
     return find_max.run(settings)
 
 
-def _send(settings: run_settings.RunSettings) -> int:
+def _send(settings: run_settings.RunSettings, workers: int) -> int:
     try:
         from loadgen import locust_headless  # noqa: PLC0415 - importing Locust patches the sockets of this process
 
-        return locust_headless.run(settings)
+        return locust_headless.run(settings) if workers == 1 else locust_headless.run_with_workers(settings, workers)
     except KeyboardInterrupt:
         print("vllm-slo load: interrupted before the first request; nothing was sent", file=sys.stderr)
         return 130

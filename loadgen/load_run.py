@@ -62,16 +62,8 @@ class LoadRun:
         self._store = ResultStore(settings, model, schedule_hash(self._schedule))
         for warning in report.unjudged(self._store.slos):
             _log.warning("%s", warning)
-        _raise_file_limit(settings.max_open)
-        config = DispatchConfig(
-            target=settings.target,
-            model=model,
-            slos=settings.slos,
-            timeout=settings.plan.timeout,
-            max_open=settings.max_open,
-            max_concurrency=settings.max_concurrency,
-            save_detailed=settings.save_detailed,
-        )
+        raise_file_limit(settings.max_open)
+        config = dispatch_config(settings, model)
         self._saturation = SaturationWatch(settings.phases)
         self._stopped_as_saturated = False
         self.valid = self.complete = False
@@ -97,8 +89,7 @@ class LoadRun:
             warm_up.run(settings.warm_up, self._send_at_once, settings.out, lambda: dispatcher.stopped)
         groups = dispatcher.encode(self._schedule)
         first = list(islice(groups, 1))  # before the start, so that requests at 0 s are not late
-        gc.collect()
-        gc.freeze()  # the collector then leaves out what Locust has imported, and stops the event loop for less time
+        free_from_collection()
         dispatcher.begin()
         self._store.start(dispatcher.start_unix)
         self._series.start_run(settings.plan.name, dispatcher.start_unix)
@@ -159,15 +150,7 @@ class LoadRun:
         self._store.add(record, response.choice_gaps)
         if (notice := self._failures.add(record)) is not None:
             _log.warning("%s", notice)
-        # For display only: Locust rounds its percentiles to two digits and has no TTFT.
-        self._fire(
-            request_type="STREAM" if record.stream else "POST",
-            name=record.request_class,
-            response_time=(record.e2e or 0.0) * 1000,
-            response_length=response.size,
-            exception=None if record.outcome is ClientOutcome.OK else FailedRequestError(record.outcome.value),
-            context={"phase": record.phase},
-        )
+        report_to_locust(self._fire, record, response.size)
 
     def _tick(self, progress: Progress) -> None:
         while True:
@@ -197,7 +180,37 @@ class LoadRun:
                 dispatcher.stop()
 
 
-def _raise_file_limit(max_open: int) -> None:
+def dispatch_config(settings: RunSettings, model: str) -> DispatchConfig:
+    return DispatchConfig(
+        target=settings.target,
+        model=model,
+        slos=settings.slos,
+        timeout=settings.plan.timeout,
+        max_open=settings.max_open,
+        max_concurrency=settings.max_concurrency,
+        save_detailed=settings.save_detailed,
+    )
+
+
+def report_to_locust(fire: Callable[..., None], record: Record, size: int) -> None:
+    """For display only: Locust rounds its percentiles to two digits and has no TTFT."""
+    fire(
+        request_type="STREAM" if record.stream else "POST",
+        name=record.request_class,
+        response_time=(record.e2e or 0.0) * 1000,
+        response_length=size,
+        exception=None if record.outcome is ClientOutcome.OK else FailedRequestError(record.outcome.value),
+        context={"phase": record.phase},
+    )
+
+
+def free_from_collection() -> None:
+    """Let the garbage collector leave out what Locust has imported, so that it stops the event loop for less time."""
+    gc.collect()
+    gc.freeze()
+
+
+def raise_file_limit(max_open: int) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = max_open + 256
     if hard != resource.RLIM_INFINITY:

@@ -1,8 +1,9 @@
 """The same load with Locust's web UI: `locust -f loadgen/locustfile.py`, configured by VLLM_SLO_* variables.
 
-Every start creates a folder under VLLM_SLO_OUT. One process sends all requests: with --master and --workers, Locust
-assigns the only user to one worker. With VLLM_SLO_METRICS every process exposes metrics, at 0 in all but that worker,
-so sums are correct. Two processes on one machine need two addresses.
+Every start creates a folder under VLLM_SLO_OUT. One process sends all requests: with --master and --worker, Locust
+assigns the only user to one worker; `vllm-slo load run --workers` splits the requests. With VLLM_SLO_METRICS every
+process exposes metrics, at 0 in all but that worker, so sums are correct. Two processes on one machine need two
+addresses.
 """
 
 import os

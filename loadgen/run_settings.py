@@ -157,6 +157,16 @@ def add_common_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-check", action="store_true", help="do not request /v1/models first; needs --model")
 
 
+def add_workers_flag(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--workers",
+        type=_at_least_one,
+        metavar="N",
+        default=1,
+        help="processes that send a share of the requests each; one core for each (default: %(default)s)",
+    )
+
+
 def add_trace_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format", choices=tuple(traces.TraceFormat), help="format of the trace (default: by its first line)"
