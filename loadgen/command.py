@@ -6,7 +6,9 @@ from pathlib import Path
 from rich.console import Console
 
 from exporters.logging_setup import add_logging_flags, configure_logging
+from exporters.output_files import write_file
 from loadgen import report, run_settings
+from loadgen.html_report.report_page import render_page
 from loadgen.request_record import read_records, read_run
 from loadgen.summary import summarise
 
@@ -35,6 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     text = "print the report of an earlier run"
     show = actions.add_parser("report", help=text, description=f"{text.capitalize()}.")
     show.add_argument("folder", metavar="DIR", help="output folder of the run")
+    show.add_argument("--html", type=Path, metavar="FILE", help="also write the report to this file, with plots")
     show.set_defaults(run=_report)
 
 
@@ -57,5 +60,9 @@ def _send(settings: run_settings.RunSettings) -> int:
 def _report(arguments: argparse.Namespace) -> int:
     folder = Path(arguments.folder)
     run = read_run(folder)
-    report.show(run, summarise(run, read_records(folder)), Console())
+    records = read_records(folder)
+    result = summarise(run, records)
+    report.show(run, result, Console())
+    if arguments.html:
+        write_file(arguments.html, render_page(run, result, records))
     return 0
