@@ -1,16 +1,21 @@
 """`vllm-slo load`: runs a load scenario, or prints the report of an earlier run."""
 
 import argparse
+import sys
 from pathlib import Path
 
 from rich.console import Console
 
+from exporters.errors import UsageError
 from exporters.logging_setup import add_logging_flags, configure_logging
 from exporters.output_files import write_file
-from loadgen import report, run_settings
+from exporters.yaml_reader import nearest
+from loadgen import find_max_settings, report, run_settings, summary_export
 from loadgen.html_report.report_page import render_page
 from loadgen.request_record import read_records, read_run
 from loadgen.summary import summarise
+
+FORMATS = ("table", "json", "csv")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -34,9 +39,23 @@ def configure(parser: argparse.ArgumentParser) -> None:
     run_settings.add_flags(replay)
     add_logging_flags(replay)
     replay.set_defaults(run=_replay)
+    text = "find the largest rate at which every SLO is met"
+    find_max = actions.add_parser(
+        "find-max",
+        help=text,
+        description=f"{text.capitalize()}: offers the classes of a scenario at one rate after the other, by bracketing "
+        "and bisection. Run it again with the same settings and folder to continue an interrupted search.",
+    )
+    find_max.add_argument(
+        "scenario", metavar="SCENARIO", help="a file, or a built-in scenario: demo, mixed or vllm-cpu"
+    )
+    find_max_settings.add_flags(find_max)
+    add_logging_flags(find_max)
+    find_max.set_defaults(run=_find_max)
     text = "print the report of an earlier run"
     show = actions.add_parser("report", help=text, description=f"{text.capitalize()}.")
     show.add_argument("folder", metavar="DIR", help="output folder of the run")
+    show.add_argument("--format", default="table", choices=FORMATS, help="output format (default: %(default)s)")
     show.add_argument("--html", type=Path, metavar="FILE", help="also write the report to this file, with plots")
     show.set_defaults(run=_report)
 
@@ -51,10 +70,22 @@ def _replay(arguments: argparse.Namespace) -> int:
     return _send(run_settings.of_trace(arguments))
 
 
-def _send(settings: run_settings.RunSettings) -> int:
-    from loadgen import locust_headless  # noqa: PLC0415 - importing Locust patches the sockets of this process
+def _find_max(arguments: argparse.Namespace) -> int:
+    configure_logging(arguments.log_level, arguments.log_format, "load")
+    settings = find_max_settings.from_arguments(arguments)
+    from loadgen import find_max  # noqa: PLC0415 - gevent is imported by a run only
 
-    return locust_headless.run(settings)
+    return find_max.run(settings)
+
+
+def _send(settings: run_settings.RunSettings) -> int:
+    try:
+        from loadgen import locust_headless  # noqa: PLC0415 - importing Locust patches the sockets of this process
+
+        return locust_headless.run(settings)
+    except KeyboardInterrupt:
+        print("vllm-slo load: interrupted before the first request; nothing was sent", file=sys.stderr)
+        return 130
 
 
 def _report(arguments: argparse.Namespace) -> int:
@@ -62,7 +93,15 @@ def _report(arguments: argparse.Namespace) -> int:
     run = read_run(folder)
     records = read_records(folder)
     result = summarise(run, records)
-    report.show(run, result, Console())
+    match arguments.format:
+        case "table":
+            report.show(run, result, Console())
+        case "json":
+            print(summary_export.as_json(result))
+        case "csv":
+            print(summary_export.as_csv(run, result), end="")
+        case other:  # argparse does not check defaults, which may come from the environment
+            raise UsageError(f"--format: {other!r} is unknown; {nearest(other, FORMATS)}")
     if arguments.html:
         write_file(arguments.html, render_page(run, result, records))
     return 0
