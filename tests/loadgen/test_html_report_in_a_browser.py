@@ -90,6 +90,21 @@ async def test_it_fits_in_both_colour_schemes_and_requests_nothing(tmp_path: Pat
             assert requested == {page.as_uri()}
 
 
+async def test_nothing_is_cut_on_paper(tmp_path: Path) -> None:
+    plain = structs.replace(RUN, classes=["siso"], shares={"siso": 1.0}, scenario="example")
+    records = [structs.replace(each, request_class="siso") for each in _records()]
+    page = tmp_path / "page.html"
+    page.write_text(render_page(plain, summarise(plain, records), records))
+    async with browser() as tab:
+        await tab.send("Emulation.setDeviceMetricsOverride", width=720, height=900, deviceScaleFactor=1, mobile=False)
+        await tab.send("Emulation.setEmulatedMedia", media="print")
+        await tab.send("Page.navigate", url=page.as_uri())
+        await tab.wait_for(f"location.href === {page.as_uri()!r} && document.readyState === 'complete'")
+        assert await tab.evaluate("document.documentElement.scrollWidth") <= 720
+        wide = "[...document.querySelectorAll('figure')].filter(each => each.scrollWidth > each.clientWidth).length"
+        assert await tab.evaluate(wide) == 0
+
+
 async def test_a_click_on_a_class_shows_its_curves(tmp_path: Path) -> None:
     records = _records()
     page = tmp_path / "page.html"
