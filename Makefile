@@ -118,7 +118,7 @@ bench-rules: setup
 	$(BIN)/python -m tests.bench.rules
 
 # What the first load of each dashboard costs a real Prometheus with 28 days of 20 engines x 8 classes.
-# BOARDS="--against REVISION" measures the dashboards of a git revision in turn with ours.
+# BOARDS="--against REVISION" measures the dashboards of a git revision in turn with ours, --all-rows the collapsed rows too.
 bench-dashboards: setup
 	$(BIN)/python -m tests.bench.dashboards $(BOARDS)
 
