@@ -8,6 +8,7 @@ from xml.etree.ElementTree import Element
 
 from rich.table import Table
 
+from loadgen.arrivals import timeline
 from loadgen.html_report.html_tables import of_terminal, table
 from loadgen.html_report.latency_plots import ttft_curves, waterfall
 from loadgen.html_report.length_plots import completed_and_failed, heatmap
@@ -61,6 +62,7 @@ def _content(run: Run, result: Summary, records: Sequence[Record], mark: str) ->
     yield element("h2", f"Results{mark}")
     yield _class_table(f"whole run{mark}", run.seconds, (*result.classes, result.total))
     yield element("p", _CLASSES_NOTE, class_="note")
+    yield from _stable_windows(run, result, mark)
     yield from _of_terminal(verdicts(run, result, mark))
     yield element("h2", f"Plots{mark}")
     yield from _plots(run, result, records, mark)
@@ -91,6 +93,21 @@ def _class_table(title: str, seconds: float, rows: Iterable[ClassSummary]) -> El
     return table(title, _HEADINGS, [_class_row(row, seconds) for row in rows], left=(0, 3))
 
 
+def _stable_windows(run: Run, result: Summary, mark: str) -> Iterator[Element]:
+    """The steady state of each phase with a constant rate, and the figures of its stable window."""
+    rows = []
+    for phase, _, end in timeline(run.phases):
+        if (window := result.stable.get(phase.name)) is None:
+            continue
+        start = window.steady.start
+        rows.append([phase.name, window.steady.state, format_seconds(start), format_percent(window.left_out)])
+        if start is not None:
+            yield _class_table(f"{phase.name}, stable window{mark}", min(end, run.seconds) - start, window.rows)
+    if rows:
+        headings = ["phase", "state", "stable window from", "requests left out"]
+        yield table(f"steady state{mark}", headings, rows, left=(0, 1))
+
+
 def _class_row(row: ClassSummary, seconds: float) -> list[str]:
     others = [f"{name} {count}" for name, count in row.outcomes.items() if name != ClientOutcome.OK]
     failed = row.ok < row.offered
@@ -105,7 +122,7 @@ def _class_row(row: ClassSummary, seconds: float) -> list[str]:
         *_percentiles(row.e2e, infinite=failed),
         *_percentiles(row.tpot, infinite=failed and row.streams > 0),
         str(row.completion_tokens),
-        f"{row.completion_tokens / seconds:.1f}" if seconds else "-",
+        f"{row.completion_tokens / seconds:.1f}" if seconds > 0 else "-",
         str(row.prompt_tokens),
         str(row.cached_tokens),
     ]

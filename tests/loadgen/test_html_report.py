@@ -196,6 +196,20 @@ def test_the_stable_window_of_a_phase_is_marked() -> None:
     assert figure(page(sample(20)), "Goodput and throughput over time").all("rect", "stable") == []
 
 
+def test_the_stable_window_has_a_table_of_its_own() -> None:
+    steady = [record(number=n, due=n / 8, first=n / 8 + 0.1, closed=n / 8 + 0.2) for n in range(400)]
+    of = run(phases=[Phase("steady", 50, 8)], seconds=50.0)
+    window = summarise(of, steady).stable["steady"]
+    tables = {each.all("caption")[0].text: each.rows() for each in page(steady, of).all("table") if each.all("caption")}
+    rows = tables["steady, stable window"]
+    assert [row[:2] for row in rows[1:]] == [[each.name, str(each.offered)] for each in window.rows]
+    assert tables["steady state"][1:] == [
+        ["steady", "steady", format_seconds(window.steady.start), format_percent(window.left_out)]
+    ]
+    short = {each.text for each in page(sample(20)).all("td")}
+    assert "too short to say" in short
+
+
 def test_the_dots_of_the_ttft_curves_are_the_percentiles_of_the_summary() -> None:
     records = sample(2000)
     root, result = page(records), summarise(RUN, records)
