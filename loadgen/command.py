@@ -1,4 +1,4 @@
-"""`vllm-slo load`: runs a load scenario, or prints the report of an earlier run."""
+"""`vllm-slo load`: runs a load scenario, prints the report of an earlier run, or compares two runs."""
 
 import argparse
 from pathlib import Path
@@ -8,7 +8,7 @@ from rich.console import Console
 from exporters.errors import UsageError
 from exporters.logging_setup import add_logging_flags, configure_logging
 from exporters.yaml_reader import nearest
-from loadgen import report, run_settings, summary_export
+from loadgen import compare_command, report, run_settings, summary_export
 from loadgen.request_record import read_records, read_run
 from loadgen.summary import summarise
 
@@ -41,6 +41,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     show.add_argument("folder", metavar="DIR", help="output folder of the run")
     show.add_argument("--format", default="table", choices=FORMATS, help="output format (default: %(default)s)")
     show.set_defaults(run=_report)
+    text = "compare two runs"
+    compare = actions.add_parser(
+        "compare",
+        help=text,
+        description=f"{text.capitalize()}: goodput, TTFT, E2E and TPOT of each class, with confidence intervals; "
+        "request by request if both runs have the same schedule.",
+    )
+    compare_command.configure(compare)
 
 
 def _run(arguments: argparse.Namespace) -> int:
