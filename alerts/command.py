@@ -14,7 +14,7 @@ from alerts.alert_annotations import describe
 from alerts.burn_alerts import rescaled
 from alerts.engine_only import effective_spec, evaluate_slos
 from alerts.group_limit import FEWEST, MAX_RULES, limited
-from alerts.links import Links
+from alerts.links import Links, add_link_flags
 from alerts.prices import parse_prices
 from alerts.prometheusrule import checked_labels, checked_name, prometheus_rule
 from alerts.rule_file import head, rules
@@ -69,17 +69,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     render_parser = actions.add_parser("render", help="write the Prometheus rules of an SLO file")
     _add_file(render_parser, "--slos")
     _add_out(render_parser)
-    render_parser.add_argument(
-        "--runbooks", default="", metavar="URL", help="base of runbook_url (default: the project's repository)"
-    )
+    add_link_flags(render_parser)
     render_parser.add_argument(
         "--grafana", default="", metavar="URL", help="base of dashboard_url (default: alerts have no dashboard_url)"
-    )
-    render_parser.add_argument(
-        "--traces-url",
-        default="",
-        metavar="URL",
-        help="base of traces_url, the address of `vllm-slo traces`: link burn alerts to bad requests (default: none)",
     )
     render_parser.add_argument(
         "--gpu-hour-price",

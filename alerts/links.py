@@ -1,5 +1,6 @@
 """Links from an alert to its runbook and dashboard panel; dashboards use the uids and panel titles declared here."""
 
+import argparse
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib import metadata
@@ -105,6 +106,19 @@ def project_runbooks() -> str:
             "--runbooks URL"
         ) from error
     return f"{urls['Source']}/blob/main/alerts/runbooks"
+
+
+def add_link_flags(parser: argparse.ArgumentParser) -> None:
+    """The flags of the links that alerts and dashboards have."""
+    parser.add_argument(
+        "--runbooks", default="", metavar="URL", help="base of links to runbooks (default: the project's repository)"
+    )
+    parser.add_argument(
+        "--traces-url",
+        default="",
+        metavar="URL",
+        help="address of `vllm-slo traces`: link to the traces of bad requests (default: none)",
+    )
 
 
 @dataclass(frozen=True, slots=True)

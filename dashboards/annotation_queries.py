@@ -16,15 +16,20 @@ _RESTART = 120
 
 
 def annotations(spec: SloFile, *, load_tests: bool = False) -> tuple[dashboard.AnnotationQuery, ...]:
-    """The annotations of a dashboard; the step is the scrape interval, so that no sample is skipped."""
-    step = spell_duration(spec.scrape_interval)
+    """The annotations of a dashboard; the step is the scrape interval, so that no sample is skipped.
+
+    A value that is a time lasts as long as the sidecar, so its step is longer: a fleet has many such series.
+    """
+    step, step_of_times = spell_duration(spec.scrape_interval), "1m"
     tests = _annotation("Load tests", signals.LOAD_RUN.name, "load test: {{scenario}}", "run {{run}}", step)
     return (
         # the values of these two queries are the times in milliseconds, independent of the scrape
         _annotation(
-            "Config changes", config_change_query(), "{{setting}}: {{old}} → {{new}}", "on {{engine}}", step
+            "Config changes", config_change_query(), "{{setting}}: {{old}} → {{new}}", "on {{engine}}", step_of_times
         ).use_value_for_time(True),
-        _annotation("Engine starts", _engine_starts(), "engine started", "{{engine}}", step).use_value_for_time(True),
+        _annotation(
+            "Engine starts", _engine_starts(), "engine started", "{{engine}}", step_of_times
+        ).use_value_for_time(True),
         _annotation(
             "Pages",
             _marks(severity_value(spec.alerting.severities, Severity.PAGE)),

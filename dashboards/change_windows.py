@@ -23,6 +23,9 @@ _LONGEST_START = 3600
 _LONGEST_OUTAGE = 86400
 """Seconds after and before a config change in which to look for its restart."""
 
+_USUAL_OUTAGE = 3600
+"""Seconds before a config change in which the time of its restart is exact to 5 s; before, to a minute."""
+
 _LONGEST_ROLLING = 3600
 """Seconds between the first and the last engine of one rolling change."""
 
@@ -92,8 +95,11 @@ def _first_variable() -> dashboard.QueryVariable:
 def _before_variable() -> dashboard.QueryVariable:
     """Before the first change, by the longest time for which a changed engine was down before its change."""
     up = f"time() * ({_CHANGED_UP} == 1) and {_ON_ENGINE} ({changed_engines()} >= time())"
-    last_up = f"max_over_time(({up})[{_LONGEST_OUTAGE}s:5s] @ $change)"
-    down = f"max({changed_engines()} - {_ON_ENGINE} {last_up})"
+    last_up = " or ".join(
+        f"max_over_time(({up})[{since}s:{step}s] @ $change)"
+        for since, step in ((_USUAL_OUTAGE, 5), (_LONGEST_OUTAGE, 60))
+    )
+    down = f"max({changed_engines()} - {_ON_ENGINE} ({last_up}))"
     return _scalar_variable("before", f"vector($first) - scalar({down} or vector(0))")
 
 

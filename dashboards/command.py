@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from alerts.links import Links
+from alerts.links import Links, add_link_flags
 from dashboards.audit import Finding, audit, read_checks
 from dashboards.boards.registry import BOARDS
 from dashboards.configmap import FOLDER, config_map, parse_placement
@@ -41,15 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default="plain",
         help="JSON for Grafana's provisioning, or ConfigMaps for its sidecar in Kubernetes (default: %(default)s)",
     )
-    render.add_argument(
-        "--runbooks", default="", metavar="URL", help="base of links to runbooks (default: the project's repository)"
-    )
-    render.add_argument(
-        "--traces-url",
-        default="",
-        metavar="URL",
-        help="address of `vllm-slo traces`: link to the slowest bad requests (default: none)",
-    )
+    add_link_flags(render)
     render.add_argument(
         "--loki",
         metavar="SELECTOR",

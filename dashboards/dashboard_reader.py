@@ -100,7 +100,10 @@ def checks_of(dashboard: Mapping[str, Any]) -> Iterator[Check]:
             )
     for annotation in annotations_of(dashboard):
         name, text = f"annotation {annotation['name']}", annotation_query(annotation)
-        yield Check(title, name, "", text, QueryType.RANGE, values, "no event in the time range")
+        yield Check(
+            *(title, name, "", text, QueryType.RANGE, values, "no event in the time range"),
+            least_step=parse_duration(str(annotation["step"])) if annotation.get("step") else 0.0,
+        )
     for panel in panels_of(dashboard["panels"]):
         reason = str(panel.get("description", "")).partition(MAY_BE_EMPTY)[2].rstrip(".")
         for target in targets_of(panel):

@@ -20,32 +20,21 @@ class Share:
     def value(self) -> str:
         return f"({self.part}) / (({self.whole}) > 0)"
 
-    @property
-    def _middle(self) -> str:
-        return f"(({self.part}) + {_Z_SQUARED / 2:g}) / (({self.whole}) + {_Z_SQUARED:g})"
-
-    @property
-    def _half(self) -> str:
+    def to_end(self, direction: str) -> str:
+        """From the value to an end of its interval: the lower end if `direction` is 1, the upper one if it is -1."""
         # extrapolated counts may differ by less than one event
         variance = f"clamp_min(({self.part}) * (1 - {self.value}), 0)"
-        return f"sqrt({_Z_SQUARED:g} * ({variance} + {_Z_SQUARED / 4:g})) / (({self.whole}) + {_Z_SQUARED:g})"
-
-    @property
-    def below(self) -> str:
-        """From the value down to the lower end of its interval."""
-        return f"({self.value} - {self._middle} + {self._half})"
-
-    @property
-    def above(self) -> str:
-        return f"({self._middle} + {self._half} - {self.value})"
+        half = f"sqrt({_Z_SQUARED:g} * ({variance} + {_Z_SQUARED / 4:g}))"
+        return f"({half} + {_Z_SQUARED:g} * {direction} * ({self.value} - 0.5)) / (({self.whole}) + {_Z_SQUARED:g})"
 
 
 def significant_change(before: Share, after: Share) -> str:
-    """After minus before; absent if the interval of the difference contains 0."""
+    """After minus before; absent if the interval of the difference contains 0.
+
+    Each count is in it as few times as possible, because Prometheus evaluates a repeated selector again.
+    """
     change = f"({after.value} - {before.value})"
-    rise, fall = _root(after.below, before.above), _root(after.above, before.below)
-    return f"({change} > {rise} or {change} < -1 * {fall})"
-
-
-def _root(one: str, other: str) -> str:
-    return f"sqrt({one} ^ 2 + {other} ^ 2)"
+    # the ends that face the other share
+    ends = after.to_end(f"sgn({change})"), before.to_end(f"-sgn({change})")
+    distance = " + ".join(f"({end}) ^ 2" for end in ends)
+    return f"({change} and abs({change}) > sqrt({distance}))"

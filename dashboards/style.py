@@ -21,6 +21,9 @@ MAY_BE_EMPTY = "May be empty: "
 
 NO_TRAFFIC = "no traffic"
 
+COUNT = "locale"
+"""The unit of counts, such as 1,541; `short` without decimals prints it as 2 K. The SDK does not list it."""
+
 # Each has a contrast of 3:1 to the panel in light and in dark mode; those of one panel are distinguishable with colour
 # blindness.
 GOOD, WARN, BAD, PLAIN = "#009E73", "#C48600", "#CC3D00", "text"
@@ -205,9 +208,9 @@ def with_threshold_lines(panel: timeseries.Panel, *lines: tuple[float, str]) -> 
     return panel.thresholds(thresholds("transparent", *lines)).thresholds_style(dashed)
 
 
-def limit_points(panel: _GraphPanel) -> _GraphPanel:
-    """For queries of many series: a point each 30 s in an hour. No event is lost, as rates cover four scrapes."""
-    return panel.max_data_points(120)
+def limit_points(panel: _GraphPanel, points: int = 120) -> _GraphPanel:
+    """For queries of many series: a point each 30 s in an hour. No event is lost, as a rate covers more than a step."""
+    return panel.max_data_points(points)
 
 
 def stack(panel: timeseries.Panel) -> timeseries.Panel:

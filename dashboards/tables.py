@@ -1,6 +1,6 @@
 """Table panels: queries joined by labels, listed labels, and pivot tables."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from string import ascii_uppercase
 from typing import Any
@@ -18,13 +18,13 @@ _WIDTHS: Mapping[str, int] = {
     Label.ALERTNAME: 200,
     Label.CLASS: 70,
     Label.SLO: 100,
-    Label.OUTCOME: 190,
+    Label.OUTCOME: 165,
     Label.RUN: 190,
     Label.SCENARIO: 160,
     Label.REVISION: 130,
-    Label.SETTING: 260,
-    Label.SIGNAL: 380,
-    Label.ENGINE: 200,
+    Label.SETTING: 280,
+    Label.SIGNAL: 340,
+    Label.ENGINE: 130,
     Label.INSTANCE: 140,
     "engines": 105,
     "figure": 130,
@@ -34,7 +34,7 @@ _WIDTHS: Mapping[str, int] = {
 }
 """The width of a label's column in pixels, by its longest usual value."""
 
-_LEAST_WIDTH = 120
+_LEAST_WIDTH = 130
 """Of a column that has the rest of the width, in pixels: an IPv4 address and a port."""
 
 
@@ -55,6 +55,25 @@ class ValueColumn:
 
 
 @dataclass(frozen=True, slots=True)
+class DifferenceColumn:
+    """The values of one column of a table minus those of another, which Grafana computes without a query.
+
+    The difference is multiplied by `times`, or is relative to the values that are subtracted. A row without one of the
+    values has the text `no_value`, as has a row with a relative difference to 0, which is infinite.
+    """
+
+    title: str
+    of: str
+    minus: str
+    unit: str
+    _: KW_ONLY
+    no_value: str = "-"
+    times: int = 1
+    is_relative: bool = False
+    decimals: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class LabelColumns:
     """Columns of labels, such as a version, with their titles."""
 
@@ -65,16 +84,16 @@ class LabelColumns:
 def join_queries(
     panel: table.Panel,
     keys: Mapping[Label, str] | Mapping[str, str],
-    columns: Sequence[ValueColumn | LabelColumns],
+    columns: Sequence[ValueColumn | DifferenceColumn | LabelColumns],
     *,
     order_by: str = "",
     rows: str = "",
-    widest: Label | None = None,
+    widest: Collection[Label] = (),
     texts: Mapping[str, str] | None = None,
 ) -> table.Panel:
     """One row per set of key labels, which every query must have; `texts` are further labels, in the last columns.
 
-    The column of the label `widest` has the rest of the width; with a width for every column, Grafana leaves it blank.
+    The columns of the labels `widest` share the rest of the width; with a width for every column, it is blank.
     `order_by` is a query whose values sort the rows. `rows` is a query with one series per row: with it, a column whose
     query returns nothing remains, with missing values.
 
@@ -83,11 +102,21 @@ def join_queries(
     """
     order, hidden = [str(key) for key in keys], ["Time"]
     _set_titles(panel, keys, widest)
-    for ref_id, column in zip(ascii_uppercase, columns, strict=False):
-        # Grafana's names
-        value = f"Value #{ref_id}" if len(columns) > 1 or order_by else "Value"
+    queries = sum(not isinstance(column, DifferenceColumn) for column in columns)
+    # Grafana's names
+    values = iter([f"Value #{ref_id}" for ref_id in ascii_uppercase] if queries > 1 or order_by else ["Value"])
+    names: dict[str, str] = {}
+    calculations: list[dict[str, Any]] = []
+    for column in columns:
+        if isinstance(column, DifferenceColumn):
+            calculations += _difference(column, names[column.of], names[column.minus])
+            panel.override_by_name(column.title, _difference_overrides(column))
+            order.append(column.title)
+            continue
+        value = next(values)
         match column:
             case ValueColumn():
+                names[column.title] = value
                 expression = f"({column.expression}) or NaN * {rows}" if rows else column.expression
                 panel.with_target(_table_query(expression, column.title)).override_by_name(
                     value, _value_column_overrides(column)
@@ -99,8 +128,11 @@ def join_queries(
                 order += map(str, column.titles)
                 hidden.append(value)
     transform(panel, "merge")
+    for calculation in calculations:
+        transform(panel, "calculateField", **calculation)
+    hidden += [each["alias"] for each in calculations if each["alias"] not in order]
     if order_by:
-        value = f"Value #{ascii_uppercase[len(columns)]}"
+        value = next(values)
         panel.with_target(_table_query(order_by, "order of the rows"))
         transform(panel, "sortBy", sort=[{"field": value}])
         hidden.append(value)
@@ -126,10 +158,12 @@ def sort_rows(panel: table.Panel, *titles: str) -> table.Panel:
     return panel.sort_by([common.TableSortByFieldState().display_name(title).desc(False) for title in titles])
 
 
-def list_labels(panel: table.Panel, expression: str, titles: Mapping[Label, str]) -> table.Panel:
+def list_labels(
+    panel: table.Panel, expression: str, titles: Mapping[Label, str], widest: Collection[Label] = ()
+) -> table.Panel:
     """One row per series, with the given labels and without the value; sorted by them."""
     sort_rows(panel, *titles.values())
-    _set_titles(panel, titles)
+    _set_titles(panel, titles, widest)
     panel.with_target(_table_query(expression, ", ".join(titles.values())))
     return _organize(panel, [str(label) for label in titles], ["Time", "Value"])
 
@@ -185,12 +219,12 @@ def _table_query(expression: str, legend: str) -> prometheus.Dataquery:
 
 
 def _set_titles(
-    panel: table.Panel, titles: Mapping[Label, str] | Mapping[str, str], widest: Label | None = None
+    panel: table.Panel, titles: Mapping[Label, str] | Mapping[str, str], widest: Collection[Label] = ()
 ) -> None:
     """Set display names and widths; links refer to the field by the name of its label."""
     for label, title in titles.items():
         width = [model.DynamicConfigValue("custom.width", _WIDTHS[label])] if label in _WIDTHS else []
-        if label is widest:
+        if label in widest:
             width = [model.DynamicConfigValue("custom.minWidth", _LEAST_WIDTH)]
         panel.override_by_name(str(label), [model.DynamicConfigValue("displayName", title), *width])
 
@@ -214,6 +248,34 @@ def _value_column_overrides(column: ValueColumn) -> list[model.DynamicConfigValu
     }
     properties = [model.DynamicConfigValue(name, value) for name, value in settings.items() if value is not None]
     return [*properties, *(threshold_colours(column.base, *column.steps) if column.steps else ())]
+
+
+def _difference(column: DifferenceColumn, of: str, minus: str) -> list[dict[str, Any]]:
+    """The options of the transformations: each is one operation of two fields, or of a field and a number."""
+    if column.is_relative:
+        return [_operation("ratio", of, "/", minus), _operation(column.title, "ratio", "-", "1")]
+    if column.times == 1:
+        return [_operation(column.title, of, "-", minus)]
+    return [_operation("difference", of, "-", minus), _operation(column.title, "difference", "*", f"{column.times}")]
+
+
+def _operation(name: str, left: str, operator: str, right: str) -> dict[str, Any]:
+    return {"mode": "binary", "alias": name, "binary": {"left": left, "operator": operator, "right": right}}
+
+
+def _difference_overrides(column: DifferenceColumn) -> list[model.DynamicConfigValue]:
+    settings = {
+        "unit": column.unit,
+        "decimals": column.decimals,
+        "mappings": [*([_infinite(column.no_value)] if column.is_relative else ()), absence(column.no_value)],
+    }
+    return [model.DynamicConfigValue(name, value) for name, value in settings.items() if value is not None]
+
+
+def _infinite(text: str) -> model.RangeMap:
+    """The text of infinity, which no other value reaches."""
+    result = model.ValueMappingResult(text, color=PLAIN, index=0)
+    return model.RangeMap(model.DashboardRangeMapOptions(from_val=1e300, to=None, result=result))
 
 
 def _organize(panel: table.Panel, order: Sequence[str], hidden: Sequence[str] = ()) -> table.Panel:

@@ -1,6 +1,6 @@
 """Judges whether the load generator itself could send the load that was planned; if not, a run is invalid."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from loadgen.request_record import ClientOutcome, Record, Run
@@ -36,22 +36,15 @@ def judge(run: Run, records: Sequence[Record], send_lag: float | None, slot_wait
     """The health of the client of a run; `send_lag` and `slot_wait` are 99th percentiles."""
     chunks = sum(record.chunks for record in records)
     sent = sum(record.outcome is not ClientOutcome.NOT_SENT for record in records)
-    faults = []
-    if send_lag is not None and send_lag > run.max_send_lag:
-        faults.append(
-            f"send lag p99 is {send_lag * 1000:.0f} ms, above {run.max_send_lag * 1000:.0f} ms: the load generator was "
-            "overloaded; give it a core of its own or lower the rate"
-        )
-    if run.stalled > MAX_STALLED * run.seconds:
-        faults.append(
-            f"the event loop stalled {run.stalls} times, for {run.stalled:.1f} s in total: chunk times are late; give "
-            "the load generator a core of its own"
-        )
-    if sent < MIN_SENT * len(records):
-        faults.append(
-            f"{len(records) - sent} of {len(records)} requests were not sent (see `error`): the server received less "
-            "load than planned"
-        )
+    faults = find_faults(
+        send_lag=send_lag,
+        max_send_lag=run.max_send_lag,
+        stalls=run.stalls,
+        stalled=run.stalled,
+        seconds=run.seconds,
+        offered=len(records),
+        sent=sent,
+    )
     return ClientHealth(
         send_lag=send_lag,
         stalls=run.stalls,
@@ -64,3 +57,31 @@ def judge(run: Run, records: Sequence[Record], send_lag: float | None, slot_wait
         slot_wait=slot_wait,
         faults=tuple(faults),
     )
+
+
+def find_faults(
+    *,
+    send_lag: float | None,
+    max_send_lag: float,
+    stalls: int,
+    stalled: float,
+    seconds: float,
+    offered: int,
+    sent: int,
+) -> Iterator[str]:
+    """What makes a run of `seconds` invalid; `stalled` in seconds, `send_lag` is the 99th percentile."""
+    if send_lag is not None and send_lag > max_send_lag:
+        yield (
+            f"send lag p99 is {send_lag * 1000:.0f} ms, above {max_send_lag * 1000:.0f} ms: the load generator was "
+            "overloaded; give it a core of its own or lower the rate"
+        )
+    if stalled > MAX_STALLED * seconds:
+        yield (
+            f"the event loop stalled {stalls} times, for {stalled:.1f} s in total: chunk times are late; give "
+            "the load generator a core of its own"
+        )
+    if sent < MIN_SENT * offered:
+        yield (
+            f"{offered - sent} of {offered} requests were not sent (see `error`): the server received less "
+            "load than planned"
+        )

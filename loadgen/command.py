@@ -1,6 +1,7 @@
 """`vllm-slo load`: runs a load scenario, prints the report of an earlier run, or compares two runs."""
 
 import argparse
+import sys
 from pathlib import Path
 
 from rich.console import Console
@@ -8,7 +9,7 @@ from rich.console import Console
 from exporters.errors import UsageError
 from exporters.logging_setup import add_logging_flags, configure_logging
 from exporters.yaml_reader import nearest
-from loadgen import compare_command, report, run_settings, summary_export
+from loadgen import compare_command, find_max_settings, report, run_settings, summary_export
 from loadgen.request_record import read_records, read_run
 from loadgen.summary import summarise
 
@@ -36,6 +37,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
     run_settings.add_flags(replay)
     add_logging_flags(replay)
     replay.set_defaults(run=_replay)
+    text = "find the largest rate at which every SLO is met"
+    find_max = actions.add_parser(
+        "find-max",
+        help=text,
+        description=f"{text.capitalize()}: offers the classes of a scenario at one rate after the other, by bracketing "
+        "and bisection. Run it again with the same settings and folder to continue an interrupted search.",
+    )
+    find_max.add_argument(
+        "scenario", metavar="SCENARIO", help="a file, or a built-in scenario: demo, mixed or vllm-cpu"
+    )
+    find_max_settings.add_flags(find_max)
+    add_logging_flags(find_max)
+    find_max.set_defaults(run=_find_max)
     text = "print the report of an earlier run"
     show = actions.add_parser("report", help=text, description=f"{text.capitalize()}.")
     show.add_argument("folder", metavar="DIR", help="output folder of the run")
@@ -61,10 +75,22 @@ def _replay(arguments: argparse.Namespace) -> int:
     return _send(run_settings.of_trace(arguments))
 
 
-def _send(settings: run_settings.RunSettings) -> int:
-    from loadgen import locust_headless  # noqa: PLC0415 - importing Locust patches the sockets of this process
+def _find_max(arguments: argparse.Namespace) -> int:
+    configure_logging(arguments.log_level, arguments.log_format, "load")
+    settings = find_max_settings.from_arguments(arguments)
+    from loadgen import find_max  # noqa: PLC0415 - gevent is imported by a run only
 
-    return locust_headless.run(settings)
+    return find_max.run(settings)
+
+
+def _send(settings: run_settings.RunSettings) -> int:
+    try:
+        from loadgen import locust_headless  # noqa: PLC0415 - importing Locust patches the sockets of this process
+
+        return locust_headless.run(settings)
+    except KeyboardInterrupt:
+        print("vllm-slo load: interrupted before the first request; nothing was sent", file=sys.stderr)
+        return 130
 
 
 def _report(arguments: argparse.Namespace) -> int:

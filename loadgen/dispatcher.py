@@ -20,6 +20,7 @@ from loadgen.completion_response import CompletionResponse
 from loadgen.grading import make_record
 from loadgen.http_client import HttpClient, UnreachableError
 from loadgen.http_response import ProtocolError
+from loadgen.live_figures import LiveFigures
 from loadgen.load_metrics import LoadCollector
 from loadgen.load_target import Target
 from loadgen.request_plan import PlannedRequest, Schedule, encode_body, encode_head
@@ -70,20 +71,25 @@ class Dispatcher:
         self._on_record = on_record
         self._open = Group()  # requests, conversations and users
         self.open = 0
+        self._open_dues: dict[str, float] = {}
         self._stop = Event()
         limit = config.max_concurrency
         self._slots: AbstractContextManager[object] = nullcontext() if limit is None else BoundedSemaphore(limit)
         # Ids are unique across runs, without a system call per request.
         self._ids = random.Random(uuid.uuid4().int)  # noqa: S311 - unique, not secret
         self.begin()
-        self.offered = 0
+        self.figures = LiveFigures()
         self._until = 0.0
-        self.worst_lag = 0.0
 
     def begin(self) -> None:
         """Set the start of the run to the current time; call it once, before `offer`."""
         self.start = monotonic()
         self.start_unix = time()
+
+    @property
+    def oldest_due(self) -> float | None:
+        """The due time of the oldest open request, in seconds since the start of the run."""
+        return min(self._open_dues.values(), default=None)
 
     @property
     def stopped(self) -> bool:
@@ -157,7 +163,7 @@ class Dispatcher:
             self._count_offered(request)
 
     def _count_offered(self, request: PlannedRequest) -> None:
-        self.offered += 1
+        self.figures.offer(request.request_class)
         self._series.count_scheduled(request)
 
     def _wait(self, until: float) -> bool:
@@ -175,11 +181,12 @@ class Dispatcher:
         dispatched = monotonic()
         sent: float | None = None
         lag = dispatched - self.start - request.due
-        self.worst_lag = max(self.worst_lag, lag)
+        self.figures.dispatch(request.request_class, lag, dispatched - self.start)
         self._series.count_sent(request, lag)
         deadline = gevent.Timeout.start_new(max(0.0, self.start + request.due + self._config.timeout - dispatched))
         error: str | None = None
         self.open += 1
+        self._open_dues[request_id] = request.due
         try:
             with self._slots:
                 sent = monotonic()  # before connecting, because a slow accept is not send lag
@@ -200,6 +207,7 @@ class Dispatcher:
             outcome, error = ClientOutcome.NOT_SENT, str(failure)
         finally:
             self.open -= 1
+            del self._open_dues[request_id]
             deadline.close()
         return self._record(request, response, request_id, dispatched, sent, outcome, error)
 
@@ -228,6 +236,7 @@ class Dispatcher:
             detailed=self._config.save_detailed,
         )
         self._series.count_ended(request, outcome)
+        self.figures.end(record)
         self._on_record(record, response)
         return outcome, response, closed - self.start
 

@@ -1,8 +1,9 @@
 """One run, from its settings to its report; Locust only receives an event for each request."""
 
+import gc
 import logging
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import chain, islice
 from time import monotonic
 
@@ -13,9 +14,11 @@ from exporters.errors import UsageError
 from loadgen import preflight, report
 from loadgen.completion_response import CompletionResponse
 from loadgen.dispatcher import DispatchConfig, Dispatcher
+from loadgen.failure_notice import FailureNotice
 from loadgen.http_client import HttpClient, UnreachableError
+from loadgen.live_figures import LiveFigures
 from loadgen.load_metrics import LoadCollector
-from loadgen.progress import TICK, ProgressLine
+from loadgen.progress import TICK, Progress
 from loadgen.request_plan import schedule_hash
 from loadgen.request_record import ClientOutcome, Record
 from loadgen.result_store import ResultStore
@@ -32,8 +35,14 @@ class FailedRequestError(Exception):
 class LoadRun:
     """One run of a scenario."""
 
-    def __init__(self, settings: RunSettings, series: LoadCollector, fire: Callable[..., None]) -> None:
-        """Check the target and create the output folder before the load starts.
+    def __init__(
+        self,
+        settings: RunSettings,
+        series: LoadCollector,
+        fire: Callable[..., None],
+        console: Console | None = None,
+    ) -> None:
+        """Check the target and create the output folder before the load starts; the report goes to `console`.
 
         Raises:
             UsageError: the target does not respond, or the folder cannot be used.
@@ -41,6 +50,7 @@ class LoadRun:
         self._settings = settings
         self._series = series
         self._fire = fire
+        self._console = console or Console()
         try:
             client = HttpClient(settings.target)
         except UnreachableError as error:
@@ -61,7 +71,15 @@ class LoadRun:
             save_detailed=settings.save_detailed,
         )
         self.valid = self.complete = False
+        self.faults: tuple[str, ...] = ()
         self.dispatcher = Dispatcher(config, client, series, self._record)
+        self.dispatcher.figures = LiveFigures(settings.plan.shares)
+        self._failures = FailureNotice()
+
+    @property
+    def records(self) -> Sequence[Record]:
+        """The requests that have ended, in this order."""
+        return self._store.records
 
     def run(self) -> None:
         """Send all requests, wait for the open ones, and report; a stopped run waits for the grace period only.
@@ -71,12 +89,14 @@ class LoadRun:
         dispatcher, settings = self.dispatcher, self._settings
         groups = dispatcher.encode(self._schedule)
         first = list(islice(groups, 1))  # before the start, so that requests at 0 s are not late
+        gc.collect()
+        gc.freeze()  # the collector then leaves out what Locust has imported, and stops the event loop for less time
         dispatcher.begin()
         self._store.start(dispatcher.start_unix)
         self._series.start_run(settings.plan.name, dispatcher.start_unix)
-        progress = ProgressLine(dispatcher, settings.phases, self._store.records)
-        ticker = gevent.spawn(self._tick, progress)
         stalls = StallWatch()
+        progress = Progress(dispatcher, settings, stalls)
+        ticker = gevent.spawn(self._tick, progress)
         watch = gevent.spawn(stalls.run)
         ending = "killed"
         try:
@@ -92,8 +112,9 @@ class LoadRun:
             watch.kill()
             progress.close()
             run, result = self._store.end(ending, monotonic() - dispatcher.start, stalls)
-            self.valid = not result.health.faults
-            report.show(run, result, Console())
+            self.faults = result.health.faults
+            self.valid = not self.faults
+            report.show(run, result, self._console)
             self.complete = not self._store.failures
             for failure in self._store.failures:
                 _log.error("%s", failure)
@@ -102,10 +123,18 @@ class LoadRun:
         """Stop sending and end the run after the grace period; a second call ends the run immediately."""
         if self.dispatcher.stopped:
             self.dispatcher.cut()
+            return
         self.dispatcher.stop()
+        _log.info(
+            "stopping: %d open requests have up to %g s to finish; ctrl-c again ends the run now",
+            self.dispatcher.open,
+            self._settings.grace,
+        )
 
     def _record(self, record: Record, response: CompletionResponse) -> None:
         self._store.add(record, response.choice_gaps)
+        if (notice := self._failures.add(record)) is not None:
+            _log.warning("%s", notice)
         # For display only: Locust rounds its percentiles to two digits and has no TTFT.
         self._fire(
             request_type="STREAM" if record.stream else "POST",
@@ -116,7 +145,7 @@ class LoadRun:
             context={"phase": record.phase},
         )
 
-    def _tick(self, progress: ProgressLine) -> None:
+    def _tick(self, progress: Progress) -> None:
         while True:
             gevent.sleep(TICK)
             self._store.flush()

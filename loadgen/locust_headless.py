@@ -20,6 +20,7 @@ def run(settings: RunSettings) -> int:
     Raises:
         UsageError: the target does not respond, or the folder or the metrics address cannot be used.
     """
+    gevent.get_hub().NOT_ERROR += (KeyboardInterrupt,)  # ctrl-c before the load: gevent would print it
     logging.getLogger("locust").setLevel(logging.WARNING)  # Locust logs each step of its start and stop
     environment = Environment(events=locust.events, host=str(settings.target))
     series = LoadCollector(settings.slos)

@@ -53,6 +53,42 @@ class RunSettings:
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
+    """The flags of a run."""
+    add_common_flags(parser)
+    parser.add_argument(
+        "--duration", type=_seconds, metavar="TIME", help="length of the run, such as 5m (default: the scenario's)"
+    )
+    parser.add_argument(
+        "--rate-scale", type=_positive, metavar="X", default=1.0, help="factor for every rate (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--allow-invalid", action="store_true", help="exit with 0 even if the load generator was too slow"
+    )
+    parser.add_argument(
+        "--metrics",
+        type=partial(parse_address, example="127.0.0.1:9465"),
+        metavar="HOST:PORT",
+        help="serve /metrics here; the run waits up to two scrape intervals for a scrape before and after the load",
+    )
+    parser.add_argument(
+        "--metrics-wait",
+        type=_seconds,
+        metavar="TIME",
+        default=5.0,  # the discovery of a Prometheus that has just started, as in the lab
+        help="additional time for Prometheus to discover this process before the first scrape (default: 5s)",
+    )
+
+
+def with_defaults(arguments: argparse.Namespace) -> argparse.Namespace:
+    """The arguments of a command that has only the common flags, with the defaults of the others."""
+    parser = argparse.ArgumentParser()
+    add_flags(parser)
+    required = ["--target", arguments.target, "--out", arguments.out]
+    return argparse.Namespace(**(vars(parser.parse_args(required)) | vars(arguments)))
+
+
+def add_common_flags(parser: argparse.ArgumentParser) -> None:
+    """The flags of a run and of each probe of a search."""
     parser.add_argument(
         "--target",
         metavar="URL",
@@ -71,12 +107,6 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     slos.add_flag(parser)
     parser.add_argument("--seed", type=_whole, metavar="N", help="random seed (default: the scenario's)")
     parser.add_argument("--model", metavar="NAME", help="model to request (default: the first in /v1/models)")
-    parser.add_argument(
-        "--duration", type=_seconds, metavar="TIME", help="length of the run, such as 5m (default: the scenario's)"
-    )
-    parser.add_argument(
-        "--rate-scale", type=_positive, metavar="X", default=1.0, help="factor for every rate (default: %(default)s)"
-    )
     parser.add_argument(
         "--grace",
         type=_seconds,
@@ -105,25 +135,9 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help="99th percentile of the delay between due time and sending above which the run is invalid (default: 50ms)",
     )
     parser.add_argument(
-        "--allow-invalid", action="store_true", help="exit with 0 even if the load generator was too slow"
-    )
-    parser.add_argument(
         "--save-detailed",
         action="store_true",
         help="save the answer and the gaps between the chunks of each request too, which takes memory",
-    )
-    parser.add_argument(
-        "--metrics",
-        type=partial(parse_address, example="127.0.0.1:9465"),
-        metavar="HOST:PORT",
-        help="serve /metrics here; the run waits up to two scrape intervals for a scrape before and after the load",
-    )
-    parser.add_argument(
-        "--metrics-wait",
-        type=_seconds,
-        metavar="TIME",
-        default=5.0,  # the discovery of a Prometheus that has just started, as in the lab
-        help="additional time for Prometheus to discover this process before the first scrape (default: 5s)",
     )
     parser.add_argument("--allow-remote", action="store_true", help="allow a target on another machine")
     parser.add_argument("--no-check", action="store_true", help="do not request /v1/models first; needs --model")

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Mapping
 
-from grafana_foundation_sdk.builders import stat, table
+from grafana_foundation_sdk.builders import common, stat, table
+from grafana_foundation_sdk.models import common as common_model
 from grafana_foundation_sdk.models import units
 
 from alerts.links import DashboardUid
@@ -16,7 +17,7 @@ from dashboards.panels import engine_load, slo_status, traffic
 from dashboards.panels.latency import quantile_variable
 from dashboards.score_interval import Share, significant_change
 from dashboards.style import BAD, GOOD, MODEL_AND_CLASS, NO_TRAFFIC, PLAIN, describe, query
-from dashboards.tables import ValueColumn
+from dashboards.tables import DifferenceColumn, ValueColumn
 from exporters import signals
 from exporters.signals import Label, Outcome, Signal
 from exporters.slos import Slo, SloFile
@@ -66,15 +67,26 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
             "Comparison: $length s before and after",
             (
                 config_change(),
-                changed(),
-                changed_and_unchanged(),
+                changed().height(6),
+                changed_and_unchanged().height(8),
                 goodput(),
-                attainment(),
-                requests_offered(),
+                requests_offered().span(7).min_width(90),
             ),
         ),
-        Row("Latency", (latency(),)),
-        Row("Side effects", (client_errors(), tokens(), cache_hits(), preemptions())),
+        # rows of eight SLOs and classes, and of one class, without a scrollbar
+        Row(
+            "SLO attainment and latency",
+            (attainment().span(10).height(10), latency().span(14).height(10).min_width(80)),
+        ),
+        Row(
+            "Side effects",
+            (
+                client_errors().height(7),
+                tokens().span(7).height(7).min_width(103),
+                cache_hits().height(7),
+                preemptions().span(7).height(7),
+            ),
+        ),
         Row(
             "History",
             (
@@ -92,15 +104,20 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
 
 def config_change() -> stat.Panel:
     text = describe(
-        "Settings that changed at the selected time, which is that of the last engine of a rolling change. The window "
-        "before ends when all changed engines last responded; the one after begins when each has responded for half a "
-        "minute. Both are limited by the time after the config change and by the next one. Good: only settings that "
-        "you changed. From the sidecars' metrics.",
+        "Settings that changed at the selected time, which is that of the last engine of a rolling change. All engines "
+        "have the same two windows: the one before ends when the first changed engine last responded, or earlier if "
+        "another was down for longer before its change; the one after begins when the last one has responded for half "
+        "a minute. The time between, when some engines have the old settings and some the new ones, is in neither. "
+        "Both are limited by the time after the config change and by the next one. Good: only settings that you "
+        "changed. From the sidecars' metrics.",
         may_be_empty=_NO_CHANGE,
     )
     panel = style.if_absent(
-        style.stat_panel("Config change", text, units.DatetimeISO, 24, 4), "no config change in the time range"
+        style.stat_panel("Config change", text, units.DatetimeISO, 9, 6), "no config change in the time range"
     )
+    # names of settings are long: one line for each value
+    panel.orientation(common_model.VizOrientation.HORIZONTAL)
+    panel.text(common.VizTextDisplayOptions().title_size(14).value_size(16))
     panel.with_target(query(selected_change(), "{{setting}}: {{old}} → {{new}}", instant=True))
     # the revision at the end of each window, because Prometheus returns the old one for five minutes after the change
     for moment, window, legend in (("$before", BEFORE, "until"), ("$after", AFTER, "from")):
@@ -132,13 +149,13 @@ def changed() -> table.Panel:
     before, after = (of_sidecar(share.value) for share in goodput)
     columns = (
         ValueColumn("changed", f"{engines} * 1000", units.DatetimeISO, width=165),
-        *_before_and_after(before, after, units.PercentUnit),
+        *_before_and_after(before, after, units.PercentUnit, 85),
         _significant(of_sidecar(f"100 * {significant_change(*goodput)}"), _MORE_IS_BETTER),
-        ValueColumn("failed", of_sidecar(failed), units.Short, decimals=0, steps=((0.5, BAD),), width=65),
+        ValueColumn("failed", of_sidecar(failed), style.COUNT, decimals=0, steps=((0.5, BAD),), width=65),
     )
     tables.sort_rows(panel, "changed", "engine")
     return tables.join_queries(
-        panel, {Label.ENGINE: "engine", Label.INSTANCE: "sidecar"}, columns, rows=f"({engines})", widest=Label.ENGINE
+        panel, {Label.ENGINE: "engine", Label.INSTANCE: "sidecar"}, columns, rows=f"({engines})", widest=(Label.ENGINE,)
     )
 
 
@@ -178,7 +195,7 @@ def goodput() -> table.Panel:
         "window with fewer of them.",
         lambda window: _share_in(signals.GOODPUT_REQUESTS, signals.GOODPUT_EVENTS, window),
         _MORE_IS_BETTER,
-        more_columns=(ValueColumn("judged", f"({before} <= {after}) or {after}", units.Short, decimals=0),),
+        more_columns=(ValueColumn("judged", f"({before} <= {after}) or {after}", style.COUNT, decimals=0),),
     )
 
 
@@ -309,7 +326,7 @@ def events_by_revision(spec: SloFile) -> table.Panel:
         "shares of few events vary by chance. From the sidecars' counters.",
         may_be_empty=NO_TRAFFIC,
     )
-    panel = style.table_panel("Events by revision", text, units.Short, 24, 7).decimals(0)
+    panel = style.table_panel("Events by revision", text, style.COUNT, 24, 7).decimals(0)
     return _by_revision(panel, _while_active(signals.SLO_EVENTS), spec)
 
 
@@ -358,11 +375,12 @@ def _comparison(
 ) -> table.Panel:
     """Columns for before, after and the change, which has no colour because it has no interval."""
     before, after = value(BEFORE), value(AFTER)
+    # computed by Grafana: a query would ask for both windows again
     if unit == units.PercentUnit:
-        change = ValueColumn("change", f"100 * (({after}) - ({before}))", _POINTS, decimals=1)
+        change = DifferenceColumn("change", "after", "before", _POINTS, times=100, decimals=1)
         meaning = "The change is in percentage points (pp), and has no interval."
     else:
-        change = ValueColumn("change", f"({after}) / (({before}) > 0) - 1", units.PercentUnit, decimals=1)
+        change = DifferenceColumn("change", "after", "before", units.PercentUnit, is_relative=True, decimals=1)
         meaning = _RELATIVE
     columns = _before_and_after(before, after, unit)
     return _table(title, f"{text} {meaning} {_GOOD[colours]}", unit, width, keys, (*columns, change, *more_columns))
@@ -395,15 +413,20 @@ def _significant(points: str, colours: tuple[str, str]) -> ValueColumn:
     )
 
 
-def _before_and_after(before: str, after: str, unit: str) -> tuple[ValueColumn, ValueColumn]:
+def _before_and_after(before: str, after: str, unit: str, width: int | None = None) -> tuple[ValueColumn, ValueColumn]:
     return (
-        ValueColumn("before", before, unit, no_value=NO_TRAFFIC),
-        ValueColumn("after", after, unit, no_value=NO_TRAFFIC),
+        ValueColumn("before", before, unit, no_value=NO_TRAFFIC, width=width),
+        ValueColumn("after", after, unit, no_value=NO_TRAFFIC, width=width),
     )
 
 
 def _table(
-    title: str, text: str, unit: str, width: int, keys: Mapping[str, str], columns: tuple[ValueColumn, ...]
+    title: str,
+    text: str,
+    unit: str,
+    width: int,
+    keys: Mapping[str, str],
+    columns: tuple[ValueColumn | DifferenceColumn, ...],
 ) -> table.Panel:
     text = describe(f"{text} {_SOURCE}", may_be_empty=_NO_CHANGE)
     panel = style.table_panel(title, text, unit, width, 8)

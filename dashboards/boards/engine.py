@@ -46,15 +46,16 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
         Row("Bad requests", (worst_requests.worst_requests(spec),)),
         Row("Queue", (running(), waiting(), preemptions())),
         Row("KV cache and prefix cache", (kv_cache(), kv_tokens(), prefix_cache(), possible_prefix_cache())),
-        Row("Throughput and roofline", (prefill(), decode(), roofline_share(), speculation())),
+        Row("Throughput and roofline", (prefill(), decode(), roofline_share(), engine_features.prompt_sources())),
         Row(
             "Admission, sleep state and LoRA adapters",
             (engine_features.rejections(), engine_features.sleep_state(), engine_features.lora_adapters()),
+            is_collapsed=True,
         ),
         Row(
-            "Prompt sources, KV offload and transfer",
+            "Speculation, KV offload and transfer",
             (
-                engine_features.prompt_sources(),
+                speculation(),
                 engine_features.external_prefix_cache(),
                 engine_features.offload_bytes(),
                 engine_features.offload_space(),
@@ -63,6 +64,7 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
                 engine_features.transfer_time(),
                 engine_features.transfer_failures(),
             ),
+            is_collapsed=True,
         ),
         Row("Settings and missing signals", (settings(), missing_signals())),
     )
@@ -83,7 +85,7 @@ def requests_now() -> stat.Panel:
         "Requests that are running and waiting in the engine, of all ranks. Good: few wait. From the engines' metrics.",
         may_be_empty="some engines expose no queue",
     )
-    panel = style.stat_panel("Requests in the engine", text, units.Short, 4, 5).decimals(0)
+    panel = style.stat_panel("Requests in the engine", text, style.COUNT, 4, 5).decimals(0)
     # one below the other, as the panel is narrow
     panel.orientation(common_model.VizOrientation.HORIZONTAL)
     for state, series in (("running", signals.ENGINE_RUNNING), ("waiting", signals.ENGINE_WAITING)):
@@ -124,7 +126,7 @@ def restarts() -> stat.Panel:
     )
     starts = max_by(f"changes({select_engine(signals.ENGINE_START_TIME)}[$__range])", ENGINE_LABELS)
     return (
-        style.if_absent(style.stat_panel(PanelTitle.ENGINE_RESTARTS, text, units.Short, 3, 5), _NOT_EXPOSED)
+        style.if_absent(style.stat_panel(PanelTitle.ENGINE_RESTARTS, text, style.COUNT, 3, 5), _NOT_EXPOSED)
         .decimals(0)
         .with_target(query(starts, "{{engine}}", instant=True))
         .thresholds(style.thresholds(GOOD, (1, WARN)))
@@ -286,7 +288,7 @@ def roofline_share() -> timeseries.Panel:
     # at 0 while nothing runs, as is the measured rate
     limit = max_by(f"avg_over_time({select_engine(signals.ROOFLINE_RUNNING)}[{RATE}])", ENGINE_LABELS)
     prefill_limit = f"on ({Label.INSTANCE}) group_left () {_roofline_query(signals.ROOFLINE_PREFILL)}"
-    panel = style.ratio_panel("Roofline share", text, 6).no_value("no roofline")
+    panel = style.ratio_panel("Roofline share", text, 12).no_value("no roofline")
     panel.with_target(
         query(ratio(_rate(signals.ENGINE_GENERATION_TOKENS, ENGINE_LABELS), limit), f"decode: {PER_ENGINE}")
     )
@@ -318,10 +320,11 @@ def settings() -> table.Panel:
     )
     settings_series = select_engine(signals.ENGINE_SETTING_INFO)
     return tables.list_labels(
-        style.table_panel("Settings", text, units.String, 16, 12),
+        style.table_panel("Settings", text, units.String, 13, 12),
         f"max by ({Label.SETTING}, {Label.VALUE}, {', '.join(ENGINE_LABELS)}) "
         f"({settings_series} unless {select_engine(signals.ENGINE_SETTING_INFO, {Label.VALUE: 'None'})})",
         {Label.SETTING: "Setting", Label.VALUE: "Value", Label.ENGINE: "Engine", Label.INSTANCE: "Sidecar"},
+        widest=(Label.ENGINE,),
     )
 
 
@@ -332,9 +335,10 @@ def missing_signals() -> table.Panel:
         may_be_empty="it exposes everything, or is down",
     )
     return tables.list_labels(
-        style.table_panel("Missing signals", text, units.String, 8, 12),
+        style.table_panel("Missing signals", text, units.String, 11, 12),
         f"{max_by(select_engine(signals.ENGINE_SIGNAL_EXPOSED), [Label.SIGNAL, *ENGINE_LABELS])} == 0",
         {Label.SIGNAL: "Series", Label.ENGINE: "Engine", Label.INSTANCE: "Sidecar"},
+        widest=(Label.ENGINE,),
     )
 
 
@@ -350,7 +354,7 @@ def _computed_prompt_tokens() -> str:
 
 def _roofline_panel(title: str, text: str, measured: str) -> timeseries.Panel:
     return (
-        style.time_series_panel(title, text, "tokens/s", 6)
+        style.time_series_panel(title, text, "tokens/s", 12)
         .with_target(query(measured, PER_ENGINE))
         .override_by_regexp("/^upper limit/", [style.fixed_colour(GREY)])
     )

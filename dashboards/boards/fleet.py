@@ -59,7 +59,7 @@ def engines(spec: SloFile) -> table.Panel:
     text = describe(text, may_be_empty=f"there is {NO_TRAFFIC}, or the engines do not expose it")
     panel = tables.if_empty(style.table_panel("Engines", text, units.Short, 24, 8), "no engine").interval("1m")
     up = _max(signals.ENGINE_UP)
-    tables.join_queries(panel, _KEYS, _columns(spec), order_by=_order(), rows=up, widest=Label.ENGINE)
+    tables.join_queries(panel, _KEYS, _columns(spec), order_by=_order(), rows=up, widest=(Label.ENGINE, Label.VERSION))
     engine = to_board(DashboardUid.ENGINE, Label.INSTANCE, Label.ENGINE)
     tables.link_cells(panel, Label.ENGINE, "Open the engine", engine)
     return tables.link_cells(panel, Label.INSTANCE, "Open the sidecar", to_board(DashboardUid.SIDECAR, Label.INSTANCE))
@@ -90,7 +90,7 @@ def _columns(spec: SloFile) -> tuple[ValueColumn | LabelColumns, ...]:
 
     return (
         ValueColumn(
-            "State", _state(spec), units.NoUnit, base=BAD, steps=((1, GOOD),), mappings=style.UP_DOWN_MAPPINGS, width=55
+            "State", _state(spec), units.NoUnit, base=BAD, steps=((1, GOOD),), mappings=style.UP_DOWN_MAPPINGS, width=53
         ),
         ValueColumn(
             "Goodput",
@@ -100,7 +100,7 @@ def _columns(spec: SloFile) -> tuple[ValueColumn | LabelColumns, ...]:
             decimals=1,
             base=BAD,
             steps=goodput_limits(spec),
-            width=90,
+            width=85,
         ),
         ValueColumn("Requests", _per_engine(ended), units.RequestsPerSecond, decimals=2, width=95),
         ValueColumn(
@@ -112,22 +112,22 @@ def _columns(spec: SloFile) -> tuple[ValueColumn | LabelColumns, ...]:
             steps=_failure_limits(spec),
             width=85,
         ),
-        ValueColumn("TTFT p50", ttft(0.5), units.Seconds, no_value=NO_TRAFFIC, steps=late, width=90),
-        ValueColumn("TTFT p95", ttft(0.95), units.Seconds, no_value=NO_TRAFFIC, steps=late, width=90),
-        ValueColumn("Running", _sum(signals.ENGINE_RUNNING), units.Short, decimals=0, width=80),
-        ValueColumn("Waiting", _sum(signals.ENGINE_WAITING), units.Short, decimals=0, width=80),
+        ValueColumn("TTFT p50", ttft(0.5), units.Seconds, no_value=NO_TRAFFIC, steps=late, width=85),
+        ValueColumn("TTFT p95", ttft(0.95), units.Seconds, no_value=NO_TRAFFIC, steps=late, width=85),
+        ValueColumn("Running", _sum(signals.ENGINE_RUNNING), style.COUNT, decimals=0, width=80),
+        ValueColumn("Waiting", _sum(signals.ENGINE_WAITING), style.COUNT, decimals=0, width=80),
         ValueColumn(
             "KV cache",
             _max(signals.ENGINE_KV_USAGE),
             units.PercentUnit,
             decimals=0,
             steps=((KV_CACHE_FULL, WARN),),
-            width=85,
+            width=75,
         ),
         ValueColumn(
-            "Cache hits", cache_hit_ratio(select_engine, ENGINE_LABELS), units.PercentUnit, decimals=0, width=95
+            "Cache hits", cache_hit_ratio(select_engine, ENGINE_LABELS), units.PercentUnit, decimals=0, width=90
         ),
-        ValueColumn("Config drift", _odd_settings(), units.Short, decimals=0, steps=((1, WARN),), width=105),
+        ValueColumn("Config drift", _odd_settings(), style.COUNT, decimals=0, steps=((1, WARN),), width=100),
         LabelColumns(
             f"count by ({', '.join([*ENGINE_LABELS, *_TYPE_AND_VERSION])}) ({select_engine(signals.ENGINE_INFO)})",
             _TYPE_AND_VERSION,

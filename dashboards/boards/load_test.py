@@ -15,7 +15,7 @@ from dashboards.label_selectors import PER_CLASS, RANGE, RATE, increase_in_range
 from dashboards.layout import Row
 from dashboards.panels import slo_status, traffic
 from dashboards.style import BAD, BLUE, GOOD, GREY, MODEL_AND_CLASS, PINK, SKY, WARN, describe, query
-from dashboards.tables import ValueColumn
+from dashboards.tables import DifferenceColumn, ValueColumn
 from exporters import signals
 from exporters.quantities import spell_duration
 from exporters.signals import SEND_LATE, Label, LoadOutcome, Outcome, Signal
@@ -58,6 +58,8 @@ def rates_now() -> stat.Panel:
         f"{_LOAD_AND_SIDECARS}"
     )
     panel = style.stat_panel("Offered and achieved now", text, units.RequestsPerSecond, 8, 5)
+    # four values side by side
+    panel.text(common.VizTextDisplayOptions().title_size(14).value_size(18))
     for step, expression in _steps().items():
         style.add_coloured_query(panel, expression, step, _STEPS[step], instant=True)
     return style.if_absent(panel.decimals(1), _NO_TEST)
@@ -79,7 +81,7 @@ def unsent_requests() -> stat.Panel:
         "load than scheduled. Good: 0. From the load generator's counters."
     )
     return (
-        style.if_absent(style.stat_panel("Never sent", text, units.Short, 4, 5), _NO_TEST)
+        style.if_absent(style.stat_panel("Never sent", text, style.COUNT, 4, 5), _NO_TEST)
         .with_target(query(f"sum ({not_sent})", "in range", instant=True))
         .decimals(0)
         .thresholds(style.thresholds(GOOD, (1, BAD)))
@@ -183,7 +185,7 @@ def outcomes() -> timeseries.Panel:
 
 
 def outcomes_compared() -> table.Panel:
-    """Uses the outcomes of the sidecar, so that a row has the same requests on both sides."""
+    """Uses the outcomes of the sidecar, so that a row has the same requests on both sides; rows of zeros are hidden."""
     text = _describe(
         "Requests in the time range by outcome, as the load generator and as the sidecar count them. If the load "
         "generator has more, requests did not reach the sidecar or ended differently on the way back; if the sidecar "
@@ -193,16 +195,20 @@ def outcomes_compared() -> table.Panel:
     aborted = increase(_ended({Label.OUTCOME: f"{LoadOutcome.TIMEOUT}|{LoadOutcome.CUT}"}), RANGE)
     aborted = f'label_replace(sum ({aborted}), "{Label.OUTCOME}", "{Outcome.CLIENT_ABORT}", "", "")'
     others = increase(_ended({Label.OUTCOME: "|".join(Outcome)}), RANGE)
+    zeros = (f'label_replace(vector(0), "{Label.OUTCOME}", "{outcome}", "", "")' for outcome in Outcome)
     generator = f"({sum_by(others, [Label.OUTCOME])} or {aborted})"
+    # without zeros there is no difference for an outcome that only the sidecar has counted
+    generator = f"{generator} or ({' or '.join(zeros)}) and on () {generator}"
     sidecar = increase_in_range(signals.REQUESTS, [Label.OUTCOME])
-    between = f"round(({generator} or 0 * {sidecar}) - {sidecar}) and on () {generator}"
-    columns = (("load generator", generator), ("sidecar", sidecar), ("between", between))
+    # integers, so that Grafana does not show -0
+    columns = [
+        ValueColumn(title, f"round({each})", style.COUNT, no_value="-", decimals=0)
+        for title, each in (("generator", generator), ("sidecar", sidecar))
+    ]
+    between = DifferenceColumn("between", "generator", "sidecar", style.COUNT, decimals=0)
     panel = tables.if_empty(style.table_panel("Outcomes compared", text, units.NoUnit, 8), _NO_TEST)
-    return tables.join_queries(
-        tables.sort_rows(panel, "outcome"),
-        {Label.OUTCOME: "outcome"},
-        [ValueColumn(title, each, units.NoUnit, no_value="-", decimals=0) for title, each in columns],
-    )
+    tables.join_queries(tables.sort_rows(panel, "outcome"), {Label.OUTCOME: "outcome"}, [*columns, between])
+    return tables.hide_zero_rows(panel, 2)
 
 
 def _steps() -> dict[str, str]:

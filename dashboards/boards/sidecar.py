@@ -58,7 +58,7 @@ def lag_now() -> stat.Panel:
     # below a tenth of a millisecond it is the resolution of the clock
     lag = f"round({max_by(select_sidecar(signals.SIDECAR_LOOP_LAG), [Label.INSTANCE])}, 0.0001)"
     return (
-        style.if_absent(style.stat_panel("Loop lag", text, units.Seconds, 4, 6), _NO_SIDECAR)
+        style.if_absent(style.stat_panel("Loop lag", text, units.Seconds, 3, 6), _NO_SIDECAR)
         .with_target(query(lag, _PER_SIDECAR, instant=True))
         .thresholds(style.thresholds(GOOD, (_LOOP_LAG_LIMIT, WARN), (5 * _LOOP_LAG_LIMIT, BAD)))
     )
@@ -70,7 +70,7 @@ def uncounted_in_range() -> stat.Panel:
         "Lost: a relay crashed while they were open. Unmetered: forwarded although metering failed. Not logged: lines "
         "that the request log dropped; their requests are in all other figures. Good: 0. From the sidecars' counters."
     )
-    panel = style.if_absent(style.stat_panel("Not counted in range", text, units.Short, 5, 6), _NO_SIDECAR)
+    panel = style.if_absent(style.stat_panel("Not counted in range", text, style.COUNT, 6, 6), _NO_SIDECAR)
     for name, counter in (
         ("dropped", signals.SIDECAR_DROPPED),
         ("lost", signals.SIDECAR_LOST),
@@ -88,7 +88,7 @@ def restarts() -> stat.Panel:
     )
     expression = sum_by(f"increase({select_sidecar(signals.SIDECAR_RESTARTS)}[$__range])", [Label.PROCESS])
     return (
-        style.if_absent(style.stat_panel("Restarts in range", text, units.Short, 3, 6), _NO_SIDECAR)
+        style.if_absent(style.stat_panel("Restarts in range", text, style.COUNT, 3, 6), _NO_SIDECAR)
         .with_target(query(expression, "{{process}}", instant=True))
         .decimals(0)
         .thresholds(style.thresholds(GOOD, (1, WARN)))
@@ -123,7 +123,7 @@ def certificate() -> stat.Panel:
 
 def version() -> stat.Panel:
     text = "Number of sidecars by version. Good: one version, except during a rollout. From the sidecars' metrics."
-    return style.stat_panel("Sidecars by version", text, units.Short, 3, 6).with_target(
+    return style.stat_panel("Versions", text, units.Short, 3, 6).with_target(
         query(f"count by ({Label.VERSION}) ({select_sidecar(signals.SIDECAR_BUILD)})", "{{version}}", instant=True)
     )
 
@@ -208,7 +208,7 @@ def engine_times() -> timeseries.Panel:
     )
     with_times, ended = (_rate(each, Label.INSTANCE) for each in (signals.REQUESTS_WITH_ENGINE_TIMES, signals.REQUESTS))
     return (
-        style.limit_points(style.ratio_panel("Engine time coverage", text, 6))
+        style.limit_points(style.ratio_panel("Engine time coverage", text, 6), 60)
         .with_target(query(f"clamp_max({ratio(with_times, ended)}, 1)", _PER_SIDECAR))
         .no_value(NO_TRAFFIC)
     )

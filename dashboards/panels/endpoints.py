@@ -26,7 +26,7 @@ def outcomes_by_endpoint() -> table.Panel:
         "Requests that ended in the time range: a row per endpoint, a column per outcome. Open requests are not in "
         "it. Good: nearly all are ok. From the sidecars' counters."
     )
-    panel = style.table_panel("Outcomes by endpoint", text, units.Short, 16).decimals(0)
+    panel = style.table_panel("Outcomes by endpoint", text, style.COUNT, 16).decimals(0)
     ended = f"round({increase_in_range(signals.REQUESTS, [Label.ENDPOINT, Label.OUTCOME])}) > 0"
     tables.if_empty(panel, NO_TRAFFIC)
     return tables.pivot(panel, ended, Label.ENDPOINT, Label.OUTCOME, order=tuple(Outcome), width=190)

@@ -1,6 +1,6 @@
 """Panels on optional features of engines: queue limits, sleep mode, LoRA, external caches, KV transfer and offload."""
 
-from grafana_foundation_sdk.builders import stat, timeseries
+from grafana_foundation_sdk.builders import common, stat, timeseries
 from grafana_foundation_sdk.models import common as common_model
 from grafana_foundation_sdk.models import units
 
@@ -37,6 +37,8 @@ def sleep_state() -> stat.Panel:
         style.stat_panel("Sleep state", text, units.NoUnit, 8, 9)
         .with_target(query(f"{states} == 1", f"{{{{state}}}}: {PER_RANK}", instant=True))
         .text_mode(common_model.BigValueTextMode.NAME)
+        # a name is longer than a number
+        .text(common.VizTextDisplayOptions().title_size(14).value_size(14))
     )
 
 
@@ -66,7 +68,7 @@ def prompt_sources() -> timeseries.Panel:
         "the engines' metrics.",
         may_be_empty="the engine does not expose sources: vLLM does from 0.16 on",
     )
-    return style.time_series_panel("Prompt tokens by source", text, "tokens/s", 6).with_target(
+    return style.time_series_panel("Prompt tokens by source", text, "tokens/s", 12).with_target(
         query(
             _rate(signals.ENGINE_PROMPT_TOKENS_BY_SOURCE, Label.SOURCE, *ENGINE_LABELS), f"{{{{source}}}}: {PER_ENGINE}"
         )

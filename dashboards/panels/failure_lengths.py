@@ -1,6 +1,7 @@
 """A panel on the prompt lengths of failed requests."""
 
 from grafana_foundation_sdk.builders import heatmap
+from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models import units
 from grafana_foundation_sdk.models.common import HeatmapCellLayout
 
@@ -27,5 +28,9 @@ def failure_ratio_by_length() -> heatmap.Panel:
     panel = style.heatmap_panel(
         "Failure ratio by prompt length", text, units.NoUnit, units.PercentUnit, 24
     ).with_target(query(ratio(failed, ended), "{{prompt_length}}"))
+    # the zeros before a number only sort the series
+    panel.with_transformation(
+        model.DataTransformerConfig("renameByRegex", options={"regex": "^0+(\\d)", "renamePattern": "$1"})
+    )
     # the bound is at the upper edge of its cells
     return panel.rows_frame(heatmap.RowsHeatmapOptions().layout(HeatmapCellLayout.LE))

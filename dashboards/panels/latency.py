@@ -59,11 +59,10 @@ def quantile_variable() -> dashboard.CustomVariable:
 
 
 def active_class_variable() -> Variable:
-    """The selected classes with ok requests in the time range, for panels per class; all if none has any."""
-    # has far fewer series than the counter of ended requests; others have no engine times
-    ended = increase_in_range(signals.DURATION.count)
+    """The selected classes with engine times in the time range, for panels per class; all if none has any."""
+    with_times = increase_in_range(signals.REQUESTS_WITH_ENGINE_TIMES)
     return (
-        query_variable(_ACTIVE_CLASS, f"query_result(({ended} > 0) or on () {ended})")
+        query_variable(_ACTIVE_CLASS, f"query_result(({with_times} > 0) or on () {with_times})")
         .regex(rf'/{Label.CLASS}="(?<value>[^"]*)"/')
         .sort(model.VariableSort.NATURAL_ASC)
         .hide(model.VariableHide.HIDE_VARIABLE)
@@ -187,7 +186,7 @@ def stages() -> timeseries.Panel:
         "histograms.",
         may_be_empty=_NO_ENGINE_TIMES,
     )
-    title = f"Front end, queue, prefill, decode: ${_ACTIVE_CLASS}"
+    title = f"Stages: ${_ACTIVE_CLASS}"
     panel = style.time_series_panel(title, text, units.Seconds, 24, 8).no_value(NO_TRAFFIC)
     for stage, signal, *_ in _STAGES:
         style.add_coloured_query(panel, mean(signal, _select_active_class), stage, _STAGE_COLOURS[stage])
@@ -204,7 +203,7 @@ def engine_time_coverage(spec: SloFile) -> timeseries.Panel:
         "Good: close to the share of requests that end with ok. From the sidecars' counters."
     )
     with_times, ended = rate_by_class(signals.REQUESTS_WITH_ENGINE_TIMES), rate_by_class(signals.REQUESTS)
-    panel = style.limit_points(style.ratio_panel("Engine time coverage", text, 12, 8))
+    panel = style.limit_points(style.ratio_panel("Engine time coverage", text, 12, 8), 60)
     # the two rates cover slightly different requests
     share = f"clamp_max({ratio(with_times, ended)}, 1)"
     return style.colour_by_class(panel.with_target(query(share, PER_CLASS)).no_value(NO_TRAFFIC), spec)

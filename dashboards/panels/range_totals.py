@@ -13,7 +13,7 @@ from dashboards.tables import ValueColumn
 from exporters import signals
 from exporters.signals import Label, Outcome, Signal
 
-_DECIMALS = {units.Short: 0, units.PercentUnit: 1}
+_DECIMALS = {style.COUNT: 0, units.PercentUnit: 1}
 
 
 def range_total_queries() -> dict[str, str]:
@@ -49,24 +49,24 @@ def range_totals() -> table.Panel:
         "Good: few requests are not OK. From the sidecars' counters; the request log has the same numbers."
     )
     titles = {
-        "offered": ("Offered", units.Short),
-        "ok": ("OK", units.Short),
-        "failed": ("Not OK", units.Short),
+        "offered": ("Offered", style.COUNT),
+        "ok": ("OK", style.COUNT),
+        "failed": ("Not OK", style.COUNT),
         "goodput": ("Goodput", units.PercentUnit),
-        "bad_events": ("Bad events", units.Short),
+        "bad_events": ("Bad events", style.COUNT),
         "ttft_p50": ("TTFT p50", units.Seconds),
         "tpot_mean": ("TPOT mean", units.Seconds),
         "e2e_mean": ("E2E mean", units.Seconds),
         "queue_mean": ("Queue mean", units.Seconds),
-        "prompt_tokens": ("Tokens in", units.Short),
-        "cached_tokens": ("Cached", units.Short),
-        "tokens_out": ("Tokens out", units.Short),
+        "prompt_tokens": ("Tokens in", style.COUNT),
+        "cached_tokens": ("Cached", style.COUNT),
+        "tokens_out": ("Tokens out", style.COUNT),
     }
     queries = range_total_queries()
     columns = [
         ValueColumn(title, queries[name], unit, decimals=_DECIMALS.get(unit)) for name, (title, unit) in titles.items()
     ]
-    panel = tables.if_empty(style.table_panel("Totals in range", text, units.Short, 24, 8), NO_TRAFFIC)
+    panel = tables.if_empty(style.table_panel("Totals in range", text, style.COUNT, 24, 8).min_width(80), NO_TRAFFIC)
     tables.join_queries(panel, {Label.CLASS: "Class"}, columns, order_by=class_order())
     # offered, OK and not OK
     return tables.hide_zero_rows(panel, 3)

@@ -56,7 +56,7 @@ def sizes() -> table.Panel:
         "Prompt and completion",
         text,
         f"{ended} / on () group_left () ({_by_size([])} > 0)",
-        (Label.COMPLETION_SIZE, "completion ↓ prompt →"),
+        (Label.COMPLETION_SIZE, "completion ↓", 110),
         _SHARE_STEPS,
     )
 
@@ -73,7 +73,7 @@ def failures_by_size() -> table.Panel:
         "Failures by prompt length",
         text,
         f"{failed} / on ({Label.PROMPT_SIZE}) group_left () ({_by_size(by)} > 0)",
-        (Label.OUTCOME, "outcome ↓ prompt →"),
+        (Label.OUTCOME, "outcome ↓", 165),
         _FAILURE_STEPS,
     )
 
@@ -157,7 +157,7 @@ def unique_prompts() -> stat.Panel:
         "From the sidecars' metrics."
     )
     prompts = select(signals.UNIQUE_PROMPTS, {Label.MODEL: MODEL_AND_CLASS[Label.MODEL]}, regex=True)
-    panel = style.stat_panel("Different prompts", text, units.Short, 4, 9).decimals(0)
+    panel = style.stat_panel("Different prompts", text, style.COUNT, 4, 9).decimals(0)
     return panel.with_target(query(sum_by(prompts, [Label.MODEL]), "{{model}}", instant=True))
 
 
@@ -250,7 +250,7 @@ def _repeat_ratio() -> str:
 
 def _tenant_bars(title: str, text: str) -> bargauge.Panel:
     """Counts by tenant, all in one colour."""
-    panel = style.if_absent(style.bar_gauge_panel(title, text, units.Short, 8, Label.TENANT), NO_TRAFFIC)
+    panel = style.if_absent(style.bar_gauge_panel(title, text, style.COUNT, 8, Label.TENANT), NO_TRAFFIC)
     return panel.decimals(0).thresholds(style.thresholds(BLUE))
 
 
@@ -265,18 +265,18 @@ def _by_size(by: Iterable[Label], where: dict[Label, str] | None = None) -> str:
 
 
 def _matrix(
-    title: str, text: str, expression: str, rows: tuple[Label, str], steps: Iterable[tuple[float, str]]
+    title: str, text: str, expression: str, rows: tuple[Label, str, int], steps: Iterable[tuple[float, str]]
 ) -> table.Panel:
-    """Shares in coloured cells: a column per prompt size, a row per value of the label in `rows`.
+    """Shares in coloured cells: a column per prompt size, a row per value of a label.
 
-    Grafana has no panel type for two axes other than time. Columns and rows have the order in which they first appear,
-    so both are sorted first.
+    `rows` is this label, its heading, and its width. Grafana has no panel type for two axes other than time. Columns
+    and rows have the order in which they first appear, so both are sorted first.
     """
-    row, corner = rows
+    row, corner, width = rows
     column = Label.PROMPT_SIZE
     coloured_cells = common_model.TableColoredBackgroundCellOptions(common_model.TableCellBackgroundDisplayMode.BASIC)
     texts = {"0": _NONE, **_SIZES}
-    row_titles = {"custom.cellOptions": {"type": "auto"}, "custom.align": "left", "custom.minWidth": 160}
+    row_titles = {"custom.cellOptions": {"type": "auto"}, "custom.align": "left", "custom.width": width}
     panel = (
         style.table_panel(title, text, units.PercentUnit, 12, 10)
         .align(common_model.FieldTextAlignment.CENTER)

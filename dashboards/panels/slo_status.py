@@ -50,7 +50,7 @@ def slo_status(spec: SloFile) -> table.Panel:
         ]
     )
     titles = {Label.SLO: "SLO", Label.CLASS: "Class"}
-    tables.join_queries(panel, titles, _status_columns(), rows=_pairs(), widest=Label.INSTANCE)
+    tables.join_queries(panel, titles, _status_columns(), rows=_pairs(), widest=(Label.INSTANCE,))
     url = to_board(DashboardUid.FLEET, Label.CLASS, Label.INSTANCE)
     return tables.link_cells(panel, Label.INSTANCE, "Open the fleet", url)
 
@@ -219,7 +219,7 @@ def firing_alerts() -> table.Panel:
         }
     )
     tables.link_cells(panel, Label.ALERTNAME, "Runbook", to_runbook(Label.ALERTNAME))
-    return tables.join_queries(panel, titles, [since]).override_by_name(
+    return tables.join_queries(panel, titles, [since], widest=(Label.ALERTNAME,)).override_by_name(
         Label.SEVERITY,
         [
             model.DynamicConfigValue("mappings", [severities]),

@@ -37,7 +37,7 @@ def in_flight_now() -> stat.Panel:
         "sidecars' gauges."
     )
     by_phase = sum_by(select_model_class(signals.IN_FLIGHT), [Label.PHASE])
-    panel = style.stat_panel("Requests in flight", text, units.Short, 6, 5).with_target(
+    panel = style.stat_panel("Requests in flight", text, style.COUNT, 6, 5).with_target(
         query(by_phase, "{{phase}}", instant=True)
     )
     return style.if_absent(panel, "no sidecar").decimals(0)

@@ -1,7 +1,9 @@
 """Grafana's transformations of data frames: those of the shipped dashboards and other common ones."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from operator import add, mul, sub
 from typing import Any
 
 from dashboards.preview.calculations import CALCS, is_absent, reduce, sort_rows
@@ -112,6 +114,43 @@ def _to_matrix(frames: Frames, options: Options) -> Frames:
     return frames
 
 
+def _calculate_field(frames: Frames, options: Options) -> Frames:
+    """A column of an operation of two columns, or of a column and a number; of Grafana's modes, only `binary`."""
+    binary = options.get("binary") or {}
+    operation = _OPERATIONS.get(str(binary.get("operator") or "+"))
+    name = str(options.get("alias") or "")
+    result = []
+    for frame in frames:
+        left, right = (_operand(frame, str(binary.get(side))) for side in ("left", "right"))
+        if operation is None or left is None or right is None:
+            result.append(frame)
+            continue
+        # a missing value is undefined after `merge`
+        pairs = zip(left, right, strict=True)
+        values = [math.nan if one is None or other is None else operation(one, other) for one, other in pairs]
+        result.append(Frame(frame.ref, (*frame.fields, Field(name, Kind.NUMBER, values))))
+    return result
+
+
+def _operand(frame: Frame, name: str) -> list[Any] | None:
+    if column := frame.column(name):
+        return column.values
+    try:
+        return [float(name)] * frame.rows
+    except ValueError:
+        return None
+
+
+def _divide(one: float, other: float) -> float:
+    """As in JavaScript."""
+    if other or math.isnan(one):
+        return one / other
+    return math.copysign(math.inf, one) * math.copysign(1, other) if one else math.nan
+
+
+_OPERATIONS: dict[str, Callable[[float, float], float]] = {"+": add, "-": sub, "*": mul, "/": _divide}
+
+
 def _labels_to_fields(frames: Frames, options: Options) -> Frames:
     """A column per label; the value of the label `valueLabel` becomes the name of the value column."""
     keep, value_label = options.get("keepLabels"), str(options.get("valueLabel") or "")
@@ -207,6 +246,7 @@ _TRANSFORMATIONS: dict[str, Callable[[Frames, Options], Frames]] = {
     "merge": _merge,
     "organize": _organize,
     "groupingToMatrix": _to_matrix,
+    "calculateField": _calculate_field,
     "labelsToFields": _labels_to_fields,
     "filterByValue": _filter_by_value,
     "filterFieldsByName": _filter_by_name,

@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
+from decimal import ROUND_HALF_UP, Decimal
 
 _SI = ("f", "p", "n", "µ", "m", "", "k", "M", "G", "T", "P", "E", "Z", "Y")
 _IEC = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei", "Zi", "Yi")
@@ -90,6 +91,8 @@ def format_value(
     if unit in _MONEY or kind == "currency":
         return _money(value, _MONEY.get(unit, suffix), decimals)
     match kind:
+        case "locale":
+            return _with_separators(value, 3 if decimals is None else decimals)
         case "" | "none" | "string":
             return _fixed(value, decimals)
         case "percent":
@@ -130,6 +133,15 @@ def _scaled(value: float, scale: _Scaled, decimals: int | None) -> str:
     return (
         f"{_fixed(value / scale.base**power, decimals)}{scale.gap}{scale.prefixes[scale.first + power]}{scale.suffix}"
     )
+
+
+def _with_separators(value: float, most: int) -> str:
+    """As `toLocaleString` of JavaScript in English, with at most so many decimals."""
+    if math.isinf(value):
+        return _fixed(value)
+    rounded = Decimal(repr(value)).quantize(Decimal(1).scaleb(-most), ROUND_HALF_UP)
+    text = f"{rounded:,f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def _money(value: float, symbol: str, decimals: int | None) -> str:

@@ -107,6 +107,9 @@ def main() -> None:
     parser.add_argument("--slowest", type=int, default=3, help="number of slowest queries to print for each dashboard")
     parser.add_argument("--tools", type=Path, help="folder of prometheus and promtool (default: the installed ones)")
     parser.add_argument("--against", metavar="REVISION", help="also measure the dashboards of a revision")
+    parser.add_argument(
+        "--all-rows", action="store_true", help="also load the collapsed rows, as after a click on each"
+    )
     options = parser.parse_args()
     now = int(time.time()) // SCRAPE * SCRAPE
     tools, classes = tools_in(options.tools), values(options.engines, options.classes)[Label.CLASS]
@@ -116,7 +119,8 @@ def main() -> None:
             trees = {"before": stack.enter_context(tree_of(options.against)), **trees}
         measured = []
         for port, (name, tree) in enumerate(trees.items(), PORT):
-            revision = read_revision(tree, {"class": classes, "active_class": classes})
+            repeated = {"class": classes, "active_class": classes}
+            revision = read_revision(tree, repeated, all_rows=options.all_rows)
             text = lines(revision, options.engines, options.classes, now)
             url = stack.enter_context(prometheus_over(text, port, tools))
             measured.append(Measured(name, url, revision.loads))
@@ -131,7 +135,7 @@ def main() -> None:
     *before, ours = measured
     for each in before:
         print(f"{ours.seconds / each.seconds:.2f} of the CPU time before")
-    late = [title for title, seconds in ours.worked.items() if seconds > MOST]
+    late = [title for title, seconds in ours.worked.items() if seconds > MOST and not options.all_rows]
     sys.exit(f"over {MOST:g} s: {', '.join(late)}" if late else 0)
 
 

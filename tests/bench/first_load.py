@@ -13,7 +13,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from dashboards.dashboard_reader import Check, QueryType, annotations_of, checks_of, read_dashboards
+from dashboards.dashboard_reader import Check, QueryType, annotations_of, checks_of, panels_of, read_dashboards
 from exporters.quantities import parse_duration
 from tests.support.dashboard_queries import Series, series_in
 from tests.support.promtool import ROOT
@@ -58,14 +58,17 @@ class Revision:
         return ages
 
 
-def read_revision(tree: Path, options: Mapping[str, tuple[str, ...]]) -> Revision:
+def read_revision(tree: Path, options: Mapping[str, tuple[str, ...]], *, all_rows: bool = False) -> Revision:
     """The revision in a folder; `options` are the values of the variables by which panels repeat."""
     command = [sys.executable, "-c", _VOCABULARY]
     output = subprocess.run(command, cwd=tree, check=True, stdout=subprocess.PIPE).stdout
     series, recorded, bounds = json.loads(output)
     dashboards = read_dashboards(tree / "dashboards" / "generated").values()
     return Revision(
-        {each["title"]: FirstLoad(tuple(first_load(each, options)), default_range(each)) for each in dashboards},
+        {
+            each["title"]: FirstLoad(tuple(first_load(each, options, all_rows=all_rows)), default_range(each))
+            for each in dashboards
+        },
         {name: Series(frozenset(labels), is_counter) for name, (labels, is_counter) in series.items()},
         frozenset(recorded),
         {name: tuple(each) for name, each in bounds.items()},
@@ -82,11 +85,14 @@ def tree_of(revision: str) -> Iterator[Path]:
         yield Path(name)
 
 
-def first_load(dashboard: Mapping[str, Any], options: Mapping[str, tuple[str, ...]]) -> Iterator[Check]:
-    """Without collapsed rows and disabled annotations; a panel that repeats has its queries for each option."""
+def first_load(
+    dashboard: Mapping[str, Any], options: Mapping[str, tuple[str, ...]], *, all_rows: bool = False
+) -> Iterator[Check]:
+    """Without disabled annotations; with collapsed rows if `all_rows`; a panel that repeats has a query per option."""
     annotations = [each for each in annotations_of(dashboard) if each.get("enable", True)]
     # a collapsed row contains its panels
-    panels = [each for each in dashboard["panels"] if each.get("type") != "row"]
+    shown = panels_of(dashboard["panels"]) if all_rows else dashboard["panels"]
+    panels = [each for each in shown if each.get("type") != "row"]
     repeats = {each["title"]: each["repeat"] for each in panels if each.get("repeat")}
     for check in checks_of({**dashboard, "annotations": {"list": annotations}, "panels": panels}):
         if variable := repeats.get(check.panel):

@@ -31,6 +31,13 @@ def test_the_first_load_has_each_repetition_and_neither_closed_rows_nor_disabled
     ]
 
 
+def test_all_rows_are_those_of_the_first_load_and_the_closed_ones() -> None:
+    first, opened = (
+        [check.panel for check in first_load(PAGE, {"class": CLASSES}, all_rows=each)] for each in (False, True)
+    )
+    assert opened == [*first, "Hidden"]
+
+
 @pytest.mark.parametrize(
     "target, age",
     [

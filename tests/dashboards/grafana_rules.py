@@ -27,6 +27,12 @@ VISIBLE_ROWS = 3
 
 TITLE_WORDS = 6
 
+SMALL, LARGE = 1440, 1920
+"""Pixels of the width of a screen."""
+
+LONG_VALUES = {"s": "1.25 mins", "reqps": "0.583 req/s", "tokens/s": "6329 tokens/s"}
+"""A usual value of the units of more than five letters."""
+
 LONG_LABELS = {
     *(Label.ENGINE, Label.INSTANCE, Label.RUN, Label.SIGNAL, Label.OUTCOME, Label.SETTING),
     *(Label.VERSION, Label.REVISION, Label.MODEL, Label.SCENARIO),
@@ -196,13 +202,24 @@ def counts_have_no_decimals(page: Page) -> list[str]:
     return _titles(
         panel
         for panel in _panels(page, "stat", "bargauge", "gauge")
-        if _defaults(panel).get("unit") in {"short", "none"}
+        if _defaults(panel).get("unit") in {"short", "none", "locale"}
         and _defaults(panel).get("decimals") != 0
         and any(
             re.search(r"\bincrease\(", target["expr"]) and not re.search(r"\b(?:round|ceil|floor)\(|/", target["expr"])
             for target in panel["targets"]
         )
     )
+
+
+def counts_keep_their_digits(page: Page) -> list[str]:
+    """`short` scales a number, so without decimals 1,541 is printed as 2 K."""
+    faults = []
+    for panel in _panels(page, "stat", "bargauge", "gauge", "table"):
+        columns = {name: {**_defaults(panel), **each} for name, each in _overrides(panel)}
+        settings = [_defaults(panel), *columns.values()]
+        if any(each.get("unit") == "short" and each.get("decimals") == 0 for each in settings):
+            faults.append(panel)
+    return _titles(faults)
 
 
 def titles_are_short_nouns(page: Page) -> list[str]:
@@ -274,7 +291,89 @@ def dotted_lines_are_visible(page: Page) -> list[str]:
     return _titles(faults)
 
 
+def columns_fit_a_small_screen(page: Page) -> list[str]:
+    """Without a horizontal scrollbar and with whole headers; the last columns would be invisible."""
+    faults = []
+    for panel in _panels(page, "table"):
+        widths = _column_widths(panel, SMALL)
+        if sum(widths.values()) > _inner_width(panel, SMALL):
+            faults.append(f"{panel['title']}: {sum(widths.values()) - _inner_width(panel, SMALL):.0f} px too wide")
+        faults += [f"{panel['title']}: {name}" for name, width in widths.items() if width < _text_width(name)]
+    return faults
+
+
+def values_fit_a_phone(page: Page) -> list[str]:
+    """A table scrolls to the side on a phone, where a column without a width has its least width."""
+    faults = []
+    for panel in _panels(page, "table"):
+        least = (_defaults(panel).get("custom") or {}).get("minWidth", 150)
+        for name, settings in _overrides(panel):
+            needed = _text_width(LONG_VALUES.get(str(settings.get("unit")), ""))
+            if settings.get("custom.width", settings.get("custom.minWidth", least)) < needed:
+                faults.append(f"{panel['title']}: {settings.get('displayName', name)}")
+    return faults
+
+
+def columns_fill_a_large_screen(page: Page) -> list[str]:
+    """If every column has a width, the rest of the panel is blank."""
+    return _titles(
+        panel
+        for panel in _panels(page, "table")
+        if (widths := _column_widths(panel, LARGE)) and sum(widths.values()) < _inner_width(panel, LARGE) - 1
+    )
+
+
+def titles_fit_a_small_screen(page: Page) -> list[str]:
+    """A title of a repeated panel has the name of its value at the end, which is truncated first."""
+    faults = []
+    for panel in _panels(page, "bargauge", "heatmap", "stat", "table", "timeseries"):
+        repeated = panel.get("repeat") and panel.get("repeatDirection", "h") == "h"
+        across = 24 / panel.get("maxPerRow", 4) if repeated else panel["gridPos"]["w"]
+        # the name of a class is short; the symbol of the description is beside the title
+        title = re.sub(r"\$\w+", "other", panel["title"])
+        if _text_width(title) + 30 > _width(across, SMALL):
+            faults.append(panel)
+    return _titles(faults)
+
+
+def _column_widths(panel: Panel, screen: int) -> dict[str, float]:
+    """By heading, as `computeColWidths` of @grafana/ui; none if the columns depend on the data."""
+    transformations = {each["id"]: each["options"] for each in panel.get("transformations") or []}
+    if "groupingToMatrix" in transformations:
+        return {}
+    organize = transformations.get("organize", {})
+    overrides, custom = dict(_overrides(panel)), _defaults(panel).get("custom") or {}
+    columns = {}
+    for name in organize.get("indexByName", ()):
+        settings = overrides.get(name, {})
+        if not organize.get("excludeByName", {}).get(name):
+            width, least = settings.get("custom.width", 0), settings.get("custom.minWidth", custom.get("minWidth", 150))
+            columns[settings.get("displayName", name)] = (width, least)
+    rest = _inner_width(panel, screen) - sum(width for width, _ in columns.values())
+    shared = rest / max(1, [width for width, _ in columns.values()].count(0))
+    return {name: width or max(least, shared) for name, (width, least) in columns.items()}
+
+
+def _inner_width(panel: Panel, screen: int) -> float:
+    """Pixels within the padding of a panel, beside the scrollbar."""
+    return _width(panel["gridPos"]["w"], screen) - 18 - 8
+
+
+def _width(across: float, screen: int) -> float:
+    """Pixels of a panel; the page has 24 columns with gaps of 8 pixels."""
+    return (screen - 32 - 23 * 8) / 24 * across + 8 * (across - 1)
+
+
+def _text_width(text: str) -> float:
+    """Pixels of a cell with a text."""
+    return 7 * len(text) + 12
+
+
 RULES: tuple[Rule, ...] = (
+    columns_fit_a_small_screen,
+    columns_fill_a_large_screen,
+    titles_fit_a_small_screen,
+    values_fit_a_phone,
     absence_has_no_verdict,
     absence_in_a_table_has_no_verdict,
     nan_in_a_table_has_a_text,
@@ -286,6 +385,7 @@ RULES: tuple[Rule, ...] = (
     long_columns_have_a_width,
     units_are_readable,
     counts_have_no_decimals,
+    counts_keep_their_digits,
     titles_are_short_nouns,
     several_values_have_a_text_size,
     load_tests_are_on_their_own_board,

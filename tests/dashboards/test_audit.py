@@ -86,8 +86,10 @@ def test_queries_are_sent_as_by_grafana_with_every_variable_expanded(prometheus:
         "/api/v1/label/class/values"
     ]
     assert {(params["start"], params["end"], params["step"]) for params in requests["/api/v1/query_range"]} == {
-        ("1000.000", "1600.000", "2"),  # annotations
-        ("1000.000", "1600.000", "15"),  # panels, by their minimum interval
+        # panels and annotations, by their minimum interval
+        ("1000.000", "1600.000", "15"),
+        # annotations whose value is a time
+        ("1000.000", "1600.000", "60"),
     }
     assert {params["time"] for params in requests["/api/v1/query"]} == {"1600.000"}
     queries = [params["query"] for way in ("query", "query_range") for params in requests[f"/api/v1/{way}"]]

@@ -99,6 +99,8 @@ def test_config_changes_are_drawn_at_the_time_in_the_value_of_the_series() -> No
     assert changes["titleFormat"] == "{{setting}}: {{old}} → {{new}}"
     assert changes["useValueForTime"] is starts["useValueForTime"] is True
     assert not any("useValueForTime" in event for event in others)
+    # these values last as long as the sidecar; a state may last for one scrape
+    assert [changes["step"], starts["step"], *(event["step"] for event in others)] == ["1m", "1m", "15s", "15s"]
 
 
 @pytest.mark.lab

@@ -13,11 +13,15 @@ from dashboards.boards.config_change import BOARD
 from dashboards.command import GENERATED
 from dashboards.dashboard_reader import Check, TimeRange, checks_of
 from dashboards.interpolation import expand, intervals
+from dashboards.variable_matchers import VARIABLES
 from exporters import signals
 from exporters.prometheus_api import Prometheus
+from exporters.slos import SHIPPED, load
+from tests.dashboards.calculated_columns import calculated_column
 from tests.dashboards.dashboard_files import page_of, panel
 from tests.support.ports import free_port
 from tests.support.prometheus_blocks import prometheus_over
+from tests.support.promtool import Case, Promtool
 
 EVERY = 5
 CHANGE = 1_700_000_000.0
@@ -64,6 +68,9 @@ BEFORE_AND_AFTER: dict[str, tuple[float, float, float]] = {
     "Prefix cache hits": (0, 0.5, 50),
     "Preemptions": (0.05 * 600, 0.02 * 600, -0.6),
 }
+
+SIGNIFICANT = {"Goodput", "SLO attainment"}
+"""The figures whose change has a query, because it is shown only if it is significant; Grafana computes the others."""
 
 
 def panel_of(figure: str) -> str:
@@ -152,15 +159,42 @@ def test_the_newest_config_change_is_selected_and_the_windows_leave_out_the_rest
     ]
 
 
+@pytest.mark.lab
+@pytest.mark.parametrize(
+    "outage, before",
+    [
+        # the first failed scrape is at 9000 s
+        pytest.param(600, 8995, id="to 5 s"),
+        pytest.param(5400, 8940, id="to a minute, if it is longer than an hour"),
+    ],
+)
+def test_the_window_before_ends_before_an_outage_of_hours(promtool: Promtool, outage: int, before: int) -> None:
+    (query,) = [each["query"] for each in page_of(BOARD)["templating"]["list"] if each["name"] == "before"]
+    change, labels = 9000 + outage, 'instance="s:1",engine="e"'
+    setting = f'{signals.ENGINE_CONFIG_CHANGE.name}{{{labels},setting="x",old="1",new="2"}}'
+    series = {
+        f"{signals.ENGINE_UP.name}{{{labels}}}": f"1x{9000 // 15 - 1} 0+0x{outage // 15 + 5} 1x100",
+        setting: f"_x{change // 15} {change}x100",
+    }
+    everything: dict[str, str] = dict.fromkeys(map(str, VARIABLES), ".*")
+    values = {"change": f"{change}", "first": f"{change}", "changed": "s:1", "__range": "6h"}
+    text = expand(query["query"].removeprefix("query_result(").removesuffix(")"), everything | values)
+    promtool.test([Case(load(SHIPPED), series, 15).expect(change + 300, f"vector({text})", {"{}": before})])
+
+
 def test_without_a_config_change_every_query_is_valid_and_empty(prometheus: Prometheus) -> None:
     board = EvaluatedBoard(prometheus, CHANGE + 200, CHANGE + 800)
     assert board.variables["change"] == f"{CHANGE + 800:.0f}"
-    assert [board.results(panel_of(figure))[1] for figure in BEFORE_AND_AFTER] == [[]] * len(BEFORE_AND_AFTER)
+    results = [result for figure in BEFORE_AND_AFTER for result in board.results(panel_of(figure))]
+    assert results == [[]] * len(results)
 
 
 @pytest.mark.parametrize("figure", BEFORE_AND_AFTER)
 def test_before_and_after_do_not_depend_on_the_time_between(prometheus: Prometheus, figure: str) -> None:
     results = EvaluatedBoard(prometheus, CHANGE - 1100, CHANGE + 800).results(panel_of(figure))
+    table = panel(page_of(BOARD), panel_of(figure))
+    if figure not in SIGNIFICANT:
+        results.append(calculated_column(table, "change", results))
     results = [[row for row in result if row[0].get("figure", figure) == figure] for result in results]
     label, row = ("engine", "e") if figure == "Preemptions" else ("class", "siso")
     assert [{labels[label] for labels, _ in result} for result in results[:3]] == [{row}] * 3

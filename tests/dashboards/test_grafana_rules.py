@@ -33,6 +33,17 @@ def graph(*queries: str, sort_by: str | None = None, mode: str = "table", legend
     return page(panel("timeseries", "P", *queries or ("x",), legend=legend, options=options))
 
 
+def columns(*widths: int | None, wide: int = 24, transformation: str = "organize") -> Any:
+    """A table with columns of these widths, named by letters; None is a column without one."""
+    overrides = [
+        override("byName", name, displayName=name, **({"custom__width": width} if width else {}))
+        for name, width in zip("abc", widths, strict=False)
+    ]
+    organize = {"id": transformation, "options": {"indexByName": {name: at for at, name in enumerate("abc")}}}
+    table = panel("table", "P", "x", fieldConfig=config(*overrides), transformations=[organize])
+    return page({**table, "gridPos": {"w": wide}})
+
+
 def absent(match: str = "null+nan", **result: str) -> list[dict[str, Any]]:
     return [{"type": "special", "options": {"match": match, "result": {"text": "no traffic", **result}}}]
 
@@ -45,6 +56,31 @@ VERDICTS = thresholds(RED, (0.9, GREEN))
 NEUTRAL = thresholds("text", (0, RED), (0.9, GREEN))
 
 BROKEN: dict[Rule, dict[str, Any]] = {
+    rules.counts_keep_their_digits: {
+        "a stat": on("stat", unit="short", decimals=0),
+        "a column": table(override("byName", "Value", unit="short", decimals=0)),
+    },
+    rules.values_fit_a_phone: {
+        "a column of seconds": table(override("byName", "Value", unit="s"), custom={"minWidth": 60}),
+        "a column with a width": table(override("byName", "Value", unit="tokens/s", custom__width=80)),
+    },
+    rules.columns_fit_a_small_screen: {
+        "columns of 450 px in a panel of 346": columns(150, 150, 150, wide=6),
+        "columns whose least widths are 450 px": columns(None, None, None, wide=6),
+        "a column narrower than its heading": columns(18, None, None),
+    },
+    rules.columns_fill_a_large_screen: {"a width for every column": columns(150, 150, 150)},
+    rules.titles_fit_a_small_screen: {
+        "19 letters in three units": page({**panel("stat", "Sidecars by version"), "gridPos": {"w": 3}}),
+        "a repeated panel": page(
+            {
+                **panel("stat", "Front end, queue, prefill: $class"),
+                "repeat": "class",
+                "gridPos": {"w": 24},
+                "maxPerRow": 6,
+            }
+        ),
+    },
     rules.absence_has_no_verdict: {
         "a stat in the colour of bad": on("stat", thresholds=VERDICTS),
         "a bar gauge in the colour of bad": on("bargauge", noValue="no traffic", thresholds=VERDICTS),
@@ -106,6 +142,22 @@ BROKEN: dict[Rule, dict[str, Any]] = {
 }
 
 SOUND: dict[Rule, dict[str, Any]] = {
+    rules.counts_keep_their_digits: {
+        "separators": on("stat", unit="locale", decimals=0),
+        "three digits": on("stat", unit="short"),
+    },
+    rules.values_fit_a_phone: {
+        "seconds of three digits and a unit": table(override("byName", "Value", unit="s"), custom={"minWidth": 80}),
+        "shares": table(override("byName", "Value", unit="percentunit"), custom={"minWidth": 60}),
+    },
+    rules.columns_fit_a_small_screen: {
+        "columns of 300 px in a panel of 346": columns(100, 100, 100, wide=6),
+        "columns that depend on the data": columns(150, 150, 150, wide=6, transformation="groupingToMatrix"),
+    },
+    rules.columns_fill_a_large_screen: {"a column with the rest of the width": columns(150, None, 150)},
+    rules.titles_fit_a_small_screen: {
+        "8 letters in three units": page({**panel("stat", "Versions"), "gridPos": {"w": 3}}),
+    },
     rules.absence_has_no_verdict: {
         "a neutral base": on("stat", thresholds=NEUTRAL),
         "a neutral text": on("bargauge", thresholds=VERDICTS, mappings=absent(color="text")),

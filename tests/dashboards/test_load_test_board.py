@@ -6,6 +6,7 @@ from dashboards.boards.load_test import BOARD
 from dashboards.interpolation import expand
 from exporters.signals import SEND_LATE, Outcome
 from exporters.slos import SHIPPED, load
+from tests.dashboards.calculated_columns import calculated_column
 from tests.dashboards.promql_history import assert_results, limits, panel
 from tests.support.promtool import Case, Promtool
 
@@ -64,20 +65,24 @@ def test_outcomes_are_compared_by_the_names_of_the_sidecar(promtool: Promtool) -
         **at_sidecar(ok=5, upstream_unreachable=0, client_abort=1.4, timeout_first_token=0.1),
     }
     load, sidecar, between = (
-        {f'{{outcome="{outcome}"}}': 300 * rate for outcome, rate in rates.items()}
+        {outcome: 300 * rate for outcome, rate in rates.items()}
         for rates in (
-            {"ok": 5, "upstream_unreachable": 0.2, "client_abort": 1.4},
+            {**dict.fromkeys(map(str, Outcome), 0.0), "ok": 5, "upstream_unreachable": 0.2, "client_abort": 1.4},
             {"ok": 5, "upstream_unreachable": 0, "client_abort": 1.4, "timeout_first_token": 0.1},
             {"ok": 0, "upstream_unreachable": 0.2, "client_abort": 0, "timeout_first_token": -0.1},
         )
     )
-    assert_results(promtool, panel(BOARD, "Outcomes compared"), grown, load, sidecar, between)
+    table = panel(BOARD, "Outcomes compared")
+    by_series = [{f'{{outcome="{outcome}"}}': count for outcome, count in side.items()} for side in (load, sidecar)]
+    assert_results(promtool, table, grown, *by_series)
+    results = [[({"outcome": outcome}, count) for outcome, count in side.items()] for side in (load, sidecar)]
+    assert {row["outcome"]: value for row, value in calculated_column(table, "between", results)} == between
 
 
 @pytest.mark.lab
 def test_without_a_load_test_nothing_is_compared(promtool: Promtool) -> None:
     assert_results(
-        promtool, panel(BOARD, "Outcomes compared"), at_sidecar(ok=1), {}, {f'{{outcome="{Outcome.OK}"}}': 300}, {}
+        promtool, panel(BOARD, "Outcomes compared"), at_sidecar(ok=1), {}, {f'{{outcome="{Outcome.OK}"}}': 300}
     )
 
 

@@ -2,6 +2,8 @@
 
 import json
 import re
+import shutil
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,8 @@ from exporters.signals import Verdict
 from exporters.slos import SHIPPED, load
 from tests.support.sample_records import finished
 
+SCHEMA = Path(__file__).parent / "schema"
+PARSER = SCHEMA / "node_modules/@grafana/lezer-logql"
 SELECTOR = '{app="vllm-sidecar"}'
 SPEC = load(SHIPPED)
 
@@ -57,6 +61,33 @@ def test_the_query_finds_the_lines_of_bad_requests_in_a_request_log(tmp_path: Pa
     lines = (tmp_path / "requests.jsonl").read_text().splitlines()
     found = [json.loads(line)["request_id"] for line in lines if re.search(query.split("`")[1], line)]
     assert found == ["bad"]
+
+
+def syntax(query: str) -> list[str]:
+    """The nodes of the syntax tree; `⚠` is an error."""
+    node = ["node", str(SCHEMA / "logql.cjs")]
+    return list(json.loads(subprocess.run(node, input=query, capture_output=True, text=True, check=True).stdout))
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="node, which runs Grafana's parser, is not installed")
+@pytest.mark.skipif(not PARSER.exists(), reason="Grafana's parser is not installed: make schema, with network")
+def test_the_query_is_logql() -> None:
+    (query,) = loki_targets(json.loads(BOARD.render(SPEC, log_selector=SELECTOR)))
+    # Grafana inserts the values of the variable before it sends the query
+    nodes = syntax(query.replace("$class", "siso|liso"))
+    assert "⚠" not in nodes
+    assert {"Selector", "LineFilter", "JsonExpressionParser", "LabelFilter"} <= set(nodes)
+    assert "⚠" in syntax(query.replace("| json", "json"))
+
+
+def test_the_query_reads_fields_that_a_request_log_has(tmp_path: Path) -> None:
+    log = RequestLog(tmp_path / "requests.jsonl")
+    log.write("run", [(1, finished(slo={"ttft": Verdict.BAD}))], None)
+    log.close()
+    (query,) = loki_targets(json.loads(BOARD.render(SPEC, log_selector=SELECTOR)))
+    entry = json.loads((tmp_path / "requests.jsonl").read_text())
+    fields = re.findall(r'\| json \w+="(\w+)"', query)
+    assert [entry[field] for field in fields] == ["short"]
 
 
 def test_the_flag_adds_the_log_lines_to_one_dashboard(tmp_path: Path) -> None:

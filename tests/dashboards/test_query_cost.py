@@ -1,6 +1,8 @@
 """The first load and the refresh of a dashboard ask no more of Prometheus than a reader needs."""
 
 import json
+import re
+from itertools import combinations
 from typing import Any
 
 import pytest
@@ -21,7 +23,7 @@ def test_no_dashboard_queries_the_fleet_more_often_than_the_rules_are_evaluated(
 
 @every
 def test_a_range_query_of_many_series_has_at_most_120_points(page: dict[str, Any]) -> None:
-    """Histograms and the counter of ended requests have most series."""
+    """Histograms and the counter of ended requests have most series; the coverage of engine times changes slowly."""
     many = {
         panel["title"]: panel.get("maxDataPoints", 0)
         for element in page["panels"]
@@ -30,7 +32,31 @@ def test_a_range_query_of_many_series_has_at_most_120_points(page: dict[str, Any
         if not target.get("instant")
         and any(name == REQUESTS.name or name.endswith("_bucket") for name in series_in(target["expr"]))
     }
-    assert set(many.values()) <= {120}, many
+    assert {title for title, points in many.items() if points != 120} <= {"Engine time coverage"}, many
+    assert many.get("Engine time coverage", 60) == 60
+
+
+@every
+def test_a_subquery_of_a_fixed_length_has_at_most_1500_points(page: dict[str, Any]) -> None:
+    ranges = [
+        (parse_duration(length), parse_duration(step))
+        for length, step in re.findall(r"\[(\d+\w+):(\d+\w+)\]", json.dumps(page))
+    ]
+    assert [each for each in ranges if each[0] / each[1] > 1500] == []
+
+
+@every
+def test_a_column_is_not_queried_if_it_is_a_function_of_two_others(page: dict[str, Any]) -> None:
+    """Grafana computes it without a query; the change of a share is queried, as it depends on its interval."""
+    for panel in (each for element in page["panels"] for each in (element, *element.get("panels", []))):
+        queries = [target["expr"] for target in panel.get("targets", ()) if target.get("format") == "table"]
+        repeated = {
+            query
+            for query in queries
+            if "sqrt" not in query
+            and any(one in query and other in query for one, other in combinations({*queries} - {query}, 2))
+        }
+        assert not repeated, panel["title"]
 
 
 def test_rows_that_cost_much_and_answer_a_second_question_are_collapsed() -> None:

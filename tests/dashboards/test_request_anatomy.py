@@ -77,7 +77,7 @@ def test_a_heatmap_shows_the_buckets_of_the_sidecar(title: str, marked: bool) ->
 
 @pytest.mark.lab
 def test_stages_add_up_within_a_class(promtool: Promtool) -> None:
-    drawn_panel = panel(BOARD, "Front end, queue, prefill, decode: $active_class")
+    drawn_panel = panel(BOARD, "Stages: $active_class")
     assert [target["legendFormat"] for target in drawn_panel["targets"]] == [
         "front end",
         "queue",
@@ -102,13 +102,13 @@ def test_stages_add_up_within_a_class(promtool: Promtool) -> None:
 def test_only_classes_with_requests_have_a_panel_of_stages(
     promtool: Promtool, growth: dict[str, float], classes: set[str]
 ) -> None:
-    stages = panel(BOARD, "Front end, queue, prefill, decode: $active_class")
+    stages = panel(BOARD, "Stages: $active_class")
     (variable,) = [each for each in page_of(BOARD)["templating"]["list"] if each["name"] == stages["repeat"]]
     assert (variable["hide"], variable["multi"], variable["includeAll"]) == (2, True, True)
     assert all('class=~"$active_class"' in target["expr"] for target in stages["targets"])
     expression = variable["definition"].removeprefix("query_result(").removesuffix(")")
     query = {"targets": [{"expr": f"group by (class) ({expression})"}]}
-    series = {f'llm_request_duration_seconds_count{{class="{name}"}}': each for name, each in growth.items()}
+    series = {f'llm_requests_with_engine_times_total{{class="{name}"}}': each for name, each in growth.items()}
     assert_results(promtool, query, series, {f'{{class="{name}"}}': 1 for name in classes})
 
 

@@ -1,5 +1,7 @@
 """The dashboard shows a change of a share if `vllm-slo compare` calls it significant."""
 
+import re
+
 import pytest
 
 from dashboards.score_interval import Share, significant_change
@@ -42,3 +44,9 @@ def test_a_window_without_events_has_no_change(promtool: Promtool) -> None:
     case = Case(load(SHIPPED), {"x": "1x4"}, 15.0)
     case.expect(30.0, significant_change(none, some), {})
     promtool.test([case.expect(30.0, significant_change(some, none), {})])
+
+
+def test_the_counts_are_queried_28_times() -> None:
+    """Prometheus evaluates a repeated selector again."""
+    before, after = Share("a_part", "a_whole"), Share("b_part", "b_whole")
+    assert len(re.findall(r"[ab]_(?:part|whole)", significant_change(before, after))) == 28

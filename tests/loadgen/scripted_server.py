@@ -3,14 +3,17 @@
 The class header selects the response: `refuse` 429, `fail` 500, `deny` 401 with the authorization in its text, `tear`
 ends the stream early, `hang` never responds, `drop` closes the connection; any other class gets `max_tokens` chunks.
 With `--hold`, no such response begins before GET /release. GET /received returns the headers of all completion
-requests.
+requests. With `--capacity`, requests above so many a second fail, counted by their due times (x-request-start), so the
+speed of the machine does not matter. With `--exit-after`, the server ends when it has received so many.
 """
 
 import argparse
 import asyncio
 import json
+import os
 import signal
 import sys
+from collections import Counter
 from typing import Any
 
 
@@ -29,7 +32,10 @@ def unary(status: int, value: object) -> bytes:
 
 
 class Server:
-    def __init__(self, *, hold: bool) -> None:
+    def __init__(self, *, hold: bool, capacity: float | None, exit_after: int | None) -> None:
+        self.capacity = capacity
+        self.exit_after = exit_after
+        self.due_in = Counter[int]()
         self.released = asyncio.Event()
         self.received: list[dict[str, str]] = []
         if not hold:
@@ -53,6 +59,8 @@ class Server:
         match path:
             case "/v1/models":
                 writer.write(unary(200, {"data": [{"id": "scripted"}]}))
+            case "/metrics":
+                writer.write(unary(404, {}))
             case "/received":
                 writer.write(unary(200, self.received))
             case "/release":
@@ -60,7 +68,17 @@ class Server:
                 writer.write(unary(200, {}))
             case _:
                 self.received.append({"path": path, **headers})
+                if len(self.received) == self.exit_after:
+                    os._exit(0)
+                if self.overloaded(float(headers["x-request-start"].removeprefix("t="))):
+                    writer.write(unary(500, {"error": {"message": "overloaded"}}))
+                    return
                 await self.complete(headers["x-request-class"], headers, body, writer)
+
+    def overloaded(self, due: float) -> bool:
+        """Whether more requests than the capacity are due in the same tenth of a second."""
+        self.due_in[int(due * 10)] += 1
+        return self.capacity is not None and self.due_in[int(due * 10)] > self.capacity / 10
 
     async def complete(
         self, name: str, headers: dict[str, str], body: dict[str, Any], writer: asyncio.StreamWriter
@@ -109,7 +127,10 @@ class Server:
 async def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--hold", action="store_true")
-    scripted = Server(hold=parser.parse_args().hold)
+    parser.add_argument("--capacity", type=float)
+    parser.add_argument("--exit-after", type=int)
+    flags = parser.parse_args()
+    scripted = Server(hold=flags.hold, capacity=flags.capacity, exit_after=flags.exit_after)
     server = await asyncio.start_server(scripted.serve, "127.0.0.1", 0, backlog=1024)
     print(server.sockets[0].getsockname()[1], flush=True)
     end = asyncio.Event()

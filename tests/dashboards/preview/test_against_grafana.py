@@ -17,6 +17,7 @@ from dashboards.preview.data_frames import Field, Frame, Kind
 from dashboards.preview.field_config import Context, FieldConfig, field_config_source
 from dashboards.preview.scales import labels
 from dashboards.preview.stat_panel import stat
+from dashboards.preview.transformations import transform
 from tests.dashboards.preview.sample_dashboard import BLUE, GREEN, RED, config, fixed, thresholds
 
 SCHEMA = Path(__file__).parents[1] / "schema"
@@ -177,6 +178,48 @@ def test_the_sort_transformation_orders_rows_as_grafana_does() -> None:
     cases = [{"type": kind, "values": values, "descending": descending} for kind, values, descending in inputs]
     for (_, values, descending), order in zip(inputs, run_in_grafana("sort", cases), strict=True):
         assert sort_rows(range(len(values)), values.__getitem__, descending=descending) == order, values
+
+
+def test_an_operation_of_two_columns_has_the_result_of_grafana() -> None:
+    """Of the numbers of rows that both tables have, and of rows that only one has; also of a column that is absent."""
+    left, right = [1.5, 0.0, -2.0, math.nan, 0.0, math.inf, 7.0], [0.5, 0.0, 0.0, 1.0, 3.0, math.inf]
+    rows = {"A": [("ab"[place % 2] * (place + 1), value) for place, value in enumerate(left)]}
+    rows["B"] = [*((name, value) for (name, _), value in zip(rows["A"], right, strict=False)), ("only b", 4.0)]
+    tables = [
+        {"title": title, "rows": [[name, encoded(value)] for name, value in each]} for title, each in rows.items()
+    ]
+    pairs = [("A", "B"), ("B", "A"), ("A", "2"), ("1", "B"), ("A", "C")]
+    inputs = [
+        [{"mode": "binary", "alias": "x", "binary": {"left": left, "operator": operator, "right": right}}]
+        for operator in "+-*/"
+        for left, right in pairs
+    ]
+    # as the tables of the dashboards have them
+    inputs += [
+        [*first, {"mode": "binary", "alias": "y", "binary": {"left": "x", "operator": operator, "right": "100"}}]
+        for operator in "-*"
+        for first in inputs[: 4 * len(pairs)]
+    ]
+    cases = [{"tables": tables, "operations": operations} for operations in inputs]
+    frames = [
+        Frame(title, (Field("name", Kind.STRING, [*names]), Field(title, Kind.NUMBER, [*values])))
+        for title, each in rows.items()
+        for names, values in [zip(*each, strict=True)]
+    ]
+    for operations, expected in zip(inputs, run_in_grafana("operations", cases), strict=True):
+        steps = [{"id": "calculateField", "options": each} for each in operations]
+        (table,) = transform(frames, [{"id": "merge"}, *steps])
+        assert [[each.title, list(map(encoded, each.values))] for each in table.fields] == expected, operations
+
+
+def test_infinity_has_the_text_of_a_mapped_range_as_in_grafana() -> None:
+    mapping = {"type": "range", "options": {"from": 1e300, "to": None, "result": {"text": "-", "color": "text"}}}
+    values = [0.5, 1e9, math.inf, -math.inf]
+    settings = {"unit": "percentunit", "decimals": 1, "mappings": [mapping, *MAPPINGS[2]]}
+    cases = [{"type": "number", "value": encoded(value), "config": settings} for value in values]
+    texts = [each["text"] for each in run_in_grafana("display", cases)]
+    assert [FieldConfig(settings, Context(0)).display(value).text for value in values] == texts
+    assert texts[2] == "-"
 
 
 def test_a_stat_panel_shows_the_values_and_colours_of_grafana() -> None:

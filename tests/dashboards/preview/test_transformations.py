@@ -46,6 +46,30 @@ def test_merge_joins_rows_without_different_values() -> None:
     ]
 
 
+def test_a_difference_is_relative_or_multiplied_and_absent_without_both_values() -> None:
+    before = frame(("class", "Value #A"), ("a", 4.0), ("b", 0.0), ("c", 0.0), ("d", 1.0))
+    after = frame(("class", "Value #B"), ("a", 5.0), ("b", 5.0), ("c", 0.0), ref="B")
+
+    def calculated(*operations: tuple[str, str, str]) -> list[Any]:
+        steps = [
+            {"id": "calculateField", "options": {"mode": "binary", "alias": alias, "binary": binary}}
+            for alias, (left, operator, right) in zip(("step", "change"), operations, strict=True)
+            for binary in [{"left": left, "operator": operator, "right": right}]
+        ]
+        (result,) = transform([before, after], [{"id": "merge"}, *steps])
+        return result.fields[-1].values
+
+    relative = calculated(("Value #B", "/", "Value #A"), ("step", "-", "1"))
+    assert relative == pytest.approx([0.25, math.inf, math.nan, math.nan], nan_ok=True)
+    points = calculated(("Value #B", "-", "Value #A"), ("step", "*", "100"))
+    assert points == pytest.approx([100, 500, 0, math.nan], nan_ok=True)
+
+
+def test_a_calculation_with_a_column_that_no_query_returned_adds_no_column() -> None:
+    binary = {"left": "Value #A", "operator": "-", "right": "Value #B"}
+    assert apply([UP], "calculateField", mode="binary", alias="change", binary=binary) == [table(UP)]
+
+
 def test_merge_keeps_rows_together_when_one_query_is_empty() -> None:
     nothing = frame(("Time", "Value #C"), ref="C")
     assert apply([nothing, UP, WAIT], "merge") == [

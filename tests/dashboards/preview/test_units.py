@@ -29,6 +29,7 @@ HOUR = 3600
         pytest.param(2e-6, "s", "2 µs", id="microseconds"),
         pytest.param(3e-9, "s", "3 ns", id="nanoseconds"),
         pytest.param(90, "s", "1.50 mins", id="minutes"),
+        pytest.param(1712345.6, "locale", "1,712,345.6", id="separators"),
         pytest.param(36 * HOUR, "s", "1.50 days", id="days"),
         pytest.param(-0.5, "s", "-500 ms", id="earlier"),
         pytest.param(1500, "ms", "1.50 s", id="milliseconds"),

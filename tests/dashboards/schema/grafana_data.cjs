@@ -6,9 +6,12 @@ globalThis.navigator ??= { language: "en-US", languages: ["en-US"] };
 const load = (module) => require(`${__dirname}/node_modules/@grafana/data/dist/cjs/${module}.cjs`);
 const { getDisplayProcessor } = load("field/displayProcessor");
 const { getFieldDisplayValues } = load("field/fieldDisplay");
+const { of } = require(`${__dirname}/node_modules/rxjs`);
 const { createTheme } = load("themes/createTheme");
 const { reduceField } = load("transformations/fieldReducer");
 const { sortDataFrame } = load("dataframe/processDataFrame");
+const { calculateFieldTransformer } = load("transformations/transformers/calculateField");
+const { mergeTransformer } = load("transformations/transformers/merge");
 const { guessDecimals, roundDecimals } = load("utils/numbers");
 const { formattedValueToString } = load("valueFormats/valueFormats");
 
@@ -41,6 +44,20 @@ const RUN = {
   sort({ type, values, descending }) {
     const rows = { name: "row", type: "number", config: {}, values: values.map((_, row) => row) };
     return sortDataFrame({ fields: [field(type, {}, values), rows], length: values.length }, 0, descending).fields[1].values;
+  },
+  // Tables with the column `name` and one of numbers, merged; then one operation after another.
+  operations({ tables, operations }) {
+    const frames = tables.map(({ title, rows }) => ({ length: rows.length, fields: [
+      { name: "name", type: "string", config: {}, values: rows.map(([name]) => name) },
+      { name: title, type: "number", config: {}, values: rows.map(([, value]) => decode(value)) },
+    ] }));
+    const context = { interpolate: (text) => text };
+    const steps = operations.map((options) => calculateFieldTransformer.operator(options, context));
+    let columns;
+    of(frames).pipe(mergeTransformer.operator({}, context), ...steps).subscribe(([frame]) => {
+      columns = frame.fields.map(({ name, values }) => [name, values.map(encode)]);
+    });
+    return columns;
   },
   figures({ config, series }) {
     const data = series.map((values) => ({ fields: [field("number", config, values)], length: values.length }));

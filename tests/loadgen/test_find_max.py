@@ -1,0 +1,251 @@
+"""`vllm-slo load find-max` against a scripted server whose capacity counts due times, in a process of its own."""
+
+import argparse
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from exporters import slos
+from exporters.errors import UsageError
+from loadgen import command, find_max_settings, scenario
+from loadgen.arrivals import Phase
+from loadgen.attainment import Attainment, events_needed
+from loadgen.engine_idle import open_requests
+from loadgen.find_max_settings import FindMaxSettings
+from loadgen.probe_plan import Look, Timing, demand, pairs, plan
+from tests.loadgen.load_process import ROOT, received, scripted_server, write_scenario
+from tests.loadgen.load_records import record
+from tests.support.waiting import HANG, wait_until
+
+_FIND_MAX = """
+import sys
+from loadgen import client_health
+client_health.MAX_STALLED = float("inf")  # the load generator may be slow on a busy machine
+from compose.cli import main
+sys.exit(main())
+"""
+_SLOS = """version: 1
+period: 30d
+classes: [{name: siso}]
+slos: [{name: availability, classes: [siso], signal: availability, objective: 80%}]
+"""
+_LOCAL = ("--target", "http://127.0.0.1:1", "--out", "out")
+
+
+def _files(folder: Path, *classes: str) -> tuple[Path, Path]:
+    """A scenario with constant arrivals, and SLOs of which a decision needs 16 requests."""
+    path = write_scenario(folder, *(classes or ("siso",)), rate=20, duration="1s", timeout="1m")
+    path.write_text(path.read_text().replace("rate: 20", "rate: 20, arrivals: constant"))
+    judged = folder / "slos.yaml"
+    judged.write_text(_SLOS)
+    return path, judged
+
+
+def _command(folder: Path, target: str, *flags: str) -> list[str]:
+    path, judged = _files(folder)
+    files = (str(path), "--slos", str(judged), "--target", target, "--out", str(folder / "out"))
+    times = ("--min-probe", "1s", "--max-probe", "4s", "--cool-down", "1ms", "--max-send-lag", "1h")
+    rest = ("--resolution", "0.5", "--log-level", "error", *flags)
+    return [sys.executable, "-W", "error", "-c", _FIND_MAX, "load", "find-max", *files, *times, *rest]
+
+
+def _find_max(folder: Path, target: str, *flags: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        _command(folder, target, *flags), cwd=ROOT, capture_output=True, text=True, timeout=HANG, check=False
+    )
+
+
+@contextmanager
+def _finding(folder: Path, target: str) -> Iterator[subprocess.Popen[str]]:
+    command = _command(folder, target)
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def _result(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "out" / "find-max.json").read_text())
+    return found
+
+
+def test_the_capacity_of_a_server_is_found_and_a_finished_search_is_not_run_again(tmp_path: Path) -> None:
+    with scripted_server("--capacity", "50") as target:  # a fifth of the requests fails at 62.5/s
+        process = _find_max(tmp_path, target)
+        assert (process.returncode, process.stderr) == (0, "")
+        requests = len(received(target))
+        again = _find_max(tmp_path, target)
+        assert len(received(target)) == requests
+        other = _find_max(tmp_path, target, "--confidence", "0.9")
+    found = _result(tmp_path)
+    assert found["answer"]["finding"] == "between"
+    assert found["answer"]["low"] <= 62.5 <= found["answer"]["high"] <= 1.5 * found["answer"]["low"]
+    assert [probe["rate"] for probe in found["probes"][:3]] == [20, 40, 80]
+    assert [probe["attainment"] for probe in found["probes"][:3]] == ["met", "met", "missed"]
+    assert len({probe["seed"] for probe in found["probes"]}) == len(found["probes"])
+    for probe in found["probes"]:
+        assert {"requests.jsonl", "run.json", "summary.json"} <= {
+            path.name for path in (tmp_path / "out" / probe["folder"]).iterdir()
+        }
+    lines = process.stdout.splitlines()
+    assert lines[0].startswith("small: a probe needs 16 requests, because availability of siso needs 16 of its class")
+    text = f"largest rate: between {found['answer']['low']:g} and {found['answer']['high']:g} requests/s (95 % "
+    assert any(line.startswith(text) and "siso misses availability" in line for line in lines)
+    assert again.returncode == 0
+    assert again.stdout.count("(of an earlier run)") == len(found["probes"])
+    assert (other.returncode, other.stdout) == (2, "")
+    assert other.stderr == (
+        f"vllm-slo: --out {tmp_path / 'out'}: contains a search with other settings (--confidence was 0.95, is 0.9); "
+        "choose another folder, or use these settings to continue it\n"
+    )
+
+
+def test_a_search_that_was_stopped_continues_with_the_next_probe(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with scripted_server("--capacity", "50") as target:
+        with _finding(tmp_path, target) as process:
+            assert wait_until((out / "find-max.json").exists)
+            first = _result(tmp_path)["probes"][0]
+            process.send_signal(signal.SIGTERM)
+            shown, _ = process.communicate(timeout=HANG)
+        assert process.returncode == 1
+        assert "stopped: interrupted" in shown
+        assert "run it again with the same settings to continue the search" in shown
+        before = (out / first["folder"] / "requests.jsonl").stat().st_mtime_ns
+        process_ = _find_max(tmp_path, target)
+    assert process_.returncode == 0
+    found = _result(tmp_path)
+    assert found["probes"][0] == first
+    assert (found["stopped"], found["answer"]["finding"]) == (None, "between")
+    assert (out / first["folder"] / "requests.jsonl").stat().st_mtime_ns == before
+
+
+def test_a_target_that_ends_is_no_miss_and_the_probes_before_are_kept(tmp_path: Path) -> None:
+    with scripted_server("--exit-after", "50") as target:
+        process = _find_max(tmp_path, target)
+    assert process.returncode == 1
+    found = _result(tmp_path)
+    assert [probe["attainment"] for probe in found["probes"]] == ["met"]
+    assert found["stopped"].startswith("the target was lost in the probe at 40 requests/s: cannot connect to ")
+    assert "largest rate: undecided: 20 requests/s is met, none is missed" in process.stdout
+
+
+def test_an_invalid_probe_ends_the_search(tmp_path: Path) -> None:
+    with scripted_server() as target:
+        process = _find_max(tmp_path, target, "--max-send-lag", "0s")
+    assert process.returncode == 1
+    found = _result(tmp_path)
+    assert found["probes"] == []
+    assert found["stopped"].startswith("the probe at 20 requests/s is INVALID: ")
+    assert "largest rate: undecided: no probe was finished" in process.stdout
+
+
+def _parsed(*arguments: str) -> FindMaxSettings:
+    parser = argparse.ArgumentParser(prog="vllm-slo load")
+    command.configure(parser)
+    return find_max_settings.from_arguments(parser.parse_args(["find-max", *arguments]))
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        (("--cap", "10"), "--cap 10: is below the first rate, 20 requests/s (--start)"),
+        (("--max-probe", "30s"), "--max-probe 30s: is below --min-probe 1m"),
+        (
+            ("--min-probe", "100ms", "--max-probe", "500ms"),
+            (
+                "--max-probe 500ms: too short to decide at 20 requests/s, where siso has the 16 requests that "
+                "availability needs after 1s; set a longer --max-probe or a higher --start"
+            ),
+        ),
+    ],
+)
+def test_settings_that_cannot_give_an_answer_are_refused(flags: tuple[str, ...], message: str, tmp_path: Path) -> None:
+    path, judged = _files(tmp_path)
+    with pytest.raises(UsageError) as refusal:
+        _parsed(str(path), "--slos", str(judged), *_LOCAL, *flags)
+    assert str(refusal.value) == message
+
+
+def test_a_scenario_without_a_rate_needs_a_first_one(tmp_path: Path) -> None:
+    path, judged = _files(tmp_path)
+    path.write_text(path.read_text().replace("rate: 20, arrivals: constant", "users: 3"))
+    with pytest.raises(UsageError) as refusal:
+        _parsed(str(path), "--slos", str(judged), *_LOCAL)
+    assert str(refusal.value) == (
+        "--start: the scenario has no rate to start with; set one, in requests/s, such as --start 2"
+    )
+    assert _parsed(str(path), "--slos", str(judged), *_LOCAL, "--start", "2").limits.start == 2
+
+
+def test_a_scenario_that_no_slo_judges_is_refused(tmp_path: Path) -> None:
+    path, judged = _files(tmp_path, "siso")
+    judged.write_text(_SLOS.replace("classes: [siso]", "classes: [other]"))
+    with pytest.raises(UsageError) as refusal:
+        _parsed(str(path), "--slos", str(judged), *_LOCAL)
+    assert str(refusal.value) == (f"{path}: no SLO of {judged} judges a class of this scenario; check the class names")
+
+
+@pytest.mark.parametrize("flag", ["--duration=5m", "--rate-scale=2", "--allow-invalid", "--metrics=127.0.0.1:1"])
+def test_flags_of_a_run_that_a_search_decides_itself_are_refused(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as refusal:
+        _parsed("mixed", *_LOCAL, flag)
+    assert refusal.value.code == 2
+    assert f"unrecognized arguments: {flag}" in capsys.readouterr().err
+
+
+def test_a_probe_is_planned_for_the_rarest_class_and_is_repeatable() -> None:
+    mixed, judged = scenario.load(scenario.find("mixed")), slos.load(Path("alerts/slos.yaml"))
+    phase, timing = Phase("any", 1, 1), Timing(60, 900, 0.95)
+    demanded = demand(mixed, judged, phase, 0.95)
+    assert demanded is not None
+    assert demanded.binding == ("silo", "availability")
+    assert demanded.events == 765
+    assert demanded.requests == pytest.approx(765 / mixed.shares["silo"], rel=0.1)
+    planned = plan(mixed, judged, phase, 10.0, 3, timing, demanded)
+    first = next(look for look in planned.looks if not look.early)
+    due = [request for request in planned.schedule if request.due <= first.at]
+    for name, slo in planned.objectives:
+        count = sum((name, slo) in pairs(request, judged) for request in due)
+        assert count >= events_needed(planned.objectives[name, slo], 0.95)
+    again = plan(mixed, judged, phase, 10.0, 3, timing, demanded)
+    other = plan(mixed, judged, phase, 10.0, 4, timing, demanded)
+    begins = [list(islice(each.schedule, 100)) for each in (planned, again, other)]
+    assert begins[0] == begins[1] != begins[2]
+
+
+def test_open_requests_count_as_good_for_a_miss_and_abandoned_ones_as_bad(tmp_path: Path) -> None:
+    path, judged_by = _files(tmp_path)
+    chosen, judged = scenario.load(path), slos.load(judged_by)
+    demanded = demand(chosen, judged, chosen.phases[0], 0.95)
+    assert demanded is not None
+    planned = plan(chosen, judged, chosen.phases[0], 20.0, 0, Timing(1, 10, 0.95), demanded)
+    look = Look(5.0, 1.96, 0.01, early=True)  # 100 requests are due by then
+    bad = [record(due=number / 20, slo={"availability": verdict}) for number, verdict in enumerate(["bad"] * 30)]
+    assert planned.judge(look, bad).attainment is Attainment.UNDECIDED  # 70 are open
+    gone = [record(due=4.0, slo={"availability": "abandoned"})] * 10
+    assert planned.judge(look, bad + gone).attainment is Attainment.MISSED
+    late = [record(due=6.0, slo={"availability": "bad"})] * 100
+    (counted,) = planned.judge(look, bad + late).tallies
+    assert (counted.events, counted.bad) == (30, 30)
+
+
+@pytest.mark.parametrize(
+    "exposition, count",
+    [
+        ('vllm:num_requests_running{engine="0"} 3.0\nvllm:num_requests_waiting{engine="0"} 2.0\n', 5),
+        ("llm_engine_requests_running 0\nllm_engine_requests_waiting 0\n", 0),
+        ('# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running_old 3\nother{a="}"} 1\n', None),
+    ],
+)
+def test_the_requests_of_the_engine_are_read_from_its_metrics(exposition: str, count: float | None) -> None:
+    assert open_requests(exposition) == count
