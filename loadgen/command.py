@@ -9,7 +9,7 @@ from rich.console import Console
 from exporters.errors import UsageError
 from exporters.logging_setup import add_logging_flags, configure_logging
 from exporters.yaml_reader import nearest
-from loadgen import compare_command, find_max_settings, report, run_settings, summary_export
+from loadgen import compare_command, find_max_settings, report, run_settings, summary_export, warm_up
 from loadgen.request_record import read_records, read_run
 from loadgen.summary import summarise
 
@@ -41,8 +41,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     find_max = actions.add_parser(
         "find-max",
         help=text,
-        description=f"{text.capitalize()}: offers the classes of a scenario at one rate after the other, by bracketing "
-        "and bisection. Run it again with the same settings and folder to continue an interrupted search.",
+        description=f"F{text[1:]}: offers the classes of a scenario at one rate after the other, by bracketing and "
+        "bisection. Run it again with the same settings and folder to continue an interrupted search.",
     )
     find_max.add_argument(
         "scenario", metavar="SCENARIO", help="a file, or a built-in scenario: demo, mixed or vllm-cpu"
@@ -99,7 +99,9 @@ def _report(arguments: argparse.Namespace) -> int:
     result = summarise(run, read_records(folder))
     match arguments.format:
         case "table":
-            report.show(run, result, Console())
+            console = Console()
+            report.show(run, result, console)
+            warm_up.show(folder, console)
         case "json":
             print(summary_export.as_json(result))
         case "csv":

@@ -14,6 +14,7 @@ from loadgen.chunk_totals import ChunkTotals
 from loadgen.record_file import RecordFile
 from loadgen.request_record import BENCH, REQUESTS, RUN, SUMMARY, ClientOutcome, Objective, Record, Run, write_json
 from loadgen.run_settings import RunSettings
+from loadgen.saturation import Saturation
 from loadgen.stall_watch import StallWatch
 from loadgen.summary import Summary, summarise
 
@@ -79,10 +80,13 @@ class ResultStore:
 
     def start(self, start: float) -> None:
         """Write `run.json` before the first request, so that the output of a killed run is readable."""
+        self._cpu = time.process_time()  # without a warm-up
         self._run = structs.replace(self._run, start=start)
         self._write(RUN, self._run)
 
-    def end(self, ending: str, seconds: float, stalls: StallWatch) -> tuple[Run, Summary]:
+    def end(
+        self, ending: str, seconds: float, stalls: StallWatch, saturated: Saturation | None = None
+    ) -> tuple[Run, Summary]:
         self._file.close()
         if not (self._folder / REQUESTS).exists():  # deleted during the run
             self._restore()
@@ -95,6 +99,7 @@ class ResultStore:
             stalls=stalls.count,
             stalled=round(stalls.seconds, 3),
             worst_stall=round(stalls.worst, 3),
+            saturated=saturated,
         )
         result = summarise(self._run, self.records)
         self._write(RUN, self._run)
