@@ -90,7 +90,7 @@ def show(folder: Path, console: Console) -> None:
     path = folder / WARM_UP
     try:
         found = msgspec.json.decode(path.read_bytes(), type=list[Wave])
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):  # the folder may have been replaced during the run
         return
     except msgspec.DecodeError as error:
         raise UsageError(f"{path}: not the warm-up of a run: {error}") from error
