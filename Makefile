@@ -5,7 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .PHONY: setup demo test coverage test-fast schema pictures stack-test engine-test check format docs generate lock \
-  lock-programs bench bench-parsers bench-rules bench-dashboards bench-requests bench-freeze scenarios fuzz soak clean
+  lock-programs bench bench-load bench-parsers bench-rules bench-dashboards bench-requests bench-freeze \
+  scenarios fuzz soak clean
 
 setup: $(VENV)/.ready
 
@@ -100,8 +101,14 @@ lock-programs: setup
 	$(BIN)/python -m compose.lock_programs
 
 # What the sidecar costs beside nginx and others. make bench BENCH="--measure spread --rounds 3"; BENCH=--help tells more.
+# Without BENCH, the load generator is measured too.
 bench: setup
 	$(BIN)/python -m tests.bench.relay $(BENCH)
+	$(if $(BENCH),,$(MAKE) --no-print-directory bench-load)
+
+# What a token costs the load generator beside a plain aiohttp client and, if vLLM is installed, vllm bench serve.
+bench-load: setup
+	$(BIN)/python -m tests.bench.load_clients $(LOAD)
 
 # For how long large messages block the event loop of a relay.
 bench-parsers: setup
@@ -112,7 +119,7 @@ bench-rules: setup
 	$(BIN)/python -m tests.bench.rules
 
 # What the first load of each dashboard costs a real Prometheus with 28 days of 20 engines x 8 classes.
-# BOARDS="--against REVISION" measures the dashboards of a git revision in turn with ours.
+# BOARDS="--against REVISION" measures the dashboards of a git revision in turn with ours, --all-rows the collapsed rows too.
 bench-dashboards: setup
 	$(BIN)/python -m tests.bench.dashboards $(BOARDS)
 

@@ -6,10 +6,14 @@ from pathlib import Path
 
 from rich.console import Console
 
+from exporters.errors import UsageError
 from exporters.logging_setup import add_logging_flags, configure_logging
-from loadgen import find_max_settings, report, run_settings
+from exporters.yaml_reader import nearest
+from loadgen import find_max_settings, report, run_settings, summary_export
 from loadgen.request_record import read_records, read_run
 from loadgen.summary import summarise
+
+FORMATS = ("table", "json", "csv")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -49,6 +53,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     text = "print the report of an earlier run"
     show = actions.add_parser("report", help=text, description=f"{text.capitalize()}.")
     show.add_argument("folder", metavar="DIR", help="output folder of the run")
+    show.add_argument("--format", default="table", choices=FORMATS, help="output format (default: %(default)s)")
     show.set_defaults(run=_report)
 
 
@@ -83,5 +88,14 @@ def _send(settings: run_settings.RunSettings) -> int:
 def _report(arguments: argparse.Namespace) -> int:
     folder = Path(arguments.folder)
     run = read_run(folder)
-    report.show(run, summarise(run, read_records(folder)), Console())
+    result = summarise(run, read_records(folder))
+    match arguments.format:
+        case "table":
+            report.show(run, result, Console())
+        case "json":
+            print(summary_export.as_json(result))
+        case "csv":
+            print(summary_export.as_csv(run, result), end="")
+        case other:  # argparse does not check defaults, which may come from the environment
+            raise UsageError(f"--format: {other!r} is unknown; {nearest(other, FORMATS)}")
     return 0

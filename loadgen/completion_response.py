@@ -13,6 +13,7 @@ from exporters.verdicts import outcome_of_status
 from loadgen.event_stream import EventStream
 from loadgen.http_response import HttpResponse
 from loadgen.request_record import ClientOutcome
+from loadgen.token_chunk import TokenChunk, learn
 
 ERROR_LENGTH = 300  # characters of an error message in a record
 
@@ -38,6 +39,9 @@ class _Delta(msgspec.Struct):
     reasoning: Any = None
     reasoning_content: Any = None
     tool_calls: Any = None
+
+
+_NO_DELTA = _Delta()
 
 
 class _Choice(msgspec.Struct):
@@ -91,6 +95,8 @@ class CompletionResponse:
     prefill: float | None = None
     decode: float | None = None
     _stream: EventStream | None = None
+    _learned: TokenChunk | None = None
+    _next: TokenChunk | None = None  # the one learned, unless the last read ended within a chunk or an event
     _done: bool = False
     _failure: str | None = None
 
@@ -100,6 +106,15 @@ class CompletionResponse:
         Raises:
             ProtocolError: the bytes are not an HTTP/1.1 response.
         """
+        expected, last = self._next, self.last
+        if expected is not None and last is not None and (text := expected.text(data)):
+            self.size += len(data)
+            self.gaps.append(at - last)
+            self.coalesced += at == last
+            self.last = self.last_choice = at
+            if self.keep_text:
+                self.text.append(text.decode())
+            return False
         if not self.size:
             self.first_byte = at
         self.size += len(data)
@@ -113,6 +128,9 @@ class CompletionResponse:
             else:
                 for event in self._stream.feed(body):
                     self._event(event, at)
+        if self._learned is not None:
+            whole = self.http.between_chunks and self._stream is not None and self._stream.between_events
+            self._next = self._learned if whole else None
         if self.http.complete:
             self._end(at)
             return True
@@ -186,6 +204,8 @@ class CompletionResponse:
         if self.answer is None and any(map(_is_answer, event.choices)):
             self.answer = at
         self._read(event)
+        if (text := _only_text(event, answer=self.keep_text)) is not None:
+            self._learned = learn(data, text)
 
     def _read(self, event: _Event) -> None:
         if self.keep_text:
@@ -211,6 +231,21 @@ def _has_output(delta: _Delta) -> bool:
 def _is_answer(choice: _Choice) -> bool:
     """Whether it has output other than reasoning."""
     return bool(choice.text or ((delta := choice.delta) and (delta.content or delta.tool_calls)))
+
+
+def _only_text(event: _Event, *, answer: bool) -> str | None:
+    """The text of an event that has nothing else to measure; with `answer`, not that of reasoning."""
+    if len(event.choices) != 1 or event.usage is not None or event.metrics is not None or event.error:
+        return None
+    (choice,) = event.choices
+    if choice.finish_reason is not None or choice.message is not None:
+        return None
+    delta = choice.delta or _NO_DELTA
+    outputs = (choice.text, delta.content, delta.reasoning, delta.reasoning_content, delta.tool_calls)
+    given = [output for output in outputs if output]
+    if len(given) != 1 or not isinstance(given[0], str) or (answer and not _is_answer(choice)):
+        return None
+    return given[0]
 
 
 def _answer_text(choice: _Choice) -> str:

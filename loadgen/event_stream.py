@@ -10,6 +10,10 @@ class EventStream:
         self._buffer = b""
         self._after_cr = False
 
+    @property
+    def between_events(self) -> bool:
+        return not self._buffer and not self._after_cr
+
     def feed(self, data: bytes) -> list[bytes]:
         """The data of each event that these bytes complete."""
         if self._after_cr or b"\r" in data:

@@ -1,17 +1,21 @@
 """Sends one request over a gevent socket and feeds each read, with its time, to the response."""
 
 import errno
+import os
 from contextlib import ExitStack
 from time import monotonic
 from typing import Any
 
+import gevent
 import gevent.socket
 import gevent.ssl
+from gevent.hub import Waiter
 
 from exporters.errors import UsageError, system_reason
 from loadgen.completion_response import CompletionResponse
 from loadgen.load_target import Target
 
+_READABLE = 1  # of libev
 READ_BYTES = 16 * 1024  # more than the chunks that arrive in one turn of the event loop; cheap to allocate
 
 
@@ -74,6 +78,9 @@ class HttpClient:
             connection.close()
 
     def _read(self, connection: Any, response: CompletionResponse) -> None:
+        if self._tls is None:
+            _read_in_event_loop(connection.fileno(), response)
+            return
         receive, feed = connection.recv, response.feed
         while data := receive(READ_BYTES):
             if feed(data, monotonic()):
@@ -98,3 +105,31 @@ class HttpClient:
             except OSError as error:
                 failure = error
         raise UnreachableError(f"cannot connect to {self._target}: {system_reason(failure)}") from failure
+
+
+def _read_in_event_loop(descriptor: int, response: CompletionResponse) -> None:
+    """Feed `response` as data arrives; the greenlet of the request runs only at its end, which halves the CPU time."""
+    feed, read = response.feed, os.read
+    ended: Waiter[None] = Waiter()
+
+    def on_readable() -> None:
+        try:
+            data = read(descriptor, READ_BYTES)
+            at = monotonic()
+            if data and not feed(data, at):
+                return
+            if not data:
+                response.eof(at)
+        except BlockingIOError:
+            return
+        except Exception as error:  # noqa: BLE001 - raised in the greenlet of the request
+            ended.throw(error)
+        else:
+            ended.switch(None)
+
+    watcher = gevent.get_hub().loop.io(descriptor, _READABLE)
+    watcher.start(on_readable)
+    try:
+        ended.get()
+    finally:
+        watcher.close()

@@ -36,6 +36,10 @@ class HttpResponse:
     def complete(self) -> bool:
         return self._state is _State.DONE
 
+    @property
+    def between_chunks(self) -> bool:
+        return self._state is _State.CHUNK_SIZE and not self._buffer
+
     def feed(self, data: bytes) -> bytes:
         """The body bytes in `data`; bytes after the end of the response are ignored.
 

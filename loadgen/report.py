@@ -87,6 +87,7 @@ def render(run: Run, result: Summary, *, narrow: bool = False) -> RenderableType
         _slos(run, result, mark),
         _goodput(result, mark),
         *((_arrivals(result, mark), Text(_ARRIVALS_LEGEND)) if result.arrivals else ()),
+        Text(_throughput(run, result.total)),
         Text(_health(run, result.health)),
         *(Text(f"! {warning}", style="bold yellow") for warning in (*unjudged(run.slos), *result.warnings)),
         *(Text(f"{INVALID}: {fault}", style="bold red") for fault in faults),
@@ -191,6 +192,15 @@ def _goodput(result: Summary, mark: str) -> Table:
         rate = "" if row.per_second is None else f"{row.per_second:.2f}"
         table.add_row(row.tool, format_percent(row.share), str(row.good), str(row.of), rate, row.definition)
     return table
+
+
+def _throughput(run: Run, total: ClassSummary) -> str:
+    seconds = run.seconds or float("inf")
+    output, prompt = (tokens / seconds for tokens in (total.completion_tokens, total.prompt_tokens))
+    return (
+        f"throughput: {output:.1f} output tokens/s and {total.ok / seconds:.2f} ok requests/s; prompt tokens, which "
+        f"are not part of it: {prompt:.1f}/s."
+    )
 
 
 def _health(run: Run, health: ClientHealth) -> str:

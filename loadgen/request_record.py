@@ -43,7 +43,7 @@ class ClientOutcome(StrEnum):
                 return Outcome(self.value)
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Times in seconds since the start of the run, durations in seconds; a field without a value is absent.
 
     `due` is the scheduled send time, from which latencies count; `dispatched` is the time at which the load generator

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from loadgen import completion_response
 from loadgen.completion_response import CompletionResponse
 from loadgen.event_stream import EventStream
 from loadgen.http_response import HttpResponse, ProtocolError
@@ -190,3 +191,62 @@ def test_invalid_http_is_refused(data: bytes, message: str) -> None:
     with pytest.raises(ProtocolError) as refusal:
         HttpResponse().feed(data)
     assert str(refusal.value) == message
+
+
+@st.composite
+def token_events(draw: st.DrawFn) -> bytes:
+    """An event as vLLM sends it, of an answer, a reasoning, or both, with any text."""
+    keys = draw(st.sampled_from([("content",), ("reasoning",), ("content", "reasoning"), ("tool_calls",)]))
+    text = st.sampled_from(["a", " the", "m", "content", '"', "\\", "\n", "é", "文", ""]) | st.text(max_size=5)
+    delta = {key: draw(text) for key in keys}
+    choice = {"index": 0, "delta": delta, "finish_reason": draw(st.sampled_from([None, None, None, "stop"]))}
+    value = {"id": "chatcmpl-1", "model": "m", "choices": [choice], "usage": draw(st.sampled_from([None, USAGE]))}
+    text_of_event = json.dumps(value, separators=(",", ":"), ensure_ascii=draw(st.booleans()))
+    return b"data: " + text_of_event.encode() + b"\n\n"
+
+
+def _framed(data: bytes) -> bytes:
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+@given(st.lists(token_events(), max_size=12), st.lists(st.integers(0, 3000), max_size=6), st.booleans())
+def test_a_chunk_that_is_only_compared_counts_as_one_that_is_parsed(
+    events: list[bytes], cuts: list[int], keep_text: bool
+) -> None:
+    def times(response: CompletionResponse) -> tuple[object, ...]:
+        counted = (response.first, response.answer, response.last, response.first_choice, response.last_choice)
+        return (*counted, response.gaps.tolist(), response.coalesced, "".join(response.text), contents(response))
+
+    # One read a chunk, in which chunks may be recognised, but the reads of `cuts` end within a chunk.
+    reads = [_framed(event) for event in (*events, LAST, DONE)]
+    torn = [read for read in reads if len(read) in cuts or len(read) % 7 == 3]
+    compared, parsed = CompletionResponse(keep_text=keep_text), CompletionResponse(keep_text=keep_text)
+    for response in (compared, parsed):
+        response.feed(HEAD, 0.0)
+    for at, data in enumerate(reads, start=1):
+        middle = len(data) // 2 if data in torn else 0
+        for piece in (data[:middle], data[middle:]):
+            if piece:
+                compared.feed(piece, float(at))
+        for index in range(len(data)):  # single bytes are always parsed
+            parsed.feed(data[index : index + 1], float(at))
+    for response in (compared, parsed):
+        response.eof(99.0)
+    assert times(compared) == times(parsed)
+
+
+def test_a_chunk_like_the_one_before_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[bytes] = []
+    decode = completion_response._decode
+
+    def counted(data: bytes) -> object:
+        parsed.append(data)
+        return decode(data)
+
+    monkeypatch.setattr(completion_response, "_decode", counted)
+    response = CompletionResponse(keep_text=True)
+    response.feed(HEAD, 0.0)
+    for at in range(1, 101):
+        response.feed(_framed(token(f" word{at}")), float(at))
+    assert (len(response.gaps), response.first, response.last, len(parsed)) == (99, 1.0, 100.0, 1)
+    assert response.text == [f" word{at}" for at in range(1, 101)]

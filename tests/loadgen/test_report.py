@@ -57,6 +57,10 @@ def test_a_quantile_that_no_stream_reached_is_infinite() -> None:
     assert line.split()[:14] == "siso 10 6 upstream_error 4 60 % 250 ms ∞ ∞ 4 - 1 ms".split()[:14]  # noqa: SIM905
 
 
+def test_throughput_counts_output_tokens_only() -> None:
+    assert "throughput: 100000.0 output tokens/s and 3.00 ok requests/s; prompt tokens, which" in rendered(160)
+
+
 def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as refusal:
         read_run(tmp_path)
