@@ -5,8 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .PHONY: setup demo test coverage test-fast schema pictures stack-test engine-test check format docs generate lock \
-  lock-programs bench bench-load bench-parsers bench-rules bench-dashboards bench-requests bench-freeze \
-  scenarios fuzz soak clean
+  lock-programs bench bench-load bench-parsers bench-rules bench-dashboards bench-requests bench-freeze scenarios fuzz soak clean
 
 setup: $(VENV)/.ready
 

@@ -55,8 +55,14 @@ def judge(run: Run, records: Sequence[Record], send_lag: float | None, slot_wait
         offered=len(records),
         sent=sent,
         slot_wait=slot_wait,
-        faults=tuple(faults),
+        faults=(*faults, *_lost_workers(run)),
     )
+
+
+def _lost_workers(run: Run) -> Iterator[str]:
+    for index, worker in enumerate(run.workers):
+        if worker.lost is not None:
+            yield f"worker {index} was lost after {worker.lost:.0f} s: its requests without a record count as not sent"
 
 
 def find_faults(

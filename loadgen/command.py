@@ -9,7 +9,7 @@ from rich.console import Console
 from exporters.errors import UsageError
 from exporters.logging_setup import add_logging_flags, configure_logging
 from exporters.yaml_reader import nearest
-from loadgen import find_max_settings, report, run_settings, summary_export
+from loadgen import find_max_settings, report, run_settings, summary_export, warm_up
 from loadgen.request_record import read_records, read_run
 from loadgen.summary import summarise
 
@@ -22,6 +22,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     run = actions.add_parser("run", help=text, description=f"{text.capitalize()}.")
     run.add_argument("scenario", metavar="SCENARIO", help="a file, or a built-in scenario: demo, mixed or vllm-cpu")
     run_settings.add_flags(run)
+    run_settings.add_workers_flag(run)
     add_logging_flags(run)
     run.set_defaults(run=_run)
     text = "replay recorded traffic and report the results"
@@ -35,14 +36,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     replay.add_argument("trace", metavar="FILE", help="the trace")
     run_settings.add_trace_flags(replay)
     run_settings.add_flags(replay)
+    run_settings.add_workers_flag(replay)
     add_logging_flags(replay)
     replay.set_defaults(run=_replay)
     text = "find the largest rate at which every SLO is met"
     find_max = actions.add_parser(
         "find-max",
         help=text,
-        description=f"{text.capitalize()}: offers the classes of a scenario at one rate after the other, by bracketing "
-        "and bisection. Run it again with the same settings and folder to continue an interrupted search.",
+        description=f"F{text[1:]}: offers the classes of a scenario at one rate after the other, by bracketing and "
+        "bisection. Run it again with the same settings and folder to continue an interrupted search.",
     )
     find_max.add_argument(
         "scenario", metavar="SCENARIO", help="a file, or a built-in scenario: demo, mixed or vllm-cpu"
@@ -59,12 +61,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     configure_logging(arguments.log_level, arguments.log_format, "load")
-    return _send(run_settings.from_arguments(arguments))
+    return _send(run_settings.from_arguments(arguments), arguments.workers)
 
 
 def _replay(arguments: argparse.Namespace) -> int:
     configure_logging(arguments.log_level, arguments.log_format, "load")
-    return _send(run_settings.of_trace(arguments))
+    return _send(run_settings.of_trace(arguments), arguments.workers)
 
 
 def _find_max(arguments: argparse.Namespace) -> int:
@@ -75,11 +77,11 @@ def _find_max(arguments: argparse.Namespace) -> int:
     return find_max.run(settings)
 
 
-def _send(settings: run_settings.RunSettings) -> int:
+def _send(settings: run_settings.RunSettings, workers: int) -> int:
     try:
         from loadgen import locust_headless  # noqa: PLC0415 - importing Locust patches the sockets of this process
 
-        return locust_headless.run(settings)
+        return locust_headless.run(settings) if workers == 1 else locust_headless.run_with_workers(settings, workers)
     except KeyboardInterrupt:
         print("vllm-slo load: interrupted before the first request; nothing was sent", file=sys.stderr)
         return 130
@@ -91,7 +93,9 @@ def _report(arguments: argparse.Namespace) -> int:
     result = summarise(run, read_records(folder))
     match arguments.format:
         case "table":
-            report.show(run, result, Console())
+            console = Console()
+            report.show(run, result, console)
+            warm_up.show(folder, console)
         case "json":
             print(summary_export.as_json(result))
         case "csv":

@@ -81,10 +81,11 @@ class Dispatcher:
         self.figures = LiveFigures()
         self._until = 0.0
 
-    def begin(self) -> None:
-        """Set the start of the run to the current time; call it once, before `offer`."""
-        self.start = monotonic()
-        self.start_unix = time()
+    def begin(self, at: float | None = None) -> None:
+        """Set the start of the run, by default to the current time, in unix seconds; call it once, before `offer`."""
+        now = time()
+        self.start_unix = now if at is None else at
+        self.start = monotonic() + self.start_unix - now
 
     @property
     def oldest_due(self) -> float | None:
@@ -99,7 +100,7 @@ class Dispatcher:
         """Stop sending requests."""
         self._stop.set()
 
-    def encode(self, schedule: Schedule) -> Iterator[EncodedGroup]:
+    def encode(self, schedule: Iterable[PlannedRequest]) -> Iterator[EncodedGroup]:
         """Encode the open-loop requests, one group ahead of the one that is sent: a long prompt takes a millisecond."""
         for _, together in groupby(schedule, key=lambda request: request.due):
             yield [(request, encode_body(request, self._config.model)) for request in together]

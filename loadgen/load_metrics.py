@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from itertools import accumulate, product
 
+import msgspec
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
@@ -14,6 +15,16 @@ from exporters.signals import Signal
 from exporters.slos import SloFile
 from loadgen.request_plan import PlannedRequest
 from loadgen.request_record import ClientOutcome
+
+
+class LoadCounts(msgspec.Struct):
+    """Counts of one process, by class; `ended` by class and outcome."""
+
+    scheduled: dict[str, int]
+    sent: dict[str, int]
+    ended: list[tuple[str, ClientOutcome, int]]
+    lags: list[int]
+    lag_sum: float
 
 
 class LoadCollector(Collector):
@@ -51,6 +62,27 @@ class LoadCollector(Collector):
 
     def count_ended(self, request: PlannedRequest, outcome: ClientOutcome) -> None:
         self._ended[self._class(request), outcome] += 1
+
+    def take(self) -> LoadCounts:
+        """The counts since the last call, for the process that exposes the sums."""
+        ended = [(*key, count) for key, count in self._ended.items() if count]
+        taken = LoadCounts(dict(self._scheduled), dict(self._sent), ended, self._lags, self._lag_sum)
+        for counts in (self._scheduled, self._sent):
+            counts.update(dict.fromkeys(counts, 0))
+        self._ended.update(dict.fromkeys(self._ended, 0))
+        self._lags, self._lag_sum = [0] * len(self._lags), 0.0
+        return taken
+
+    def merge(self, counts: LoadCounts) -> None:
+        """Add the counts of another process."""
+        for name, count in counts.scheduled.items():
+            self._scheduled[name] += count
+        for name, count in counts.sent.items():
+            self._sent[name] += count
+        for name, outcome, count in counts.ended:
+            self._ended[name, outcome] += count
+        self._lags = [ours + theirs for ours, theirs in zip(self._lags, counts.lags, strict=True)]
+        self._lag_sum += counts.lag_sum
 
     def collect(self) -> Iterator[Metric]:
         run = GaugeMetricFamily(signals.LOAD_RUN.name, signals.LOAD_RUN.help, labels=signals.LOAD_RUN.labels)

@@ -4,6 +4,7 @@ import gc
 import logging
 import resource
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import chain, islice
 from time import monotonic
 
@@ -11,7 +12,7 @@ import gevent
 from rich.console import Console
 
 from exporters.errors import UsageError
-from loadgen import preflight, report
+from loadgen import preflight, report, warm_up
 from loadgen.completion_response import CompletionResponse
 from loadgen.dispatcher import DispatchConfig, Dispatcher
 from loadgen.failure_notice import FailureNotice
@@ -19,7 +20,7 @@ from loadgen.http_client import HttpClient, UnreachableError
 from loadgen.live_figures import LiveFigures
 from loadgen.load_metrics import LoadCollector
 from loadgen.progress import TICK, Progress
-from loadgen.request_plan import schedule_hash
+from loadgen.request_plan import PlannedRequest, schedule_hash
 from loadgen.request_record import ClientOutcome, Record
 from loadgen.result_store import ResultStore
 from loadgen.run_settings import RunSettings
@@ -61,21 +62,15 @@ class LoadRun:
         self._store = ResultStore(settings, model, schedule_hash(self._schedule))
         for warning in report.unjudged(self._store.slos):
             _log.warning("%s", warning)
-        _raise_file_limit(settings.max_open)
-        config = DispatchConfig(
-            target=settings.target,
-            model=model,
-            slos=settings.slos,
-            timeout=settings.plan.timeout,
-            max_open=settings.max_open,
-            max_concurrency=settings.max_concurrency,
-            save_detailed=settings.save_detailed,
-        )
+        raise_file_limit(settings.max_open)
+        config = dispatch_config(settings, model)
         self._saturation = SaturationWatch(settings.phases)
         self._stopped_as_saturated = False
         self.valid = self.complete = False
         self.faults: tuple[str, ...] = ()
         self.dispatcher = Dispatcher(config, client, series, self._record)
+        self._make_dispatcher = partial(Dispatcher, config, client, LoadCollector(settings.slos))
+        self._warm_up: Dispatcher | None = None
         self.dispatcher.figures = LiveFigures(settings.plan.shares)
         self._failures = FailureNotice()
 
@@ -90,10 +85,11 @@ class LoadRun:
         Sets `valid`: whether the load generator sent what was planned, and `complete`: whether all files were written.
         """
         dispatcher, settings = self.dispatcher, self._settings
+        if settings.warm_up:
+            warm_up.run(settings.warm_up, self._send_at_once, settings.out, lambda: dispatcher.stopped)
         groups = dispatcher.encode(self._schedule)
         first = list(islice(groups, 1))  # before the start, so that requests at 0 s are not late
-        gc.collect()
-        gc.freeze()  # the collector then leaves out what Locust has imported, and stops the event loop for less time
+        free_from_collection()
         dispatcher.begin()
         self._store.start(dispatcher.start_unix)
         self._series.start_run(settings.plan.name, dispatcher.start_unix)
@@ -119,6 +115,7 @@ class LoadRun:
             self.faults = result.health.faults
             self.valid = not self.faults
             report.show(run, result, self._console)
+            warm_up.show(settings.out, self._console)
             self.complete = not self._store.failures
             for failure in self._store.failures:
                 _log.error("%s", failure)
@@ -129,25 +126,31 @@ class LoadRun:
             self.dispatcher.cut()
             return
         self.dispatcher.stop()
+        if self._warm_up is not None:
+            self._warm_up.stop()
         _log.info(
             "stopping: %d open requests have up to %g s to finish; ctrl-c again ends the run now",
             self.dispatcher.open,
             self._settings.grace,
         )
 
+    def _send_at_once(self, requests: Sequence[PlannedRequest]) -> list[Record]:
+        """Send the requests of a wave of the warm-up; they have a dispatcher and series of their own."""
+        records: list[Record] = []
+        self._warm_up = dispatcher = self._make_dispatcher(lambda record, _: records.append(record))
+        (group,) = dispatcher.encode(requests)
+        dispatcher.begin()
+        dispatcher.offer([group], self._schedule, ())
+        dispatcher.drain(self._settings.plan.timeout + 1)
+        dispatcher.cut()
+        self._warm_up = None
+        return records
+
     def _record(self, record: Record, response: CompletionResponse) -> None:
         self._store.add(record, response.choice_gaps)
         if (notice := self._failures.add(record)) is not None:
             _log.warning("%s", notice)
-        # For display only: Locust rounds its percentiles to two digits and has no TTFT.
-        self._fire(
-            request_type="STREAM" if record.stream else "POST",
-            name=record.request_class,
-            response_time=(record.e2e or 0.0) * 1000,
-            response_length=response.size,
-            exception=None if record.outcome is ClientOutcome.OK else FailedRequestError(record.outcome.value),
-            context={"phase": record.phase},
-        )
+        report_to_locust(self._fire, record, response.size)
 
     def _tick(self, progress: Progress) -> None:
         while True:
@@ -177,7 +180,37 @@ class LoadRun:
                 dispatcher.stop()
 
 
-def _raise_file_limit(max_open: int) -> None:
+def dispatch_config(settings: RunSettings, model: str) -> DispatchConfig:
+    return DispatchConfig(
+        target=settings.target,
+        model=model,
+        slos=settings.slos,
+        timeout=settings.plan.timeout,
+        max_open=settings.max_open,
+        max_concurrency=settings.max_concurrency,
+        save_detailed=settings.save_detailed,
+    )
+
+
+def report_to_locust(fire: Callable[..., None], record: Record, size: int) -> None:
+    """For display only: Locust rounds its percentiles to two digits and has no TTFT."""
+    fire(
+        request_type="STREAM" if record.stream else "POST",
+        name=record.request_class,
+        response_time=(record.e2e or 0.0) * 1000,
+        response_length=size,
+        exception=None if record.outcome is ClientOutcome.OK else FailedRequestError(record.outcome.value),
+        context={"phase": record.phase},
+    )
+
+
+def free_from_collection() -> None:
+    """Let the garbage collector leave out what Locust has imported, so that it stops the event loop for less time."""
+    gc.collect()
+    gc.freeze()
+
+
+def raise_file_limit(max_open: int) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = max_open + 256
     if hard != resource.RLIM_INFINITY:

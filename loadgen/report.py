@@ -211,6 +211,12 @@ def _health(run: Run, health: ClientHealth) -> str:
         f"{wait}, {health.stalls} stalls of its event loop (worst {format_seconds(health.worst_stall)}), "
         f"{health.cpu * 100:.0f} % of a core, {health.coalesced * 100:.0f} % of the chunks read together"
     )
+    if run.workers:
+        text += "; by worker: " + "; ".join(
+            f"{index} {worker.cpu_seconds / run.seconds * 100:.0f} % of a core, {worker.stalls} stalls"
+            for index, worker in enumerate(run.workers)
+            if worker.lost is None
+        )
     if run.same_machine:
         text += ".\nThe target has an address of this machine: load generator and engine may compete for its cores"
     return f"{text}."

@@ -116,12 +116,22 @@ class Objective(msgspec.Struct, frozen=True):
     objective: float
 
 
+class WorkerUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The process of a worker of a distributed run; `lost` is when it was, in seconds since the start of the run."""
+
+    cpu_seconds: float = 0.0
+    stalls: int = 0
+    stalled: float = 0.0
+    worst_stall: float = 0.0
+    lost: float | None = None
+
+
 class Run(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of a run and how it ended; `start` in unix seconds, to which all times are relative.
 
     `stalls`, `stalled` (seconds) and `worst_stall` are those of the event loop. `same_machine`: the target is a
     loopback address. `schedule` is the hash of the open-loop requests, `shares` the share of each class in them, with a
-    sum of 1.
+    sum of 1. Of several `workers`, `cpu_seconds` and `stalls` are the sums, `stalled` and `worst_stall` the maxima.
     """
 
     scenario: str
@@ -148,6 +158,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     stalled: float = 0.0
     worst_stall: float = 0.0
     saturated: Saturation | None = None
+    workers: list[WorkerUsage] = []
 
 
 _encode = msgspec.json.Encoder(decimal_format="number").encode

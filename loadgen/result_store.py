@@ -12,7 +12,18 @@ from exporters.errors import UsageError, system_reason
 from loadgen.bench_result import bench_result
 from loadgen.chunk_totals import ChunkTotals
 from loadgen.record_file import RecordFile
-from loadgen.request_record import BENCH, REQUESTS, RUN, SUMMARY, ClientOutcome, Objective, Record, Run, write_json
+from loadgen.request_record import (
+    BENCH,
+    REQUESTS,
+    RUN,
+    SUMMARY,
+    ClientOutcome,
+    Objective,
+    Record,
+    Run,
+    WorkerUsage,
+    write_json,
+)
 from loadgen.run_settings import RunSettings
 from loadgen.saturation import Saturation
 from loadgen.stall_watch import StallWatch
@@ -30,7 +41,7 @@ class ResultStore:
         """
         self.records: list[Record] = []
         self._failures: list[str] = []
-        self._chunks = ChunkTotals()
+        self.chunks = ChunkTotals()
         self._save_detailed = settings.save_detailed
         self._folder = settings.out
         self._cpu = time.process_time()
@@ -70,9 +81,13 @@ class ResultStore:
 
     def add(self, record: Record, gaps: Sequence[float]) -> None:
         """Store a request; `gaps` are those between its chunks with a choice."""
-        self.records.append(record)
         if record.outcome is ClientOutcome.OK and record.first_choice is not None:
-            self._chunks.add(record.first_choice, gaps)
+            self.chunks.add(record.first_choice, gaps)
+        self.add_record(record)
+
+    def add_record(self, record: Record) -> None:
+        """Store a request whose chunks are counted elsewhere."""
+        self.records.append(record)
         self._file.add(record)
 
     def flush(self) -> None:
@@ -80,11 +95,17 @@ class ResultStore:
 
     def start(self, start: float) -> None:
         """Write `run.json` before the first request, so that the output of a killed run is readable."""
+        self._cpu = time.process_time()  # without a warm-up
         self._run = structs.replace(self._run, start=start)
         self._write(RUN, self._run)
 
     def end(
-        self, ending: str, seconds: float, stalls: StallWatch, saturated: Saturation | None = None
+        self,
+        ending: str,
+        seconds: float,
+        stalls: StallWatch,
+        saturated: Saturation | None = None,
+        workers: Sequence[WorkerUsage] = (),
     ) -> tuple[Run, Summary]:
         self._file.close()
         if not (self._folder / REQUESTS).exists():  # deleted during the run
@@ -93,17 +114,18 @@ class ResultStore:
             self._run,
             ended=ending,
             seconds=round(seconds, 3),
-            cpu_seconds=round(time.process_time() - self._cpu, 3),
+            cpu_seconds=round(time.process_time() - self._cpu + sum(worker.cpu_seconds for worker in workers), 3),
             chunks=sum(record.chunks for record in self.records),
-            stalls=stalls.count,
-            stalled=round(stalls.seconds, 3),
-            worst_stall=round(stalls.worst, 3),
+            stalls=stalls.count + sum(worker.stalls for worker in workers),
+            stalled=max(round(stalls.seconds, 3), *(worker.stalled for worker in workers), 0.0),
+            worst_stall=max(round(stalls.worst, 3), *(worker.worst_stall for worker in workers), 0.0),
             saturated=saturated,
+            workers=list(workers),
         )
         result = summarise(self._run, self.records)
         self._write(RUN, self._run)
         self._write(SUMMARY, result)
-        self._write(BENCH, bench_result(self._run, result, self.records, self._chunks, detailed=self._save_detailed))
+        self._write(BENCH, bench_result(self._run, result, self.records, self.chunks, detailed=self._save_detailed))
         return self._run, result
 
     def _restore(self) -> None:

@@ -131,11 +131,12 @@ class Server:
 async def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--hold", action="store_true")
+    parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--capacity", type=float)
     parser.add_argument("--exit-after", type=int)
     flags = parser.parse_args()
     scripted = Server(hold=flags.hold, capacity=flags.capacity, exit_after=flags.exit_after)
-    server = await asyncio.start_server(scripted.serve, "127.0.0.1", 0, backlog=1024)
+    server = await asyncio.start_server(scripted.serve, "127.0.0.1", flags.port, backlog=1024)
     print(server.sockets[0].getsockname()[1], flush=True)
     end = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, end.set)

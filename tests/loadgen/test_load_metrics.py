@@ -84,3 +84,23 @@ def test_a_run_is_1_while_it_lasts_and_only_the_last_one_is_kept() -> None:
     assert exposed(collector, signals.LOAD_RUN.name) == {("1970-01-01T00:00:00Z", "mixed"): 0}
     collector.start_run("demo", 3600.0)
     assert exposed(collector, signals.LOAD_RUN.name) == {("1970-01-01T01:00:00Z", "demo"): 1}
+
+
+def test_the_master_exposes_the_sums_of_its_workers() -> None:
+    whole, master, worker = (LoadCollector(load(SHIPPED)) for _ in range(3))
+    for number in range(6):
+        request = planned_request(NAMES[number % 2])
+        for collector in (whole, worker):
+            collector.count_scheduled(request)
+            collector.count_sent(request, number / 10)
+            collector.count_ended(request, ClientOutcome.OK)
+        if number % 2:
+            master.merge(worker.take())
+    for name in (
+        signals.LOAD_SCHEDULED.name,
+        signals.LOAD_SENT.name,
+        signals.LOAD_ENDED.name,
+        signals.LOAD_SEND_LAG.count,
+    ):
+        assert exposed(master, name) == exposed(whole, name)
+    assert set(exposed(worker, signals.LOAD_SENT.name).values()) == {0}
