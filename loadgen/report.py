@@ -1,6 +1,6 @@
 """Prints the results of a run as tables: requests, outcomes, latencies, goodput."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple
 
 from rich import box
@@ -102,6 +102,22 @@ def _steady(name: str, window: StableWindow) -> str:
     if steady.start is not None:
         text += f"; stable window from {steady.start:.1f} s, without {format_percent(window.left_out)} of its requests"
     return text
+
+
+def verdicts(run: Run, result: Summary, mark: str) -> Iterator[Table]:
+    """The tables of SLOs and goodput, with `mark` in their titles."""
+    yield _slos(run, result, mark)
+    yield _goodput(result, mark)
+
+
+def measurements(run: Run, result: Summary, mark: str) -> Iterator[Table | str]:
+    """Latencies, arrivals and the state of the load generator, with their legends."""
+    yield _latencies(result, mark)
+    yield _LATENCY_LEGEND
+    if result.arrivals:
+        yield _arrivals(result, mark)
+        yield _ARRIVALS_LEGEND
+    yield _health(run, result.health)
 
 
 def _arrivals(result: Summary, mark: str) -> Table:

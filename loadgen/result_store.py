@@ -2,8 +2,10 @@
 
 import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import metadata
+from pathlib import Path
+from typing import Any
 
 from msgspec import structs
 
@@ -11,6 +13,7 @@ from exporters.addresses import is_loopback
 from exporters.errors import UsageError, system_reason
 from loadgen.bench_result import bench_result
 from loadgen.chunk_totals import ChunkTotals
+from loadgen.html_report.report_page import PAGE, render_page
 from loadgen.record_file import RecordFile
 from loadgen.request_record import (
     BENCH,
@@ -22,6 +25,7 @@ from loadgen.request_record import (
     Record,
     Run,
     WorkerUsage,
+    replace_file,
     write_json,
 )
 from loadgen.run_settings import RunSettings
@@ -126,6 +130,7 @@ class ResultStore:
         self._write(RUN, self._run)
         self._write(SUMMARY, result)
         self._write(BENCH, bench_result(self._run, result, self.records, self.chunks, detailed=self._save_detailed))
+        self._write(PAGE, render_page(self._run, result, self.records).encode(), replace_file)
         return self._run, result
 
     def _restore(self) -> None:
@@ -139,9 +144,9 @@ class ResultStore:
             self._file.add(record)
         self._file.close()
 
-    def _write(self, name: str, value: object) -> None:
+    def _write(self, name: str, value: object, write: Callable[[Path, Any], None] = write_json) -> None:
         try:
-            write_json(self._folder / name, value)
+            write(self._folder / name, value)
         except OSError as error:
             self._failures.append(f"{self._folder / name}: cannot be written: {system_reason(error)}")
 

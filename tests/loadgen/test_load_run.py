@@ -76,7 +76,9 @@ def test_no_request_waits_for_another_and_every_latency_shows_the_queue(tmp_path
     assert summary["total"]["offered"] == len(planned)
     assert summary["classes"][0]["ttft"]["p50"] == summarise_class("siso", records).ttft.p50
     assert run.ended == "completed"
-    assert load("report", str(out)).stdout == shown
+    page = tmp_path / "page.html"
+    assert load("report", str(out), "--html", str(page)).stdout == shown
+    assert page.read_text() == (out / "report.html").read_text()
 
 
 def test_users_of_a_closed_loop_wait_for_their_responses(tmp_path: Path) -> None:
