@@ -135,20 +135,21 @@ def _stable_window(run: Run, inside: Sequence[Record]) -> StableWindow:
     return StableWindow(steady, 1 - len(kept) / len(inside), rows)
 
 
-_SERVED = (ClientOutcome.OK, ClientOutcome.TRUNCATED, ClientOutcome.TIMEOUT, ClientOutcome.CUT)
+_WAITED = (ClientOutcome.OK, ClientOutcome.TRUNCATED, ClientOutcome.TIMEOUT)
 
 
 def timed(records: Sequence[Record]) -> Iterable[Timed]:
     """The times of the requests of one phase, from which its steady state is found.
 
     Later turns of conversations are not due at a constant rate. If there are streams, only their first tokens show the
-    queue: the time of a unary response depends on its length.
+    queue: the time of a unary response depends on its length. The wait of a request that was cut is not known.
     """
     streams = any(record.stream for record in records)
     for record in records:
         if record.turn == 0 and record.outcome is not ClientOutcome.NOT_SENT:
-            waited = record.outcome in _SERVED and (record.stream or not streams)
-            end = record.closed if record.first is None or not record.stream else record.first
+            first = record.first if record.stream else None
+            waited = (first is not None or record.outcome in _WAITED) and (record.stream or not streams)
+            end = record.closed if first is None else first
             yield Timed(record.due, end - record.due if waited else None, record.closed)
 
 

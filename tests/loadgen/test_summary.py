@@ -184,6 +184,20 @@ def test_a_phase_whose_queue_grew_has_no_stable_window_and_a_warning() -> None:
     )
 
 
+def test_requests_that_a_stopped_run_cut_do_not_shorten_its_latencies() -> None:
+    """At 1.5 times the load, latencies rise by 0.5 s per second; the wait of a request that was cut is not known."""
+    end = 100.0
+    records = [
+        each
+        if (each.first or 0) <= end
+        else record(outcome=ClientOutcome.CUT, due=each.due, sent=each.due, dispatched=each.due, closed=end)
+        for each in queued(1.5, 1000)
+    ]
+    steady = summarise(run(phases=[Phase("steady", 100, 10)]), records).stable["steady"].steady
+    assert steady.state is State.DRIFTING
+    assert steady.latency_growth == pytest.approx(0.5, abs=0.15)
+
+
 def test_requests_that_failed_at_once_do_not_hide_a_queue() -> None:
     rejected = [
         record(due=each.due + 0.01, outcome=ClientOutcome.REJECTED, closed=each.due + 0.02) for each in queued(1, 1000)
