@@ -132,6 +132,16 @@ def test_a_stopped_run_stops_all_workers(tmp_path: Path) -> None:
     assert Counter(record.outcome for record in read_records(out)) == {ClientOutcome.CUT: len(requests)}
 
 
+def test_workers_end_with_a_master_that_is_killed(tmp_path: Path) -> None:
+    path, out = write_scenario(tmp_path, "hang", rate=40, duration="2m"), tmp_path / "out"
+    with scripted_server() as target, running_load(path, target, out, "--workers", "2") as process:
+        assert wait_until(lambda: len(received(target)) > 0)
+        workers = _children(process.pid)
+        process.kill()
+        assert len(workers) == 2
+        assert wait_until(lambda: not any(Path(f"/proc/{worker}/fd/0").exists() for worker in workers))
+
+
 def test_a_limit_that_leaves_a_worker_without_a_slot_is_refused(tmp_path: Path) -> None:
     path, out = write_scenario(tmp_path, "siso", rate=60, duration="1s"), tmp_path / "out"
     with scripted_server() as target:
