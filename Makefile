@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .PHONY: setup demo test coverage test-fast schema pictures stack-test engine-test check format docs generate lock \
-  lock-programs bench bench-load bench-parsers bench-rules bench-dashboards bench-requests scenarios fuzz soak clean
+  lock-programs bench bench-load bench-parsers bench-rules bench-dashboards bench-requests bench-freeze scenarios fuzz soak clean
 
 setup: $(VENV)/.ready
 
@@ -118,13 +118,17 @@ bench-rules: setup
 	$(BIN)/python -m tests.bench.rules
 
 # What the first load of each dashboard costs a real Prometheus with 28 days of 20 engines x 8 classes.
-# BOARDS="--against REVISION" measures the dashboards of a git revision in turn with ours.
+# BOARDS="--against REVISION" measures the dashboards of a git revision in turn with ours, --all-rows the collapsed rows too.
 bench-dashboards: setup
 	$(BIN)/python -m tests.bench.dashboards $(BOARDS)
 
 # The speed of vllm-slo requests beside jq, on a generated log of 1 GB. QUERIES="--size 100" makes a smaller one.
 bench-requests: setup
 	$(BIN)/python -m tests.bench.request_queries $(QUERIES)
+
+# The TTFT of a server that is frozen for 4 s, from the intended time, from sending, and in a closed loop.
+bench-freeze: setup
+	$(BIN)/python -m tests.bench.freeze
 
 # Ten incidents on three replicas with real Prometheus and Alertmanager: the pages and tickets of each, in half an hour. A
 # second run continues where the first one ended. SCENARIOS="--rules-of CHECKOUT --out DIR" uses the rules of another release.

@@ -18,7 +18,7 @@ _WIDTHS: Mapping[str, int] = {
     Label.ALERTNAME: 200,
     Label.CLASS: 70,
     Label.SLO: 100,
-    Label.OUTCOME: 165,
+    Label.OUTCOME: 175,
     Label.RUN: 190,
     Label.SCENARIO: 160,
     Label.REVISION: 130,
@@ -225,7 +225,7 @@ def _set_titles(
     for label, title in titles.items():
         width = [model.DynamicConfigValue("custom.width", _WIDTHS[label])] if label in _WIDTHS else []
         if label in widest:
-            width = [model.DynamicConfigValue("custom.minWidth", _LEAST_WIDTH)]
+            width = [model.DynamicConfigValue("custom.minWidth", max(_LEAST_WIDTH, _WIDTHS.get(label, 0)))]
         panel.override_by_name(str(label), [model.DynamicConfigValue("displayName", title), *width])
 
 

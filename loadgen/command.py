@@ -1,4 +1,4 @@
-"""`vllm-slo load`: runs a load scenario, or prints the report of an earlier run."""
+"""`vllm-slo load`: runs a load scenario, prints the report of an earlier run, or compares two runs."""
 
 import argparse
 import sys
@@ -8,8 +8,10 @@ from rich.console import Console
 
 from exporters.errors import UsageError
 from exporters.logging_setup import add_logging_flags, configure_logging
+from exporters.output_files import write_file
 from exporters.yaml_reader import nearest
-from loadgen import find_max_settings, report, run_settings, summary_export
+from loadgen import compare_command, find_max_settings, report, run_settings, summary_export, warm_up
+from loadgen.html_report.report_page import render_page
 from loadgen.request_record import read_records, read_run
 from loadgen.summary import summarise
 
@@ -43,8 +45,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     find_max = actions.add_parser(
         "find-max",
         help=text,
-        description=f"{text.capitalize()}: offers the classes of a scenario at one rate after the other, by bracketing "
-        "and bisection. Run it again with the same settings and folder to continue an interrupted search.",
+        description=f"F{text[1:]}: offers the classes of a scenario at one rate after the other, by bracketing and "
+        "bisection. Run it again with the same settings and folder to continue an interrupted search.",
     )
     find_max.add_argument(
         "scenario", metavar="SCENARIO", help="a file, or a built-in scenario: demo, mixed or vllm-cpu"
@@ -56,7 +58,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     show = actions.add_parser("report", help=text, description=f"{text.capitalize()}.")
     show.add_argument("folder", metavar="DIR", help="output folder of the run")
     show.add_argument("--format", default="table", choices=FORMATS, help="output format (default: %(default)s)")
+    show.add_argument("--html", type=Path, metavar="FILE", help="also write the report to this file, with plots")
     show.set_defaults(run=_report)
+    text = "compare two runs"
+    compare = actions.add_parser(
+        "compare",
+        help=text,
+        description=f"{text.capitalize()}: goodput, TTFT, E2E and TPOT of each class, with confidence intervals; "
+        "request by request if both runs have the same schedule.",
+    )
+    compare_command.configure(compare)
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -90,14 +101,19 @@ def _send(settings: run_settings.RunSettings, workers: int) -> int:
 def _report(arguments: argparse.Namespace) -> int:
     folder = Path(arguments.folder)
     run = read_run(folder)
-    result = summarise(run, read_records(folder))
+    records = read_records(folder)
+    result = summarise(run, records)
     match arguments.format:
         case "table":
-            report.show(run, result, Console())
+            console = Console()
+            report.show(run, result, console)
+            warm_up.show(folder, console)
         case "json":
             print(summary_export.as_json(result))
         case "csv":
             print(summary_export.as_csv(run, result), end="")
         case other:  # argparse does not check defaults, which may come from the environment
             raise UsageError(f"--format: {other!r} is unknown; {nearest(other, FORMATS)}")
+    if arguments.html:
+        write_file(arguments.html, render_page(run, result, records))
     return 0

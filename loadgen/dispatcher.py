@@ -100,7 +100,7 @@ class Dispatcher:
         """Stop sending requests."""
         self._stop.set()
 
-    def encode(self, schedule: Schedule) -> Iterator[EncodedGroup]:
+    def encode(self, schedule: Iterable[PlannedRequest]) -> Iterator[EncodedGroup]:
         """Encode the open-loop requests, one group ahead of the one that is sent: a long prompt takes a millisecond."""
         for _, together in groupby(schedule, key=lambda request: request.due):
             yield [(request, encode_body(request, self._config.model)) for request in together]

@@ -184,14 +184,14 @@ class ProbeWatch:
         if len(last) == _LOST_AFTER and all(record.outcome is ClientOutcome.UPSTREAM_UNREACHABLE for record in last):
             self.lost = unreachable(self._target, self._client)
             if self.lost is not None:
-                self._load.stop()
+                self._load.dispatcher.stop()
 
     def _judge(self, look: Look) -> bool:
         verdicts = self._plan.judge(look, self._load.records)
         if verdicts.attainment is Attainment.UNDECIDED:
             return False
         self.decided = look, verdicts
-        self._load.stop()
+        self._load.dispatcher.stop()
         return True
 
 

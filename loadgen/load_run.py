@@ -4,6 +4,7 @@ import gc
 import logging
 import resource
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import chain, islice
 from time import monotonic
 
@@ -11,7 +12,7 @@ import gevent
 from rich.console import Console
 
 from exporters.errors import UsageError
-from loadgen import preflight, report
+from loadgen import preflight, report, warm_up
 from loadgen.completion_response import CompletionResponse
 from loadgen.dispatcher import DispatchConfig, Dispatcher
 from loadgen.failure_notice import FailureNotice
@@ -19,10 +20,11 @@ from loadgen.http_client import HttpClient, UnreachableError
 from loadgen.live_figures import LiveFigures
 from loadgen.load_metrics import LoadCollector
 from loadgen.progress import TICK, Progress
-from loadgen.request_plan import schedule_hash
+from loadgen.request_plan import PlannedRequest, schedule_hash
 from loadgen.request_record import ClientOutcome, Record
 from loadgen.result_store import ResultStore
 from loadgen.run_settings import RunSettings
+from loadgen.saturation import SaturationWatch
 from loadgen.stall_watch import StallWatch
 
 _log = logging.getLogger(__name__)
@@ -61,9 +63,14 @@ class LoadRun:
         for warning in report.unjudged(self._store.slos):
             _log.warning("%s", warning)
         raise_file_limit(settings.max_open)
+        config = dispatch_config(settings, model)
+        self._saturation = SaturationWatch(settings.phases)
+        self._stopped_as_saturated = False
         self.valid = self.complete = False
         self.faults: tuple[str, ...] = ()
-        self.dispatcher = Dispatcher(dispatch_config(settings, model), client, series, self._record)
+        self.dispatcher = Dispatcher(config, client, series, self._record)
+        self._make_dispatcher = partial(Dispatcher, config, client, LoadCollector(settings.slos))
+        self._warm_up: Dispatcher | None = None
         self.dispatcher.figures = LiveFigures(settings.plan.shares)
         self._failures = FailureNotice()
 
@@ -78,6 +85,8 @@ class LoadRun:
         Sets `valid`: whether the load generator sent what was planned, and `complete`: whether all files were written.
         """
         dispatcher, settings = self.dispatcher, self._settings
+        if settings.warm_up:
+            warm_up.run(settings.warm_up, self._send_at_once, settings.out, lambda: dispatcher.stopped)
         groups = dispatcher.encode(self._schedule)
         first = list(islice(groups, 1))  # before the start, so that requests at 0 s are not late
         free_from_collection()
@@ -94,6 +103,7 @@ class LoadRun:
             dispatcher.drain(settings.plan.timeout + 1)
             ending = "stopped" if dispatcher.stopped else "completed"
             if dispatcher.stopped:
+                ending = "saturated" if self._stopped_as_saturated else ending
                 dispatcher.wait_after_stop(settings.grace)
         finally:
             dispatcher.cut()
@@ -101,10 +111,11 @@ class LoadRun:
             ticker.kill()
             watch.kill()
             progress.close()
-            run, result = self._store.end(ending, monotonic() - dispatcher.start, stalls)
+            run, result = self._store.end(ending, monotonic() - dispatcher.start, stalls, self._saturation.found)
             self.faults = result.health.faults
             self.valid = not self.faults
             report.show(run, result, self._console)
+            warm_up.show(settings.out, self._console)
             self.complete = not self._store.failures
             for failure in self._store.failures:
                 _log.error("%s", failure)
@@ -115,11 +126,25 @@ class LoadRun:
             self.dispatcher.cut()
             return
         self.dispatcher.stop()
+        if self._warm_up is not None:
+            self._warm_up.stop()
         _log.info(
             "stopping: %d open requests have up to %g s to finish; ctrl-c again ends the run now",
             self.dispatcher.open,
             self._settings.grace,
         )
+
+    def _send_at_once(self, requests: Sequence[PlannedRequest]) -> list[Record]:
+        """Send the requests of a wave of the warm-up; they have a dispatcher and series of their own."""
+        records: list[Record] = []
+        self._warm_up = dispatcher = self._make_dispatcher(lambda record, _: records.append(record))
+        (group,) = dispatcher.encode(requests)
+        dispatcher.begin()
+        dispatcher.offer([group], self._schedule, ())
+        dispatcher.drain(self._settings.plan.timeout + 1)
+        dispatcher.cut()
+        self._warm_up = None
+        return records
 
     def _record(self, record: Record, response: CompletionResponse) -> None:
         self._store.add(record, response.choice_gaps)
@@ -134,7 +159,25 @@ class LoadRun:
             if self._store.failures and not self.dispatcher.stopped:
                 _log.error("%s; the run stops", self._store.failures[0])
                 self.dispatcher.stop()
+            self._watch_saturation()
+            progress.saturation = self._saturation.found
             progress.tick()
+
+    def _watch_saturation(self) -> None:
+        dispatcher = self.dispatcher
+        now, total = monotonic() - dispatcher.start, dispatcher.figures.total
+        if found := self._saturation.sample(now, total.offered, total.ended, dispatcher.oldest_due):
+            stops = self._settings.stop_when_saturated and not dispatcher.stopped
+            _log.warning(
+                "the server has been saturated since about %.0f s: %.3g requests/s are offered, %.3g end%s",
+                found.since,
+                found.offered,
+                found.completed,
+                "; the run stops" if stops else "",
+            )
+            if stops:
+                self._stopped_as_saturated = True
+                dispatcher.stop()
 
 
 def dispatch_config(settings: RunSettings, model: str) -> DispatchConfig:

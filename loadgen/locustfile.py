@@ -10,13 +10,16 @@ import os
 import sys
 from dataclasses import replace
 from datetime import UTC, datetime
+from time import monotonic
 from typing import Any
 
 from locust import events
 
 from exporters.errors import UsageError
+from loadgen.live_figures import LiveFigures
 from loadgen.load_metrics import LoadCollector
 from loadgen.load_run import LoadRun
+from loadgen.locust_tab import add_tab
 from loadgen.locust_user import OpenLoopUser
 from loadgen.metrics_endpoint import MetricsEndpoint
 from loadgen.run_settings import from_environment
@@ -26,11 +29,19 @@ class Mix(OpenLoopUser):
     """Runs the scenario of VLLM_SLO_SCENARIO."""
 
     series: LoadCollector  # over all starts
+    latest: LoadRun | None = None
 
     def load(self) -> LoadRun:
         settings = from_environment(os.environ, self.host)
         folder = settings.out / datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
-        return LoadRun(replace(settings, out=folder), self.series, self.environment.events.request.fire)
+        Mix.latest = LoadRun(replace(settings, out=folder), self.series, self.environment.events.request.fire)
+        return Mix.latest
+
+    @classmethod
+    def figures(cls) -> tuple[LiveFigures, float] | None:
+        """The figures of the latest run, and the seconds since its start."""
+        run = cls.latest
+        return None if run is None else (run.dispatcher.figures, monotonic() - run.dispatcher.start)
 
 
 def _check_settings(environment: Any, **_: Any) -> None:
@@ -38,6 +49,8 @@ def _check_settings(environment: Any, **_: Any) -> None:
         settings = from_environment(os.environ, environment.host)
         Mix.series = LoadCollector(settings.slos)
         MetricsEndpoint(Mix.series, settings.metrics)
+        if environment.web_ui is not None:
+            add_tab(environment.web_ui, Mix.figures)
     except UsageError as error:
         print(f"vllm-slo load: {error}", file=sys.stderr)
         sys.exit(2)

@@ -193,7 +193,7 @@ class MasterRun:
             self._count_lost(seconds)
             self._series.end_run()
             usage = [self._usage.get(index, WorkerUsage(lost=self._lost.get(index))) for index in workers]
-            run, result = self._store.end(ending, seconds, StallWatch(), usage)
+            run, result = self._store.end(ending, seconds, StallWatch(), workers=usage)
             self.valid = not result.health.faults
             report.show(run, result, Console())
             self.complete = not self._store.failures

@@ -19,6 +19,7 @@ from loadgen.dispatcher import Dispatcher
 from loadgen.live_figures import WINDOW, ClassFigures, LiveFigures, Recent
 from loadgen.report import INVALID, format_percent, format_seconds
 from loadgen.run_settings import RunSettings
+from loadgen.saturation import Saturation
 from loadgen.stall_watch import StallWatch
 
 _log = logging.getLogger(__name__)
@@ -42,6 +43,7 @@ class Progress:
         self._live: Live | None = None
         self._streams: list[tuple[logging.StreamHandler[TextIO], TextIO]] = []
         self._next = LOG_INTERVAL
+        self.saturation: Saturation | None = None
 
     def tick(self) -> None:
         now = monotonic() - self._dispatcher.start
@@ -74,12 +76,13 @@ class Progress:
         phase, _, _ = _phase(self._settings.phases, self._settings.plan.timeout, now)
         row = self._dispatcher.figures.total
         recent = row.recent(now)
+        saturated = f"  {_saturated(self.saturation)}" if self.saturation else ""
         invalid = "".join(f"  {INVALID} so far: {fault}" for fault in self._faults(now))
         return (
             f"{now:5.0f} s {phase:<10} offered {row.offered}  open {row.open}  "
             f"ok {row.ok}  not ok {row.ended - row.ok}  last {WINDOW} s: goodput {format_percent(recent.goodput)}, "
             f"TTFT p50 {_time(recent.ttft_p50)}, {recent.tokens_per_second:.0f} tokens/s  "
-            f"worst send lag {format_seconds(row.worst_lag)}{invalid}"
+            f"worst send lag {format_seconds(row.worst_lag)}{saturated}{invalid}"
         )
 
     def render(self, now: float) -> RenderableType:
@@ -100,6 +103,7 @@ class Progress:
         return Group(
             header,
             _table(self._dispatcher.figures, now, settings.max_send_lag, wide=self._console.width >= _WIDE),
+            *([Text(_saturated(self.saturation), style="bold yellow")] if self.saturation else ()),
             *(Text(f"{INVALID} so far: {fault}", style="bold red") for fault in self._faults(now)),
         )
 
@@ -119,6 +123,12 @@ class Progress:
                 sent=row.ended - row.not_sent,
             )
         )
+
+
+def _saturated(found: Saturation) -> str:
+    return (
+        f"saturated since about {found.since:.0f} s: {found.offered:.3g} requests/s offered, {found.completed:.3g} end"
+    )
 
 
 def _phase(phases: Sequence[Phase], timeout: float, now: float) -> tuple[str, float, float]:

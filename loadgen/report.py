@@ -1,6 +1,6 @@
 """Prints the results of a run as tables: requests, outcomes, latencies, goodput."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple
 
 from rich import box
@@ -11,7 +11,7 @@ from rich.text import Text
 from exporters.slos import Measure
 from loadgen.client_health import ClientHealth
 from loadgen.request_record import ClientOutcome, Objective, Run
-from loadgen.summary import ClassSummary, Quantiles, Summary
+from loadgen.summary import ClassSummary, Quantiles, StableWindow, Summary
 
 _LEGEND = (
     "TTFT: streams only, from the due time; ∞: the percentile falls on streams without a first token.\n"
@@ -69,6 +69,9 @@ def show(run: Run, result: Summary, console: Console) -> None:
 def render(run: Run, result: Summary, *, narrow: bool = False) -> RenderableType:
     """The whole report; `narrow` splits the figures into two tables, for 80 columns."""
     blocks = dict(result.phases) if len(result.phases) > 1 else {}
+    for name, window in result.stable.items():
+        if window.left_out is not None:
+            blocks[f"{name}, stable window"] = window.rows
     blocks["whole run"] = (*result.classes, result.total)
     faults = result.health.faults
     mark = f" ({INVALID})" if faults else ""
@@ -78,6 +81,7 @@ def render(run: Run, result: Summary, *, narrow: bool = False) -> RenderableType
         *(Text(f"{INVALID}: {fault}", style="bold red") for fault in faults),
         *(_table(name + mark, rows, which) for name, rows in blocks.items() for which in columns),
         Text(_LEGEND),
+        *(Text(_steady(name, window)) for name, window in result.stable.items()),
         _latencies(result, mark),
         Text(_LATENCY_LEGEND),
         _slos(run, result, mark),
@@ -88,6 +92,32 @@ def render(run: Run, result: Summary, *, narrow: bool = False) -> RenderableType
         *(Text(f"! {warning}", style="bold yellow") for warning in (*unjudged(run.slos), *result.warnings)),
         *(Text(f"{INVALID}: {fault}", style="bold red") for fault in faults),
     )
+
+
+def _steady(name: str, window: StableWindow) -> str:
+    steady = window.steady
+    text = f"steady state of {name}: {steady.state}"
+    if steady.latency_growth is not None and steady.open_growth is not None:
+        text += f" (latency {steady.latency_growth:+.3f} s/s, open requests {steady.open_growth:+.3f} per request)"
+    if steady.start is not None:
+        text += f"; stable window from {steady.start:.1f} s, without {format_percent(window.left_out)} of its requests"
+    return text
+
+
+def verdicts(run: Run, result: Summary, mark: str) -> Iterator[Table]:
+    """The tables of SLOs and goodput, with `mark` in their titles."""
+    yield _slos(run, result, mark)
+    yield _goodput(result, mark)
+
+
+def measurements(run: Run, result: Summary, mark: str) -> Iterator[Table | str]:
+    """Latencies, arrivals and the state of the load generator, with their legends."""
+    yield _latencies(result, mark)
+    yield _LATENCY_LEGEND
+    if result.arrivals:
+        yield _arrivals(result, mark)
+        yield _ARRIVALS_LEGEND
+    yield _health(run, result.health)
 
 
 def _arrivals(result: Summary, mark: str) -> Table:

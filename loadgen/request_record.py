@@ -169,6 +169,11 @@ def encode_line(record: Record) -> bytes:
 
 
 def write_json(path: Path, value: object) -> None:
+    """Write a value as `replace_file` does."""
+    replace_file(path, msgspec.json.format(_encode(value), indent=2) + b"\n")
+
+
+def replace_file(path: Path, content: bytes) -> None:
     """Write a file, or leave the earlier one as it is if this fails.
 
     Raises:
@@ -176,7 +181,7 @@ def write_json(path: Path, value: object) -> None:
     """
     temporary = path.with_suffix(".tmp")
     try:
-        temporary.write_bytes(msgspec.json.format(_encode(value), indent=2) + b"\n")
+        temporary.write_bytes(content)
         temporary.replace(path)
     except OSError:
         with suppress(OSError):

@@ -2,8 +2,10 @@
 
 import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import metadata
+from pathlib import Path
+from typing import Any
 
 from msgspec import structs
 
@@ -11,6 +13,7 @@ from exporters.addresses import is_loopback
 from exporters.errors import UsageError, system_reason
 from loadgen.bench_result import bench_result
 from loadgen.chunk_totals import ChunkTotals
+from loadgen.html_report.report_page import PAGE, render_page
 from loadgen.record_file import RecordFile
 from loadgen.request_record import (
     BENCH,
@@ -22,9 +25,11 @@ from loadgen.request_record import (
     Record,
     Run,
     WorkerUsage,
+    replace_file,
     write_json,
 )
 from loadgen.run_settings import RunSettings
+from loadgen.saturation import Saturation
 from loadgen.stall_watch import StallWatch
 from loadgen.summary import Summary, summarise
 
@@ -94,11 +99,17 @@ class ResultStore:
 
     def start(self, start: float) -> None:
         """Write `run.json` before the first request, so that the output of a killed run is readable."""
+        self._cpu = time.process_time()  # without a warm-up
         self._run = structs.replace(self._run, start=start)
         self._write(RUN, self._run)
 
     def end(
-        self, ending: str, seconds: float, stalls: StallWatch, workers: Sequence[WorkerUsage] = ()
+        self,
+        ending: str,
+        seconds: float,
+        stalls: StallWatch,
+        saturated: Saturation | None = None,
+        workers: Sequence[WorkerUsage] = (),
     ) -> tuple[Run, Summary]:
         self._file.close()
         if not (self._folder / REQUESTS).exists():  # deleted during the run
@@ -112,12 +123,14 @@ class ResultStore:
             stalls=stalls.count + sum(worker.stalls for worker in workers),
             stalled=max(round(stalls.seconds, 3), *(worker.stalled for worker in workers), 0.0),
             worst_stall=max(round(stalls.worst, 3), *(worker.worst_stall for worker in workers), 0.0),
+            saturated=saturated,
             workers=list(workers),
         )
         result = summarise(self._run, self.records)
         self._write(RUN, self._run)
         self._write(SUMMARY, result)
         self._write(BENCH, bench_result(self._run, result, self.records, self.chunks, detailed=self._save_detailed))
+        self._write(PAGE, render_page(self._run, result, self.records).encode(), replace_file)
         return self._run, result
 
     def _restore(self) -> None:
@@ -131,9 +144,9 @@ class ResultStore:
             self._file.add(record)
         self._file.close()
 
-    def _write(self, name: str, value: object) -> None:
+    def _write(self, name: str, value: object, write: Callable[[Path, Any], None] = write_json) -> None:
         try:
-            write_json(self._folder / name, value)
+            write(self._folder / name, value)
         except OSError as error:
             self._failures.append(f"{self._folder / name}: cannot be written: {system_reason(error)}")
 

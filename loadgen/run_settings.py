@@ -3,7 +3,7 @@
 import argparse
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from exporters.quantities import parse_duration
 from exporters.signals import SEND_LATE
 from loadgen import arrivals, load_target, scenario, traces
 from loadgen.request_plan import Schedule, Workload
+from loadgen.warm_up import Waves, waves
 
 _seconds = partial(parse_duration, examples="30s or 5m", allow_zero=True)
 
@@ -46,10 +47,12 @@ class RunSettings:
     max_concurrency: int | None
     max_send_lag: float
     allow_invalid: bool
+    stop_when_saturated: bool
     save_detailed: bool
     check: bool
     metrics: Address | None
     metrics_wait: float
+    warm_up: Waves = ()
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -62,7 +65,18 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--rate-scale", type=_positive, metavar="X", default=1.0, help="factor for every rate (default: %(default)s)"
     )
     parser.add_argument(
+        "--warm-up",
+        type=_at_least_one,
+        metavar="N",
+        help="before the first phase, send 1, 2, 4 ... N requests at once, cold and again warm (default: none)",
+    )
+    parser.add_argument(
         "--allow-invalid", action="store_true", help="exit with 0 even if the load generator was too slow"
+    )
+    parser.add_argument(
+        "--stop-when-saturated",
+        action="store_true",
+        help="stop when the server does not keep up with a constant rate: open requests grow without bound",
     )
     parser.add_argument(
         "--metrics",
@@ -190,7 +204,8 @@ def from_arguments(arguments: argparse.Namespace, environment: Mapping[str, str]
         shares=chosen.shares,
         schedule=Workload(chosen, phases, seed),
     )
-    return _settings(arguments, plan, phases, seed, environment)
+    ramp = () if arguments.warm_up is None else waves(chosen, arguments.warm_up, seed)
+    return replace(_settings(arguments, plan, phases, seed, environment), warm_up=ramp)
 
 
 def of_trace(arguments: argparse.Namespace, environment: Mapping[str, str] = os.environ) -> RunSettings:
@@ -199,6 +214,8 @@ def of_trace(arguments: argparse.Namespace, environment: Mapping[str, str] = os.
     Raises:
         UsageError: a file or a flag is invalid.
     """
+    if arguments.warm_up is not None:
+        raise UsageError("--warm-up: needs a scenario, whose classes give the prompts; a trace has no other ones")
     path, seed = Path(arguments.trace), arguments.seed or 0
     requests = traces.read_trace(path, arguments.format and traces.TraceFormat(arguments.format), arguments.trace_class)
     schedule = traces.TraceSchedule(requests, seed, arguments.rate_scale, arguments.duration)
@@ -234,6 +251,7 @@ def _settings(
         max_concurrency=arguments.max_concurrency,
         max_send_lag=arguments.max_send_lag,
         allow_invalid=arguments.allow_invalid,
+        stop_when_saturated=arguments.stop_when_saturated,
         save_detailed=arguments.save_detailed,
         check=not arguments.no_check,
         metrics=arguments.metrics,

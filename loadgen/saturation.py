@@ -1,16 +1,19 @@
 """Detects, while a run sends at a constant rate, that the server does not keep up: its queue grows without bound."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import NamedTuple
 
+from loadgen.arrivals import Phase, timeline
 from loadgen.steady_state import trend
 
 FEWEST = 100
 """Requests in the window below which nothing is decided."""
 SHARE = 0.05
 """Share of the offered load that must pile up."""
+INTERVAL = 1.0
+"""Least seconds between two samples."""
 _BATCHES = 10
 _MOST_SAMPLES = 200  # in the window; more cost time and add nothing
 _T = 4.5  # of Student's t distribution with _BATCHES - 2 degrees of freedom, one-sided at 0.1 %
@@ -40,6 +43,32 @@ class Saturation:
     detected: float
     offered: float
     completed: float
+
+
+class SaturationWatch:
+    """Samples a run once in `INTERVAL` and finds its first over-saturation."""
+
+    def __init__(self, phases: Iterable[Phase]) -> None:
+        self._timeline = list(timeline(phases))
+        self._phase = ""
+        self._samples: list[Sample] = []
+        self._offered = self._ended = 0
+        self.found: Saturation | None = None
+
+    def sample(self, now: float, offered: int, ended: int, oldest_due: float | None) -> Saturation | None:
+        """Count what was offered and has ended since the start of the run; returns an over-saturation only once."""
+        for phase, start, end in self._timeline:
+            if start <= now < end and phase.constant_rate and self.found is None:
+                if phase.name != self._phase:
+                    self._phase, self._samples = phase.name, []
+                    self._offered, self._ended = offered, ended
+                if self._samples and now - start < self._samples[-1].at + INTERVAL:
+                    return None
+                age = 0.0 if oldest_due is None else now - oldest_due
+                self._samples.append(Sample(now - start, offered - self._offered, ended - self._ended, age))
+                self.found = find_saturation(self._samples, phase=phase.name, start=start)
+                return self.found
+        return None
 
 
 def find_saturation(samples: Sequence[Sample], *, phase: str = "", start: float = 0.0) -> Saturation | None:

@@ -122,7 +122,7 @@ def _columns(spec: SloFile) -> tuple[ValueColumn | LabelColumns, ...]:
             units.PercentUnit,
             decimals=0,
             steps=((KV_CACHE_FULL, WARN),),
-            width=75,
+            width=80,
         ),
         ValueColumn(
             "Cache hits", cache_hit_ratio(select_engine, ENGINE_LABELS), units.PercentUnit, decimals=0, width=90

@@ -206,7 +206,7 @@ def outcomes_compared() -> table.Panel:
         for title, each in (("generator", generator), ("sidecar", sidecar))
     ]
     between = DifferenceColumn("between", "generator", "sidecar", style.COUNT, decimals=0)
-    panel = tables.if_empty(style.table_panel("Outcomes compared", text, units.NoUnit, 8), _NO_TEST)
+    panel = tables.if_empty(style.table_panel("Outcomes compared", text, units.NoUnit, 8).min_width(80), _NO_TEST)
     tables.join_queries(tables.sort_rows(panel, "outcome"), {Label.OUTCOME: "outcome"}, [*columns, between])
     return tables.hide_zero_rows(panel, 2)
 

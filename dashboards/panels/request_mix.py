@@ -73,7 +73,7 @@ def failures_by_size() -> table.Panel:
         "Failures by prompt length",
         text,
         f"{failed} / on ({Label.PROMPT_SIZE}) group_left () ({_by_size(by)} > 0)",
-        (Label.OUTCOME, "outcome ↓", 165),
+        (Label.OUTCOME, "outcome ↓", 175),
         _FAILURE_STEPS,
     )
 
@@ -279,6 +279,7 @@ def _matrix(
     row_titles = {"custom.cellOptions": {"type": "auto"}, "custom.align": "left", "custom.width": width}
     panel = (
         style.table_panel(title, text, units.PercentUnit, 12, 10)
+        .min_width(75)
         .align(common_model.FieldTextAlignment.CENTER)
         .cell_options(coloured_cells)
         .thresholds(style.thresholds("transparent", *steps))

@@ -5,7 +5,7 @@ correlation from blocks of time, and every interval uses the effective sample si
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Protocol
@@ -155,27 +155,33 @@ class Difference:
 
     @property
     def value(self) -> float:
-        return _minus(self.after.value, self.before.value, 0.0)
+        return minus(self.after.value, self.before.value, 0.0)
 
     def interval(self, z: float) -> Interval:
         b, a = self.before.value, self.after.value
         (b_low, b_high), (a_low, a_high) = self.before.interval(z), self.after.interval(z)
         # Without finite bounds, the intervals themselves must not overlap.
         if not all(map(math.isfinite, (b, a, b_low, b_high, a_low, a_high))):
-            return _minus(a_low, b_high, -math.inf), _minus(a_high, b_low, math.inf)
+            return minus(a_low, b_high, -math.inf), minus(a_high, b_low, math.inf)
         return a - b - math.hypot(a - a_low, b_high - b), a - b + math.hypot(a_high - a, b - b_low)
 
     @property
     def p(self) -> float:
-        """The p-value: the lowest significance level at which the interval excludes 0."""
-        excluded, included = 0.0, 40.0
-        for _ in range(40):
-            z = (excluded + included) / 2
-            low, high = self.interval(z)
-            excluded, included = (z, included) if low > 0 or high < 0 else (excluded, z)
-        return math.erfc(excluded / math.sqrt(2))
+        """The p-value."""
+        return p_value(self.interval)
 
 
-def _minus(one: float, other: float, undefined: float) -> float:
+def p_value(interval: Callable[[float], Interval]) -> float:
+    """The lowest significance level at which the interval excludes 0."""
+    excluded, included = 0.0, 40.0
+    for _ in range(40):
+        z = (excluded + included) / 2
+        low, high = interval(z)
+        excluded, included = (z, included) if low > 0 or high < 0 else (excluded, z)
+    return math.erfc(excluded / math.sqrt(2))
+
+
+def minus(one: float, other: float, undefined: float) -> float:
+    """The difference; `undefined` for that of two infinite times."""
     difference = one - other
     return undefined if math.isnan(difference) else difference

@@ -38,19 +38,26 @@ def table(comparison: Comparison, console: Console) -> None:
     """Print a table of at most 100 columns."""
     for line in _head(comparison):
         console.print(Text(line))
+    console.print()
+    console.print(row_table(comparison.rows))
+    for note in _foot(comparison):
+        console.print()
+        console.print(Text(note))
+
+
+def row_table(rows: Iterable[Row], before: str = "before", after: str = "after") -> Table:
+    """The rows by class; `before` and `after` are the headings of the two sides."""
     grid = Table(box=None, padding=(0, 1, 0, 0), header_style="bold", pad_edge=False)
-    for title in _TITLES[1:]:
-        grid.add_column(title, justify="right" if title in _TITLES[2:5] else "left")
-    for name, these in groupby(comparison.rows, lambda row: row.request_class):
+    grid.add_column("figure")
+    for title in (before, after, "difference"):
+        grid.add_column(title, justify="right")
+    grid.add_column("verdict")
+    for name, these in groupby(rows, lambda row: row.request_class):
         grid.add_row(Text(name, style="bold"))
         for row in these:
             _, *cells, verdict = _cells(row)
             grid.add_row(*map(Text, cells), Text(verdict, style=_COLOURS.get(row.finding, "")))
-    console.print()
-    console.print(grid)
-    for note in _foot(comparison):
-        console.print()
-        console.print(Text(note))
+    return grid
 
 
 def markdown(comparison: Comparison) -> str:
@@ -74,9 +81,9 @@ def as_json(comparison: Comparison) -> str:
             "settle": comparison.settle,
             "min_events": comparison.min_events,
             "confidence": CONFIDENCE,
-            "tests": _tests(comparison.rows),
+            "tests": tests(comparison.rows),
             "correction": "holm",
-            "rows": [_json_row(row) for row in comparison.rows],
+            "rows": [json_row(row) for row in comparison.rows],
             "notes": list(_notes(comparison)),
         },
         indent=2,
@@ -88,7 +95,9 @@ def _json_window(window: Window) -> dict[str, Any]:
     return {"start": round(window.start, 6), "end": round(window.end, 6)}
 
 
-def _json_row(row: Row) -> dict[str, Any]:
+def json_row(row: Row) -> dict[str, Any]:
+    """Shares from 0 to 1, durations in seconds; null for no bound and for an infinite value."""
+
     def value(of: float, interval: Interval) -> dict[str, float | None]:
         ends = zip(("value", "low", "high"), (of, *interval), strict=True)
         return {name: float(f"{end:.6g}") if math.isfinite(end) else None for name, end in ends}
@@ -133,22 +142,27 @@ def _head(comparison: Comparison) -> list[str]:
 
 
 def _foot(comparison: Comparison) -> list[str]:
-    tests = _tests(comparison.rows)
-    uncorrected = sum(row.only_uncorrected for row in comparison.rows)
-    chance = (1 - CONFIDENCE) * tests
+    return [remark(comparison.rows, comparison.min_events, "a window"), *_notes(comparison)]
+
+
+def remark(rows: Sequence[Row], min_events: int, side: str) -> str:
+    """What the intervals and the verdicts mean; `side` is the noun for one of the two sides, with its article."""
+    tested = tests(rows)
+    uncorrected = sum(row.only_uncorrected for row in rows)
+    chance = (1 - CONFIDENCE) * tested
     text = (
-        f"{tests} rows were tested. An interval has {CONFIDENCE:.0%} confidence for its row alone: without any real "
-        f"difference, about {chance:.1f} of {tests} intervals would exclude 0. Verdicts are therefore corrected by "
+        f"{tested} rows were tested. An interval has {CONFIDENCE:.0%} confidence for its row alone: without any real "
+        f"difference, about {chance:.1f} of {tested} intervals would exclude 0. Verdicts are therefore corrected by "
         f"Holm's procedure: the probability of one or more wrong verdicts is at most {1 - CONFIDENCE:.0%}."
     )
     if uncorrected:
         text += f" Rows that would be significant without the correction are marked ~: {uncorrected}."
-    few = [row for row in comparison.rows if row.finding is Finding.TOO_FEW]
+    few = [row for row in rows if row.finding is Finding.TOO_FEW]
     if few:
         least = max(row.figure.min_events for row in few)
-        text += f" Not enough events: fewer than {comparison.min_events} in a window"
-        text += f", or than the {least} that a p95 needs." if least > comparison.min_events else "."
-    return [text, *_notes(comparison)]
+        text += f" Not enough events: fewer than {min_events} in {side}"
+        text += f", or than the {least} that a p95 needs." if least > min_events else "."
+    return text
 
 
 def _notes(comparison: Comparison) -> list[str]:
@@ -163,7 +177,8 @@ def _notes(comparison: Comparison) -> list[str]:
     return [load, *comparison.notes]
 
 
-def _tests(rows: Iterable[Row]) -> int:
+def tests(rows: Iterable[Row]) -> int:
+    """The number of rows that Holm's procedure corrects."""
     return sum(row.p is not None for row in rows)
 
 

@@ -1,11 +1,12 @@
 """The finding of every row; Holm's procedure limits the error rate of all rows together."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from exporters.comparison.estimates import CONFIDENCE, Difference, PointEstimate, Z
 from exporters.comparison.figures import OFFERED, Better, Figure, Measurement, Measurements
+from exporters.comparison.paired_difference import PairedDifference
 
 _NO_DATA = Measurement(0, None)
 
@@ -31,7 +32,7 @@ class Row:
     before: Measurement
     after: Measurement
     finding: Finding
-    difference: Difference | None = None
+    difference: Difference | PairedDifference | None = None
     p: float | None = None
     corrected: float | None = None
 
@@ -41,19 +42,40 @@ class Row:
         return self.finding is Finding.NO_DIFFERENCE and self.p is not None and self.p <= 1 - CONFIDENCE
 
 
-def compare(before: Measurements, after: Measurements, min_events: int) -> tuple[Row, ...]:
-    """A row for each figure that either window has."""
+PairedDifferences = Mapping[tuple[str, Figure], PairedDifference]
+"""By class and figure."""
+
+
+def compare(
+    before: Measurements, after: Measurements, min_events: int, paired: PairedDifferences | None = None
+) -> tuple[Row, ...]:
+    """A row for each figure that either side has; figures without a paired difference are independent."""
+    paired = paired or {}
     uncorrected = []
     for name in {**before, **after}:
         first, second = before.get(name, {}), after.get(name, {})
         for figure in {**first, **second}:
-            row = _row(name, figure, first.get(figure, _NO_DATA), second.get(figure, _NO_DATA), min_events)
+            row = _row(
+                name,
+                figure,
+                first.get(figure, _NO_DATA),
+                second.get(figure, _NO_DATA),
+                min_events,
+                paired.get((name, figure)),
+            )
             if row.before.events or row.after.events:
                 uncorrected.append(row)
     return tuple(_holm(uncorrected))
 
 
-def _row(name: str, figure: Figure, before: Measurement, after: Measurement, min_events: int) -> Row:
+def _row(
+    name: str,
+    figure: Figure,
+    before: Measurement,
+    after: Measurement,
+    min_events: int,
+    paired: PairedDifference | None,
+) -> Row:
     row = Row(name, figure, before, after, Finding.TOO_FEW)
     required = max(min_events, figure.min_events)
     # Without requests the offered rate is 0, which is a measurement; other figures need events in both windows.
@@ -62,7 +84,7 @@ def _row(name: str, figure: Figure, before: Measurement, after: Measurement, min
         return row
     if isinstance(before.estimate, PointEstimate) or isinstance(after.estimate, PointEstimate):
         return replace(row, finding=Finding.NO_INTERVAL)
-    difference = Difference(before.estimate, after.estimate)
+    difference = paired or Difference(before.estimate, after.estimate)
     return replace(row, finding=Finding.NO_DIFFERENCE, difference=difference, p=difference.p)
 
 

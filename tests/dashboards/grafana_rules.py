@@ -30,8 +30,13 @@ TITLE_WORDS = 6
 SMALL, LARGE = 1440, 1920
 """Pixels of the width of a screen."""
 
-LONG_VALUES = {"s": "1.25 mins", "reqps": "0.583 req/s", "tokens/s": "6329 tokens/s"}
-"""A usual value of the units of more than five letters."""
+LONG_VALUES = {
+    "s": "1.25 mins",
+    "reqps": "0.583 req/s",
+    "tokens/s": "6329 tokens/s",
+    Label.ALERTNAME: "LLMErrorBudgetLowTraffic",
+}
+"""A long usual value by unit or label."""
 
 LONG_LABELS = {
     *(Label.ENGINE, Label.INSTANCE, Label.RUN, Label.SIGNAL, Label.OUTCOME, Label.SETTING),
@@ -308,7 +313,7 @@ def values_fit_a_phone(page: Page) -> list[str]:
     for panel in _panels(page, "table"):
         least = (_defaults(panel).get("custom") or {}).get("minWidth", 150)
         for name, settings in _overrides(panel):
-            needed = _text_width(LONG_VALUES.get(str(settings.get("unit")), ""))
+            needed = _text_width(LONG_VALUES.get(str(settings.get("unit", name)), ""))
             if settings.get("custom.width", settings.get("custom.minWidth", least)) < needed:
                 faults.append(f"{panel['title']}: {settings.get('displayName', name)}")
     return faults

@@ -63,6 +63,7 @@ BROKEN: dict[Rule, dict[str, Any]] = {
     rules.values_fit_a_phone: {
         "a column of seconds": table(override("byName", "Value", unit="s"), custom={"minWidth": 60}),
         "a column with a width": table(override("byName", "Value", unit="tokens/s", custom__width=80)),
+        "the names of alerts": table(override("byName", "alertname", custom__minWidth=130)),
     },
     rules.columns_fit_a_small_screen: {
         "columns of 450 px in a panel of 346": columns(150, 150, 150, wide=6),

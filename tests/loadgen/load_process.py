@@ -68,6 +68,12 @@ def release(target: str) -> None:
         pass
 
 
+def hold(target: str) -> None:
+    """Let a scripted server accept requests without a response."""
+    with urllib.request.urlopen(f"{target}/hold", timeout=HANG):
+        pass
+
+
 def write_scenario(folder: Path, *classes: str, rate: float, duration: str, timeout: str = "1h") -> Path:
     """A scenario of one phase with these classes."""
     path = folder / "scenario.yaml"

@@ -2,9 +2,10 @@
 
 The class header selects the response: `refuse` 429, `fail` 500, `deny` 401 with the authorization in its text, `tear`
 ends the stream early, `hang` never responds, `drop` closes the connection; any other class gets `max_tokens` chunks.
-With `--hold`, no such response begins before GET /release. GET /received returns the headers of all completion
-requests. With `--capacity`, requests above so many a second fail, counted by their due times (x-request-start), so the
-speed of the machine does not matter. With `--exit-after`, the server ends when it has received so many.
+With `--hold`, or after GET /hold, no such response begins before GET /release. GET /received returns the headers of all
+completion requests. With `--capacity`, requests above so many a second fail, counted by their due times
+(x-request-start), so the speed of the machine does not matter. With `--exit-after`, the server ends when it has
+received so many.
 """
 
 import argparse
@@ -65,6 +66,9 @@ class Server:
                 writer.write(unary(200, self.received))
             case "/release":
                 self.released.set()
+                writer.write(unary(200, {}))
+            case "/hold":
+                self.released.clear()
                 writer.write(unary(200, {}))
             case _:
                 self.received.append({"path": path, **headers})
@@ -127,11 +131,12 @@ class Server:
 async def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--hold", action="store_true")
+    parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--capacity", type=float)
     parser.add_argument("--exit-after", type=int)
     flags = parser.parse_args()
     scripted = Server(hold=flags.hold, capacity=flags.capacity, exit_after=flags.exit_after)
-    server = await asyncio.start_server(scripted.serve, "127.0.0.1", 0, backlog=1024)
+    server = await asyncio.start_server(scripted.serve, "127.0.0.1", flags.port, backlog=1024)
     print(server.sockets[0].getsockname()[1], flush=True)
     end = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, end.set)

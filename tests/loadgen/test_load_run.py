@@ -18,6 +18,7 @@ from loadgen.request_record import ClientOutcome, Record, read_records, read_run
 from loadgen.summary import summarise_class
 from tests.loadgen.load_process import (
     ROOT,
+    hold,
     load,
     received,
     release,
@@ -75,7 +76,9 @@ def test_no_request_waits_for_another_and_every_latency_shows_the_queue(tmp_path
     assert summary["total"]["offered"] == len(planned)
     assert summary["classes"][0]["ttft"]["p50"] == summarise_class("siso", records).ttft.p50
     assert run.ended == "completed"
-    assert load("report", str(out)).stdout == shown
+    page = tmp_path / "page.html"
+    assert load("report", str(out), "--html", str(page)).stdout == shown
+    assert page.read_text() == (out / "report.html").read_text()
 
 
 def test_users_of_a_closed_loop_wait_for_their_responses(tmp_path: Path) -> None:
@@ -202,6 +205,32 @@ def test_a_stopped_run_records_open_requests_and_those_not_sent(tmp_path: Path) 
     assert outcomes[ClientOutcome.NOT_SENT] > 0
     assert f"cut 10, not_sent {outcomes[ClientOutcome.NOT_SENT]}" in shown
     assert "were not sent" in shown
+
+
+def test_a_run_stops_when_the_server_is_saturated(tmp_path: Path) -> None:
+    """The server answers at once, then not at all; the run samples its queue every 20 ms instead of every second."""
+    path, out = write_scenario(tmp_path, "siso", rate=100, duration="1h"), tmp_path / "out"
+    code = (
+        "import sys, locust; from loadgen import load_run, saturation; load_run.TICK = saturation.INTERVAL = 0.02; "
+        "from compose.cli import main; sys.exit(main())"
+    )
+    with scripted_server() as target:
+        flags = ("--target", target, "--out", str(out), "--stop-when-saturated", "--grace", "0s", "--allow-invalid")
+        command = [sys.executable, "-c", code, "load", "run", str(path), *flags]
+        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            assert wait_until(lambda: len(received(target)) > 50)
+            hold(target)
+            shown, errors = process.communicate(timeout=HANG)
+    assert process.returncode == 0
+    run = read_run(out)
+    assert run.ended == "saturated"
+    assert run.saturated is not None
+    assert (run.saturated.phase, run.saturated.completed < run.saturated.offered) == ("one", True)
+    assert 0 <= run.saturated.since < run.saturated.detected
+    (line,) = [line for line in errors.splitlines() if "saturated since about" in line]
+    assert line.endswith("end; the run stops")
+    assert ": saturated after " in shown
+    assert "! one: the server was saturated from about " in shown
 
 
 def test_a_target_that_does_not_respond_is_refused_before_any_load(tmp_path: Path) -> None:

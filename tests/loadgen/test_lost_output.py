@@ -35,14 +35,16 @@ def test_a_full_disk_stops_the_run_and_keeps_what_was_written(tmp_path: Path) ->
     requests = f"{out / 'requests.jsonl'}: cannot be written: file too large"
     summary = f"{out / 'summary.json'}: cannot be written: file too large"
     bench = f"{out / 'bench.json'}: cannot be written: file too large"
+    page = f"{out / 'report.html'}: cannot be written: file too large"
     messages = [line.partition(" ERROR load: ")[2] for line in process.stderr.splitlines()]
-    assert messages == [f"{requests}; the run stops", requests, summary, bench]
+    assert messages == [f"{requests}; the run stops", requests, summary, bench, page]
     assert process.returncode == 1
     assert "scripted: stopped after" in process.stdout
 
     # what was written before remains, without a part of a file
     assert not (out / "summary.json").exists()
     assert not (out / "bench.json").exists()
+    assert not (out / "report.html").exists()
     assert [file.name for file in out.iterdir() if file.suffix == ".tmp"] == []
     assert read_run(out).ended == "stopped"
     records = read_records(out)
@@ -77,7 +79,10 @@ def test_a_folder_that_cannot_be_written_again_is_reported(tmp_path: Path) -> No
     messages = [line.partition(" ERROR load: ")[2] for line in errors.splitlines()]
     assert messages == [
         f"{out}: cannot be written: file exists",
-        *(f"{out / name}: cannot be written: not a directory" for name in ("run.json", "summary.json", "bench.json")),
+        *(
+            f"{out / name}: cannot be written: not a directory"
+            for name in ("run.json", "summary.json", "bench.json", "report.html")
+        ),
     ]
     assert process.returncode == 1
     assert "scripted: completed after" in shown

@@ -14,6 +14,7 @@ from loadgen import progress, run_settings
 from loadgen.live_figures import LiveFigures
 from loadgen.progress import Progress
 from loadgen.request_record import ClientOutcome
+from loadgen.saturation import Saturation
 from loadgen.stall_watch import StallWatch
 from tests.loadgen.load_records import record
 from tests.loadgen.run_flags import parsed
@@ -66,6 +67,16 @@ def test_80_columns_show_every_figure() -> None:
         "all             4001    1 3600    400    90 %   123 ms   ∞ 40000 12.3 ms",
         "goodput to lag: of the last 10 s",
     ]
+
+
+def test_a_saturated_server_is_shown_on_a_terminal_and_in_the_log_line() -> None:
+    progress_, _, console = shown(80)
+    progress_.saturation = Saturation(phase="steady", since=61.0, detected=130.0, offered=12.0, completed=9.96)
+    with console.capture() as capture:
+        console.print(progress_.render(131.0))
+    text = "saturated since about 61 s: 12 requests/s offered, 9.96 end"
+    assert text in [line.rstrip() for line in capture.get().splitlines()]
+    assert text in progress_.line(131.0)
 
 
 def test_a_wide_terminal_shows_the_figures_of_the_run_too() -> None:

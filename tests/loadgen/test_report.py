@@ -9,10 +9,13 @@ from rich.console import Console
 
 from exporters.errors import UsageError
 from exporters.signals import Verdict
+from loadgen.arrivals import Phase
 from loadgen.report import FOLDED, format_percent, format_seconds, render, show
-from loadgen.request_record import ClientOutcome, Objective, read_records, read_run
+from loadgen.request_record import ClientOutcome, Objective, Record, read_records, read_run
+from loadgen.steady_state import Timed
 from loadgen.summary import summarise
 from tests.loadgen.load_records import record, run
+from tests.loadgen.queues import queue, seeded
 
 RUN = run()
 SIZES = {"prompt_tokens": 100_000, "completion_tokens": 20_000, "cached_tokens": 90_000, "send_lag": 0.001}
@@ -94,3 +97,30 @@ def test_a_duration_has_three_digits(seconds: float | None, text: str) -> None:
 
 def test_a_share_is_a_percentage() -> None:
     assert (format_percent(None), format_percent(0.995), format_percent(2 / 3)) == ("-", "99.5 %", "66.67 %")
+
+
+def test_the_stable_window_is_a_table_beside_the_whole_phase() -> None:
+    steady = run(phases=[Phase("calm", 200, 10), Phase("busy", 100, 10), Phase("brief", 1, 10)])
+    records = [
+        *(timed_record("calm", each) for each in queue(0.5, 2000, seeded(4), rate=10)),
+        *(timed_record("busy", each) for each in queue(1.5, 1000, seeded(4), rate=10)),
+        *(timed_record("brief", each) for each in queue(0.5, 10, seeded(4), rate=10)),
+    ]
+    result = summarise(steady, records)
+    console = Console(file=io.StringIO(), width=160)
+    show(steady, result, console)
+    assert isinstance(console.file, io.StringIO)
+    lines = [line.rstrip() for line in console.file.getvalue().splitlines()]
+    assert [line for line in lines if line.endswith("stable window")] == ["calm, stable window"]
+    (line,) = [line for line in lines if line.startswith("steady state of calm: steady (latency ")]
+    window = result.stable["calm"]
+    assert window.steady.start is not None
+    left_out = format_percent(window.left_out)
+    assert line.endswith(f"; stable window from {window.steady.start:.1f} s, without {left_out} of its requests")
+    (line,) = [line for line in lines if line.startswith("steady state of busy: not steady (latency +0.")]
+    assert line.endswith(" per request)")
+    assert "steady state of brief: too short to say" in lines
+
+
+def timed_record(phase: str, times: Timed) -> Record:
+    return record(phase=phase, due=times.due, sent=times.due, ttft=times.wait, first=times.closed, closed=times.closed)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from loadgen.steady_state import FEWEST, State, SteadyState, Timed, open_requests, steady_state, trend, truncation
 from tests.loadgen.queues import queue, seeded
 
-RUNS = 100
+RUNS = 50
 
 
 def verdicts(load: float, count: int, slots: int) -> Counter[State]:
@@ -23,14 +23,14 @@ def verdicts(load: float, count: int, slots: int) -> Counter[State]:
 @pytest.mark.parametrize(
     "load, count, state, least, most_wrong",
     [
-        pytest.param(0.5, 1000, State.STEADY, 99, 0, id="half loaded"),
-        pytest.param(0.9, 3000, State.STEADY, 95, 1, id="nine tenths"),
-        pytest.param(1.1, 8000, State.DRIFTING, 95, 0, id="a tenth too much"),
-        pytest.param(1.3, 1000, State.DRIFTING, 95, 0, id="three tenths too much"),
-        pytest.param(3.0, 1000, State.DRIFTING, 99, 0, id="three times too much"),
+        pytest.param(0.5, 1000, State.STEADY, 50, 0, id="half loaded"),
+        pytest.param(0.9, 3000, State.STEADY, 48, 0, id="nine tenths"),
+        pytest.param(1.1, 8000, State.DRIFTING, 48, 0, id="a tenth too much"),
+        pytest.param(1.3, 1000, State.DRIFTING, 48, 0, id="three tenths too much"),
+        pytest.param(3.0, 1000, State.DRIFTING, 50, 0, id="three times too much"),
     ],
 )
-def test_of_a_hundred_queues(load: float, count: int, slots: int, state: State, least: int, most_wrong: int) -> None:
+def test_of_fifty_queues(load: float, count: int, slots: int, state: State, least: int, most_wrong: int) -> None:
     found = verdicts(load, count, slots)
     opposite = State.DRIFTING if state is State.STEADY else State.STEADY
     assert found[state] >= least
@@ -39,8 +39,8 @@ def test_of_a_hundred_queues(load: float, count: int, slots: int, state: State, 
 
 @pytest.mark.parametrize("load", [0.5, 0.7])
 def test_a_short_run_of_a_server_that_keeps_up_rarely_counts_as_overload(load: float) -> None:
-    assert verdicts(load, 300, 1)[State.DRIFTING] <= 2
-    assert verdicts(load, 300, 32)[State.DRIFTING] <= 2
+    assert verdicts(load, 300, 1)[State.DRIFTING] <= 1
+    assert verdicts(load, 300, 32)[State.DRIFTING] <= 1
 
 
 def test_few_requests_decide_nothing() -> None:

@@ -139,6 +139,17 @@ async def point_at(tab: Tab, selector: str, across: float = 0.5, down: float = 0
         await tab.send("Input.dispatchMouseEvent", type="mouseMoved", **where)
 
 
+@pytest.mark.parametrize("theme, colour", [("dark", "rgb(110, 159, 255)"), ("light", "rgb(31, 98, 224)")])
+async def test_links_and_headers_have_the_colour_of_grafanas_theme(
+    tab: Tab, page: str, theme: str, colour: str
+) -> None:
+    await tab.show(page, theme=theme)
+    colours = await tab.evaluate(
+        "['.bar a', '.table th'].map((each) => getComputedStyle(document.querySelector(each)).color)"
+    )
+    assert colours == [colour, colour]
+
+
 async def test_a_panel_shows_as_many_rows_of_a_table_as_grafana(tab: Tab, page: str) -> None:
     await tab.show(page)
     heights = await tab.evaluate(

@@ -1,0 +1,1 @@
+"""The report of a run as one HTML file, without scripts and without references to other files."""

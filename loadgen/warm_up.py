@@ -1,0 +1,130 @@
+"""The warm-up ramp before a run: waves of 1, 2, 4 ... requests at once, twice, to compare TTFT cold and warm.
+
+Both times the requests have the same classes and lengths, but other texts, so that the prefix cache has no part in it.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from exporters.errors import UsageError, system_reason
+from loadgen.arrivals import Phase
+from loadgen.prompt_text import Part
+from loadgen.report import format_seconds
+from loadgen.request_plan import PlannedRequest, Workload
+from loadgen.request_record import ClientOutcome, Record, write_json
+from loadgen.scenario import Scenario
+from loadgen.summary import quantiles
+
+PHASE = "warm-up"
+WARM_UP = "warm-up.json"
+COLD, WARM = "cold", "warm"
+
+
+class Wave(msgspec.Struct, frozen=True):
+    """The requests sent at once, `cold` or `warm`; times of the records are in seconds since the start of the wave."""
+
+    pass_name: str = msgspec.field(name="pass")
+    size: int
+    records: list[Record]
+
+
+Waves = Sequence[tuple[str, Sequence[PlannedRequest]]]
+"""The requests of each wave, with the name of the pass."""
+
+
+def waves(scenario: Scenario, largest: int, seed: int) -> Waves:
+    """The waves of both passes; every request is a stream, because only streams have a TTFT."""
+    sizes = [1]
+    while sizes[-1] * 2 <= largest:
+        sizes.append(sizes[-1] * 2)
+    phases = [Phase(f"{PHASE}/{size}", 1.0, requests=size) for size in sizes]
+    drawn = list(Workload(scenario, phases, seed))
+    return [
+        (name, [_planned(request, f"{seed}/{PHASE}/{name}") for request in drawn if request.phase == phase.name])
+        for name in (COLD, WARM)
+        for phase in phases
+    ]
+
+
+def _planned(request: PlannedRequest, seed: str) -> PlannedRequest:
+    text = Part(f"{seed}/{request.number}", request.prompt_tokens)
+    return replace(request, due=0.0, phase=PHASE, stream=True, parts=(text,), later=())
+
+
+class Sender(Protocol):
+    """Sends requests at once and returns when all have ended."""
+
+    def __call__(self, requests: Sequence[PlannedRequest]) -> list[Record]: ...
+
+
+def run(planned: Waves, send: Sender, folder: Path, stopped: Callable[[], bool]) -> None:
+    """Send each wave after the one before has ended, and write what was measured.
+
+    Raises:
+        UsageError: the folder cannot be written.
+    """
+    sent = []
+    for name, requests in planned:
+        if stopped():
+            break
+        sent.append(Wave(name, len(requests), send(requests)))
+    try:
+        write_json(folder / WARM_UP, sent)
+    except OSError as error:
+        raise UsageError(f"--out {folder}: cannot be written: {system_reason(error)}") from error
+
+
+def show(folder: Path, console: Console) -> None:
+    """Print the TTFT of the waves of a run; nothing if it had no warm-up.
+
+    Raises:
+        UsageError: the file is not that of a warm-up.
+    """
+    path = folder / WARM_UP
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=list[Wave])
+    except FileNotFoundError:
+        return
+    except msgspec.DecodeError as error:
+        raise UsageError(f"{path}: not the warm-up of a run: {error}") from error
+    console.print(table(found))
+
+
+def table(sent: Iterable[Wave]) -> Table:
+    """TTFT by size of the wave, cold and warm."""
+    by_size: dict[int, dict[str, Wave]] = {}
+    for wave in sent:
+        by_size.setdefault(wave.size, {})[wave.pass_name] = wave
+    drawn = Table(
+        title="warm-up: TTFT of requests at once, not part of the figures",
+        title_justify="left",
+        box=box.SIMPLE,
+        pad_edge=False,
+    )
+    for heading in ("requests", "cold p50", "max", "warm p50", "max", "cold / warm", "not ok"):
+        drawn.add_column(heading, justify="right", no_wrap=True)
+    for size, passes in by_size.items():
+        cold, warm = (_first_tokens(passes.get(name)) for name in (COLD, WARM))
+        medians = [quantiles(values).p50 for values in (cold, warm)]
+        ratio = medians[0] / medians[1] if medians[0] and medians[1] else None
+        drawn.add_row(
+            str(size),
+            format_seconds(medians[0]),
+            format_seconds(max(cold, default=None)),
+            format_seconds(medians[1]),
+            format_seconds(max(warm, default=None)),
+            "-" if ratio is None else f"{ratio:.2f}",
+            str(sum(record.outcome is not ClientOutcome.OK for wave in passes.values() for record in wave.records)),
+        )
+    return drawn
+
+
+def _first_tokens(wave: Wave | None) -> list[float]:
+    return [record.ttft for record in wave.records if record.ttft is not None] if wave else []

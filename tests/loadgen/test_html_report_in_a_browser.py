@@ -1,0 +1,123 @@
+"""The HTML report in a real browser: it fits phones and screens, and no text of a plot is cut or covers another."""
+
+import re
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+
+from dashboards.preview.chromium import browser, find_browser
+from exporters.signals import Verdict
+from loadgen.arrivals import Phase
+from loadgen.html_report.report_page import render_page
+from loadgen.request_record import ClientOutcome, Record
+from loadgen.summary import summarise
+from tests.loadgen.load_records import record, run
+
+pytestmark = pytest.mark.skipif(find_browser() is None, reason="no Chromium on PATH")
+
+NAMES = ["siso", "a-class-with-a-rather-long-name", "x" * 80]
+RUN = run(
+    classes=NAMES,
+    shares=dict.fromkeys(NAMES, 1 / 3),
+    phases=[Phase("warm-up-with-a-long-name", 1, 4), Phase("steady", 20, 4), Phase("ramp", 1, 4), Phase("end", 8, 4)],
+    scenario="x" * 200,
+    seconds=30.0,
+    stalled=1.0,
+)
+
+CUT = """[...document.querySelectorAll('svg')].flatMap(plot => {
+  const frame = plot.getBoundingClientRect();
+  if (!frame.width) return [];
+  const texts = [...plot.querySelectorAll('text')].map(node => [node.textContent, node.getBoundingClientRect()]);
+  const outside = texts.filter(([, box]) => box.left < frame.left - 1 || box.right > frame.right + 1
+    || box.top < frame.top - 1 || box.bottom > frame.bottom + 1).map(([text]) => text);
+  const covered = texts.filter(([, one], index) => texts.slice(index + 1).some(([, other]) =>
+    one.left < other.right - 1 && other.left < one.right - 1 && one.top < other.bottom - 3 && other.top < one.bottom - 3
+  )).map(([text]) => text);
+  return [...outside, ...covered];
+})"""
+"""The texts that are outside of their plot, or that another one covers."""
+
+
+def _records() -> list[Record]:
+    outcomes = [ClientOutcome.OK, ClientOutcome.OK, ClientOutcome.TIMEOUT]
+    return [
+        record(
+            number=number,
+            request_class=NAMES[number % len(NAMES)],
+            outcome=outcomes[number % 7 % 3],
+            due=number * 0.1,
+            dispatched=number * 0.1,
+            sent=number * 0.1,
+            first=number * 0.1 + 0.15 + number % 11 / 100,
+            last=number * 0.1 + 1.2,
+            ttft=0.15 + number % 11 / 100,
+            ttft_sent=0.15 + number % 11 / 100,
+            e2e=1.2,
+            asked_prompt_tokens=100 * (1 + number % 13) ** 2,
+            max_tokens=16 + number % 50,
+            completion_tokens=16,
+            slo={"ttft": Verdict.GOOD},
+            good=True,
+            error=None if outcomes[number % 7 % 3] is ClientOutcome.OK else "y" * 400,
+        )
+        for number in range(300)
+    ]
+
+
+async def test_it_fits_in_both_colour_schemes_and_requests_nothing(tmp_path: Path) -> None:
+    records = _records()
+    one = [structs.replace(records[0], due=1.0)]
+    for index, each in enumerate((records, one, [])):
+        page = tmp_path / f"{index}.html"
+        page.write_text(render_page(RUN, summarise(RUN, each), each))
+        async with browser() as tab:
+            backgrounds = set()
+            for width in (390, 1440):
+                for scheme in ("light", "dark"):
+                    metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+                    await tab.send("Emulation.setDeviceMetricsOverride", **metrics)
+                    scheme_feature = {"name": "prefers-color-scheme", "value": scheme}
+                    await tab.send("Emulation.setEmulatedMedia", features=[scheme_feature])
+                    await tab.send("Page.navigate", url=page.as_uri())
+                    await tab.wait_for(f"location.href === {page.as_uri()!r} && document.readyState === 'complete'")
+                    assert await tab.evaluate("document.documentElement.scrollWidth") <= width
+                    assert await tab.evaluate(CUT) == []
+                    backgrounds.add(await tab.evaluate("getComputedStyle(document.body).backgroundColor"))
+            assert len(backgrounds) == 2
+            requested = {event["request"]["url"] for name, event in tab.events if name == "Network.requestWillBeSent"}
+            assert requested == {page.as_uri()}
+
+
+async def test_nothing_is_cut_on_paper(tmp_path: Path) -> None:
+    plain = structs.replace(RUN, classes=["siso"], shares={"siso": 1.0}, scenario="example")
+    records = [structs.replace(each, request_class="siso") for each in _records()]
+    page = tmp_path / "page.html"
+    page.write_text(render_page(plain, summarise(plain, records), records))
+    async with browser() as tab:
+        await tab.send("Emulation.setDeviceMetricsOverride", width=720, height=900, deviceScaleFactor=1, mobile=False)
+        await tab.send("Emulation.setEmulatedMedia", media="print")
+        await tab.send("Page.navigate", url=page.as_uri())
+        await tab.wait_for(f"location.href === {page.as_uri()!r} && document.readyState === 'complete'")
+        assert await tab.evaluate("document.documentElement.scrollWidth") <= 720
+        wide = "[...document.querySelectorAll('figure')].filter(each => each.scrollWidth > each.clientWidth).length"
+        assert await tab.evaluate(wide) == 0
+
+
+async def test_a_click_on_a_class_shows_its_curves(tmp_path: Path) -> None:
+    records = _records()
+    page = tmp_path / "page.html"
+    page.write_text(render_page(RUN, summarise(RUN, records), records))
+    shown = (
+        "[...document.querySelectorAll('.choice figure')].filter(each => each.clientWidth).map(each => each.innerText)"
+    )
+    async with browser() as tab:
+        await tab.send("Page.navigate", url=page.as_uri())
+        await tab.wait_for(f"location.href === {page.as_uri()!r} && document.readyState === 'complete'")
+        for name, title in (("all", "TTFT of all"), ("siso", "TTFT of siso")):
+            await tab.evaluate(
+                f"[...document.querySelectorAll('.choice label')].find(each => each.innerText === {name!r}).click()"
+            )
+            (text,) = await tab.evaluate(shown)
+            assert re.match(title, text)

@@ -1,0 +1,71 @@
+"""The tab of Locust's web page, over HTTP, from a real Locust."""
+
+import json
+import os
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from loadgen.request_record import read_records
+from loadgen.summary import summarise_class
+from tests.loadgen.load_process import ROOT, scripted_server, write_scenario
+from tests.support.ports import free_port
+from tests.support.waiting import HANG, wait_until
+
+
+def read(url: str) -> str:
+    try:
+        with urllib.request.urlopen(url, timeout=HANG) as response:
+            text: str = response.read().decode()
+            return text
+    except OSError:
+        return ""  # not listening yet
+
+
+def test_the_tab_has_the_figures_of_each_class(tmp_path: Path) -> None:
+    path, out = write_scenario(tmp_path, "siso", "refuse", rate=40, duration="1s"), tmp_path / "out"
+    port = free_port()
+    page = f"http://127.0.0.1:{port}"
+    command = [sys.executable, "-m", "locust", "-f", str(ROOT / "loadgen" / "locustfile.py"), "--autostart"]
+    command += ["--users", "1", "--web-host", "127.0.0.1", "--web-port", str(port)]
+    pages: list[dict[str, Any]] = []
+
+    def ended() -> bool:
+        if text := read(f"{page}/stats/requests"):
+            pages.append(json.loads(text))
+        return any(out.glob("*/summary.json"))
+
+    with scripted_server() as target:
+        environment = {
+            **os.environ,
+            "VLLM_SLO_TARGET": target,
+            "VLLM_SLO_SCENARIO": str(path),
+            "VLLM_SLO_OUT": str(out),
+        }
+        with subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        ) as process:
+            try:
+                assert wait_until(ended)
+                seen = len(pages)
+                assert wait_until(lambda: ended() and pages[-1]["state"] == "stopped" and len(pages) > seen)
+                html = read(page)
+            finally:
+                process.kill()
+
+    (folder,) = out.iterdir()
+    records = read_records(folder)
+    (table,) = pages[-1]["extended_stats"]
+    assert table["key"] == "slo"
+    rows = {row["class"]: row for row in table["data"]}
+    assert list(rows) == ["siso", "refuse", "all"]
+    for name, row in rows.items():
+        exact = summarise_class(name, [record for record in records if name in {"all", record.request_class}])
+        assert (row["offered"], row["open"], row["ok"]) == (exact.offered, 0, exact.ok)
+        assert row["failed"] == exact.offered - exact.ok
+        assert row["goodput"] == ("-" if exact.goodput is None else round(exact.goodput * 100, 2))
+        for key, value in (("ttft50", exact.ttft.p50), ("ttft99", exact.ttft.p99), ("end50", exact.e2e.p50)):
+            assert row[key] == "∞" if value is None else abs(row[key] - value * 1000) <= 0.001 * value * 1000 + 0.051
+    assert '"extended_tabs": [{"key": "slo", "title": "SLO"}]' in html
