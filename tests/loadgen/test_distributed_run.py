@@ -150,6 +150,13 @@ def test_a_limit_that_leaves_a_worker_without_a_slot_is_refused(tmp_path: Path) 
     assert process.stderr == ("vllm-slo: --max-concurrency 1: is divided among 2 workers; set at least 2\n")
 
 
+@pytest.mark.parametrize("flags", [("--warm-up", "2"), ("--stop-when-saturated",)])
+def test_what_needs_one_process_is_refused_with_workers(tmp_path: Path, flags: tuple[str, ...]) -> None:
+    process = run_load("demo", "http://127.0.0.1:1", tmp_path / "out", "--workers", "2", *flags)
+    message = f"vllm-slo: {flags[0]}: is not supported with --workers; remove one of them\n"
+    assert (process.returncode, process.stderr) == (2, message)
+
+
 def _children(pid: int) -> list[str]:
     return [child for task in Path(f"/proc/{pid}/task").glob("*/children") for child in task.read_text().split()]
 
