@@ -241,9 +241,8 @@ def _only_text(event: _Event, *, answer: bool) -> str | None:
     if choice.finish_reason is not None or choice.message is not None:
         return None
     delta = choice.delta or _NO_DELTA
-    outputs = (choice.text, delta.content, delta.reasoning, delta.reasoning_content, delta.tool_calls)
-    given = [output for output in outputs if output]
-    if len(given) != 1 or not isinstance(given[0], str) or (answer and not _is_answer(choice)):
+    given = [output for output in (choice.text, delta.content, delta.reasoning, delta.reasoning_content) if output]
+    if delta.tool_calls or len(given) != 1 or not isinstance(given[0], str) or (answer and not _is_answer(choice)):
         return None
     return given[0]
 

@@ -7,8 +7,10 @@ from collections.abc import Callable
 
 import gevent
 import gevent.os
+from gevent.monkey import get_original
 
 PORT_BYTES = 5
+_close = get_original("os", "close")  # gevent's closes later, but a forked process must not inherit the pipes
 
 
 class LocalWorkers:
@@ -24,9 +26,9 @@ class LocalWorkers:
             pid = gevent.os.fork_gevent()
             if pid == 0:
                 for pipe in (*self._pipes, write_end):
-                    os.close(pipe)
+                    _close(pipe)
                 _work(read_end, work)
-            os.close(read_end)
+            _close(read_end)
             self._pipes.append(write_end)
             self._pids.append(pid)
 
@@ -43,7 +45,7 @@ class LocalWorkers:
     def close(self) -> None:
         """End all workers."""
         for pipe in self._pipes:
-            os.close(pipe)
+            _close(pipe)
         for pid in self._pids:
             while not self.has_ended(pid):
                 gevent.sleep(0.01)

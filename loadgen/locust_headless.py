@@ -7,6 +7,7 @@ import locust  # isort: skip - first, because it patches the standard library fo
 import gevent
 from locust.env import Environment
 
+from exporters.errors import UsageError
 from loadgen.load_metrics import LoadCollector
 from loadgen.load_run import LoadRun
 from loadgen.local_workers import LocalWorkers
@@ -53,8 +54,11 @@ def run_with_workers(settings: RunSettings, count: int) -> int:
     """As `run`, with worker processes on this machine that send a share each.
 
     Raises:
-        UsageError: as in `run`, or a worker does not start.
+        UsageError: as in `run`, a worker does not start, or a flag needs one process.
     """
+    for flag, given in (("--warm-up", settings.warm_up), ("--stop-when-saturated", settings.stop_when_saturated)):
+        if given:
+            raise UsageError(f"{flag}: is not supported with --workers; remove one of them")
     _quieten()
 
     def work(port: int) -> None:

@@ -40,7 +40,7 @@ class WorkerPool:
     """The connected workers, by their index, and their messages."""
 
     def __init__(self, runner: Any, has_ended: Callable[[int], bool] = lambda _: False) -> None:
-        """`has_ended` tells of a process id whether that worker ran on this machine and has ended."""
+        """`has_ended`: whether a process id is that of a worker on this machine that has ended."""
         self._runner = runner
         self._has_ended = has_ended
         self._workers: dict[str, Hello] = {}

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from loadgen import completion_response
@@ -209,7 +209,15 @@ def _framed(data: bytes) -> bytes:
     return b"%x\r\n%s\r\n" % (len(data), data)
 
 
-@given(st.lists(token_events(), max_size=12), st.lists(st.integers(0, 3000), max_size=6), st.booleans())
+TOOL_CALLS = event({"choices": [{"index": 0, "delta": {"tool_calls": "a"}, "finish_reason": None}]})
+
+
+@example(events=[TOOL_CALLS, TOOL_CALLS], cuts=[], keep_text=True)
+@given(
+    events=st.lists(token_events(), max_size=12),
+    cuts=st.lists(st.integers(0, 3000), max_size=6),
+    keep_text=st.booleans(),
+)
 def test_a_chunk_that_is_only_compared_counts_as_one_that_is_parsed(
     events: list[bytes], cuts: list[int], keep_text: bool
 ) -> None:

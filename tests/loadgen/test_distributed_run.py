@@ -132,12 +132,29 @@ def test_a_stopped_run_stops_all_workers(tmp_path: Path) -> None:
     assert Counter(record.outcome for record in read_records(out)) == {ClientOutcome.CUT: len(requests)}
 
 
+def test_workers_end_with_a_master_that_is_killed(tmp_path: Path) -> None:
+    path, out = write_scenario(tmp_path, "hang", rate=40, duration="2m"), tmp_path / "out"
+    with scripted_server() as target, running_load(path, target, out, "--workers", "2") as process:
+        assert wait_until(lambda: len(received(target)) > 0)
+        workers = _children(process.pid)
+        process.kill()
+        assert len(workers) == 2
+        assert wait_until(lambda: not any(Path(f"/proc/{worker}/fd/0").exists() for worker in workers))
+
+
 def test_a_limit_that_leaves_a_worker_without_a_slot_is_refused(tmp_path: Path) -> None:
     path, out = write_scenario(tmp_path, "siso", rate=60, duration="1s"), tmp_path / "out"
     with scripted_server() as target:
         process = run_load(path, target, out, "--workers", "2", "--max-concurrency", "1")
     assert (process.returncode, process.stdout, out.exists()) == (2, "", False)
     assert process.stderr == ("vllm-slo: --max-concurrency 1: is divided among 2 workers; set at least 2\n")
+
+
+@pytest.mark.parametrize("flags", [("--warm-up", "2"), ("--stop-when-saturated",)])
+def test_what_needs_one_process_is_refused_with_workers(tmp_path: Path, flags: tuple[str, ...]) -> None:
+    process = run_load("demo", "http://127.0.0.1:1", tmp_path / "out", "--workers", "2", *flags)
+    message = f"vllm-slo: {flags[0]}: is not supported with --workers; remove one of them\n"
+    assert (process.returncode, process.stderr) == (2, message)
 
 
 def _children(pid: int) -> list[str]:
