@@ -98,6 +98,7 @@ class CompletionResponse:
     _learned: TokenChunk | None = None
     _next: TokenChunk | None = None  # the one learned, unless the last read ended within a chunk or an event
     _done: bool = False
+    _has_choice: bool = False
     _failure: str | None = None
 
     def feed(self, data: bytes, at: float) -> bool:
@@ -157,7 +158,11 @@ class CompletionResponse:
         complete = self.http.complete
         if self._stream is not None:
             complete = self._done or (complete and self.finish_reason is not None)
-        return (ClientOutcome.OK, None) if complete else (ClientOutcome.TRUNCATED, "the response is incomplete")
+        if not complete:
+            return ClientOutcome.TRUNCATED, "the response is incomplete"
+        if not self._has_choice:
+            return ClientOutcome.UPSTREAM_ERROR, "the response has no choices: it is not a completion"
+        return ClientOutcome.OK, None
 
     @property
     def choice_gaps(self) -> Sequence[float]:
@@ -211,6 +216,7 @@ class CompletionResponse:
         if self.keep_text:
             self.text.extend(piece for choice in event.choices if (piece := _answer_text(choice)))
         for choice in event.choices:
+            self._has_choice = True
             self.finish_reason = choice.finish_reason or self.finish_reason
         if (usage := event.usage) is not None:
             self.prompt_tokens = usage.prompt_tokens

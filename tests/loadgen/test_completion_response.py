@@ -114,6 +114,7 @@ def test_the_first_token_is_a_chunk_with_output_and_the_answer_is_no_reasoning(
     assert (alone.first, alone.answer) == (first if first == 2.0 else None, answer if answer == 2.0 else None)
 
 
+NO_CHOICES = "the response has no choices: it is not a completion"
 INCOMPLETE = "the response is incomplete"
 
 
@@ -148,6 +149,12 @@ INCOMPLETE = "the response is incomplete"
             unary(200, {"choices": [{"message": {"content": "x"}, "finish_reason": "stop"}], "usage": USAGE}),
             (ClientOutcome.OK, None),
             id="unary",
+        ),
+        pytest.param(unary(200, {}), (ClientOutcome.UPSTREAM_ERROR, NO_CHOICES), id="another object"),
+        pytest.param(
+            HEAD + chunked(b"data: <html>\n\n", event({"usage": USAGE}), DONE),
+            (ClientOutcome.UPSTREAM_ERROR, NO_CHOICES),
+            id="a stream of garbage",
         ),
         pytest.param(unary(200, {"usage": USAGE})[:-4], (ClientOutcome.TRUNCATED, INCOMPLETE), id="unary, torn"),
         pytest.param(
