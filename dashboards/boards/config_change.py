@@ -82,7 +82,7 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
             "Side effects",
             (
                 client_errors().height(7),
-                tokens().span(7).height(7).min_width(103),
+                tokens().span(7).height(7).min_width(90),
                 cache_hits().height(7),
                 preemptions().span(7).height(7),
             ),
@@ -195,7 +195,10 @@ def goodput() -> table.Panel:
         "window with fewer of them.",
         lambda window: _share_in(signals.GOODPUT_REQUESTS, signals.GOODPUT_EVENTS, window),
         _MORE_IS_BETTER,
-        more_columns=(ValueColumn("judged", f"({before} <= {after}) or {after}", style.COUNT, decimals=0),),
+        # no row for a class without requests
+        more_columns=(
+            ValueColumn("judged", f"(({before} <= {after}) or {after}) > 0", style.COUNT, no_value="0", decimals=0),
+        ),
     )
 
 
@@ -217,12 +220,13 @@ def requests_offered() -> table.Panel:
         end, start = (sum_by(f"{open_requests} {at}", _CLASS_KEY) for at in (window.end, window.start))
         return f"clamp_min({_increase(signals.REQUESTS, window)} + {end} - {start}, 0) / $length"
 
-    return _comparison(
+    panel = _comparison(
         "Requests offered",
         "Requests that arrived per second.",
         arrival_rate,
         units.RequestsPerSecond,
     )
+    return tables.hide_zero_rows(panel, 2)
 
 
 def latency() -> table.Panel:
@@ -264,15 +268,15 @@ def client_errors() -> table.Panel:
 
 
 def tokens() -> table.Panel:
-    return _comparison(
-        "Tokens",
-        "Prompt and completion tokens per second, counted when a request ends; they follow the requests offered.",
+    panel = _comparison(
+        "Tokens per second",
+        "Prompt and completion tokens, counted when a request ends; they follow the requests offered.",
         lambda window: (
             f"({_increase(signals.PROMPT_TOKENS, window)} + {_increase(signals.COMPLETION_TOKENS, window)}) / $length"
         ),
-        "tokens/s",
-        width=8,
+        style.COUNT,
     )
+    return tables.hide_zero_rows(panel.decimals(0), 2)
 
 
 def cache_hits() -> table.Panel:

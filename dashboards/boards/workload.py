@@ -25,6 +25,7 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
         Row(
             "Reasoning",
             (request_mix.reasoning_share(spec), request_mix.reasoning_tokens(spec)),
+            is_collapsed=True,
         ),
         Row(
             "Response cache",
