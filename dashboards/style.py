@@ -76,6 +76,16 @@ def query(expression: str, legend: str, *, instant: bool = False) -> prometheus.
     return target.instant() if instant else target.range()
 
 
+def lowest_first(expression: str, legend: str) -> prometheus.Dataquery:
+    """An instant query for a panel of several values; Prometheus returns those of an aggregation in any order."""
+    return query(f"sort({expression})", legend, instant=True)
+
+
+def highest_first(expression: str, legend: str) -> prometheus.Dataquery:
+    """As `lowest_first`, in the other order."""
+    return query(f"sort_desc({expression})", legend, instant=True)
+
+
 def thresholds(base: str, *steps: tuple[float, str]) -> dashboard.ThresholdsConfig:
     """`base` below the first step, then the colour of each step."""
     return (

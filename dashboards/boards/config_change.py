@@ -16,7 +16,7 @@ from dashboards.layout import Row
 from dashboards.panels import engine_load, slo_status, traffic
 from dashboards.panels.latency import quantile_variable
 from dashboards.score_interval import Share, significant_change
-from dashboards.style import BAD, GOOD, MODEL_AND_CLASS, NO_TRAFFIC, PLAIN, describe, query
+from dashboards.style import BAD, GOOD, MODEL_AND_CLASS, NO_TRAFFIC, PLAIN, describe
 from dashboards.tables import DifferenceColumn, ValueColumn
 from exporters import signals
 from exporters.signals import Label, Outcome, Signal
@@ -118,12 +118,12 @@ def config_change() -> stat.Panel:
     # names of settings are long: one line for each value
     panel.orientation(common_model.VizOrientation.HORIZONTAL)
     panel.text(common.VizTextDisplayOptions().title_size(14).value_size(16))
-    panel.with_target(query(selected_change(), "{{setting}}: {{old}} → {{new}}", instant=True))
+    panel.with_target(style.highest_first(selected_change(), "{{setting}}: {{old}} → {{new}}"))
     # the revision at the end of each window, because Prometheus returns the old one for five minutes after the change
     for moment, window, legend in (("$before", BEFORE, "until"), ("$after", AFTER, "from")):
         info = select(signals.ENGINE_CONFIG_INFO, _CHANGED, regex=True)
         revision = f"group by ({Label.REVISION}) ({info} {window.end}) * {moment} * 1000"
-        panel.with_target(query(revision, f"revision {{{{revision}}}} {legend}", instant=True))
+        panel.with_target(style.highest_first(revision, f"revision {{{{revision}}}} {legend}"))
     return panel
 
 

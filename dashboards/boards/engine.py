@@ -75,7 +75,7 @@ def up() -> stat.Panel:
     panel = style.stat_panel(PanelTitle.ENGINE, text, units.NoUnit, 4, 5)
     return (
         style.if_absent(panel, _NO_ENGINE, *style.UP_DOWN_MAPPINGS)
-        .with_target(query(_max(ENGINE_LABELS, signals.ENGINE_UP), "{{engine}}", instant=True))
+        .with_target(style.lowest_first(_max(ENGINE_LABELS, signals.ENGINE_UP), "{{engine}}"))
         .thresholds(style.thresholds(BAD, (1, GOOD)))
     )
 
@@ -101,7 +101,7 @@ def kv_cache_now() -> stat.Panel:
     )
     return (
         style.if_absent(style.stat_panel("KV cache in use", text, units.PercentUnit, 3, 5), _NOT_EXPOSED)
-        .with_target(query(_max(ENGINE_LABELS, signals.ENGINE_KV_USAGE), "{{engine}}", instant=True))
+        .with_target(style.highest_first(_max(ENGINE_LABELS, signals.ENGINE_KV_USAGE), "{{engine}}"))
         .decimals(1)
         .thresholds(style.thresholds(GOOD, (KV_CACHE_FULL, WARN)))
     )
@@ -114,7 +114,7 @@ def uptime() -> stat.Panel:
         may_be_empty="some engines do not report when they started",
     )
     return style.stat_panel("Uptime", text, units.Seconds, 3, 5).with_target(
-        query(f"time() - {_max(ENGINE_LABELS, signals.ENGINE_START_TIME)}", "{{engine}}", instant=True)
+        style.lowest_first(f"time() - {_max(ENGINE_LABELS, signals.ENGINE_START_TIME)}", "{{engine}}")
     )
 
 
@@ -128,7 +128,7 @@ def restarts() -> stat.Panel:
     return (
         style.if_absent(style.stat_panel(PanelTitle.ENGINE_RESTARTS, text, style.COUNT, 3, 5), _NOT_EXPOSED)
         .decimals(0)
-        .with_target(query(starts, "{{engine}}", instant=True))
+        .with_target(style.highest_first(starts, "{{engine}}"))
         .thresholds(style.thresholds(GOOD, (1, WARN)))
     )
 
@@ -140,7 +140,7 @@ def scrape_age(spec: SloFile) -> stat.Panel:
     )
     return (
         style.if_absent(style.stat_panel("Last scrape age", text, units.Seconds, 3, 5), _NO_ENGINE)
-        .with_target(query(_max(ENGINE_LABELS, signals.ENGINE_SCRAPE_AGE), "{{engine}}", instant=True))
+        .with_target(style.highest_first(_max(ENGINE_LABELS, signals.ENGINE_SCRAPE_AGE), "{{engine}}"))
         .decimals(1)
         .thresholds(style.thresholds(GOOD, (down_after(spec), BAD)))
     )
@@ -154,7 +154,7 @@ def version() -> stat.Panel:
     engines = f"count by ({Label.ENGINE_TYPE}, {Label.VERSION}) ({select_engine(signals.ENGINE_INFO)})"
     return (
         style.stat_panel(PanelTitle.ENGINE_VERSION, text, units.Short, 4, 5)
-        .with_target(query(engines, "{{engine_type}} {{version}}", instant=True))
+        .with_target(style.highest_first(engines, "{{engine_type}} {{version}}"))
         .text_mode(common_model.BigValueTextMode.NAME)
         # a version is longer than a number
         .text(common.VizTextDisplayOptions().title_size(14).value_size(14))

@@ -167,7 +167,7 @@ def good_share(spec: SloFile) -> bargauge.Panel:
     offered = sum_by(increase(_selected(signals.LOAD_SCHEDULED), RANGE), [Label.CLASS])
     limits = slo_status.goodput_limits(spec)
     panel = style.ratio_bars_panel("Good of what was offered", text, 6, Label.CLASS, *limits, height=9)
-    return style.if_absent(panel, _NO_TEST).with_target(query(ratio(good, offered), PER_CLASS, instant=True))
+    return style.if_absent(panel, _NO_TEST).with_target(style.lowest_first(ratio(good, offered), PER_CLASS))
 
 
 def outcomes() -> timeseries.Panel:

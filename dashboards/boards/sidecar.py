@@ -45,7 +45,7 @@ def up(spec: SloFile) -> stat.Panel:
     panel = style.stat_panel(PanelTitle.SIDECAR, text, units.NoUnit, 3, 6)
     return (
         style.if_absent(panel, _NO_SIDECAR, *style.UP_DOWN_MAPPINGS)
-        .with_target(query(select_sidecar(UP, sidecar_job(spec)), _PER_SIDECAR, instant=True))
+        .with_target(style.lowest_first(select_sidecar(UP, sidecar_job(spec)), _PER_SIDECAR))
         .thresholds(style.thresholds(BAD, (1, GOOD)))
     )
 
@@ -59,7 +59,7 @@ def lag_now() -> stat.Panel:
     lag = f"round({max_by(select_sidecar(signals.SIDECAR_LOOP_LAG), [Label.INSTANCE])}, 0.0001)"
     return (
         style.if_absent(style.stat_panel("Loop lag", text, units.Seconds, 3, 6), _NO_SIDECAR)
-        .with_target(query(lag, _PER_SIDECAR, instant=True))
+        .with_target(style.highest_first(lag, _PER_SIDECAR))
         .thresholds(style.thresholds(GOOD, (_LOOP_LAG_LIMIT, WARN), (5 * _LOOP_LAG_LIMIT, BAD)))
     )
 
@@ -89,7 +89,7 @@ def restarts() -> stat.Panel:
     expression = sum_by(f"increase({select_sidecar(signals.SIDECAR_RESTARTS)}[$__range])", [Label.PROCESS])
     return (
         style.if_absent(style.stat_panel("Restarts in range", text, style.COUNT, 3, 6), _NO_SIDECAR)
-        .with_target(query(expression, "{{process}}", instant=True))
+        .with_target(style.highest_first(expression, "{{process}}"))
         .decimals(0)
         .thresholds(style.thresholds(GOOD, (1, WARN)))
     )
@@ -103,7 +103,7 @@ def slo_file() -> stat.Panel:
     panel = style.stat_panel(PanelTitle.SLO_FILE, text, units.NoUnit, 3, 6)
     return (
         style.if_absent(panel, _NO_SIDECAR, *style.VALID_REJECTED_MAPPINGS)
-        .with_target(query(select_sidecar(signals.SIDECAR_RELOAD_SUCCESSFUL), _PER_SIDECAR, instant=True))
+        .with_target(style.lowest_first(select_sidecar(signals.SIDECAR_RELOAD_SUCCESSFUL), _PER_SIDECAR))
         .thresholds(style.thresholds(BAD, (1, GOOD)))
     )
 
@@ -116,7 +116,7 @@ def certificate() -> stat.Panel:
     )
     time_left = f"min by ({Label.INSTANCE}) ({select_sidecar(signals.SIDECAR_CERTIFICATE_EXPIRY)}) - time()"
     panel = style.if_absent(style.stat_panel(PanelTitle.CERTIFICATE, text, units.Seconds, 3, 6), "no TLS")
-    return panel.with_target(query(time_left, _PER_SIDECAR, instant=True)).thresholds(
+    return panel.with_target(style.lowest_first(time_left, _PER_SIDECAR)).thresholds(
         style.thresholds(BAD, (_DAY, WARN), (7 * _DAY, GOOD))
     )
 
@@ -124,7 +124,7 @@ def certificate() -> stat.Panel:
 def version() -> stat.Panel:
     text = "Number of sidecars by version. Good: one version, except during a rollout. From the sidecars' metrics."
     return style.stat_panel("Versions", text, units.Short, 3, 6).with_target(
-        query(f"count by ({Label.VERSION}) ({select_sidecar(signals.SIDECAR_BUILD)})", "{{version}}", instant=True)
+        style.highest_first(f"count by ({Label.VERSION}) ({select_sidecar(signals.SIDECAR_BUILD)})", "{{version}}")
     )
 
 

@@ -35,7 +35,7 @@ def sleep_state() -> stat.Panel:
     states = max_by(select_engine(signals.ENGINE_SLEEP_STATE), [Label.STATE, *RANK_LABELS])
     return (
         style.stat_panel("Sleep state", text, units.NoUnit, 8, 9)
-        .with_target(query(f"{states} == 1", f"{{{{state}}}}: {PER_RANK}", instant=True))
+        .with_target(style.highest_first(f"{states} == 1", f"{{{{state}}}}: {PER_RANK}"))
         .text_mode(common_model.BigValueTextMode.NAME)
         # a name is longer than a number
         .text(common.VizTextDisplayOptions().title_size(14).value_size(14))

@@ -158,7 +158,7 @@ def unique_prompts() -> stat.Panel:
     )
     prompts = select(signals.UNIQUE_PROMPTS, {Label.MODEL: MODEL_AND_CLASS[Label.MODEL]}, regex=True)
     panel = style.stat_panel("Different prompts", text, style.COUNT, 4, 9).decimals(0)
-    return panel.with_target(query(sum_by(prompts, [Label.MODEL]), "{{model}}", instant=True))
+    return panel.with_target(style.highest_first(sum_by(prompts, [Label.MODEL]), "{{model}}"))
 
 
 def repeats(spec: SloFile) -> timeseries.Panel:
@@ -241,7 +241,7 @@ def goodput_by_tenant(spec: SloFile) -> bargauge.Panel:
         increase_in_range(counter, [Label.TENANT]) for counter in (signals.GOODPUT_REQUESTS, signals.GOODPUT_EVENTS)
     )
     panel = style.ratio_bars_panel(PanelTitle.GOODPUT_BY_TENANT, text, 8, Label.TENANT, *goodput_limits(spec))
-    return panel.with_target(_by_tenant(ratio(good, judged)))
+    return panel.with_target(style.lowest_first(ratio(good, judged), "{{tenant}}"))
 
 
 def _repeat_ratio() -> str:
@@ -255,7 +255,7 @@ def _tenant_bars(title: str, text: str) -> bargauge.Panel:
 
 
 def _by_tenant(expression: str) -> prometheus.Dataquery:
-    return query(expression, "{{tenant}}", instant=True)
+    return style.highest_first(expression, "{{tenant}}")
 
 
 def _by_size(by: Iterable[Label], where: dict[Label, str] | None = None) -> str:

@@ -6,11 +6,11 @@ from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models import units
 
 from alerts.links import PanelTitle
-from alerts.promql import increase, max_by, rate, sum_by
+from alerts.promql import increase, max_by, rate, select, sum_by
 from dashboards import style
 from dashboards.label_selectors import PER_CLASS, RATE, rate_by_class, select_model_class
 from dashboards.panels.latency import quantile_panel, thresholds_of
-from dashboards.style import BAD, GOOD, NO_TRAFFIC, PLAIN, WARN, query
+from dashboards.style import BAD, GOOD, MODEL_AND_CLASS, NO_TRAFFIC, PLAIN, WARN, query
 from exporters import signals
 from exporters.signals import Label, Phase
 from exporters.slos import Measure, SloFile
@@ -36,10 +36,10 @@ def in_flight_now() -> stat.Panel:
         "Open requests of all selected classes: waiting for the first token, and streaming. Good: few wait. From the "
         "sidecars' gauges."
     )
-    by_phase = sum_by(select_model_class(signals.IN_FLIGHT), [Label.PHASE])
-    panel = style.stat_panel("Requests in flight", text, style.COUNT, 6, 5).with_target(
-        query(by_phase, "{{phase}}", instant=True)
-    )
+    panel = style.stat_panel("Requests in flight", text, style.COUNT, 6, 5)
+    for phase in Phase:
+        of_phase = select(signals.IN_FLIGHT, {**MODEL_AND_CLASS, Label.PHASE: phase}, regex=True)
+        panel.with_target(query(f"sum ({of_phase})", phase, instant=True))
     return style.if_absent(panel, "no sidecar").decimals(0)
 
 

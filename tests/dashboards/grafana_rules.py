@@ -148,6 +148,16 @@ def tables_are_sorted(page: Page) -> list[str]:
     )
 
 
+def several_values_are_sorted(page: Page) -> list[str]:
+    """The values of a query with several series would change places at each refresh."""
+    return _titles(
+        panel
+        for panel in _panels(page, "stat", "bargauge", "gauge")
+        for target in panel["targets"]
+        if "{{" in str(target.get("legendFormat")) and not str(target["expr"]).startswith(("sort(", "sort_desc("))
+    )
+
+
 def long_legends_are_sorted(page: Page) -> list[str]:
     """The first three rows of a legend table are visible, so they must be those that matter."""
     faults = []
@@ -383,6 +393,7 @@ RULES: tuple[Rule, ...] = (
     absence_in_a_table_has_no_verdict,
     nan_in_a_table_has_a_text,
     tables_are_sorted,
+    several_values_are_sorted,
     long_legends_are_sorted,
     bar_gauges_start_at_zero,
     bar_gauges_name_a_single_bar,

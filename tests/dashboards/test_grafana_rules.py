@@ -98,6 +98,10 @@ BROKEN: dict[Rule, dict[str, Any]] = {
         "a column without the mapping": table(override("byName", "Value #A", mappings=[]), mappings=absent()),
     },
     rules.tables_are_sorted: {"no order": table()},
+    rules.several_values_are_sorted: {
+        "a bar per label": on("bargauge", "sum by (class) (x)", legend="{{class}}"),
+        "a value per label": on("stat", "x", legend="{{engine}}"),
+    },
     rules.long_legends_are_sorted: {
         "a series per label": graph(legend="{{class}}"),
         "four queries": graph("a", "b", "c", "d"),
@@ -173,6 +177,11 @@ SOUND: dict[Rule, dict[str, Any]] = {
         "a mapping": table(mappings=absent()),
         "a mapping of a column": table(override("byName", "Value", mappings=absent("nan"))),
         "texts": table(unit="string"),
+    },
+    rules.several_values_are_sorted: {
+        "by value": on("stat", "sort(x)", legend="{{engine}}"),
+        "from the highest": on("bargauge", "sort_desc(x)", legend="{{class}}"),
+        "a query for each": on("stat", "a", "b", legend="waiting"),
     },
     rules.tables_are_sorted: {
         "by a column": table(sort_by="Goodput"),
