@@ -75,4 +75,7 @@ def test_rows_that_cost_much_and_answer_a_second_question_are_collapsed() -> Non
         ("slo-workload", "Lengths over time"),
         ("slo-workload", "Response cache"),
         ("slo-workload", "Structured output checks"),
+        ("slo-workload", "Reasoning"),
+        ("slo-engine", "Admission, sleep state and LoRA adapters"),
+        ("slo-engine", "Speculation, KV offload and transfer"),
     }
