@@ -3,6 +3,7 @@
 import functools
 import os
 import re
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,6 +23,9 @@ _UNTIMED = settings(deadline=None, print_blob=True, suppress_health_check=[Healt
 settings.register_profile("fresh", _UNTIMED)
 settings.register_profile("fixed", _UNTIMED, derandomize=True)
 settings.load_profile("fixed" if os.environ.get("CI") else "fresh")
+
+# A shell starts a background job with ctrl-c ignored, which the programs that a test interrupts would inherit.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _ROOT = Path(__file__).parents[1]
 _STARTS = re.compile(
