@@ -1,5 +1,6 @@
 """Prints the results of a run as tables: requests, outcomes, latencies, goodput."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple
 
@@ -32,7 +33,7 @@ WIDE = 160  # columns when the output is not a terminal, to avoid wrapped tables
 FOLDED = 140  # with fewer columns, the figures do not fit in one table
 
 
-def _others(row: ClassSummary) -> str:
+def other_outcomes(row: ClassSummary) -> str:
     return ", ".join(f"{name} {count}" for name, count in row.outcomes.items() if name != ClientOutcome.OK) or "-"
 
 
@@ -41,13 +42,13 @@ _NOT_OK = "not ok"
 _COUNTS: Columns = [
     ("offered", lambda row: str(row.offered)),
     ("ok", lambda row: str(row.ok)),
-    (_NOT_OK, _others),
+    (_NOT_OK, other_outcomes),
     ("goodput", lambda row: format_percent(row.goodput)),
 ]
 _TIMES: Columns = [
-    ("TTFT p50", lambda row: _first_token(row, row.ttft.p50)),
-    ("p95", lambda row: _first_token(row, row.ttft.p95)),
-    ("p99", lambda row: _first_token(row, row.ttft.p99)),
+    ("TTFT p50", lambda row: format_seconds(row.ttft.p50)),
+    ("p95", lambda row: format_seconds(row.ttft.p95)),
+    ("p99", lambda row: format_seconds(row.ttft.p99)),
     ("no token", lambda row: str(row.without_first_token)),
     ("ITL p95*", lambda row: format_seconds(row.itl_p95.p50)),
     ("lag p99", lambda row: format_seconds(row.send_lag.p99)),
@@ -166,10 +167,6 @@ def _table(title: str, rows: Sequence[ClassSummary], columns: Columns) -> Table:
     return table
 
 
-def _first_token(row: ClassSummary, value: float | None) -> str:
-    return "∞" if value is None and row.streams else format_seconds(value)
-
-
 def _latencies(result: Summary, mark: str) -> Table:
     table = _new_table(f"latencies of the whole run{mark}")
     for heading in ("class", "signal"):
@@ -177,9 +174,8 @@ def _latencies(result: Summary, mark: str) -> Table:
     for heading in ("p50", "p95", "p99", "all p50", "p95", "p99"):
         table.add_column(heading, justify="right", no_wrap=True)
 
-    def add(row: ClassSummary, signal: str, successes: Quantiles, everything: Quantiles | None = None) -> None:
-        of_all = () if everything is None else map(_or_infinite, astuple(everything))
-        table.add_row(row.name, signal, *map(format_seconds, astuple(successes)), *of_all)
+    def add(row: ClassSummary, signal: str, *columns: Quantiles) -> None:
+        table.add_row(row.name, signal, *(format_seconds(value) for each in columns for value in astuple(each)))
 
     for row in (*result.classes, result.total):
         if row.offered:
@@ -192,10 +188,6 @@ def _latencies(result: Summary, mark: str) -> Table:
     add(total, "TPOT (vLLM)", total.tpot_vllm)
     add(total, "TPOT (guidellm)", total.tpot_guidellm)
     return table
-
-
-def _or_infinite(value: float | None) -> str:
-    return "∞" if value is None else format_seconds(value)
 
 
 def _goodput(result: Summary, mark: str) -> Table:
@@ -267,9 +259,11 @@ def _slos(run: Run, result: Summary, mark: str) -> Table:
 
 
 def format_seconds(seconds: float | None) -> str:
-    """A duration with three significant digits, in ms below a second."""
+    """A duration with three significant digits, in ms below a second; "-" without a value."""
     if seconds is None:
         return "-"
+    if seconds == math.inf:
+        return "∞"
     if seconds < 0.9995:
         return f"{seconds * 1000:.3g} ms" if seconds >= 0.001 else f"{seconds * 1000:.2f} ms"
     return f"{seconds:.3g} s" if seconds < 100 else f"{seconds:.0f} s"
