@@ -18,7 +18,7 @@ TOTAL = "all"
 
 @dataclass(frozen=True, slots=True)
 class Quantiles:
-    """Nearest-rank percentiles in seconds: infinite if the rank falls on a request without a value, None without any."""
+    """Nearest-rank percentiles in seconds; infinite where a request without a value has the rank, None without any."""
 
     p50: float | None = None
     p95: float | None = None

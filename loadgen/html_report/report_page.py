@@ -15,7 +15,16 @@ from loadgen.html_report.latency_plots import ttft_curves, waterfall
 from loadgen.html_report.length_plots import completed_and_failed, heatmap
 from loadgen.html_report.markup import Part, element, html_text
 from loadgen.html_report.time_plots import over_time
-from loadgen.report import INVALID, format_percent, format_seconds, measurements, other_outcomes, unjudged, verdicts
+from loadgen.report import (
+    INVALID,
+    format_percent,
+    format_seconds,
+    latencies,
+    load_generator,
+    other_outcomes,
+    unjudged,
+    verdicts,
+)
 from loadgen.request_record import Record, Run
 from loadgen.summary import ClassSummary, Summary
 
@@ -68,7 +77,7 @@ def _content(run: Run, result: Summary, records: Sequence[Record], mark: str) ->
     yield element("h2", f"Plots{mark}")
     yield from _plots(run, result, records, mark)
     yield element("h2", f"Measurements{mark}")
-    yield from _of_terminal(measurements(run, result, mark))
+    yield from _of_terminal((*latencies(result, mark), *load_generator(run, result, mark)))
     yield from _errors(records, mark)
 
 
