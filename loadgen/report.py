@@ -221,7 +221,7 @@ def _health(run: Run, health: ClientHealth) -> str:
     return f"{text}."
 
 
-def new_table(title: str, left: Iterable[str], right: Iterable[str] = ()) -> Table:
+def new_table(title: str, left: Iterable[str] = (), right: Iterable[str] = ()) -> Table:
     """A table without rows; the columns of text come first, those of figures are aligned to the right."""
     table = Table(title=title, title_justify="left", box=box.SIMPLE, pad_edge=False)
     for heading in left:

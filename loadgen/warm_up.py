@@ -102,7 +102,7 @@ def table(sent: Iterable[Wave]) -> Table:
     for wave in sent:
         by_size.setdefault(wave.size, {})[wave.pass_name] = wave
     headings = ("requests", "cold p50", "max", "warm p50", "max", "cold / warm", "not ok")
-    drawn = new_table("warm-up: TTFT of requests at once, not part of the figures", (), headings)
+    drawn = new_table("warm-up: TTFT of requests at once, not part of the figures", right=headings)
     for size, passes in by_size.items():
         cold, warm = (_first_tokens(passes.get(name)) for name in (COLD, WARM))
         medians = [quantiles(values).p50 for values in (cold, warm)]
