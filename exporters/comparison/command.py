@@ -18,7 +18,7 @@ from exporters.comparison.rendering import Comparison, as_json, markdown, table
 from exporters.comparison.request_log_source import RequestLogSource
 from exporters.comparison.significance import compare
 from exporters.errors import UsageError, parse_flag
-from exporters.quantities import parse_duration, parse_time
+from exporters.quantities import parse_count, parse_duration, parse_time
 from exporters.slos import SloFile
 from exporters.yaml_reader import nearest
 
@@ -155,8 +155,4 @@ def _seconds(flag: str, text: str, *, allow_zero: bool = False) -> float:
 
 
 def _count(flag: str, text: str | None, default: int) -> int:
-    if text is None:
-        return default
-    if not text.isdecimal() or int(text) < 1:
-        raise UsageError(f"{flag}: {text!r} is not a number of events; write a whole number of at least 1")
-    return int(text)
+    return default if text is None else parse_flag(flag, text, partial(parse_count, what="events"))

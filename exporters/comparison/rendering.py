@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import groupby
@@ -70,32 +70,36 @@ def markdown(comparison: Comparison) -> str:
 def as_json(comparison: Comparison) -> str:
     """Shares from 0 to 1, durations in seconds, times in unix seconds; null for no bound and for an infinite value."""
     plan = comparison.plan
-    return json.dumps(
-        {
-            "source": comparison.source,
-            "change": plan.change.text,
-            "left_out": _json_window(Window(plan.change.start, plan.after.start)),
-            "restart": plan.restart and _json_window(plan.restart),
-            "before": _json_window(plan.before),
-            "after": _json_window(plan.after),
-            "settle": comparison.settle,
-            "min_events": comparison.min_events,
-            "confidence": CONFIDENCE,
-            "tests": tests(comparison.rows),
-            "correction": "holm",
-            "rows": [json_row(row) for row in comparison.rows],
-            "notes": list(_notes(comparison)),
-        },
-        indent=2,
-        allow_nan=False,
-    )
+    head = {
+        "source": comparison.source,
+        "change": plan.change.text,
+        "left_out": _json_window(Window(plan.change.start, plan.after.start)),
+        "restart": plan.restart and _json_window(plan.restart),
+        "before": _json_window(plan.before),
+        "after": _json_window(plan.after),
+        "settle": comparison.settle,
+    }
+    return json_report(head, comparison.rows, comparison.min_events, _notes(comparison))
+
+
+def json_report(head: Mapping[str, object], rows: Sequence[Row], min_events: int, notes: Iterable[str]) -> str:
+    """The rows and what they mean, after `head`, which says what is compared."""
+    body = {
+        "min_events": min_events,
+        "confidence": CONFIDENCE,
+        "tests": _tests(rows),
+        "correction": "holm",
+        "rows": [_json_row(row) for row in rows],
+        "notes": list(notes),
+    }
+    return json.dumps({**head, **body}, indent=2, allow_nan=False)
 
 
 def _json_window(window: Window) -> dict[str, Any]:
     return {"start": round(window.start, 6), "end": round(window.end, 6)}
 
 
-def json_row(row: Row) -> dict[str, Any]:
+def _json_row(row: Row) -> dict[str, Any]:
     """Shares from 0 to 1, durations in seconds; null for no bound and for an infinite value."""
 
     def value(of: float, interval: Interval) -> dict[str, float | None]:
@@ -147,7 +151,7 @@ def _foot(comparison: Comparison) -> list[str]:
 
 def remark(rows: Sequence[Row], min_events: int, side: str) -> str:
     """What the intervals and the verdicts mean; `side` is the noun for one of the two sides, with its article."""
-    tested = tests(rows)
+    tested = _tests(rows)
     uncorrected = sum(row.only_uncorrected for row in rows)
     chance = (1 - CONFIDENCE) * tested
     text = (
@@ -177,7 +181,7 @@ def _notes(comparison: Comparison) -> list[str]:
     return [load, *comparison.notes]
 
 
-def tests(rows: Iterable[Row]) -> int:
+def _tests(rows: Iterable[Row]) -> int:
     """The number of rows that Holm's procedure corrects."""
     return sum(row.p is not None for row in rows)
 
