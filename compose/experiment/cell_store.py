@@ -155,7 +155,7 @@ def read_experiment(directory: Path) -> tuple[ExperimentRecord, list[StoredCell]
     Raises:
         UsageError: the folder is not the output of an experiment.
     """
-    record = _read(directory / EXPERIMENT, ExperimentRecord)
+    record = read_record(directory)
     rates: list[float | None] = [*record.rates] or [None]
     cells = []
     for configuration in record.configurations:
@@ -165,6 +165,15 @@ def read_experiment(directory: Path) -> tuple[ExperimentRecord, list[StoredCell]
                 if (cell := read_cell(folder)) is not None:
                     cells.append(StoredCell(cell, folder))
     return record, cells
+
+
+def read_record(directory: Path) -> ExperimentRecord:
+    """The settings of an experiment.
+
+    Raises:
+        UsageError: the folder is not the output of an experiment.
+    """
+    return _read(directory / EXPERIMENT, ExperimentRecord)
 
 
 def read_cell(folder: Path) -> Cell | None:
