@@ -1,18 +1,23 @@
 """`vllm-slo experiment`: measures engine configurations under the same requests."""
 
 import argparse
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from compose.experiment import experiment_file, experiment_run, simulated_engine, virtual_cell
+from compose import interrupt
+from compose.experiment import experiment_file, experiment_run, real_cell, simulated_engine, virtual_cell
 from compose.experiment.cell_store import Cell, CellStatus
+from compose.experiment.engine_program import SIMULATOR, EngineProgram, check_command
 from compose.experiment.experiment_file import Experiment
 from compose.experiment.experiment_run import CellPlan
+from compose.experiment.real_cell import CellSettings
+from compose.vllm_cpu import launch
+from compose.vllm_cpu.install import ensure_installed
 from exporters import slos
+from exporters.errors import UsageError
 from exporters.quantities import spell_duration
 from exporters.slos import SloFile
-
-SIMULATOR = "simulator"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -48,14 +53,50 @@ def _list(_: argparse.Namespace) -> int:
 def _run(arguments: argparse.Namespace) -> int:
     """Exit status 1 when a cell is invalid or failed."""
     experiment = experiment_file.load(experiment_file.find(arguments.experiment))
-    simulated_engine.check(experiment)
+    if arguments.virtual and arguments.engine != SIMULATOR:
+        raise UsageError(f"--virtual: runs the simulator only; remove --engine {arguments.engine}")
+    if arguments.engine == SIMULATOR:
+        simulated_engine.check(experiment)
+    elif arguments.engine != launch.NAME:
+        check_command(arguments.engine)
     record = experiment_run.described(experiment, virtual=arguments.virtual, engine=arguments.engine)
     every = experiment_run.plans(experiment, arguments.out)
-    total = spell_duration(round(sum(plan.seconds for plan in every)))
-    print(f"{experiment.name}: {len(every)} cells, {total} of load in virtual time")
-    measure = partial(_measure_virtually, experiment, slos.loads(experiment.slos))
-    cells = experiment_run.run(experiment, record, arguments.out, measure, partial(print, flush=True))
+    print(_expectation(experiment, every, virtual=arguments.virtual), flush=True)
+    measure = _virtually(experiment) if arguments.virtual else _really(experiment, arguments)
+    try:
+        cells = experiment_run.run(experiment, record, arguments.out, measure, partial(print, flush=True))
+    except interrupt.InterruptedBySignalError as stopped:
+        print(f"{stopped}: all processes have been stopped; the same command continues the experiment")
+        return stopped.exit_code
     return 0 if all(cell.status is CellStatus.DONE for cell in cells) else 1
+
+
+def _expectation(experiment: Experiment, every: Sequence[CellPlan], *, virtual: bool) -> str:
+    load = sum(plan.seconds for plan in every)
+    cells = f"{experiment.name}: {len(every)} cells with {spell_duration(round(load))} of load"
+    if virtual:
+        return f"{cells}, in virtual time"
+    most = load + sum(plan.scenario.timeout + experiment.cool_down for plan in every)
+    return f"{cells}; with the requests that are open at the end up to {spell_duration(round(most))}, and engine starts"
+
+
+def _really(experiment: Experiment, arguments: argparse.Namespace) -> Callable[[CellPlan], Cell]:
+    installation = None
+    if arguments.engine == launch.NAME:
+        installation = ensure_installed(print)
+        launch.refuse_short_of_memory()
+    settings = CellSettings(
+        program=EngineProgram(arguments.engine, installation),
+        directory=arguments.out.absolute(),
+        max_concurrency=experiment.max_concurrency,
+        warm_up=experiment.warm_up,
+        cool_down=experiment.cool_down,
+    )
+    return lambda plan: interrupt.run(real_cell.measure(settings, plan))
+
+
+def _virtually(experiment: Experiment) -> Callable[[CellPlan], Cell]:
+    return partial(_measure_virtually, experiment, slos.loads(experiment.slos))
 
 
 def _measure_virtually(experiment: Experiment, rule: SloFile, plan: CellPlan) -> Cell:

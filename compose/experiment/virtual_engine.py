@@ -75,6 +75,7 @@ class VirtualEngine:
         self._slots = load.max_concurrency
         self._waiting: deque[_Exchange] = deque()  # for a slot
         self._ids = count()
+        self._ended = 0.0
 
     def run(self) -> float:
         """Send everything and wait until all requests have ended; returns the length of the run in seconds."""
@@ -88,7 +89,7 @@ class VirtualEngine:
             step = self._scheduler.step(self.now)
             if step is None:
                 if not self._events:
-                    return max(self.now, self._until)
+                    return max(self._ended, self._until)  # later events are timeouts of requests that have ended
                 self.now = self._events[0][0]
                 continue
             self._fire(step.ends_at, inclusive=False)
@@ -204,6 +205,7 @@ class VirtualEngine:
     def _end(self, exchange: _Exchange, outcome: ClientOutcome, error: str | None) -> None:
         """Record a request, give its slot to the next one, and continue its conversation or its user."""
         request, response = exchange.request, exchange.response
+        self._ended = self.now
         opened = exchange in self._open
         self._open.discard(exchange)
         if exchange.job is not None:
