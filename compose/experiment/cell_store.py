@@ -63,6 +63,7 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     configuration: str
     request_class: str = msgspec.field(name="class", default="")  # empty: all classes
     metric: Metric
+    rate: float | None = None  # in requests/s, None for all rates
     baseline: str | None = None
     direction: Direction | None = None
     low: float | None = None
@@ -75,6 +76,7 @@ class ExpectedFigure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     configuration: str
     request_class: str = msgspec.field(name="class", default="")
     metric: Metric
+    rate: float | None = None  # in requests/s, None for all rates
     value: float
     note: str = ""
 

@@ -103,6 +103,7 @@ class _Prediction:
     configuration: Annotated[str, Key(TEXT)]
     request_class: Annotated[str, Key(TEXT, name="class")] = ""
     metric: Annotated[Metric, Key(choice(Metric))]
+    rate: Annotated[float | None, Key(POSITIVE)] = None
     baseline: Annotated[str | None, Key(TEXT)] = None
     direction: Annotated[Direction | None, Key(choice(Direction))] = None
     low: Annotated[float | None, Key(Kind(Node.number, {}))] = None
@@ -114,6 +115,7 @@ class _Expected:
     configuration: Annotated[str, Key(TEXT)]
     request_class: Annotated[str, Key(TEXT, name="class")] = ""
     metric: Annotated[Metric, Key(choice(Metric))]
+    rate: Annotated[float | None, Key(POSITIVE)] = None
     value: Annotated[float, Key(Kind(Node.number, {}))]
     note: Annotated[str, Key(TEXT)] = ""
 
