@@ -4,7 +4,7 @@ import random
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from time import monotonic, time
 
@@ -12,6 +12,7 @@ import gevent
 from gevent.event import Event
 from gevent.lock import BoundedSemaphore
 from gevent.pool import Group
+from msgspec import structs
 
 from exporters.signals import REQUEST_CLASS_HEADER, REQUEST_START_HEADER
 from exporters.slos import SloFile
@@ -138,7 +139,7 @@ class Dispatcher:
         while not self._stop.is_set() and monotonic() - self.start < end:
             request = next(requests)
             body = encode_body(request, self._config.model)
-            request = replace(request, due=monotonic() - self.start)
+            request = structs.replace(request, due=monotonic() - self.start)
             self._count_offered(request)
             outcome = self._converse(request, body)
             pause = think_time or 0.0

@@ -4,11 +4,11 @@ Both times the requests have the same classes and lengths, but other texts, so t
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
 import msgspec
+from msgspec import structs
 from rich.console import Console
 from rich.table import Table
 
@@ -54,7 +54,7 @@ def waves(scenario: Scenario, largest: int, seed: int) -> Waves:
 
 def _planned(request: PlannedRequest, seed: str) -> PlannedRequest:
     text = Part(f"{seed}/{request.number}", request.prompt_tokens)
-    return replace(request, due=0.0, phase=PHASE, stream=True, parts=(text,), later=())
+    return structs.replace(request, due=0.0, phase=PHASE, stream=True, parts=(text,), later=())
 
 
 class Sender(Protocol):
