@@ -103,8 +103,8 @@ def test_all_mistakes_of_a_file_are_reported_at_once() -> None:
             "'max-num-seqs'"
         ),
         (
-            "5:43: configurations.prefix.flags.enable_prefix_caching: 'enable_prefix_caching' is not the name of a flag; "
-            "write 'enable-prefix-caching'"
+            "5:43: configurations.prefix.flags.enable_prefix_caching: 'enable_prefix_caching' is not the name of a "
+            "flag; write 'enable-prefix-caching'"
         ),
         "5:50: configurations.prefix.speed: unknown key; known: preset, flags",
         "6:9: rates[0]: expected a number above 0, found '0'",
@@ -116,8 +116,8 @@ def test_all_mistakes_of_a_file_are_reported_at_once() -> None:
         "21:5: expected[0]: value is missing",
         (
             "21:37: expected[0].metric: 'goodness' is unknown; known: goodput, completion, output_tokens_per_second, "
-            "ttft_p50, ttft_p99, tpot_p50, tpot_p99, itl_p50, itl_p99, e2e_p50, e2e_p99, preemptions, kv_capacity_tokens, "
-            "kv_usage_max, hit_ratio, waiting_max"
+            "ttft_p50, ttft_p99, tpot_p50, tpot_p99, itl_p50, itl_p99, e2e_p50, e2e_p99, preemptions, "
+            "kv_capacity_tokens, kv_usage_max, hit_ratio, waiting_max"
         ),
     ]
 
@@ -173,8 +173,8 @@ configurations:
         "configurations.fast: quantization: 'int2' is not simulated; known: awq, awq_marlin, gptq_marlin, fp8",
         "configurations.fast: enforce_eager: 'maybe' is not true or false",
         (
-            "configurations.fast: gpu_memory_utilization: '2' is not a share; write a number above 0 and up to 1, such as "
-            "0.9"
+            "configurations.fast: gpu_memory_utilization: '2' is not a share; write a number above 0 and up to 1, "
+            "such as 0.9"
         ),
         "configurations.fast: max_num_seq: unknown setting; did you mean 'max_num_seqs'?",
     ]
