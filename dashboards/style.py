@@ -76,16 +76,6 @@ def query(expression: str, legend: str, *, instant: bool = False) -> prometheus.
     return target.instant() if instant else target.range()
 
 
-def lowest_first(expression: str, legend: str) -> prometheus.Dataquery:
-    """An instant query for a panel of several values; Prometheus returns those of an aggregation in any order."""
-    return query(f"sort({expression})", legend, instant=True)
-
-
-def highest_first(expression: str, legend: str) -> prometheus.Dataquery:
-    """As `lowest_first`, in the other order."""
-    return query(f"sort_desc({expression})", legend, instant=True)
-
-
 def thresholds(base: str, *steps: tuple[float, str]) -> dashboard.ThresholdsConfig:
     """`base` below the first step, then the colour of each step."""
     return (
@@ -136,25 +126,22 @@ def stat_panel(title: str, description: str, unit: str, width: int, height: int 
     )
 
 
-def bar_gauge_panel(title: str, description: str, unit: str, width: int, bar: Label, height: int = 7) -> bargauge.Panel:
-    """The last value of each series as a bar, named by its label `bar`."""
+def bar_gauge_panel(title: str, description: str, unit: str, width: int, height: int = 7) -> bargauge.Panel:
+    """Horizontal bars from 0; `dashboards.ranked_values` adds them."""
     return (
         _with_common_options(bargauge.Panel(), title, description, unit, width, height)
-        .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
         .orientation(common_model.VizOrientation.HORIZONTAL)
         .name_placement(common_model.BarGaugeNamePlacement.LEFT)
-        # Grafana shows the name of a single bar only if it is a display name
-        .display_name(f"${{__field.labels.{bar}}}")
         .display_mode(common_model.BarGaugeDisplayMode.BASIC)
         .min(0)
     )
 
 
 def ratio_bars_panel(
-    title: str, description: str, width: int, bar: Label, *steps: tuple[float, str], height: int = 7
+    title: str, description: str, width: int, *steps: tuple[float, str], height: int = 7
 ) -> bargauge.Panel:
     """Bars from 0 to 100 %, coloured by `steps`."""
-    panel = bar_gauge_panel(title, description, units.PercentUnit, width, bar, height)
+    panel = bar_gauge_panel(title, description, units.PercentUnit, width, height)
     return if_absent(panel.max(1).decimals(1), NO_TRAFFIC).thresholds(thresholds(BAD, *steps))
 
 

@@ -3,15 +3,17 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from string import ascii_uppercase
-from typing import Any
+from typing import Any, TypeVar
 
-from grafana_foundation_sdk.builders import common, prometheus, table
+from grafana_foundation_sdk.builders import bargauge, common, prometheus, stat, table
 from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 from dashboards import style
 from dashboards.style import PLAIN, absence, query, thresholds
 from exporters.signals import Label
+
+_Panel = TypeVar("_Panel", stat.Panel, bargauge.Panel, table.Panel)
 
 _WIDTHS: Mapping[str, int] = {
     Label.SEVERITY: 80,
@@ -103,8 +105,7 @@ def join_queries(
     order, hidden = [str(key) for key in keys], ["Time"]
     _set_titles(panel, keys, widest)
     queries = sum(not isinstance(column, DifferenceColumn) for column in columns)
-    # Grafana's names
-    values = iter([f"Value #{ref_id}" for ref_id in ascii_uppercase] if queries > 1 or order_by else ["Value"])
+    values = iter(value_names(queries + bool(order_by)))
     names: dict[str, str] = {}
     calculations: list[dict[str, Any]] = []
     for column in columns:
@@ -139,6 +140,11 @@ def join_queries(
     if texts:
         _set_titles(panel, texts)
     return _organize(panel, [*order, *(texts or ())], hidden)
+
+
+def value_names(queries: int) -> list[str]:
+    """Grafana's names of the columns of values in the tables that the queries of a panel return."""
+    return [f"Value #{ref_id}" for ref_id in ascii_uppercase[:queries]] if queries > 1 else ["Value"]
 
 
 def hide_zero_rows(panel: table.Panel, columns: int) -> table.Panel:
@@ -205,7 +211,7 @@ def to_matrix(panel: table.Panel, row: Label, column: Label, value: str) -> tabl
     return transform(panel, "groupingToMatrix", **fields, emptyValue="null")
 
 
-def transform(panel: table.Panel, name: str, **options: Any) -> table.Panel:
+def transform(panel: _Panel, name: str, **options: Any) -> _Panel:
     return panel.with_transformation(model.DataTransformerConfig(name, options=options))
 
 

@@ -15,6 +15,7 @@ from dashboards.label_selectors import ENGINE_LABELS, RANGE, RATE, select_model_
 from dashboards.layout import Row
 from dashboards.panels import engine_load, slo_status, traffic
 from dashboards.panels.latency import quantile_variable
+from dashboards.ranked_values import highest_first
 from dashboards.score_interval import Share, significant_change
 from dashboards.style import BAD, GOOD, MODEL_AND_CLASS, NO_TRAFFIC, PLAIN, describe
 from dashboards.tables import DifferenceColumn, ValueColumn
@@ -118,13 +119,13 @@ def config_change() -> stat.Panel:
     # names of settings are long: one line for each value
     panel.orientation(common_model.VizOrientation.HORIZONTAL)
     panel.text(common.VizTextDisplayOptions().title_size(14).value_size(16))
-    panel.with_target(style.highest_first(selected_change(), "{{setting}}: {{old}} → {{new}}"))
     # the revision at the end of each window, because Prometheus returns the old one for five minutes after the change
-    for moment, window, legend in (("$before", BEFORE, "until"), ("$after", AFTER, "from")):
-        info = select(signals.ENGINE_CONFIG_INFO, _CHANGED, regex=True)
-        revision = f"group by ({Label.REVISION}) ({info} {window.end}) * {moment} * 1000"
-        panel.with_target(style.highest_first(revision, f"revision {{{{revision}}}} {legend}"))
-    return panel
+    info = select(signals.ENGINE_CONFIG_INFO, _CHANGED, regex=True)
+    revisions = (
+        (f"group by ({Label.REVISION}) ({info} {window.end}) * {moment} * 1000", f"revision {{{{revision}}}} {legend}")
+        for moment, window, legend in (("$before", BEFORE, "until"), ("$after", AFTER, "from"))
+    )
+    return highest_first(panel, (selected_change(), "{{setting}}: {{old}} → {{new}}"), *revisions)
 
 
 def changed() -> table.Panel:

@@ -25,12 +25,14 @@ from dashboards.label_selectors import (
 from dashboards.layout import Row
 from dashboards.panels import engine_features, worst_requests
 from dashboards.panels.engine_load import kv_cache_panel
+from dashboards.ranked_values import highest_first, lowest_first
 from dashboards.style import BAD, GOOD, GREY, NO_TRAFFIC, WARN, describe, query
 from exporters import signals
 from exporters.signals import Label, Signal
 from exporters.slos import SloFile
 
 _NO_ENGINE, _NOT_EXPOSED = "no engine", "not exposed"
+_PER_ENGINE = "{{engine}}"
 _NO_COUNTER = "some engines do not expose it, which the last row then says"
 _COUNTED_AT_THE_END = (
     "Engines that count tokens only when a request ends show no increase during long responses, then a jump."
@@ -72,12 +74,9 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
 
 def up() -> stat.Panel:
     text = "Whether the sidecar's last scrape of each engine succeeded. Good: up. From the sidecars' metrics."
-    panel = style.stat_panel(PanelTitle.ENGINE, text, units.NoUnit, 4, 5)
-    return (
-        style.if_absent(panel, _NO_ENGINE, *style.UP_DOWN_MAPPINGS)
-        .with_target(style.lowest_first(_max(ENGINE_LABELS, signals.ENGINE_UP), "{{engine}}"))
-        .thresholds(style.thresholds(BAD, (1, GOOD)))
-    )
+    panel = style.stat_panel(PanelTitle.ENGINE, text, units.NoUnit, 4, 5).thresholds(style.thresholds(BAD, (1, GOOD)))
+    style.if_absent(panel, _NO_ENGINE, *style.UP_DOWN_MAPPINGS)
+    return lowest_first(panel, (_max(ENGINE_LABELS, signals.ENGINE_UP), _PER_ENGINE))
 
 
 def requests_now() -> stat.Panel:
@@ -99,12 +98,12 @@ def kv_cache_now() -> stat.Panel:
         "engines' metrics.",
         may_be_empty="some engines expose no KV cache",
     )
-    return (
+    panel = (
         style.if_absent(style.stat_panel("KV cache in use", text, units.PercentUnit, 3, 5), _NOT_EXPOSED)
-        .with_target(style.highest_first(_max(ENGINE_LABELS, signals.ENGINE_KV_USAGE), "{{engine}}"))
         .decimals(1)
         .thresholds(style.thresholds(GOOD, (KV_CACHE_FULL, WARN)))
     )
+    return highest_first(panel, (_max(ENGINE_LABELS, signals.ENGINE_KV_USAGE), _PER_ENGINE))
 
 
 def uptime() -> stat.Panel:
@@ -113,9 +112,8 @@ def uptime() -> stat.Panel:
         "engines' metrics.",
         may_be_empty="some engines do not report when they started",
     )
-    return style.stat_panel("Uptime", text, units.Seconds, 3, 5).with_target(
-        style.lowest_first(f"time() - {_max(ENGINE_LABELS, signals.ENGINE_START_TIME)}", "{{engine}}")
-    )
+    panel = style.stat_panel("Uptime", text, units.Seconds, 3, 5)
+    return lowest_first(panel, (f"time() - {_max(ENGINE_LABELS, signals.ENGINE_START_TIME)}", _PER_ENGINE))
 
 
 def restarts() -> stat.Panel:
@@ -125,12 +123,12 @@ def restarts() -> stat.Panel:
         may_be_empty="some engines do not report when they started",
     )
     starts = max_by(f"changes({select_engine(signals.ENGINE_START_TIME)}[$__range])", ENGINE_LABELS)
-    return (
+    panel = (
         style.if_absent(style.stat_panel(PanelTitle.ENGINE_RESTARTS, text, style.COUNT, 3, 5), _NOT_EXPOSED)
         .decimals(0)
-        .with_target(style.highest_first(starts, "{{engine}}"))
         .thresholds(style.thresholds(GOOD, (1, WARN)))
     )
+    return highest_first(panel, (starts, _PER_ENGINE))
 
 
 def scrape_age(spec: SloFile) -> stat.Panel:
@@ -138,12 +136,12 @@ def scrape_age(spec: SloFile) -> stat.Panel:
         "Time since the sidecar's last successful scrape of the engine; everything below is as old. Good: a few "
         "seconds; vermilion from the age at which the engine counts as down. From the sidecars' metrics."
     )
-    return (
+    panel = (
         style.if_absent(style.stat_panel("Last scrape age", text, units.Seconds, 3, 5), _NO_ENGINE)
-        .with_target(style.highest_first(_max(ENGINE_LABELS, signals.ENGINE_SCRAPE_AGE), "{{engine}}"))
         .decimals(1)
         .thresholds(style.thresholds(GOOD, (down_after(spec), BAD)))
     )
+    return highest_first(panel, (_max(ENGINE_LABELS, signals.ENGINE_SCRAPE_AGE), _PER_ENGINE))
 
 
 def version() -> stat.Panel:
@@ -152,13 +150,13 @@ def version() -> stat.Panel:
         may_be_empty="the engine is down",
     )
     engines = f"count by ({Label.ENGINE_TYPE}, {Label.VERSION}) ({select_engine(signals.ENGINE_INFO)})"
-    return (
+    panel = (
         style.stat_panel(PanelTitle.ENGINE_VERSION, text, units.Short, 4, 5)
-        .with_target(style.highest_first(engines, "{{engine_type}} {{version}}"))
         .text_mode(common_model.BigValueTextMode.NAME)
         # a version is longer than a number
         .text(common.VizTextDisplayOptions().title_size(14).value_size(14))
     )
+    return highest_first(panel, (engines, "{{engine_type}} {{version}}"))
 
 
 def running() -> timeseries.Panel:

@@ -14,6 +14,7 @@ from dashboards.board import Board
 from dashboards.label_selectors import PER_CLASS, RANGE, RATE, increase_in_range, rate_by_class, select_model_class
 from dashboards.layout import Row
 from dashboards.panels import slo_status, traffic
+from dashboards.ranked_values import lowest_first
 from dashboards.style import BAD, BLUE, GOOD, GREY, MODEL_AND_CLASS, PINK, SKY, WARN, describe, query
 from dashboards.tables import DifferenceColumn, ValueColumn
 from exporters import signals
@@ -166,8 +167,8 @@ def good_share(spec: SloFile) -> bargauge.Panel:
     good = increase_in_range(signals.GOODPUT_REQUESTS)
     offered = sum_by(increase(_selected(signals.LOAD_SCHEDULED), RANGE), [Label.CLASS])
     limits = slo_status.goodput_limits(spec)
-    panel = style.ratio_bars_panel("Good of what was offered", text, 6, Label.CLASS, *limits, height=9)
-    return style.if_absent(panel, _NO_TEST).with_target(style.lowest_first(ratio(good, offered), PER_CLASS))
+    panel = style.ratio_bars_panel("Good of what was offered", text, 6, *limits, height=9)
+    return lowest_first(style.if_absent(panel, _NO_TEST), (ratio(good, offered), PER_CLASS))
 
 
 def outcomes() -> timeseries.Panel:

@@ -7,6 +7,7 @@ from grafana_foundation_sdk.models import units
 from alerts.promql import max_by, quantile, rate, ratio, sum_by
 from dashboards import style
 from dashboards.label_selectors import ENGINE_LABELS, PER_ENGINE, PER_RANK, RANK_LABELS, RATE, select_engine
+from dashboards.ranked_values import highest_first
 from dashboards.style import GREY, describe, query
 from exporters import signals
 from exporters.signals import Label, Signal
@@ -33,13 +34,13 @@ def sleep_state() -> stat.Panel:
         may_be_empty="the engine does not expose its sleep state: vLLM does from 0.11.2 on",
     )
     states = max_by(select_engine(signals.ENGINE_SLEEP_STATE), [Label.STATE, *RANK_LABELS])
-    return (
+    panel = (
         style.stat_panel("Sleep state", text, units.NoUnit, 8, 9)
-        .with_target(style.highest_first(f"{states} == 1", f"{{{{state}}}}: {PER_RANK}"))
         .text_mode(common_model.BigValueTextMode.NAME)
         # a name is longer than a number
         .text(common.VizTextDisplayOptions().title_size(14).value_size(14))
     )
+    return highest_first(panel, (f"{states} == 1", f"{{{{state}}}}: {PER_RANK}"))
 
 
 def lora_adapters() -> timeseries.Panel:

@@ -99,10 +99,14 @@ def _absence_is_neutral(settings: Mapping[str, Any]) -> bool:
     return steps[0]["color"] in NEUTRAL or _has_mapping(settings, "null", "null+nan")
 
 
+def _legend(target: Mapping[str, Any]) -> str:
+    return str(target.get("legendFormat") or "")
+
+
 def _row_count(panel: Panel) -> float:
     """The number of series of a panel; infinite if it depends on labels."""
     targets = panel.get("targets") or []
-    if any("{{" in str(target.get("legendFormat")) and "topk" not in target["expr"] for target in targets):
+    if any("{{" in _legend(target) and "topk" not in target["expr"] for target in targets):
         return float("inf")
     return len(targets)
 
@@ -149,13 +153,27 @@ def tables_are_sorted(page: Page) -> list[str]:
 
 
 def several_values_are_sorted(page: Page) -> list[str]:
-    """The values of a query with several series would change places at each refresh."""
-    return _titles(
-        panel
-        for panel in _panels(page, "stat", "bargauge", "gauge")
-        for target in panel["targets"]
-        if "{{" in str(target.get("legendFormat")) and not str(target["expr"]).startswith(("sort(", "sort_desc("))
-    )
+    """The values of a query with several series would change places at each refresh.
+
+    `sort` of PromQL is no remedy, because it returns equal values in any order: the rows of a table are sorted by every
+    label that is shown, and by value after that.
+    """
+    faults = []
+    for panel in _panels(page, "stat", "bargauge", "gauge"):
+        sorts = [
+            str(each["options"]["sort"][0]["field"])
+            for each in panel.get("transformations") or []
+            if each["id"] == "sortBy"
+        ]
+        by_label = [field for field in sorts if not field.startswith("Value")]
+        shown = {label for target in panel["targets"] for label in re.findall(r"\{\{(\w+)\}\}", _legend(target))}
+        is_table = all(target.get("format") == "table" for target in panel["targets"])
+        values_last = sorts[: len(by_label)] == by_label and len(by_label) < len(sorts)
+        if shown and not (
+            shown <= set(by_label) and values_last and is_table and _option(panel, "reduceOptions", "values")
+        ):
+            faults.append(panel)
+    return _titles(faults)
 
 
 def long_legends_are_sorted(page: Page) -> list[str]:
@@ -180,7 +198,8 @@ def bar_gauges_name_a_single_bar(page: Page) -> list[str]:
     return _titles(
         panel
         for panel in _panels(page, "bargauge")
-        if not _defaults(panel).get("displayName") and "{{" in str(panel["targets"][0].get("legendFormat"))
+        if "{{" in _legend(panel["targets"][0])
+        and not any("displayName" in settings for settings in (_defaults(panel), *dict(_overrides(panel)).values()))
     )
 
 

@@ -33,6 +33,15 @@ def graph(*queries: str, sort_by: str | None = None, mode: str = "table", legend
     return page(panel("timeseries", "P", *queries or ("x",), legend=legend, options=options))
 
 
+def ranked(*fields: str, legend: str = "{{engine}}", by_row: bool = True, form: str = "table") -> Any:
+    """A stat panel whose rows are sorted by these fields, one after the other."""
+    made = panel("stat", "P", "x", legend=legend, options={"reduceOptions": {"values": by_row}})
+    made["targets"][0]["format"] = form
+    return page(
+        {**made, "transformations": [{"id": "sortBy", "options": {"sort": [{"field": each}]}} for each in fields]}
+    )
+
+
 def columns(*widths: int | None, wide: int = 24, transformation: str = "organize") -> Any:
     """A table with columns of these widths, named by letters; None is a column without one."""
     overrides = [
@@ -100,7 +109,13 @@ BROKEN: dict[Rule, dict[str, Any]] = {
     rules.tables_are_sorted: {"no order": table()},
     rules.several_values_are_sorted: {
         "a bar per label": on("bargauge", "sum by (class) (x)", legend="{{class}}"),
-        "a value per label": on("stat", "x", legend="{{engine}}"),
+        "equal values in any order": on("stat", "sort(x)", legend="{{engine}}"),
+        "only by value": ranked("Value"),
+        "only by label": ranked("engine"),
+        "by label after the value": ranked("Value", "engine"),
+        "by one of two labels": ranked("engine", "Value", legend="{{engine}} at {{instance}}"),
+        "a calculation over all rows": ranked("engine", "Value", by_row=False),
+        "series, which have no rows": ranked("engine", "Value", form="time_series"),
     },
     rules.long_legends_are_sorted: {
         "a series per label": graph(legend="{{class}}"),
@@ -179,8 +194,9 @@ SOUND: dict[Rule, dict[str, Any]] = {
         "texts": table(unit="string"),
     },
     rules.several_values_are_sorted: {
-        "by value": on("stat", "sort(x)", legend="{{engine}}"),
-        "from the highest": on("bargauge", "sort_desc(x)", legend="{{class}}"),
+        "by value, then by label": ranked("engine", "Value"),
+        "by two labels": ranked("instance", "engine", "Value", legend="{{engine}} at {{instance}}"),
+        "several queries": ranked("engine", "Value #A", "Value #B"),
         "a query for each": on("stat", "a", "b", legend="waiting"),
     },
     rules.tables_are_sorted: {
