@@ -21,6 +21,9 @@ MAY_BE_EMPTY = "May be empty: "
 
 NO_TRAFFIC = "no traffic"
 
+PER_SECOND = "suffix:/s"
+"""The unit of rates of what the title names."""
+
 COUNT = "locale"
 """The unit of counts, such as 1,541; `short` without decimals prints it as 2 K. The SDK does not list it."""
 
@@ -148,7 +151,11 @@ def ratio_bars_panel(
 def time_series_panel(
     title: str, description: str, unit: str, width: int, height: int = 9, *, signed: bool = False
 ) -> timeseries.Panel:
-    """Lines over time, starting at 0 unless `signed`; the legend has the last and the greatest value."""
+    """Lines over time, starting at 0 unless `signed`; the legend has the last and the greatest value.
+
+    That of a narrow panel has the greatest one only: two columns leave no room for the name of an engine.
+    """
+    calcs = ("lastNotNull", "max") if width >= 8 else ("max",)
     panel = _with_common_options(timeseries.Panel(), title, description, unit, width, height)
     return (
         (panel if signed else panel.min(0))
@@ -158,7 +165,7 @@ def time_series_panel(
         # by name, so that a class has the same colour in all panels
         .color_scheme(colour_mode(model.FieldColorModeId.PALETTE_CLASSIC_BY_NAME))
         # Grafana shows three or four rows of it
-        .legend(table_legend(common_model.LegendPlacement.BOTTOM, "lastNotNull", "max").sort_by("Max").sort_desc(True))
+        .legend(table_legend(common_model.LegendPlacement.BOTTOM, *calcs))
         .tooltip(
             common.VizTooltipOptions()
             .mode(common_model.TooltipDisplayMode.MULTI)

@@ -24,14 +24,14 @@ _WIDTHS: Mapping[str, int] = {
     Label.RUN: 190,
     Label.SCENARIO: 160,
     Label.REVISION: 130,
-    Label.SETTING: 280,
+    Label.SETTING: 305,
     Label.SIGNAL: 340,
     Label.ENGINE: 130,
     Label.INSTANCE: 140,
     "engines": 105,
     "figure": 130,
     Label.ENGINE_TYPE: 60,
-    Label.VERSION: 100,
+    Label.VERSION: 130,
     "runbook": 170,
 }
 """The width of a label's column in pixels, by its longest usual value."""

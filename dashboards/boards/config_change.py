@@ -71,13 +71,13 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
                 changed().height(6),
                 changed_and_unchanged().height(8),
                 goodput(),
-                requests_offered().span(7).min_width(90),
+                requests_offered().span(7).min_width(95),
             ),
         ),
         # rows of eight SLOs and classes, and of one class, without a scrollbar
         Row(
             "SLO attainment and latency",
-            (attainment().span(10).height(10), latency().span(14).height(10).min_width(80)),
+            (attainment().span(10).height(10), latency().span(14).height(10).min_width(90)),
         ),
         Row(
             "Side effects",
@@ -304,11 +304,11 @@ def preemptions() -> table.Panel:
         "Running requests preempted in each window because the KV cache was full, of all classes. Engines that do not "
         "count preemptions have no row.",
         preempted,
-        units.Short,
+        style.COUNT,
         _LESS_IS_BETTER,
         6,
         keys={Label.ENGINE: "engine"},
-    )
+    ).decimals(0)
 
 
 def by_revision(spec: SloFile) -> table.Panel:

@@ -189,7 +189,7 @@ def preemptions() -> timeseries.Panel:
         "metrics.",
         may_be_empty=_NO_COUNTER,
     )
-    return style.time_series_panel("Preemptions", text, "preemptions/s", 8).with_target(
+    return style.time_series_panel("Preemptions", text, style.PER_SECOND, 8).with_target(
         query(_rate(signals.ENGINE_PREEMPTIONS, RANK_LABELS), PER_RANK)
     )
 
@@ -204,9 +204,9 @@ def kv_cache() -> timeseries.Panel:
 
 def kv_tokens() -> timeseries.Panel:
     text = describe(
-        "Tokens in the KV cache of each rank, and its capacity, which is fixed at the start. In grey the upper limit "
-        "beside the weights, if the sidecar has a roofline. Good: in use below the capacity. From the engines' "
-        "metrics.",
+        "Tokens in the KV cache of each rank, and its capacity (dotted), which is fixed at the start. In grey the "
+        "upper limit beside the weights, if the sidecar has a roofline. Good: in use below the capacity. From the "
+        "engines' metrics.",
         may_be_empty="some engines report no capacity, and the sidecar has no roofline",
     )
     used, capacity = _max(RANK_LABELS, signals.ENGINE_KV_USAGE), _max(RANK_LABELS, signals.ENGINE_KV_CAPACITY)
@@ -215,6 +215,7 @@ def kv_tokens() -> timeseries.Panel:
         .with_target(query(f"{used} * {capacity}", f"in use: {PER_RANK}"))
         .with_target(query(capacity, f"capacity: {PER_RANK}"))
         .with_target(query(_roofline_query(signals.ROOFLINE_KV_TOKENS), "upper limit: {{instance}}"))
+        .override_by_regexp("/^capacity/", style.DOTTED)
         .override_by_regexp("/^upper limit/", [style.fixed_colour(GREY)])
     )
 
@@ -304,7 +305,7 @@ def speculation() -> timeseries.Panel:
         _rate(series, ENGINE_LABELS) for series in (signals.ENGINE_SPEC_ACCEPTED, signals.ENGINE_SPEC_DRAFTED)
     )
     return (
-        style.ratio_panel("Speculative tokens accepted", text, 6)
+        style.ratio_panel("Speculative tokens accepted", text, 12)
         .with_target(query(ratio(accepted, drafted), PER_ENGINE))
         .no_value("no speculation")
     )
@@ -336,7 +337,7 @@ def missing_signals() -> table.Panel:
         style.table_panel("Missing signals", text, units.String, 11, 12),
         f"{max_by(select_engine(signals.ENGINE_SIGNAL_EXPOSED), [Label.SIGNAL, *ENGINE_LABELS])} == 0",
         {Label.SIGNAL: "Series", Label.ENGINE: "Engine", Label.INSTANCE: "Sidecar"},
-        widest=(Label.ENGINE,),
+        widest=(Label.SIGNAL,),
     )
 
 

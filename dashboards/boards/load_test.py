@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from grafana_foundation_sdk.builders import bargauge, common, stat, table, timeseries
+from grafana_foundation_sdk.models import common as common_model
 from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models import units
 
@@ -59,7 +60,8 @@ def rates_now() -> stat.Panel:
         f"{_LOAD_AND_SIDECARS}"
     )
     panel = style.stat_panel("Offered and achieved now", text, units.RequestsPerSecond, 8, 5)
-    # four values side by side
+    # one below the other: side by side, four values do not fit a phone
+    panel.orientation(common_model.VizOrientation.HORIZONTAL)
     panel.text(common.VizTextDisplayOptions().title_size(14).value_size(18))
     for step, expression in _steps().items():
         style.add_coloured_query(panel, expression, step, _STEPS[step], instant=True)
@@ -182,7 +184,7 @@ def outcomes() -> timeseries.Panel:
     panel = style.colour_by_outcome(panel.with_target(query(ended, "{{outcome}}")).no_value(_NO_TEST))
     for outcome, colour in _OWN_OUTCOMES.items():
         panel.override_by_name(outcome, [style.fixed_colour(colour)])
-    return style.stack(panel)
+    return style.hide_zero_series(style.stack(panel))
 
 
 def outcomes_compared() -> table.Panel:

@@ -129,13 +129,13 @@ def loop_lag() -> timeseries.Panel:
 def connections() -> timeseries.Panel:
     text = "Open client connections of each relay. Good: evenly distributed. From the sidecars' metrics."
     return style.stack(
-        _each_process(style.time_series_panel("Client connections", text, units.Short, 8), signals.SIDECAR_CONNECTIONS)
+        _each_process(style.time_series_panel("Client connections", text, units.Short, 7), signals.SIDECAR_CONNECTIONS)
     )
 
 
 def uncounted_over_time() -> timeseries.Panel:
     text = "Requests per second that are missing from the figures, by reason. Good: 0. From the sidecars' counters."
-    panel = style.time_series_panel(PanelTitle.NOT_COUNTED, text, units.RequestsPerSecond, 8)
+    panel = style.time_series_panel(PanelTitle.NOT_COUNTED, text, units.RequestsPerSecond, 9)
     for name, counter in (("dropped", signals.SIDECAR_DROPPED), ("lost", signals.SIDECAR_LOST)):
         panel.with_target(query(_rate(counter, Label.INSTANCE, Label.PROCESS), f"{name}: {_PER_PROCESS}"))
     for name, counter in (("unmetered", signals.SIDECAR_UNMETERED), ("not logged", signals.SIDECAR_DROPPED_LINES)):

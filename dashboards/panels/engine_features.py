@@ -87,7 +87,7 @@ def external_prefix_cache() -> timeseries.Panel:
         for series in (signals.ENGINE_EXTERNAL_CACHE_HITS, signals.ENGINE_EXTERNAL_CACHE_QUERIES)
     )
     return (
-        style.ratio_panel("External prefix cache hits", text, 6)
+        style.ratio_panel("External prefix cache hits", text, 12)
         .with_target(query(ratio(hits, queries), PER_RANK))
         .no_value("no queries")
     )
@@ -99,7 +99,7 @@ def offload_bytes() -> timeseries.Panel:
         "computed again. Good: some of what is stored is loaded. From the engines' metrics.",
         may_be_empty="KV offload is off, or the engine does not expose it",
     )
-    panel = style.time_series_panel("KV offload", text, units.BytesPerSecondSI, 6)
+    panel = style.time_series_panel("KV offload", text, units.BytesPerSecondSI, 12)
     for direction, series in (("stored", signals.ENGINE_OFFLOAD_STORED), ("loaded", signals.ENGINE_OFFLOAD_LOADED)):
         panel.with_target(query(_rate(series, *RANK_LABELS), f"{direction}: {PER_RANK}"))
     return panel
@@ -111,7 +111,7 @@ def offload_space() -> timeseries.Panel:
         "stores. Good: far below 100 %. From the engines' metrics.",
         may_be_empty="KV offload is off, or the engine does not expose it: vLLM does from 0.24 on",
     )
-    return style.ratio_panel("KV offload space in transfer", text, 6).with_target(
+    return style.ratio_panel("KV offload space in transfer", text, 12).with_target(
         query(max_by(select_engine(signals.ENGINE_OFFLOAD_PINNED), RANK_LABELS), PER_RANK)
     )
 
@@ -123,7 +123,7 @@ def requests_in_fetch() -> timeseries.Panel:
         may_be_empty="the engine loads no KV cache through a connector, or does not expose it: vLLM does from 0.32 on",
     )
     fetching = sum_by(select_engine(signals.ENGINE_KV_FETCH), [Label.STAGE, *ENGINE_LABELS])
-    return style.time_series_panel("Requests in KV load", text, units.Short, 6).with_target(
+    return style.time_series_panel("Requests in KV load", text, units.Short, 12).with_target(
         query(fetching, f"{{{{stage}}}}: {PER_ENGINE}")
     )
 
@@ -134,7 +134,7 @@ def transfer_bytes() -> timeseries.Panel:
         "requests. From the engines' metrics.",
         may_be_empty=_NO_TRANSFER,
     )
-    return style.time_series_panel("KV transfer", text, units.BytesPerSecondSI, 6).with_target(
+    return style.time_series_panel("KV transfer", text, units.BytesPerSecondSI, 12).with_target(
         query(_rate(signals.ENGINE_KV_TRANSFER_BYTES, *RANK_LABELS), PER_RANK)
     )
 
@@ -145,7 +145,7 @@ def transfer_time() -> timeseries.Panel:
         "engine. Good: short, because it is part of TTFT. From the engines' metrics.",
         may_be_empty=_NO_TRANSFER,
     )
-    panel = style.limit_points(style.time_series_panel("KV transfer time", text, units.Seconds, 6))
+    panel = style.limit_points(style.time_series_panel("KV transfer time", text, units.Seconds, 12))
     for q in (0.5, 0.95):
         series = quantile(q, signals.ENGINE_KV_TRANSFER, RATE, ENGINE_LABELS, _ENGINE)
         panel.with_target(query(series, f"p{q * 100:g}: {PER_ENGINE}"))
@@ -158,7 +158,7 @@ def transfer_failures() -> timeseries.Panel:
         "it was read, by rank. Good: 0. From the engines' metrics.",
         may_be_empty=_NO_TRANSFER,
     )
-    panel = style.time_series_panel("KV transfer failures", text, "failures/s", 6)
+    panel = style.time_series_panel("KV transfer failures", text, "failures/s", 12)
     for what, series in (("failed", signals.ENGINE_KV_TRANSFER_FAILURES), ("expired", signals.ENGINE_KV_EXPIRED)):
         panel.with_target(query(_rate(series, *RANK_LABELS), f"{what}: {PER_RANK}"))
     return panel

@@ -34,9 +34,21 @@ LONG_VALUES = {
     "s": "1.25 mins",
     "reqps": "0.583 req/s",
     "tokens/s": "6329 tokens/s",
+    "bytes": "62.6 MiB",
+    "Bps": "1.37 MB/s",
+    "suffix:/s": "1.37/s",
     Label.ALERTNAME: "LLMErrorBudgetLowTraffic",
 }
 """A long usual value by unit or label."""
+
+USUAL_NAMES = {
+    **dict.fromkeys((Label.ENGINE, Label.INSTANCE), "10.0.0.12:8000"),
+    Label.RANK: "0",
+    Label.CLASS: "siso",
+    Label.SLO: "availability",
+    Label.PROCESS: "exporter",
+}
+"""A usual value by label in the legend of a graph; those of other labels are short or named by the panel."""
 
 LONG_LABELS = {
     *(Label.ENGINE, Label.INSTANCE, Label.RUN, Label.SIGNAL, Label.OUTCOME, Label.SETTING),
@@ -233,16 +245,19 @@ def units_are_readable(page: Page) -> list[str]:
 
 def counts_have_no_decimals(page: Page) -> list[str]:
     """`increase` extrapolates, so a count of events is not whole."""
-    return _titles(
-        panel
-        for panel in _panels(page, "stat", "bargauge", "gauge")
-        if _defaults(panel).get("unit") in {"short", "none", "locale"}
-        and _defaults(panel).get("decimals") != 0
-        and any(
-            re.search(r"\bincrease\(", target["expr"]) and not re.search(r"\b(?:round|ceil|floor)\(|/", target["expr"])
-            for target in panel["targets"]
-        )
-    )
+    faults = []
+    for panel in _panels(page, "stat", "bargauge", "gauge", "table"):
+        columns = dict(_overrides(panel))
+        for target in panel["targets"]:
+            name = f"Value #{target['refId']}" if len(panel["targets"]) > 1 else "Value"
+            settings = {**_defaults(panel), **columns.get(name, {})}
+            is_count = re.search(r"\bincrease\(", target["expr"]) and not re.search(
+                r"\b(?:round|ceil|floor)\(|/", target["expr"]
+            )
+            if is_count and settings.get("unit") in {"short", "none", "locale"} and settings.get("decimals") != 0:
+                faults.append(panel)
+                break
+    return _titles(faults)
 
 
 def counts_keep_their_digits(page: Page) -> list[str]:
@@ -365,9 +380,29 @@ def titles_fit_a_small_screen(page: Page) -> list[str]:
         across = 24 / panel.get("maxPerRow", 4) if repeated else panel["gridPos"]["w"]
         # the name of a class is short; the symbol of the description is beside the title
         title = re.sub(r"\$\w+", "other", panel["title"])
-        if _text_width(title) + 30 > _width(across, SMALL):
+        if 7 * len(title) + 42 > _width(across, SMALL):
             faults.append(panel)
     return _titles(faults)
+
+
+def legends_fit_a_small_screen(page: Page) -> list[str]:
+    """Grafana truncates the names of a legend, and the columns of values take what their unit needs."""
+    faults = []
+    for panel in _panels(page, "timeseries"):
+        legend = _option(panel, "legend") or {}
+        if legend.get("displayMode") != "table" or legend.get("placement") != "bottom":
+            continue
+        value = LONG_VALUES.get(str(_defaults(panel).get("unit")), "100.0%")
+        columns = len(legend.get("calcs") or []) * (_LEGEND_LETTER * len(value) + 16)
+        names = (re.sub(r"\{\{(\w+)\}\}", _usual_name, _legend(target)) for target in panel["targets"])
+        longest = _LEGEND_LETTER * max(map(len, names), default=0) + 30
+        if longest + columns > _inner_width(panel, SMALL):
+            faults.append(f"{panel['title']}: {longest + columns - _inner_width(panel, SMALL):.0f} px too wide")
+    return faults
+
+
+def _usual_name(label: re.Match[str]) -> str:
+    return USUAL_NAMES.get(Label(label[1]), "")
 
 
 def _column_widths(panel: Panel, screen: int) -> dict[str, float]:
@@ -398,15 +433,20 @@ def _width(across: float, screen: int) -> float:
     return (screen - 32 - 23 * 8) / 24 * across + 8 * (across - 1)
 
 
+_LEGEND_LETTER = 6.6
+"""Pixels of a letter in a legend, on average."""
+
+
 def _text_width(text: str) -> float:
     """Pixels of a cell with a text."""
-    return 7 * len(text) + 12
+    return 7.5 * len(text) + 12
 
 
 RULES: tuple[Rule, ...] = (
     columns_fit_a_small_screen,
     columns_fill_a_large_screen,
     titles_fit_a_small_screen,
+    legends_fit_a_small_screen,
     values_fit_a_phone,
     absence_has_no_verdict,
     absence_in_a_table_has_no_verdict,
