@@ -96,8 +96,8 @@ def join_queries(
     """One row per set of key labels, which every query must have; `texts` are further labels, in the last columns.
 
     The columns of the labels `widest` share the rest of the width; with a width for every column, it is blank.
-    `order_by` is a query whose values sort the rows. `rows` is a query with one series per row: with it, a column whose
-    query returns nothing remains, with missing values.
+    `order_by` is a query whose values sort the rows; equal ones are sorted by the key labels. `rows` is a query with
+    one series per row: with it, a column whose query returns nothing remains, with missing values.
 
     `merge` joins by all shared labels. `joinByField` supports only one label, and engines behind different sidecars may
     have the same address.
@@ -135,6 +135,8 @@ def join_queries(
     if order_by:
         value = next(values)
         panel.with_target(_table_query(order_by, "order of the rows"))
+        for key in reversed(list(keys)):
+            transform(panel, "sortBy", sort=[{"field": str(key)}])
         transform(panel, "sortBy", sort=[{"field": value}])
         hidden.append(value)
     if texts:
@@ -149,8 +151,16 @@ def value_names(queries: int) -> list[str]:
 
 def hide_zero_rows(panel: table.Panel, columns: int) -> table.Panel:
     """Hide rows whose values in the first `columns` queries are 0 or missing."""
-    above_zero = {"id": "greater", "options": {"value": 0}}
-    filters = [{"fieldName": f"Value #{ref_id}", "config": above_zero} for ref_id in ascii_uppercase[:columns]]
+    return _filter_rows(panel, columns, {"id": "greater", "options": {"value": 0}})
+
+
+def hide_empty_rows(panel: table.Panel, columns: int) -> table.Panel:
+    """Hide rows without a value in the first `columns` queries, such as those that only the order has."""
+    return _filter_rows(panel, columns, {"id": "isNotNull", "options": {}})
+
+
+def _filter_rows(panel: table.Panel, columns: int, matcher: Mapping[str, Any]) -> table.Panel:
+    filters = [{"fieldName": f"Value #{ref_id}", "config": matcher} for ref_id in ascii_uppercase[:columns]]
     return transform(panel, "filterByValue", filters=filters, type="include", match="any")
 
 

@@ -1,6 +1,6 @@
 """The dashboard "Config change": what did a config change do to each class?"""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from grafana_foundation_sdk.builders import common, stat, table
 from grafana_foundation_sdk.models import common as common_model
@@ -17,6 +17,7 @@ from dashboards.panels import engine_load, slo_status, traffic
 from dashboards.panels.latency import quantile_variable
 from dashboards.ranked_values import highest_first
 from dashboards.score_interval import Share, significant_change
+from dashboards.slo_windows import class_order, class_order_variable
 from dashboards.style import BAD, GOOD, MODEL_AND_CLASS, NO_TRAFFIC, PLAIN, describe
 from dashboards.tables import DifferenceColumn, ValueColumn
 from exporters import signals
@@ -184,8 +185,7 @@ def changed_and_unchanged() -> table.Panel:
         *_before_and_after(before, after, units.PercentUnit),
         _significant(of_both(f"100 * {significant_change(*goodput)}"), _MORE_IS_BETTER),
     )
-    tables.sort_rows(panel, "class", _ENGINES)
-    return tables.join_queries(panel, {**_CLASS_KEY, _ENGINES: _ENGINES}, columns)
+    return _by_class(panel, {**_CLASS_KEY, _ENGINES: _ENGINES}, columns)
 
 
 def goodput() -> table.Panel:
@@ -436,11 +436,16 @@ def _table(
     text = describe(f"{text} {_SOURCE}", may_be_empty=_NO_CHANGE)
     panel = style.table_panel(title, text, unit, width, 8)
     tables.if_empty(panel, _EMPTY)
-    return tables.join_queries(
-        tables.sort_rows(panel, *tuple(keys.values())[::-1]),
-        keys,
-        columns,
-    )
+    if Label.CLASS in keys:
+        return _by_class(panel, keys, columns)
+    return tables.join_queries(tables.sort_rows(panel, *keys.values()), keys, columns)
+
+
+def _by_class(
+    panel: table.Panel, keys: Mapping[str, str], columns: Sequence[ValueColumn | DifferenceColumn]
+) -> table.Panel:
+    """In the order of the SLO file, without classes that have neither a value before nor one after."""
+    return tables.hide_empty_rows(tables.join_queries(panel, keys, columns, order_by=class_order()), 2)
 
 
 def _ratio_in(part: Signal, whole: Signal, window: Window) -> str:
@@ -466,7 +471,11 @@ BOARD = Board(
     uid=DashboardUid.CONFIG_CHANGE,
     title="Config change",
     description="Equal windows before and after a config change, per class.",
-    own_variables=lambda spec: (*change_variables(spec.scrape_interval), quantile_variable()),
+    own_variables=lambda spec: (
+        *change_variables(spec.scrape_interval),
+        quantile_variable(),
+        class_order_variable(spec.class_names),
+    ),
     rows=rows,
     # a day of raw counters of 20 engines would take Prometheus 6 s
     time_from="now-2h",
