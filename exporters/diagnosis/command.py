@@ -13,7 +13,7 @@ from exporters import slos
 from exporters.addresses import parse_url
 from exporters.ceilings import read_ceilings
 from exporters.diagnosis.diagnosis_report import Report, as_json, print_report
-from exporters.diagnosis.evidence import ClassEvidence, EngineEvidence, Fact
+from exporters.diagnosis.evidence import ClassEvidence, EngineEvidence, Fact, Quantity, spell
 from exporters.diagnosis.prometheus_evidence import PrometheusEvidence
 from exporters.diagnosis.request_log_evidence import RequestLogEvidence
 from exporters.diagnosis.roofline_floor import with_floor
@@ -115,7 +115,7 @@ def _prometheus(
     until: datetime | None,
     now: float,
 ) -> PrometheusEvidence:
-    end = until.timestamp() if until else min(log.end, now) if log else now
+    end = until.timestamp() if until else log.end if log else now
     start = since.timestamp() if since else log.start if log else end - LOOK_BACK
     return PrometheusEvidence(url, spec, start, end)
 
@@ -138,10 +138,11 @@ def _engine(log: RequestLogEvidence | None, prometheus: PrometheusEvidence | Non
 def _length_notes(classes: Iterable[ClassEvidence], engine: EngineEvidence) -> Iterator[str]:
     longest = max(classes, key=lambda of: of.longest.or_zero(), default=None)
     if longest and (tokens := longest.longest.value) and (limit := engine.max_model_len.value):
+        share = spell(tokens / limit, Quantity.SHARE)
         yield (
-            f"The longest request has {tokens:,.0f} tokens (class {longest.name}), {tokens / limit:.0%} of max_model_len "
-            f"{limit:,.0f} ({engine.max_model_len.origin}). A lower max_model_len rejects longer requests; it does not "
-            "enlarge the KV cache of vLLM."
+            f"The longest request has {tokens:,.0f} tokens (class {longest.name}): {share} of max_model_len {limit:,.0f} "
+            f"({engine.max_model_len.origin}). A lower max_model_len rejects longer "
+            "requests; it does not enlarge the KV cache of vLLM."
         )
 
 
@@ -163,7 +164,7 @@ def _settings(texts: Iterable[str]) -> dict[str, str]:
         name, separator, value = text.partition("=")
         if not separator or not name or not value:
             raise UsageError(f"--set: {text!r} has no name and value; write for example max_num_seqs=128")
-        settings[name.removeprefix("--").replace("-", "_")] = value
+        settings[name.replace("-", "_")] = value
     return settings
 
 

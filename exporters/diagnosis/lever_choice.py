@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from exporters.diagnosis import levers
-from exporters.diagnosis.evidence import ClassEvidence, EngineEvidence, Fact
+from exporters.diagnosis.evidence import ClassEvidence, EngineEvidence, Fact, Quantity, spell
 from exporters.diagnosis.levers import Lever
 from exporters.diagnosis.thresholds import (
     BATCH_FULL,
@@ -111,7 +111,7 @@ def for_output(of: ClassEvidence) -> Choice:
         return Choice(levers.HIGHER_MAX_TOKENS, of.say("truncated_output"))
     if of.invalid_tool_calls.reaches(0.5):
         return Choice(levers.TOOL_PARSER, of.say("invalid_tool_calls"))
-    return Choice(levers.STRUCTURED_OUTPUTS, f"more than {INVALID:.0%} fail a parser")
+    return Choice(levers.STRUCTURED_OUTPUTS, f"{spell(INVALID, Quantity.SHARE)} or more fail a parser")
 
 
 def _reuse(of: ClassEvidence, hits: _Hits, engine: EngineEvidence) -> Choice | None:
@@ -130,7 +130,7 @@ def _reuse(of: ClassEvidence, hits: _Hits, engine: EngineEvidence) -> Choice | N
         return Choice(levers.PREFIX_CACHING, f"{hits.said}, and {off}")
     if actual.value is None and switch is None:
         return Choice(levers.PREFIX_CACHING, f"{hits.said}; actual unknown ({actual.origin})")
-    value = "unknown" if actual.value is None else f"{actual.value:.0%}"
+    value = "unknown" if actual.value is None else spell(actual.value, Quantity.SHARE)
     return Choice(levers.MORE_HITS, f"{hits.said}, actual {value} ({actual.origin}) although prefix caching is on")
 
 
