@@ -140,8 +140,8 @@ def _length_notes(classes: Iterable[ClassEvidence], engine: EngineEvidence) -> I
     if longest and (tokens := longest.longest.value) and (limit := engine.max_model_len.value):
         share = spell(tokens / limit, Quantity.SHARE)
         yield (
-            f"The longest request has {tokens:,.0f} tokens (class {longest.name}): {share} of max_model_len {limit:,.0f} "
-            f"({engine.max_model_len.origin}). A lower max_model_len rejects longer "
+            f"The longest request has {tokens:,.0f} tokens (class {longest.name}): {share} of max_model_len "
+            f"{limit:,.0f} ({engine.max_model_len.origin}). A lower max_model_len rejects longer "
             "requests; it does not enlarge the KV cache of vLLM."
         )
 
