@@ -44,7 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--prometheus",
         metavar="URL",
-        help="series of the sidecar and its engine; together with a log: only those of the engine, at the log's times",
+        help="series of the sidecar; together with a log: only its engine and open requests, at the log's times",
     )
     parser.add_argument("--since", metavar="TIME", help="a duration before now, RFC 3339 or unix seconds")
     parser.add_argument("--until", metavar="TIME", help="as for --since")
@@ -88,7 +88,11 @@ def run(arguments: argparse.Namespace) -> int:
     engine = _with_settings(_engine(log, prometheus), settings)
     if ceilings:
         engine = with_floor(engine, ceilings, str(arguments.roofline))
-    classes = _only(vars(arguments)["class"], sources[0].classes())
+    classes = sources[0].classes()
+    if log and prometheus:
+        waits = prometheus.open_requests()
+        classes = [replace(of, **waits.get(of.name, {})) for of in classes]
+    classes = _only(vars(arguments)["class"], classes)
     report = Report(
         tuple(each.name for each in sources),
         sources[0].start,

@@ -96,6 +96,8 @@ class ClassEvidence(Facts):
     client_errors: Fact = _fact("client errors (other 4xx)", _C)
     aborted: Fact = _fact("aborted after the first token", _C)
     no_first_token: Fact = _fact("streams without a first token in time", _C, "no streams")
+    open_waiting: Fact = _fact("open requests without a first token, at the end", _N, PROMETHEUS)
+    oldest_wait: Fact = _fact("age of the oldest of them", _S, PROMETHEUS)
     client_paused: Fact = _fact("time in which the client did not read", _C)
     invalid_output: Fact = _fact("invalid structured output", _C, f"not checked: {STRUCTURED}")
     invalid_tool_calls: Fact = _fact("invalid tool calls / invalid output", _C, "no invalid output")
@@ -128,7 +130,7 @@ class ClassEvidence(Facts):
     actual_hits: Fact = _fact("hit ratio, actual", _C, f"the engine does not report it: {CACHED_TOKENS}")
 
 
-_FLAG = "diagnose --prometheus URL, or --set {}=VALUE"
+_FLAG = "diagnose --set {}=VALUE, or --prometheus URL if vLLM exposes it"
 
 
 @dataclass(frozen=True, kw_only=True)

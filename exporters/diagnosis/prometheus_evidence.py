@@ -9,7 +9,7 @@ from exporters.diagnosis.logged_class import FAILED, burn_name
 from exporters.errors import UsageError
 from exporters.prometheus_api import Prometheus, QueryError, Sample
 from exporters.quantities import spell_duration
-from exporters.signals import Label, Outcome, OutputKind, OutputResult, Signal
+from exporters.signals import Label, Outcome, OutputKind, OutputResult, Phase, Signal
 from exporters.slos import SloFile
 
 Values = Mapping[str, float]
@@ -41,6 +41,8 @@ class PrometheusEvidence:
         facts: dict[str, dict[str, Fact]] = {
             name: {"requests": Fact(round(count), signals.REQUESTS.name)} for name, count in requests.items()
         }
+        for name, waits in self.open_requests().items():
+            facts.get(name, {}).update(waits)
         self._add_outcomes(facts, requests)
         self._add_burns(facts)
         self._add_times(facts, requests)
@@ -51,6 +53,18 @@ class PrometheusEvidence:
             ClassEvidence(name=name, **{**unknown, **facts[name]})
             for name in [*order, *sorted(requests.keys() - set(order))]
         ]
+
+    def open_requests(self) -> dict[str, dict[str, Fact]]:
+        """The requests of each class that wait for a first token at the end: they are in no log and no histogram."""
+        waiting = self._query(f'sum by (class) ({signals.IN_FLIGHT.name}{{phase="{Phase.WAITING}"}})')
+        oldest = self._query(f"max by (class) ({signals.OLDEST_WAIT.name})")
+        return {
+            name: {
+                "open_waiting": Fact(count, signals.IN_FLIGHT.name),
+                **({"oldest_wait": Fact(oldest[name], signals.OLDEST_WAIT.name)} if name in oldest else {}),
+            }
+            for name, count in waiting.items()
+        }
 
     def _add_outcomes(self, facts: dict[str, dict[str, Fact]], requests: Values) -> None:
         groups = {
@@ -213,7 +227,7 @@ class PrometheusEvidence:
     def notes(self) -> Iterator[str]:
         yield (
             "From Prometheus: percentiles are interpolated in the buckets of histograms; requests without times of the "
-            "engine or without a first token are in none of them. --request-log has every request."
+            "engine or without a first token are in none of them. --request-log has every request that ended."
         )
 
     def _increase(self, signal: Signal) -> str:

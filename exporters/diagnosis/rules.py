@@ -15,6 +15,7 @@ from exporters.diagnosis.thresholds import (
     INVALID,
     KV_FREE,
     KV_FULL,
+    LONG_WAIT,
     PREEMPTING,
 )
 
@@ -46,7 +47,7 @@ class Diagnosis:
 
 def diagnose(of: ClassEvidence, engine: EngineEvidence) -> Diagnosis:
     """Requests that end badly first, then whether the class needs anything, then where the time goes."""
-    if not of.requests.reaches(FEWEST_REQUESTS):
+    if of.requests.or_zero() + of.open_waiting.or_zero() < FEWEST_REQUESTS:
         return Diagnosis(Binding.UNKNOWN, (f"{of.say('requests')}; {FEWEST_REQUESTS} are needed",))
     return _bad_ends(of, engine) or _healthy(of, engine) or _slow(of, engine)
 
@@ -78,14 +79,25 @@ def _many(of: ClassEvidence, share: Fact) -> bool:
     return share.reaches(FAILING) and share.or_zero() * of.requests.or_zero() >= FEWEST_FAILING
 
 
+def _stuck(of: ClassEvidence) -> tuple[str, ...]:
+    """What shows that streams wait too long for a first token: they ended without, or are still open."""
+    waiting = of.open_waiting.or_zero()
+    share = waiting / (waiting + of.requests.or_zero() or 1.0)
+    still = waiting >= FEWEST_FAILING and share >= FAILING and of.oldest_wait.reaches(LONG_WAIT)
+    return (
+        *((of.say("no_first_token"),) if _many(of, of.no_first_token) else ()),
+        *((f"{of.say('open_waiting')}, {of.say('oldest_wait')}",) if still else ()),
+    )
+
+
 def _late(of: ClassEvidence) -> bool:
     """Whether clients may have aborted because the server was slow."""
-    return max(of.first_token_burn.or_zero(), of.decode_burn.or_zero()) > 1 or _many(of, of.no_first_token)
+    return max(of.first_token_burn.or_zero(), of.decode_burn.or_zero()) > 1 or bool(_stuck(of))
 
 
 def _healthy(of: ClassEvidence, engine: EngineEvidence) -> Diagnosis | None:
     burns = [name for name in _BURNS if getattr(of, name).value is not None]
-    if not burns or any(getattr(of, name).value > 1 for name in burns):
+    if not burns or _stuck(of) or any(getattr(of, name).value > 1 for name in burns):
         return None
     largest = _slow(of, engine)
     part = "" if largest.binding is Binding.UNKNOWN else f"; the largest part of its time: {largest.binding}"
@@ -98,11 +110,12 @@ _BURNS = ("first_token_burn", "decode_burn", "other_burn")
 
 def _slow(of: ClassEvidence, engine: EngineEvidence) -> Diagnosis:
     binding, because = _first_token(of, engine) if _misses_first_token(of) else (Binding.DECODE, _decode(of))
-    crowded = engine.kv_use.reaches(KV_FULL) and engine.waiting.reaches(1)
-    if engine.preemptions.reaches(PREEMPTING) or crowded:
-        full = (f"{engine.say('kv_use')}, {engine.say('preemptions')}",)
-        if binding in {Binding.QUEUE, Binding.UNKNOWN} or (binding is Binding.DECODE and not crowded):
-            return Diagnosis(Binding.KV, (*full, *because), for_kv(of, engine))
+    before_decode = binding in {Binding.QUEUE, Binding.UNKNOWN}
+    crowded = before_decode and engine.kv_use.reaches(KV_FULL) and engine.waiting.reaches(1)
+    preempting = (before_decode or binding is Binding.DECODE) and engine.preemptions.reaches(PREEMPTING)
+    if crowded or preempting:
+        full = f"{engine.say('kv_use')}, {engine.say('preemptions')}"
+        return Diagnosis(Binding.KV, (full, *because), for_kv(of, engine))
     match binding:
         case Binding.QUEUE:
             return Diagnosis(binding, because, for_queue(of, engine))
@@ -120,7 +133,7 @@ def _slow(of: ClassEvidence, engine: EngineEvidence) -> Diagnosis:
 def _misses_first_token(of: ClassEvidence) -> bool:
     """Whether the time before the first token is the problem, or else the larger part."""
     first_token, decode = of.first_token_burn.or_zero(), of.decode_burn.or_zero()
-    if _many(of, of.no_first_token):
+    if _stuck(of):
         return True
     if max(first_token, decode) > 1:
         return first_token >= decode
@@ -134,7 +147,7 @@ def _decode(of: ClassEvidence) -> tuple[str, ...]:
 
 def _first_token(of: ClassEvidence, engine: EngineEvidence) -> tuple[Binding, tuple[str, ...]]:
     """The largest part of TTFT."""
-    stuck = (of.say("no_first_token"),) if _many(of, of.no_first_token) else ()
+    stuck = _stuck(of)
     burn = (of.say("first_token_burn"),) if of.first_token_burn.or_zero() > 1 else ()
     parts = {
         Binding.QUEUE: "queue_share",

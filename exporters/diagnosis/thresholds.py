@@ -9,6 +9,9 @@ FAILING = 0.05
 FEWEST_FAILING = 5
 """Requests that must have failed, were rejected, or waited, besides their share."""
 
+LONG_WAIT = 60.0
+"""Seconds that an open request has waited: the default of first_token_timeout."""
+
 ABORTING = 0.1
 """Share of requests that the client aborted after the first token."""
 

@@ -58,6 +58,9 @@ COUNTERS: dict[str, float] = {
 }
 
 GAUGES = {
+    f'{signals.IN_FLIGHT.name}{{{LABELS},phase="waiting"}}': 7.0,
+    f'{signals.IN_FLIGHT.name}{{{LABELS},phase="streaming"}}': 3.0,
+    f"{signals.OLDEST_WAIT.name}{{{LABELS}}}": 20.0,
     f"{signals.ENGINE_WAITING.name}{{{ENGINE}}}": 40.0,
     f"{signals.ENGINE_RUNNING.name}{{{ENGINE}}}": 16.0,
     f"{signals.ENGINE_KV_USAGE.name}{{{ENGINE}}}": 0.5,
@@ -110,6 +113,8 @@ def test_counters_and_histograms_give_the_figures_that_they_have(
             "client_errors": 0.0,
             "aborted": 0.05,
             "no_first_token": 0.2,
+            "open_waiting": 7,
+            "oldest_wait": 20.0,
             "engine_times": 0.75,
             "ttft": 6.0,
             "queue": 5.0,
@@ -161,6 +166,7 @@ def test_a_log_has_the_requests_and_prometheus_the_engine(
     (siso,) = found["classes"]
     assert found["sources"] == [path, prometheus]
     assert siso["figures"]["requests"]["value"] == 90
+    assert siso["figures"]["open_waiting"]["value"] == 7  # not in the log
     assert found["engine"]["figures"]["running"] == {
         "value": 16.0,
         "unit": "count",

@@ -49,7 +49,17 @@ def of_engine(settings: dict[str, str], **values: float) -> EngineEvidence:
             {"invalid_output": 0.1, "invalid_tool_calls": 0.5}, {}, "invalid output", "tool parser of the model"
         ),
         pytest.param({"truncated_output": 0.1}, {}, "invalid output", "higher max_tokens", id="cut"),
+        pytest.param({"requests": 6, "open_waiting": 14, "oldest_wait": 90} | WAITS, {}, "queue", "more capacity"),
         # Nothing to do
+        pytest.param(
+            WAITS | {"first_token_burn": 0.0, "open_waiting": 50, "oldest_wait": 60}, {}, "queue", "more capacity"
+        ),
+        pytest.param(
+            WAITS | {"first_token_burn": 0.0, "open_waiting": 50, "oldest_wait": 59}, {}, "nothing", None, id="new"
+        ),
+        pytest.param(
+            WAITS | {"first_token_burn": 0.0, "open_waiting": 4, "oldest_wait": 90}, {}, "nothing", None, id="four wait"
+        ),
         pytest.param(DECODES | {"decode_burn": 1.0}, {}, "nothing", None, id="the budget is just kept"),
         pytest.param(DECODES | {"decode_burn": 1.1}, {}, "decode", "speculative decoding", id="and not kept"),
         pytest.param(DECODES | {"decode_burn": 0.0, "other_burn": 2.0}, {}, "decode", "speculative decoding", id="E2E"),
@@ -73,6 +83,9 @@ def of_engine(settings: dict[str, str], **values: float) -> EngineEvidence:
         pytest.param(WAITS, {"kv_use": 0.95}, "queue", "more capacity", id="full, no queue"),
         pytest.param(PREFILLS, {"kv_use": 1.0, "waiting": 9}, "prefill", "faster prefill", id="prefill dominates"),
         pytest.param(DECODES, {"preemptions": 0.5}, "KV cache", "KV cache in FP8", id="preempted in decode"),
+        pytest.param(
+            DECODES, {"preemptions": 0.5, "kv_use": 1.0, "waiting": 9}, "KV cache", "KV cache in FP8", id="and a queue"
+        ),
         pytest.param(DECODES, {"kv_use": 1.0, "waiting": 9}, "decode", "speculative decoding", id="decode at full KV"),
     ],
 )
