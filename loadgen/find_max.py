@@ -103,10 +103,10 @@ class MaxRateSearch:
         look, verdicts = self._decide(plan, load)
         if self._stopped:
             raise ProbeFailedError(f"interrupted in the probe at {rate:g} requests/s")
-        if not load.complete:
+        if not load.monitor.complete:
             raise ProbeFailedError(f"the results of the probe at {rate:g} requests/s could not be written")
-        if load.faults:
-            raise ProbeFailedError(f"the probe at {rate:g} requests/s is INVALID: {'; '.join(load.faults)}")
+        if load.monitor.faults:
+            raise ProbeFailedError(f"the probe at {rate:g} requests/s is INVALID: {'; '.join(load.monitor.faults)}")
         client = HttpClient(self._settings.run.target)
         if (reason := unreachable(self._settings.run.target, client)) is not None:
             raise ProbeFailedError(f"the target was lost in the probe at {rate:g} requests/s: {reason}")
@@ -137,7 +137,7 @@ class MaxRateSearch:
                 watcher.kill()
         if watch.lost is not None:
             raise ProbeFailedError(f"the target was lost in the probe at {plan.rate:g} requests/s: {watch.lost}")
-        return watch.decided or (plan.looks[-1], plan.judge(plan.looks[-1], load.records))
+        return watch.decided or (plan.looks[-1], plan.judge(plan.looks[-1], load.monitor.records))
 
     @contextmanager
     def _running(self, load: LoadRun) -> Iterator[None]:
@@ -180,14 +180,14 @@ class ProbeWatch:
 
     def _pause(self) -> None:
         gevent.sleep(_TICK)
-        last = list(islice(reversed(self._load.records), _LOST_AFTER))
+        last = list(islice(reversed(self._load.monitor.records), _LOST_AFTER))
         if len(last) == _LOST_AFTER and all(record.outcome is ClientOutcome.UPSTREAM_UNREACHABLE for record in last):
             self.lost = unreachable(self._target, self._client)
             if self.lost is not None:
                 self._load.dispatcher.stop()
 
     def _judge(self, look: Look) -> bool:
-        verdicts = self._plan.judge(look, self._load.records)
+        verdicts = self._plan.judge(look, self._load.monitor.records)
         if verdicts.attainment is Attainment.UNDECIDED:
             return False
         self.decided = look, verdicts
