@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from statistics import NormalDist
 
+from loadgen.saturation import Saturation
+
 
 class Attainment(StrEnum):
     """Whether an objective is met, as far as the requests of a probe can decide it."""
@@ -83,15 +85,16 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """The result of a probe: a tally for each class and SLO."""
+    """The result of a probe: a tally for each class and SLO; `saturated` if that ended the probe."""
 
     tallies: Sequence[Tally]
+    saturated: Saturation | None = None
 
     @property
     def attainment(self) -> Attainment:
-        """Missed if one SLO is missed, met if all are met."""
+        """Missed if one SLO is missed or the server is saturated, met if all are met."""
         found = {tally.attainment for tally in self.tallies}
-        if Attainment.MISSED in found:
+        if self.saturated is not None or Attainment.MISSED in found:
             return Attainment.MISSED
         return Attainment.UNDECIDED if Attainment.UNDECIDED in found else Attainment.MET
 

@@ -10,12 +10,14 @@ import gevent
 from gevent.queue import Empty, Queue
 
 from exporters.errors import UsageError
-from loadgen.worker_messages import Batch, Hello, Message, Ready, listen, send
+from loadgen.worker_messages import Batch, Hello, Message, Ready, Stop, listen, send
 
 LOST_AFTER = 15.0
 """Seconds without a message after which a worker counts as lost."""
 READY_WITHIN = 120.0
 """Seconds that workers may take to connect and to build the schedule."""
+BACK_WITHIN = 2.0
+"""Seconds that workers may take to return to Locust's list, which they leave for a moment at the end of a test."""
 MOST_SKEW = 1.0
 """Seconds by which the clock of another machine may differ: all workers start at a time by the clock."""
 
@@ -54,10 +56,13 @@ class WorkerPool:
         Raises:
             UsageError: there is none.
         """
-        present = {worker.id for worker in self._runner.clients.all} - {
-            worker.id for worker in self._runner.clients.missing
-        }
-        self._members = [worker for worker in self._connected if worker in present]
+        clients = self._runner.clients
+        until = monotonic() + BACK_WITHIN
+        while any(worker not in clients for worker in self._connected) and monotonic() < until:
+            gevent.sleep(0.05)
+        self._connected = {worker: hello for worker, hello in self._connected.items() if worker in clients}
+        missing = {client.id for client in clients.missing}
+        self._members = [worker for worker in self._connected if worker not in missing]
         if not self._members:
             raise UsageError("no worker is connected")
         self.run = next(self._numbers)
@@ -65,7 +70,8 @@ class WorkerPool:
 
     def send(self, index: int, message: Message) -> None:
         worker = self._members[index]
-        self._seen[worker] = monotonic()  # it sends nothing between two runs
+        if not isinstance(message, Stop):
+            self._seen[worker] = monotonic()  # it sends nothing between two runs
         send(self._runner, message, worker)
 
     def messages(self, seconds: float) -> Iterator[tuple[int, Ready | Batch]]:

@@ -39,12 +39,11 @@ def test_the_tab_has_the_figures_of_each_class(tmp_path: Path, workers: int) -> 
         return any(out.glob("*/summary.json"))
 
     with scripted_server() as target, ExitStack() as stack:
-        variables = {"scenario": str(path), "out": str(out)}
+        variables = {"scenario": str(path), "out": str(out), "target": target}
         if workers:
-            own: tuple[dict[str, str], ...] = ({},) * workers
-            stack.enter_context(cluster(tmp_path / "log", target, *flags, of_workers=own, **variables))
+            stack.enter_context(cluster(tmp_path / "log", variables, *flags, of_workers=[{}] * workers))
         else:
-            stack.enter_context(locust(*flags, target=target, **variables))
+            stack.enter_context(locust(variables, *flags))
         assert wait_until(ended)
         seen = len(pages)
         assert wait_until(lambda: ended() and pages[-1]["state"] == "stopped" and len(pages) > seen)

@@ -5,6 +5,7 @@ import signal
 import urllib.parse
 import urllib.request
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,10 @@ from tests.support.ports import free_port
 from tests.support.waiting import HANG, wait_until
 
 HEADLESS = ("--headless", "--only-summary")
+
+
+def _variables(scenario: Path, out: Path, target: str) -> dict[str, str]:
+    return {"scenario": str(scenario), "out": str(out), "target": target, "grace": "100ms"}
 
 
 def _messages(log: Path) -> list[str]:
@@ -34,7 +39,7 @@ def test_the_share_of_a_killed_worker_counts_as_never_sent_and_the_master_report
     path, out, log = write_scenario(tmp_path, "siso", rate=30, duration="2s"), tmp_path / "out", tmp_path / "log"
     with (
         scripted_server("--hold") as target,
-        cluster(log, target, *HEADLESS, scenario=str(path), out=str(out)) as (master, workers),
+        cluster(log, _variables(path, out, target), *HEADLESS) as (master, workers),
     ):
         assert wait_until(lambda: any(out.glob("*/run.json")) and len(received(target)) > 10)
         workers[0].kill()
@@ -56,9 +61,11 @@ def test_the_share_of_a_killed_worker_counts_as_never_sent_and_the_master_report
 
 
 def test_ctrl_c_at_the_master_ends_all_with_a_report(tmp_path: Path) -> None:
-    path, out, log = write_scenario(tmp_path, "hang", rate=30, duration="1h"), tmp_path / "out", tmp_path / "log"
-    variables = {"scenario": str(path), "out": str(out), "grace": "100ms"}
-    with scripted_server() as target, cluster(log, target, *HEADLESS, **variables) as (master, workers):
+    path, out, log = write_scenario(tmp_path, "hang", rate=30, duration="1m"), tmp_path / "out", tmp_path / "log"
+    with (
+        scripted_server() as target,
+        cluster(log, _variables(path, out, target), *HEADLESS) as (master, workers),
+    ):
         assert wait_until(lambda: len(received(target)) > 4)
         master.send_signal(signal.SIGINT)
         assert (master.wait(HANG), [worker.wait(HANG) for worker in workers]) == (1, [0, 0])  # Locust: requests failed
@@ -71,8 +78,7 @@ def test_ctrl_c_at_the_master_ends_all_with_a_report(tmp_path: Path) -> None:
 
 
 def test_each_start_in_the_web_page_is_a_run_and_its_stop_button_ends_it(tmp_path: Path) -> None:
-    path, out, log = write_scenario(tmp_path, "hang", rate=30, duration="1h"), tmp_path / "out", tmp_path / "log"
-    variables = {"scenario": str(path), "out": str(out), "grace": "100ms"}
+    path, out, log = write_scenario(tmp_path, "hang", rate=30, duration="1m"), tmp_path / "out", tmp_path / "log"
     page = f"http://127.0.0.1:{(port := free_port())}"
     flags = ("--web-host", "127.0.0.1", "--web-port", str(port))
 
@@ -85,17 +91,20 @@ def test_each_start_in_the_web_page_is_a_run_and_its_stop_button_ends_it(tmp_pat
         except OSError:
             return {}  # not listening yet
 
-    def reports() -> int:
-        return len(list(out.glob("*/summary.json")))
+    def has_received(target: str, count: int) -> bool:
+        return len(received(target)) >= count
 
-    with scripted_server() as target, cluster(log, target, *flags, **variables) as _:
+    def has_reports(count: int) -> bool:
+        return len(list(out.glob("*/summary.json"))) == count
+
+    with scripted_server() as target, cluster(log, _variables(path, out, target), *flags):
         assert wait_until(lambda: len(ask("/stats/requests").get("workers", ())) == 2)
         for number in (1, 2):
-            before = len(received(target))
+            enough = len(received(target)) + 5
             assert ask("/swarm", user_count="1", spawn_rate="1")["success"]
-            assert wait_until(lambda before=before: len(received(target)) > before + 4)
+            assert wait_until(partial(has_received, target, enough))
             ask("/stop")
-            assert wait_until(lambda number=number: reports() == number)
+            assert wait_until(partial(has_reports, number))
         requests = received(target)
     runs = [read_run(folder) for folder in sorted(out.iterdir())]
     assert [(run.ended, len(run.workers)) for run in runs] == [("stopped", 2)] * 2
@@ -104,10 +113,10 @@ def test_each_start_in_the_web_page_is_a_run_and_its_stop_button_ends_it(tmp_pat
 
 def test_workers_with_other_files_or_without_access_are_refused(tmp_path: Path) -> None:
     path, out, log = write_scenario(tmp_path, "siso", rate=1, duration="1s"), tmp_path / "out", tmp_path / "log"
-    own: tuple[dict[str, str], ...] = ({"seed": "4", "max_open": "9"}, {"scenario": str(tmp_path / "none.yaml")})
+    own = ({"seed": "4", "max_open": "9"}, {"scenario": str(tmp_path / "none.yaml")})
     with (
         scripted_server() as target,
-        cluster(log, target, *HEADLESS, of_workers=own, scenario=str(path), out=str(out)) as (master, workers),
+        cluster(log, _variables(path, out, target), *HEADLESS, of_workers=own) as (master, workers),
     ):
         assert (master.wait(HANG), [worker.wait(HANG) for worker in workers]) == (2, [0, 0])
         assert received(target) == []
