@@ -83,9 +83,9 @@ def conclusion(of: ClassEvidence, diagnosis: Diagnosis) -> str:
         case Binding.NOTHING:
             text = f"meets its SLOs: {first}"
         case Binding.UNKNOWN:
-            text = f"what binds is unknown: {first}"
+            text = f"unknown what binds: {first}"
         case binding:
-            text = f"{binding.value} binds: {first}"
+            text = f"bound by {binding.value}: {first}"
     lever = f"; try first: {diagnosis.choice.lever.name}" if diagnosis.choice else ""
     return f"{of.name}: {text}{lever}."
 

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from exporters.diagnosis.evidence import ClassEvidence, Fact
@@ -36,6 +37,7 @@ class LoggedClass:
         self._verdicts: Counter[tuple[str, Verdict]] = Counter()
         self._values: dict[str, list[float]] = {}
         self._parts: list[tuple[bool, float, float, float]] = []
+        self._failed_at: list[float] = []
         self._statuses: Counter[int | None] = Counter()
         self.revisions: Counter[str] = Counter()
 
@@ -43,7 +45,9 @@ class LoggedClass:
         self.requests += 1
         count, outcome = self._counts, entry.outcome
         count["rejected"] += outcome is Outcome.REJECTED
-        count["failed"] += outcome in FAILED
+        if outcome in FAILED:
+            count["failed"] += 1
+            self._failed_at.append(entry.ended)
         if outcome is Outcome.CLIENT_ERROR:
             count["client_errors"] += 1
             self._statuses[entry.status] += 1
@@ -131,6 +135,7 @@ class LoggedClass:
             "goodput": self._share("good", "judged", "slo of {:,} requests"),
             **self._burns(),
             **{name: self._share(name, None, "outcome of {:,} requests") for name in _OUTCOMES},
+            "failed": self._failed(),
             "client_errors": self._client_errors(),
             "no_first_token": self._share(
                 "no_first_token", "streams", f"ttft_ms above {self._timeout:g} s or null, {{:,}} streams"
@@ -148,6 +153,17 @@ class LoggedClass:
             name, tokens = max(others.items(), key=lambda each: each[1])
             facts["other_prompt"] = Fact(tokens, f"prompt_tokens of class {name}")
         return ClassEvidence(name=self.name, **{name: fact for name, fact in facts.items() if fact is not None})
+
+    def _failed(self) -> Fact:
+        """With the time of most failures, because those of a restart are no reason to tune."""
+        origin = f"outcome of {self.requests:,} requests"
+        if self._failed_at:
+            first, last = (
+                datetime.fromtimestamp(percentile(self._failed_at, share), UTC).isoformat(" ", "seconds")[:19]
+                for share in (0.025, 0.975)
+            )
+            origin += f"; 95 % of them ended from {first} to {last} UTC"
+        return Fact(len(self._failed_at) / self.requests, origin)
 
     def _client_errors(self) -> Fact:
         statuses = ", ".join(f"{count:,} with status {status}" for status, count in self._statuses.most_common(3))
@@ -209,7 +225,7 @@ class LoggedClass:
         return Fact(self.total(part) / total, origin.format(len(self._values[whole]))) if total else None
 
 
-_OUTCOMES = ("rejected", "failed", "aborted")
+_OUTCOMES = ("rejected", "aborted")
 _TIMES = ("ttft", "queue", "prefill", "frontend", "e2e", "decode", "tpot")
 
 

@@ -54,7 +54,11 @@ def diagnose(of: ClassEvidence, engine: EngineEvidence) -> Diagnosis:
 
 def _bad_ends(of: ClassEvidence, engine: EngineEvidence) -> Diagnosis | None:
     if _many(of, of.failed):
-        return Diagnosis(Binding.ENGINE, (of.say("failed"),), Choice(levers.ENGINE_FAULT, "no setting helps before"))
+        return Diagnosis(
+            Binding.ENGINE,
+            (of.say("failed"),),
+            Choice(levers.ENGINE_FAULT, "if it restarted, diagnose the time before with --until"),
+        )
     if _many(of, of.rejected):
         idle = engine.kv_use.value is not None and engine.kv_use.value < KV_FREE and not engine.waiting.reaches(1)
         lever = levers.RAISE_LIMITS if idle else levers.MORE_ENGINES
