@@ -135,7 +135,7 @@ def _reuse(of: ClassEvidence, hits: _Hits, engine: EngineEvidence) -> Choice | N
 
 
 def _batch_limit(of: ClassEvidence, engine: EngineEvidence) -> Choice | None:
-    """Requests wait for a place in the batch, while the KV cache has room."""
+    """Requests wait for a place in the batch, while the KV cache has free blocks."""
     running, limit, kv_use = engine.running.value, engine.max_num_seqs.value, engine.kv_use.value
     if kv_use is not None and kv_use >= KV_FREE:
         return None
