@@ -26,19 +26,20 @@ class PrometheusEvidence:
         """In the order of the SLO file.
 
         Raises:
-            UsageError: a query failed, or no request ended in this time.
+            UsageError: a query failed, or no request ended in this time or is open.
         """
-        requests = {name: count for name, count in self._window.sums(signals.REQUESTS).items() if count}
+        ended, waits = self._window.sums(signals.REQUESTS), self.open_requests()
+        waiting = {name for name, each in waits.items() if each["open_waiting"].value}
+        requests = {name: ended.get(name, 0.0) for name in ended.keys() | waiting if ended.get(name) or name in waiting}
         if not requests:
             raise UsageError(
                 f"--prometheus: {self.name} has no {signals.REQUESTS.name} that increased in the {self._window.length} "
                 f"before {self.end:.0f} (unix seconds); is the sidecar scraped? Another time: --since and --until"
             )
         facts: dict[str, dict[str, Fact]] = {
-            name: {"requests": Fact(round(count), signals.REQUESTS.name)} for name, count in requests.items()
+            name: {"requests": Fact(round(count), signals.REQUESTS.name), **waits.get(name, {})}
+            for name, count in requests.items()
         }
-        for name, waits in self.open_requests().items():
-            facts.get(name, {}).update(waits)
         self._add_outcomes(facts, requests)
         self._add_burns(facts)
         self._add_times(facts, requests)
@@ -140,10 +141,8 @@ class PrometheusEvidence:
         for name, part in parts.items():
             origin = f"sum of {_PARTS[name].name} / (queue + prefill + front end)"
             _add(facts, f"{name}_share", part, whole, origin)
-        first, durations = (
-            self._window.sums(signals.TTFT, part=".sum"),
-            self._window.sums(signals.DURATION, part=".sum"),
-        )
+        first = self._window.sums(signals.TTFT, part=".sum")
+        durations = self._window.sums(signals.DURATION, part=".sum")
         decode = {name: max(0.0, total - first.get(name, 0.0)) for name, total in durations.items()}
         _add(facts, "decode_share", decode, durations, f"1 - {signals.TTFT.name} / {signals.DURATION.name}, sums")
         p50, p95 = (self._window.quantiles(signals.INTER_CHUNK, share) for share in (0.5, 0.95))
