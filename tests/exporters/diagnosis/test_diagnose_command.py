@@ -42,7 +42,7 @@ def test_the_report_opens_with_the_conclusion_and_its_evidence(
         f"source: {overloaded} time: 2027-01-15 08:00:00 to 2027-01-15 08:00:41 UTC "
         "siso: bound by queue: queue time / TTFT 90 % (queue_ms, sum of 30 requests that missed an SLO on TTFT); "
         "try first: prefix caching. "
-        "evidence TTFT p50 10 s (ttft_ms of 30 requests) "
+        "siso evidence TTFT p50 10 s (ttft_ms of 30 requests) "
         "burn rate, SLOs on the first token 20 (SLO ttft: 30 of 30 bad) "
         "lever prefix caching: --enable-prefix-caching "
         "reason hit ratio, possible, all classes 72.5 % (prefix_hashes of all classes, unlimited cache), and it seems "
