@@ -83,9 +83,9 @@ def conclusion(of: ClassEvidence, diagnosis: Diagnosis) -> str:
         case Binding.NOTHING:
             text = f"meets its SLOs: {first}"
         case Binding.UNKNOWN:
-            text = f"what binds is unknown: {first}"
+            text = f"unknown what binds: {first}"
         case binding:
-            text = f"{binding.value} binds: {first}"
+            text = f"bound by {binding.value}: {first}"
     lever = f"; try first: {diagnosis.choice.lever.name}" if diagnosis.choice else ""
     return f"{of.name}: {text}{lever}."
 
@@ -95,11 +95,16 @@ def print_report(report: Report, console: Console) -> None:
         console.print(Text(line))
     console.print()
     for of, diagnosis in report.classes:
-        console.print(Text(conclusion(of, diagnosis), style="bold"))
+        console.print(Text(conclusion(of, diagnosis)))
+    console.print()
+    for of, diagnosis in report.classes:
+        if not (details := [*_details(diagnosis)]):
+            continue
+        console.print(Text(of.name, style="bold"))
         grid = Table(box=None, show_header=False, padding=(0, 1, 0, 2), pad_edge=False)
         grid.add_column(no_wrap=True)
         grid.add_column(overflow="fold")
-        for title, text in _details(diagnosis):
+        for title, text in details:
             grid.add_row(f"  {title}", Text(text))
         console.print(grid)
         console.print()

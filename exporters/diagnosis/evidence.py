@@ -93,6 +93,7 @@ class ClassEvidence(Facts):
     other_burn: Fact = _fact("burn rate, other SLOs", _R, "no such SLO judged the class")
     rejected: Fact = _fact("rejected (429, 503)", _C)
     failed: Fact = _fact("failed by the engine", _C)
+    failed_time: Fact = _fact("share of the time in which 95 % of them failed", _C, "no failed requests, or no log")
     client_errors: Fact = _fact("client errors (other 4xx)", _C)
     aborted: Fact = _fact("aborted after the first token", _C)
     no_first_token: Fact = _fact("streams without a first token in time", _C, "no streams")

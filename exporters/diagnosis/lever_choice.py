@@ -135,17 +135,17 @@ def _reuse(of: ClassEvidence, hits: _Hits, engine: EngineEvidence) -> Choice | N
 
 
 def _batch_limit(of: ClassEvidence, engine: EngineEvidence) -> Choice | None:
-    """Requests wait for a place in the batch, while the KV cache has room."""
+    """Requests wait for a place in the batch, while the KV cache has free blocks."""
     running, limit, kv_use = engine.running.value, engine.max_num_seqs.value, engine.kv_use.value
     if kv_use is not None and kv_use >= KV_FREE:
         return None
-    room = engine.say("kv_use")
+    kv_said = engine.say("kv_use")
     if limit:
         full = running is not None and running / limit >= BATCH_FULL
-        return Choice(levers.MORE_SEQUENCES, f"{engine.say('running')} of {limit:,.0f}; {room}") if full else None
+        return Choice(levers.MORE_SEQUENCES, f"{engine.say('running')} of {limit:,.0f}; {kv_said}") if full else None
     if running and engine.running_p50.or_zero() / running >= STEADY and _is_short(of):
         why = f"the batch is constant, as at a limit: {engine.say('running_p50')}, {engine.say('running')}"
-        return Choice(levers.MORE_SEQUENCES, f"{why}; the requests are short; {engine.say('max_num_seqs')}; {room}")
+        return Choice(levers.MORE_SEQUENCES, f"{why}; the requests are short; {engine.say('max_num_seqs')}; {kv_said}")
     return None
 
 

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from exporters.diagnosis.evidence import ClassEvidence, Fact
@@ -32,18 +33,23 @@ class LoggedClass:
         self._timeout = first_token_timeout
         self._slos = tuple(slos)
         self.requests = 0
+        self._start, self._end = float("inf"), float("-inf")
         self._counts: Counter[str] = Counter()
-        self._verdicts: Counter[tuple[str, Verdict]] = Counter()
+        self._verdicts: Counter[tuple[str, Verdict, bool]] = Counter()
         self._values: dict[str, list[float]] = {}
         self._parts: list[tuple[bool, float, float, float]] = []
+        self._failed_at: list[float] = []
         self._statuses: Counter[int | None] = Counter()
         self.revisions: Counter[str] = Counter()
 
     def add(self, entry: LogEntry, shareable: float | None) -> None:
         self.requests += 1
+        self._start, self._end = min(self._start, entry.arrived), max(self._end, entry.ended)
         count, outcome = self._counts, entry.outcome
         count["rejected"] += outcome is Outcome.REJECTED
-        count["failed"] += outcome in FAILED
+        if outcome in FAILED:
+            count["failed"] += 1
+            self._failed_at.append(entry.ended)
         if outcome is Outcome.CLIENT_ERROR:
             count["client_errors"] += 1
             self._statuses[entry.status] += 1
@@ -60,7 +66,7 @@ class LoggedClass:
             repeat = getattr(entry, name)
             count[f"{name}_known"] += repeat is not None
             count[name] += bool(repeat)
-        self._verdicts.update((name, verdict) for name, verdict in entry.slo.items())
+        self._verdicts.update((name, verdict, outcome in FAILED) for name, verdict in entry.slo.items())
         judged = [verdict for verdict in entry.slo.values() if verdict is not Verdict.ABANDONED]
         count["judged"] += bool(judged)
         count["good"] += bool(judged) and Verdict.BAD not in judged
@@ -131,6 +137,7 @@ class LoggedClass:
             "goodput": self._share("good", "judged", "slo of {:,} requests"),
             **self._burns(),
             **{name: self._share(name, None, "outcome of {:,} requests") for name in _OUTCOMES},
+            **self._failed(),
             "client_errors": self._client_errors(),
             "no_first_token": self._share(
                 "no_first_token", "streams", f"ttft_ms above {self._timeout:g} s or null, {{:,}} streams"
@@ -149,6 +156,20 @@ class LoggedClass:
             facts["other_prompt"] = Fact(tokens, f"prompt_tokens of class {name}")
         return ClassEvidence(name=self.name, **{name: fact for name, fact in facts.items() if fact is not None})
 
+    def _failed(self) -> dict[str, Fact]:
+        """With the time of most failures, because those of a restart are no reason to tune."""
+        origin = f"outcome of {self.requests:,} requests"
+        share = len(self._failed_at) / self.requests
+        if not self._failed_at:
+            return {"failed": Fact(share, origin)}
+        first, last = (percentile(self._failed_at, share) for share in (0.025, 0.975))
+        since, until = (datetime.fromtimestamp(at, UTC).isoformat(" ", "seconds")[:19] for at in (first, last))
+        time = (last - first) / max(self._end - self._start, 1e-9)
+        return {
+            "failed": Fact(share, f"{origin}; 95 % of them failed from {since} to {until} UTC"),
+            "failed_time": Fact(time, f"{origin}, from the first arrival to the last end"),
+        }
+
     def _client_errors(self) -> Fact:
         statuses = ", ".join(f"{count:,} with status {status}" for status, count in self._statuses.most_common(3))
         share = self._counts["client_errors"] / self.requests
@@ -157,10 +178,17 @@ class LoggedClass:
     def _burns(self) -> dict[str, Fact]:
         burns: dict[str, Fact] = {}
         for slo in self._slos:
-            bad, good = (self._verdicts[slo.name, verdict] for verdict in (Verdict.BAD, Verdict.GOOD))
+            name = burn_name(slo.measure)
+            # A failure is bad for every SLO; it shows nothing of the first token or of decode.
+            counted = (False, True) if name == "other_burn" else (False,)
+            bad, good = (
+                sum(self._verdicts[slo.name, verdict, failed] for failed in counted)
+                for verdict in (Verdict.BAD, Verdict.GOOD)
+            )
             if bad + good:
-                burn = Fact(bad / (bad + good) / slo.budget, f"SLO {slo.name}: {bad:,} of {bad + good:,} bad")
-                name = burn_name(slo.measure)
+                without = "" if name == "other_burn" or not self._failed_at else ", without failed requests"
+                said = f"SLO {slo.name}: {bad:,} of {bad + good:,} bad{without}"
+                burn = Fact(bad / (bad + good) / slo.budget, said)
                 burns[name] = max(burns.get(name, burn), burn, key=Fact.or_zero)
         return burns
 
@@ -209,7 +237,7 @@ class LoggedClass:
         return Fact(self.total(part) / total, origin.format(len(self._values[whole]))) if total else None
 
 
-_OUTCOMES = ("rejected", "failed", "aborted")
+_OUTCOMES = ("rejected", "aborted")
 _TIMES = ("ttft", "queue", "prefill", "frontend", "e2e", "decode", "tpot")
 
 

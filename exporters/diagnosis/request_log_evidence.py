@@ -16,7 +16,7 @@ from exporters.slos import SloFile
 
 
 class RequestLogEvidence:
-    """The requests of some logs that arrived from `since` up to `until`; about 300 bytes of memory per request."""
+    """The requests of some logs that arrived from `since` up to `until`; about 1 KB of memory per request."""
 
     def __init__(
         self, paths: Sequence[Path], spec: SloFile, since: datetime | None = None, until: datetime | None = None

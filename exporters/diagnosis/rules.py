@@ -1,6 +1,6 @@
 """Decides what binds a class, from the evidence alone; the first rule that applies decides."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from exporters.diagnosis import levers
@@ -12,6 +12,7 @@ from exporters.diagnosis.thresholds import (
     FAILING,
     FEWEST_FAILING,
     FEWEST_REQUESTS,
+    INTERRUPTION,
     INVALID,
     KV_FREE,
     KV_FULL,
@@ -49,12 +50,17 @@ def diagnose(of: ClassEvidence, engine: EngineEvidence) -> Diagnosis:
     """Requests that end badly first, then whether the class needs anything, then where the time goes."""
     if of.requests.or_zero() + of.open_waiting.or_zero() < FEWEST_REQUESTS:
         return Diagnosis(Binding.UNKNOWN, (f"{of.say('requests')}; {FEWEST_REQUESTS} are needed",))
-    return _bad_ends(of, engine) or _healthy(of, engine) or _slow(of, engine)
+    found = _bad_ends(of, engine) or _healthy(of, engine) or _slow(of, engine)
+    if found.binding is not Binding.ENGINE and _many(of, of.failed):
+        return replace(found, because=(*found.because, of.say("failed")))
+    return found
 
 
 def _bad_ends(of: ClassEvidence, engine: EngineEvidence) -> Diagnosis | None:
-    if _many(of, of.failed):
-        return Diagnosis(Binding.ENGINE, (of.say("failed"),), Choice(levers.ENGINE_FAULT, "no setting helps before"))
+    at_once = of.failed_time.value is not None and of.failed_time.value <= INTERRUPTION
+    if _many(of, of.failed) and not (at_once and _late(of)):
+        choice = Choice(levers.ENGINE_FAULT, "no setting helps while requests fail")
+        return Diagnosis(Binding.ENGINE, (of.say("failed"),), choice)
     if _many(of, of.rejected):
         idle = engine.kv_use.value is not None and engine.kv_use.value < KV_FREE and not engine.waiting.reaches(1)
         lever = levers.RAISE_LIMITS if idle else levers.MORE_ENGINES

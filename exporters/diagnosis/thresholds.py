@@ -9,6 +9,9 @@ FAILING = 0.05
 FEWEST_FAILING = 5
 """Requests that must have failed, were rejected, or waited, besides their share."""
 
+INTERRUPTION = 0.1
+"""Share of the time in which 95 % of the failures ended: below it, they are those of one stop or restart."""
+
 LONG_WAIT = 60.0
 """Seconds that an open request has waited: the default of first_token_timeout."""
 

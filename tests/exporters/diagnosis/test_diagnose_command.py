@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from compose.cli import main
+from exporters import signals
 from exporters.signals import Verdict
 from tests.exporters.diagnosis.workload_logs import log, prompts, stream
 from tests.support.fake_prometheus import FakePrometheus
@@ -39,9 +40,9 @@ def test_the_report_opens_with_the_conclusion_and_its_evidence(
     words = " ".join(capsys.readouterr().out.split())
     assert words.startswith(
         f"source: {overloaded} time: 2027-01-15 08:00:00 to 2027-01-15 08:00:41 UTC "
-        "siso: queue binds: queue time / TTFT 90 % (queue_ms, sum of 30 requests that missed an SLO on TTFT); "
+        "siso: bound by queue: queue time / TTFT 90 % (queue_ms, sum of 30 requests that missed an SLO on TTFT); "
         "try first: prefix caching. "
-        "evidence TTFT p50 10 s (ttft_ms of 30 requests) "
+        "siso evidence TTFT p50 10 s (ttft_ms of 30 requests) "
         "burn rate, SLOs on the first token 20 (SLO ttft: 30 of 30 bad) "
         "lever prefix caching: --enable-prefix-caching "
         "reason hit ratio, possible, all classes 72.5 % (prefix_hashes of all classes, unlimited cache), and it seems "
@@ -145,6 +146,32 @@ def test_a_prometheus_without_the_series_of_a_sidecar_is_refused(capsys: pytest.
     assert capsys.readouterr().err == (
         f"vllm-slo: --prometheus: {fake.url} has no llm_requests_total that increased in the 1h before 1800000000 "
         "(unix seconds); is the sidecar scraped? Another time: --since and --until\n"
+    )
+
+
+def test_requests_that_are_all_open_are_diagnosed(capsys: pytest.CaptureFixture[str]) -> None:
+    """No request ends on a hung engine, so no counter increases."""
+    now = {
+        signals.IN_FLIGHT.name: ({"class": "siso"}, "50"),
+        signals.OLDEST_WAIT.name: ({"class": "siso"}, "90"),
+        signals.ENGINE_WAITING.name: ({}, "40"),
+    }
+
+    def respond(_: str, parameters: dict[str, str]) -> tuple[int, object]:
+        found = [value for name, value in now.items() if name in parameters["query"]]
+        result = [{"metric": labels, "value": [0, value]} for labels, value in found]
+        return 200, {"data": {"resultType": "vector", "result": result}}
+
+    with FakePrometheus(respond) as fake:
+        assert main(["diagnose", "--prometheus", fake.url, "--format", "json"]) == 0
+    (siso,) = json.loads(capsys.readouterr().out)["classes"]
+    assert siso["conclusion"] == (
+        "siso: bound by queue: waiting requests, mean 40 (llm_engine_requests_waiting); try first: more capacity."
+    )
+    (stuck,) = siso["because"][1:]
+    assert stuck == (
+        "open requests without a first token, at the end 50 (llm_requests_in_flight), age of the oldest of them 90 s "
+        "(llm_oldest_wait_seconds)"
     )
 
 

@@ -125,6 +125,22 @@ def test_parts_of_ttft_are_those_of_the_requests_that_missed_it(tmp_path: Path) 
     assert found.queue_share.origin == "queue_ms, sum of 20 requests that missed an SLO on TTFT"
 
 
+def test_requests_that_a_restart_ends_do_not_show_a_slow_first_token(tmp_path: Path) -> None:
+    requests = [request(time=START + each, ttft=0.1, slo={"ttft": Verdict.GOOD}) for each in range(60)]
+    bad = {"ttft": Verdict.BAD, "availability": Verdict.BAD}
+    requests += [request(time=START + 39, outcome=Outcome.UPSTREAM_ERROR, slo=bad) for _ in range(40)]
+    found = evidence(tmp_path, requests)
+    assert (found.first_token_burn.value, found.first_token_burn.origin) == (
+        0.0,
+        "SLO ttft: 0 of 60 bad, without failed requests",
+    )
+    assert found.other_burn.value == pytest.approx(1 / 0.005)
+    assert found.failed_time.value == 0
+    assert found.failed.origin == (
+        "outcome of 100 requests; 95 % of them failed from 2027-01-15 08:00:40 to 2027-01-15 08:00:40 UTC"
+    )
+
+
 def test_a_stream_is_late_from_the_first_token_timeout_on(tmp_path: Path) -> None:
     requests = [stream(0, queue=wait, prefill=0, frontend=0, output=2) for wait in (59.0, 60.0, 61.0, 90.0)]
     assert evidence(tmp_path, requests).no_first_token.value == 0.5

@@ -32,6 +32,11 @@ def of_engine(settings: dict[str, str], **values: float) -> EngineEvidence:
         # Bad ends
         pytest.param({"requests": 19}, {}, "unknown", None, id="too few requests"),
         pytest.param({"failed": 0.05} | WAITS, {}, "engine errors", "the engine's fault", id="5 % failed"),
+        pytest.param(
+            {"failed": 0.5, "failed_time": 0.1} | WAITS, {}, "queue", "more capacity", id="a restart in an overload"
+        ),
+        pytest.param({"failed": 0.5, "failed_time": 0.11} | WAITS, {}, "engine errors", "the engine's fault"),
+        pytest.param({"failed": 0.5, "failed_time": 0.0}, {}, "engine errors", "the engine's fault", id="a restart"),
         pytest.param({"failed": 0.049} | WAITS, {}, "queue", "more capacity", id="fewer failed"),
         pytest.param({"requests": 40, "failed": 0.1} | WAITS, {}, "queue", "more capacity", id="4 of 40 failed"),
         pytest.param({"rejected": 0.2}, {}, "admission", "more capacity", id="rejected, engine unknown"),
