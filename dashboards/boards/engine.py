@@ -172,8 +172,9 @@ def running() -> timeseries.Panel:
 
 def waiting() -> timeseries.Panel:
     text = describe(
-        "Requests in the queue of each rank. Deferred requests (dotted) wait for a LoRA slot or a KV transfer (vLLM from "
-        "0.20 on); the others wait for a place in the batch or for KV cache. Good: close to 0. From the engines' metrics.",
+        "Requests in the queue of each rank. Deferred requests (dotted) wait for a LoRA slot or a KV transfer (vLLM "
+        "from 0.20 on); the others wait for a place in the batch or for KV cache. Good: close to 0. From the engines' "
+        "metrics.",
         may_be_empty=_NO_COUNTER,
     )
     return (
