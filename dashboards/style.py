@@ -153,7 +153,7 @@ def time_series_panel(
 ) -> timeseries.Panel:
     """Lines over time, starting at 0 unless `signed`; the legend has the last and the greatest value.
 
-    That of a narrow panel has the greatest one only: two columns leave no room for the name of an engine.
+    That of a narrow panel has the greatest one only: beside two columns, the name of an engine is truncated.
     """
     calcs = ("lastNotNull", "max") if width >= 8 else ("max",)
     panel = _with_common_options(timeseries.Panel(), title, description, unit, width, height)

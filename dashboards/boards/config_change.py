@@ -24,8 +24,8 @@ from exporters import signals
 from exporters.signals import Label, Outcome, Signal
 from exporters.slos import Slo, SloFile
 
-_CLASS_KEY: Mapping[str, str] = {Label.CLASS: "class"}
-_SLO_KEYS: Mapping[str, str] = {Label.SLO: "SLO", Label.CLASS: "class"}
+_CLASS_KEY: Mapping[str, str] = {Label.CLASS: "Class"}
+_SLO_KEYS: Mapping[str, str] = {Label.SLO: "SLO", Label.CLASS: "Class"}
 
 _MORE_IS_BETTER, _LESS_IS_BETTER, _NEITHER = (BAD, GOOD), (GOOD, BAD), (PLAIN, PLAIN)
 _GOOD = {
@@ -150,14 +150,14 @@ def changed() -> table.Panel:
     failed = sum_by(f"increase({failed}[${{gap}}s] @ $after)", [Label.INSTANCE])
     before, after = (of_sidecar(share.value) for share in goodput)
     columns = (
-        ValueColumn("changed", f"{engines} * 1000", units.DatetimeISO, width=165),
+        ValueColumn("Changed", f"{engines} * 1000", units.DatetimeISO, width=165),
         *_before_and_after(before, after, units.PercentUnit, 85),
         _significant(of_sidecar(f"100 * {significant_change(*goodput)}"), _MORE_IS_BETTER),
-        ValueColumn("failed", of_sidecar(failed), style.COUNT, decimals=0, steps=((0.5, BAD),), width=65),
+        ValueColumn("Failed", of_sidecar(failed), style.COUNT, decimals=0, steps=((0.5, BAD),), width=65),
     )
-    tables.sort_rows(panel, "changed", "engine")
+    tables.sort_rows(panel, "Changed", "Engine")
     return tables.join_queries(
-        panel, {Label.ENGINE: "engine", Label.INSTANCE: "sidecar"}, columns, rows=f"({engines})", widest=(Label.ENGINE,)
+        panel, {Label.ENGINE: "Engine", Label.INSTANCE: "Sidecar"}, columns, rows=f"({engines})", widest=(Label.ENGINE,)
     )
 
 
@@ -185,7 +185,7 @@ def changed_and_unchanged() -> table.Panel:
         *_before_and_after(before, after, units.PercentUnit),
         _significant(of_both(f"100 * {significant_change(*goodput)}"), _MORE_IS_BETTER),
     )
-    return _by_class(panel, {**_CLASS_KEY, _ENGINES: _ENGINES}, columns)
+    return _by_class(panel, {**_CLASS_KEY, _ENGINES: "Engines"}, columns)
 
 
 def goodput() -> table.Panel:
@@ -198,7 +198,7 @@ def goodput() -> table.Panel:
         _MORE_IS_BETTER,
         # no row for a class without requests
         more_columns=(
-            ValueColumn("judged", f"(({before} <= {after}) or {after}) > 0", style.COUNT, no_value="0", decimals=0),
+            ValueColumn("Judged", f"(({before} <= {after}) or {after}) > 0", style.COUNT, no_value="0", decimals=0),
         ),
     )
 
@@ -246,7 +246,7 @@ def latency() -> table.Panel:
         units.Seconds,
         _LESS_IS_BETTER,
         24,
-        keys={_FIGURE: _FIGURE, **_CLASS_KEY},
+        keys={_FIGURE: "Figure", **_CLASS_KEY},
     )
 
 
@@ -307,7 +307,7 @@ def preemptions() -> table.Panel:
         style.COUNT,
         _LESS_IS_BETTER,
         6,
-        keys={Label.ENGINE: "engine"},
+        keys={Label.ENGINE: "Engine"},
     ).decimals(0)
 
 
@@ -382,10 +382,10 @@ def _comparison(
     before, after = value(BEFORE), value(AFTER)
     # computed by Grafana: a query would ask for both windows again
     if unit == units.PercentUnit:
-        change = DifferenceColumn("change", "after", "before", _POINTS, times=100, decimals=1)
+        change = DifferenceColumn("Change", "After", "Before", _POINTS, times=100, decimals=1)
         meaning = "The change is in percentage points (pp), and has no interval."
     else:
-        change = DifferenceColumn("change", "after", "before", units.PercentUnit, is_relative=True, decimals=1)
+        change = DifferenceColumn("Change", "After", "Before", units.PercentUnit, is_relative=True, decimals=1)
         meaning = _RELATIVE
     columns = _before_and_after(before, after, unit)
     return _table(title, f"{text} {meaning} {_GOOD[colours]}", unit, width, keys, (*columns, change, *more_columns))
@@ -414,14 +414,14 @@ def _significant(points: str, colours: tuple[str, str]) -> ValueColumn:
     """A change in percentage points that is absent if it is not significant, in the colours of a fall and a rise."""
     fall, rise = colours
     return ValueColumn(
-        "change", points, _POINTS, no_value=_NOT_SIGNIFICANT, decimals=1, base=fall, steps=((0, rise),), width=115
+        "Change", points, _POINTS, no_value=_NOT_SIGNIFICANT, decimals=1, base=fall, steps=((0, rise),), width=115
     )
 
 
 def _before_and_after(before: str, after: str, unit: str, width: int | None = None) -> tuple[ValueColumn, ValueColumn]:
     return (
-        ValueColumn("before", before, unit, no_value=NO_TRAFFIC, width=width),
-        ValueColumn("after", after, unit, no_value=NO_TRAFFIC, width=width),
+        ValueColumn("Before", before, unit, no_value=NO_TRAFFIC, width=width),
+        ValueColumn("After", after, unit, no_value=NO_TRAFFIC, width=width),
     )
 
 

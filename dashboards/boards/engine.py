@@ -172,14 +172,16 @@ def running() -> timeseries.Panel:
 
 def waiting() -> timeseries.Panel:
     text = describe(
-        "Requests in the queue of each rank. Deferred requests wait for a LoRA slot or a KV transfer (vLLM from 0.20 "
-        "on); the others wait for a place in the batch or for KV cache. Good: close to 0. From the engines' metrics.",
+        "Requests in the queue of each rank. Deferred requests (dotted) wait for a LoRA slot or a KV transfer (vLLM "
+        "from 0.20 on); the others wait for a place in the batch or for KV cache. Good: close to 0. From the engines' "
+        "metrics.",
         may_be_empty=_NO_COUNTER,
     )
     return (
         style.time_series_panel(PanelTitle.WAITING, text, units.Short, 8)
         .with_target(query(sum_by(select_engine(signals.ENGINE_WAITING), RANK_LABELS), f"waiting: {PER_RANK}"))
         .with_target(query(sum_by(select_engine(signals.ENGINE_DEFERRED), RANK_LABELS), f"deferred: {PER_RANK}"))
+        .override_by_regexp("/^deferred/", style.DOTTED)
     )
 
 

@@ -100,15 +100,15 @@ def runs() -> table.Panel:
     runs_in_range = f"{max_by_run} (max_over_time({signals.LOAD_RUN.name}[{RANGE}]))"
     states = {"0": "ended", "1": "running"}
     state = ValueColumn(
-        "state",
+        "State",
         # a killed run has no final 0
         f"{max_by_run} ({signals.LOAD_RUN.name}) or 0 * {runs_in_range}",
         units.NoUnit,
         mappings=[model.ValueMap({value: model.ValueMappingResult(word) for value, word in states.items()})],
     )
-    newest_first = common.TableSortByFieldState().display_name("run").desc(True)
+    newest_first = common.TableSortByFieldState().display_name("Run").desc(True)
     panel = tables.if_empty(style.table_panel("Load tests", text, units.NoUnit, 8, 5), _NO_TEST).sort_by([newest_first])
-    return tables.join_queries(panel, {Label.RUN: "run", Label.SCENARIO: "scenario"}, [state])
+    return tables.join_queries(panel, {Label.RUN: "Run", Label.SCENARIO: "Scenario"}, [state])
 
 
 def offered_against_achieved() -> timeseries.Panel:
@@ -192,7 +192,7 @@ def outcomes_compared() -> table.Panel:
     text = _describe(
         "Requests in the time range by outcome, as the load generator and as the sidecar count them. If the load "
         "generator has more, requests did not reach the sidecar or ended differently on the way back; if the sidecar "
-        "has more, it has other clients. Good: between is a few requests, those that end between two scrapes. From "
+        "has more, it has other clients. Good: Between is a few requests, those that end between two scrapes. From "
         "the load generator's counters and the sidecars'."
     )
     aborted = increase(_ended({Label.OUTCOME: f"{LoadOutcome.TIMEOUT}|{LoadOutcome.CUT}"}), RANGE)
@@ -206,11 +206,11 @@ def outcomes_compared() -> table.Panel:
     # integers, so that Grafana does not show -0
     columns = [
         ValueColumn(title, f"round({each})", style.COUNT, no_value="-", decimals=0)
-        for title, each in (("generator", generator), ("sidecar", sidecar))
+        for title, each in (("Generator", generator), ("Sidecar", sidecar))
     ]
-    between = DifferenceColumn("between", "generator", "sidecar", style.COUNT, decimals=0)
+    between = DifferenceColumn("Between", "Generator", "Sidecar", style.COUNT, decimals=0)
     panel = tables.if_empty(style.table_panel("Outcomes compared", text, units.NoUnit, 8).min_width(80), _NO_TEST)
-    tables.join_queries(tables.sort_rows(panel, "outcome"), {Label.OUTCOME: "outcome"}, [*columns, between])
+    tables.join_queries(tables.sort_rows(panel, "Outcome"), {Label.OUTCOME: "Outcome"}, [*columns, between])
     return tables.hide_zero_rows(panel, 2)
 
 

@@ -14,13 +14,15 @@ from exporters.signals import Label
 
 def batch() -> timeseries.Panel:
     text = describe(
-        "Running and waiting requests of each engine, by its own count. Good: few wait. From the engines' metrics.",
+        "Waiting and running (dotted) requests of each engine, by its own count. Good: few wait. From the "
+        "engines' metrics.",
         may_be_empty="some engines expose no queue",
     )
     panel = style.time_series_panel("Engine: running and waiting", text, units.Short, 8)
     for state, series in (("running", signals.ENGINE_RUNNING), ("waiting", signals.ENGINE_WAITING)):
         panel.with_target(query(sum_by(select_model(series), [Label.ENGINE]), f"{state} on {{{{engine}}}}"))
-    return panel
+    # the colours of two names may be equal
+    return panel.override_by_regexp("/^running/", style.DOTTED)
 
 
 def kv_cache() -> timeseries.Panel:

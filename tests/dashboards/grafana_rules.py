@@ -372,6 +372,16 @@ def columns_fill_a_large_screen(page: Page) -> list[str]:
     )
 
 
+def headings_are_capitalised(page: Page) -> list[str]:
+    """As on the other tables, and as titles."""
+    return [
+        f"{panel['title']}: {name}"
+        for panel in _panels(page, "table")
+        for _, properties in _overrides(panel)
+        if (name := str(properties.get("displayName", "")))[:1].islower()
+    ]
+
+
 def titles_fit_a_small_screen(page: Page) -> list[str]:
     """A title of a repeated panel has the name of its value at the end, which is truncated first."""
     faults = []
@@ -445,6 +455,7 @@ def _text_width(text: str) -> float:
 RULES: tuple[Rule, ...] = (
     columns_fit_a_small_screen,
     columns_fill_a_large_screen,
+    headings_are_capitalised,
     titles_fit_a_small_screen,
     legends_fit_a_small_screen,
     values_fit_a_phone,

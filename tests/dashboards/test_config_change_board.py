@@ -201,7 +201,7 @@ def test_before_and_after_do_not_depend_on_the_time_between(prometheus: Promethe
     table = panel(page_of(BOARD), panel_of(figure))
     table["targets"] = [each for each in table["targets"] if "$class_order" not in each["expr"]]
     if figure not in SIGNIFICANT:
-        results.append(calculated_column(table, "change", results))
+        results.append(calculated_column(table, "Change", results))
     results = [[row for row in result if row[0].get("figure", figure) == figure] for result in results]
     label, row = ("engine", "e") if figure == "Preemptions" else ("class", "siso")
     assert [{labels[label] for labels, _ in result} for result in results[:3]] == [{row}] * 3

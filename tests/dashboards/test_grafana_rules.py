@@ -94,6 +94,7 @@ BROKEN: dict[Rule, dict[str, Any]] = {
         "a column narrower than its heading": columns(18, None, None),
     },
     rules.columns_fill_a_large_screen: {"a width for every column": columns(150, 150, 150)},
+    rules.headings_are_capitalised: {"a lower-case letter": table(override("byName", "Value", displayName="before"))},
     rules.legends_fit_a_small_screen: {
         "engine and sidecar in a fourth of the width": legend("{{engine}} at {{instance}}", wide=6),
         "values with a long unit": legend("{{engine}} at {{instance}}", unit="tokens/s"),
@@ -195,6 +196,7 @@ SOUND: dict[Rule, dict[str, Any]] = {
         "columns that depend on the data": columns(150, 150, 150, wide=6, transformation="groupingToMatrix"),
     },
     rules.columns_fill_a_large_screen: {"a column with the rest of the width": columns(150, None, 150)},
+    rules.headings_are_capitalised: {"a capital": table(override("byName", "Value", displayName="TTFT p50"))},
     rules.legends_fit_a_small_screen: {
         "engine and sidecar in a third of the width": legend("{{engine}} at {{instance}}"),
         "classes in a fourth of the width": legend("{{class}}", wide=6, unit="tokens/s"),

@@ -76,7 +76,7 @@ def test_outcomes_are_compared_by_the_names_of_the_sidecar(promtool: Promtool) -
     by_series = [{f'{{outcome="{outcome}"}}': count for outcome, count in side.items()} for side in (load, sidecar)]
     assert_results(promtool, table, grown, *by_series)
     results = [[({"outcome": outcome}, count) for outcome, count in side.items()] for side in (load, sidecar)]
-    assert {row["outcome"]: value for row, value in calculated_column(table, "between", results)} == between
+    assert {row["outcome"]: value for row, value in calculated_column(table, "Between", results)} == between
 
 
 @pytest.mark.lab
