@@ -25,6 +25,8 @@ SHORT_GAP = 2 * ROUND
 """Seconds; after two reads of one stream with a shorter gap, the next read does not wait: chunks would be merged."""
 MOST_READS = 256
 """In one round; due requests are sent between rounds."""
+CLOCKS_APART = 2e-5
+"""Seconds between two readings of the clocks above which they are read again, as the difference would be wrong."""
 
 _READABLE = 1  # of libev and of epoll
 _SO_TIMESTAMPNS = 64  # of Linux; the one with 64-bit fields
@@ -86,10 +88,17 @@ class SocketReader:
             if self._open:
                 self._arrival.start(self._on_arrival)
 
+    def _clocks(self) -> tuple[float, float]:
+        """The monotonic time, and how much it is ahead of the wall clock."""
+        for _ in range(3):
+            before, wall, now = monotonic(), self._wall_clock(), monotonic()
+            if now - before < CLOCKS_APART:
+                break  # else the process was interrupted between two readings
+        return now, (before + now) / 2 - wall
+
     def _read_all(self) -> bool:
         """Read each readable socket once; True if the next reads may wait for a round."""
-        now = monotonic()
-        offset = now - self._wall_clock()
+        now, offset = self._clocks()
         readable = self._epoll.poll(0, MOST_READS)
         may_wait = bool(readable)
         for descriptor, _ in readable:
