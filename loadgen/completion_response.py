@@ -69,6 +69,7 @@ class CompletionResponse:
 
     `first_byte` is the time of the first read. `answer` is the time of the first output that is not reasoning.
     `first_choice` and `last_choice` are the times of the first and the last event with a choice, also without output.
+    `end` is the time of the read that completed the response or found the connection closed.
     `coalesced` counts chunks that arrived in one read with an earlier chunk. With `keep_text`, `text` has the pieces of
     the answer without its reasoning.
     """
@@ -84,6 +85,7 @@ class CompletionResponse:
     answer: float | None = None
     first_choice: float | None = None
     last_choice: float | None = None
+    end: float | None = None
     coalesced: int = 0
     gaps: "array[float]" = field(default_factory=lambda: array("d"))
     silent: list[float] = field(default_factory=list)  # times of chunks with a choice, but without output
@@ -173,6 +175,7 @@ class CompletionResponse:
         return [later - earlier for earlier, later in pairwise(sorted([*self.silent, *times]))]
 
     def _end(self, at: float) -> None:
+        self.end = at
         if self._stream is not None:
             for event in self._stream.close():
                 self._event(event, at)

@@ -230,7 +230,7 @@ class Dispatcher:
         outcome: ClientOutcome,
         error: str | None,
     ) -> tuple[ClientOutcome, CompletionResponse, float]:
-        closed = monotonic()
+        closed = monotonic() if response.end is None else response.end
         record = make_record(
             request,
             response,

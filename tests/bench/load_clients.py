@@ -1,7 +1,9 @@
 """`make bench-load`: what a token costs `vllm-slo load` beside a plain aiohttp client and that of `vllm bench serve`.
 
 Each sends the same open-loop load to the same engine, one after the other in each round. The CPU time is that of the
-whole process from the first request to the last response. Exits with 1 if a goal is missed.
+whole process from the first request to the last response. The aiohttp client is what a user would write: one session
+on the event loop of asyncio (no uvloop), which for each event parses the JSON with the standard library and notes the
+time, as `vllm bench serve` does. Exits with 1 if a limit is exceeded.
 """
 
 import argparse
@@ -27,8 +29,8 @@ from tests.support.ports import free_port
 from tests.support.sidecar_process import ROOT
 
 CPU, LAG = "CPU per token, µs", "send lag p99, ms"
-MOST_CPU = 0.35
-"""Of the aiohttp client's, with all streams in phase, as the steps of a real engine send their tokens."""
+MOST_CPU = {"tick": 0.35, "spread": 0.45}
+"""Of the aiohttp client's, by shape; a client that wakes up for each token needs more at random phases."""
 MOST_LAG = 10.0
 RATE, TOKENS, PACE = 25, 400, 20_000
 """Requests per second, tokens of each, and the microseconds between two: 200 open streams, 10,000 tokens/s."""
@@ -144,22 +146,20 @@ def compare(clients: dict[str, Client], shape: str, port: int, rounds: int, seco
     return Result(title, [Quantity(*one) for one in values.items()])
 
 
-def missed(result: Result, peer_name: str) -> list[str]:
-    """The goals that a result misses."""
+def exceeded(shape: str, result: Result, peer_name: str) -> list[str]:
+    """The limits that the result of a shape exceeds."""
     cpu, lag = result.quantities
     ratio, worst = cpu.ratio(OURS, peer_name), statistics.median(lag.values[OURS])
-    goals = []
-    if ratio > MOST_CPU:
-        goals.append(f"CPU per token is {ratio:.2f} x that of {peer_name}, above {MOST_CPU}")
+    limits = []
+    if ratio > MOST_CPU[shape]:
+        limits.append(f"{shape}: CPU per token is {ratio:.2f} x that of {peer_name}, above {MOST_CPU[shape]}")
     if worst > MOST_LAG:
-        goals.append(f"send lag p99 is {worst:.1f} ms, above {MOST_LAG:.0f} ms")
-    return goals
+        limits.append(f"{shape}: send lag p99 is {worst:.1f} ms, above {MOST_LAG:.0f} ms")
+    return limits
 
 
 def main() -> int:
-    flags = argparse.ArgumentParser(
-        prog="python -m tests.bench.load_clients", description=(__doc__ or "").partition("\n")[0]
-    )
+    flags = argparse.ArgumentParser(prog="python -m tests.bench.load_clients", description=__doc__)
     flags.add_argument("--rounds", type=int, default=3, help="number of rounds (default: %(default)s)")
     flags.add_argument("--seconds", type=int, default=12, help="time in which requests are sent (default: %(default)s)")
     flags.add_argument(
@@ -179,17 +179,19 @@ def main() -> int:
                 clients["vllm bench serve"] = peer("vllm", vllm)
             else:
                 log("vLLM is not installed, so its client is left out; --vllm names a Python that has it")
-            results = [compare(clients, shape, engine.engine_port, options.rounds, options.seconds) for shape in SHAPES]
+            results = {
+                shape: compare(clients, shape, engine.engine_port, options.rounds, options.seconds) for shape in SHAPES
+            }
     except CannotMeasureError as error:
         print(error, file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130
-    print_results(results)
-    goals = missed(results[0], "aiohttp")
-    for goal in goals:
-        print(f"missed: {goal}")
-    return 1 if goals else 0
+    print_results(results.values())
+    limits = [limit for shape, result in results.items() for limit in exceeded(shape, result, "aiohttp")]
+    for limit in limits:
+        print(f"exceeded: {limit}")
+    return 1 if limits else 0
 
 
 if __name__ == "__main__":

@@ -114,6 +114,17 @@ def test_the_first_token_is_a_chunk_with_output_and_the_answer_is_no_reasoning(
     assert (alone.first, alone.answer) == (first if first == 2.0 else None, answer if answer == 2.0 else None)
 
 
+@pytest.mark.parametrize(
+    "pieces, end",
+    [
+        pytest.param((HEAD, chunked(*WHOLE, end=False), chunked(), b"more"), 3.0, id="by its framing"),
+        pytest.param((HEAD, chunked(*WHOLE, end=False)), 3.0, id="by the connection"),
+    ],
+)
+def test_the_end_is_the_time_of_the_read_that_ends_the_response(pieces: tuple[bytes, ...], end: float) -> None:
+    assert read(*pieces).end == end
+
+
 NO_CHOICES = "the response has no choices: it is not a completion"
 INCOMPLETE = "the response is incomplete"
 
