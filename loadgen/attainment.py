@@ -7,6 +7,7 @@ from enum import StrEnum
 from statistics import NormalDist
 
 from exporters.comparison.estimates import Share
+from loadgen.saturation import Saturation
 
 
 class Attainment(StrEnum):
@@ -85,15 +86,16 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """The result of a probe: a tally for each class and SLO."""
+    """The result of a probe: a tally for each class and SLO; `saturated` if that ended the probe."""
 
     tallies: Sequence[Tally]
+    saturated: Saturation | None = None
 
     @property
     def attainment(self) -> Attainment:
-        """Missed if one SLO is missed, met if all are met."""
+        """Missed if one SLO is missed or the server is saturated, met if all are met."""
         found = {tally.attainment for tally in self.tallies}
-        if Attainment.MISSED in found:
+        if self.saturated is not None or Attainment.MISSED in found:
             return Attainment.MISSED
         return Attainment.UNDECIDED if Attainment.UNDECIDED in found else Attainment.MET
 

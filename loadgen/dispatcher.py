@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import groupby
 from time import monotonic, time
+from typing import Protocol
 
 import gevent
 from gevent.event import Event
@@ -21,15 +22,10 @@ from loadgen.completion_response import CompletionResponse
 from loadgen.grading import make_record
 from loadgen.http_client import HttpClient, UnreachableError
 from loadgen.http_response import ProtocolError
-from loadgen.live_figures import LiveFigures
 from loadgen.load_metrics import LoadCollector
 from loadgen.load_target import Target
-from loadgen.request_plan import PlannedRequest, Schedule, encode_body, encode_head
+from loadgen.request_plan import USER_PAUSE, PlannedRequest, Schedule, encode_body, encode_head
 from loadgen.request_record import ClientOutcome, Record
-
-USER_PAUSE = 1.0
-"""Least pause in seconds of a closed-loop user after a failed request: a target that is down is not flooded."""
-
 
 EncodedGroup = list[tuple[PlannedRequest, bytes]]
 """Requests with the same due time, and their bodies."""
@@ -52,6 +48,16 @@ class DispatchConfig:
     save_detailed: bool = False
 
 
+class Figures(Protocol):
+    """Counts the requests of a run by class; `lag` and `at` in seconds, `at` since the start of the run."""
+
+    def offer(self, request_class: str) -> None: ...
+
+    def dispatch(self, request_class: str, lag: float, at: float) -> None: ...
+
+    def end(self, record: Record) -> None: ...
+
+
 class Dispatcher:
     """Sends the requests of one run and passes each record, with its response, to `on_record`.
 
@@ -65,6 +71,7 @@ class Dispatcher:
         client: HttpClient,
         series: LoadCollector,
         on_record: Callable[[Record, CompletionResponse], None],
+        figures: Figures,
     ) -> None:
         self._config = config
         self._client = client
@@ -78,8 +85,8 @@ class Dispatcher:
         self._slots: AbstractContextManager[object] = nullcontext() if limit is None else BoundedSemaphore(limit)
         # Ids are unique across runs, without a system call per request.
         self._ids = random.Random(uuid.uuid4().int)  # noqa: S311 - unique, not secret
+        self._figures = figures
         self.begin()
-        self.figures = LiveFigures()
         self._until = 0.0
 
     def begin(self, at: float | None = None) -> None:
@@ -165,7 +172,7 @@ class Dispatcher:
             self._count_offered(request)
 
     def _count_offered(self, request: PlannedRequest) -> None:
-        self.figures.offer(request.request_class)
+        self._figures.offer(request.request_class)
         self._series.count_scheduled(request)
 
     def _wait(self, until: float) -> bool:
@@ -183,7 +190,7 @@ class Dispatcher:
         dispatched = monotonic()
         sent: float | None = None
         lag = dispatched - self.start - request.due
-        self.figures.dispatch(request.request_class, lag, dispatched - self.start)
+        self._figures.dispatch(request.request_class, lag, dispatched - self.start)
         self._series.count_sent(request, lag)
         deadline = gevent.Timeout.start_new(max(0.0, self.start + request.due + self._config.timeout - dispatched))
         error: str | None = None
@@ -238,7 +245,7 @@ class Dispatcher:
             detailed=self._config.save_detailed,
         )
         self._series.count_ended(request, outcome)
-        self.figures.end(record)
+        self._figures.end(record)
         self._on_record(record, response)
         return outcome, response, closed - self.start
 

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from loadgen.attainment import Attainment, Tally
+from loadgen.attainment import Attainment, Tally, Verdicts
 from loadgen.find_max_results import Probe, Search
 from loadgen.find_max_settings import FindMaxSettings, rounded_duration
 from loadgen.rate_search import Answer, Finding
@@ -37,7 +37,7 @@ def expected(settings: FindMaxSettings) -> str:
 
 def line(number: int, probe: Probe, *, kept: bool = False) -> str:
     """The result of one probe."""
-    reasons = "; ".join(map(_reason, probe.verdicts.deciding()[:1]))
+    reasons = "; ".join(_reasons(probe.verdicts, 1))
     text = f"probe {number}: {probe.rate:g} requests/s: {probe.attainment} after {rounded_duration(probe.seconds)}"
     return f"{text}{f' ({reasons})' if reasons else ''}{' (of an earlier run)' if kept else ''}"
 
@@ -69,7 +69,7 @@ def answer_text(search: Search, confidence: float) -> str:
         case Finding.UNDECIDED:
             text = f"undecided: {_known(found, search.stopped)} {trusted}"
     binding = next((probe for probe in search.probes if probe.rate == found.high), None)
-    reasons = [] if binding is None else [_reason(tally) for tally in binding.verdicts.deciding()[:2]]
+    reasons = [] if binding is None else _reasons(binding.verdicts, 2)
     if binding is not None and reasons:
         text += f"; at {binding.rate:g} requests/s: {'; '.join(reasons)}"
     return f"largest rate: {text}"
@@ -87,6 +87,13 @@ def _known(found: Answer, stopped: str | None) -> str:
     elif stopped:
         text += "; run it again with the same settings to continue the search"
     return text
+
+
+def _reasons(verdicts: Verdicts, most: int) -> list[str]:
+    if (found := verdicts.saturated) is not None:
+        rates = f"{found.offered:.3g} requests/s offered, {found.completed:.3g} ended"
+        return [f"the server was saturated from about {found.since:.0f} s on: {rates}"]
+    return [_reason(tally) for tally in verdicts.deciding()[:most]]
 
 
 def _reason(tally: Tally) -> str:

@@ -9,12 +9,13 @@ from exporters.errors import UsageError, system_reason
 from loadgen.attainment import Attainment, Tally, Verdicts
 from loadgen.rate_search import Answer, Limits, answer
 from loadgen.request_record import write_json
+from loadgen.saturation import Saturation
 
 FIND_MAX = "find-max.json"
 
 
 class Probe(msgspec.Struct, frozen=True, kw_only=True):
-    """A finished probe; `seconds` is the time of the look that decided it, in seconds since its start.
+    """A finished probe; `seconds` is when a look or a saturation decided it, in seconds since its start.
 
     `emptied`: the target had no running or waiting request before the next probe, None if it reports none.
     """
@@ -26,10 +27,11 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
     attainment: Attainment
     tallies: list[Tally]
     emptied: bool | None
+    saturated: Saturation | None = None
 
     @property
     def verdicts(self) -> Verdicts:
-        return Verdicts(self.tallies)
+        return Verdicts(self.tallies, self.saturated)
 
 
 class Search(msgspec.Struct, kw_only=True):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from exporters.errors import UsageError
 from exporters.quantities import spell_duration
+from exporters.slos import Measure
 from loadgen import run_settings, scenario
 from loadgen.arrivals import Phase
 from loadgen.probe_plan import Demand, ProbePlan, Timing, demand, first_rate_phase, plan
@@ -16,6 +17,7 @@ from loadgen.rate_search import FINEST, Limits
 from loadgen.run_settings import LoadPlan, RunSettings
 
 _CAP_OF_START = 64
+_MISSED_BY_A_QUEUE = (Measure.TTFT, Measure.TTFT_ANSWER, Measure.E2E, Measure.AVAILABILITY)
 _SEEDS = 1000
 """Seeds of a search: probes have different prompts, so that none finds those of another in the prefix cache."""
 
@@ -32,6 +34,16 @@ class FindMaxSettings:
     demand: Demand
     cool_down: float
     digest: str
+
+    @property
+    def saturation_misses(self) -> bool:
+        """Whether an SLO of every class is missed in the end if the queue grows without bound.
+
+        Those on TTFT and E2E are, because they count from the due time, and availability, because the client gives up.
+        """
+        measures = {slo.name: slo.measure for slo in self.run.slos.slos}
+        missing = {name for name, slo in self.demand.objectives if measures[slo] in _MISSED_BY_A_QUEUE}
+        return missing == {name for name, share in self.scenario.shares.items() if share}
 
     def plan(self, rate: float, number: int) -> ProbePlan:
         """The plan of the probe with this number, from 1."""
