@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.text import Text
 
 from exporters.comparison.rendering import json_report, remark, row_table
+from loadgen.report import INVALID
 from loadgen.run_comparison import FinishedRun, RunComparison, outcomes
 
 _PAIRED = (
@@ -24,10 +25,10 @@ def table(comparison: RunComparison, console: Console) -> None:
     for letter, side in sides.items():
         console.print(Text(_head(letter, side)))
         for fault in side.faults:
-            console.print(Text(f"INVALID: {letter}: {fault}", style="bold red"))
+            console.print(Text(f"{INVALID}: {letter}: {fault}", style="bold red"))
     console.print(Text(_pairing(comparison)))
     console.print()
-    titles = (f"{letter} (INVALID)" if side.faults else letter for letter, side in sides.items())
+    titles = (f"{letter} ({INVALID})" if side.faults else letter for letter, side in sides.items())
     console.print(row_table(comparison.rows, *titles))
     for note in _notes(comparison):
         console.print()

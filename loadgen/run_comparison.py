@@ -20,7 +20,7 @@ from exporters.comparison.paired_difference import (
 )
 from exporters.comparison.significance import Row, compare
 from loadgen.request_record import ClientOutcome, Record, Run, read_records, read_run
-from loadgen.summary import summarise
+from loadgen.summary import health_of
 
 _TIMES = (TTFT, E2E, TPOT)
 
@@ -73,7 +73,7 @@ def read(folder: Path) -> FinishedRun:
         UsageError: it cannot be read.
     """
     run, records = read_run(folder), read_records(folder)
-    return FinishedRun(str(folder), run, records, summarise(run, records).health.faults)
+    return FinishedRun(str(folder), run, records, health_of(run, records).faults)
 
 
 def compare_runs(before: FinishedRun, after: FinishedRun, min_events: int) -> RunComparison:
