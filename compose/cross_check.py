@@ -1,5 +1,6 @@
 """Compares twelve dashboard figures with the request log, and six of them with the records of the load run."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
@@ -12,6 +13,7 @@ from exporters.verdicts import goodput
 from loadgen.request_record import ClientOutcome, Record
 
 TOLERANCE = 0.02
+_WITHOUT_TOKEN = frozenset({ClientOutcome.OK, ClientOutcome.CLIENT_ERROR})
 CLIENT_SECONDS = 0.01
 """Allowed delay between the sockets of relay and client on a busy machine, which the relay cannot measure."""
 
@@ -42,7 +44,10 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class RequestFacts:
-    """The fields that the request log and the load records share; `ttft` in seconds, for streams only."""
+    """The fields that the request log and the load records share; `ttft` in seconds, for streams only.
+
+    It is infinite if a stream ended without a first token.
+    """
 
     request_class: str
     ok: bool
@@ -58,7 +63,7 @@ def of_log(requests: Iterable[LogEntry]) -> list[RequestFacts]:
             each.request_class,
             each.outcome is Outcome.OK,
             goodput(each.slo.values()),
-            each.ttft_ms / 1000 if each.stream and each.ttft_ms is not None else None,
+            each.first_token_wait,
             each.completion_tokens or 0,
             each.cached_tokens or 0,
         )
@@ -73,13 +78,20 @@ def of_load(records: Iterable[Record]) -> list[RequestFacts]:
             each.request_class,
             each.outcome is ClientOutcome.OK,
             each.good,
-            each.ttft if each.stream else None,
+            _first_token_wait(each),
             each.completion_tokens or 0,
             each.cached_tokens or 0,
         )
         for each in records
         if each.outcome is not ClientOutcome.NOT_SENT
     ]
+
+
+def _first_token_wait(record: Record) -> float | None:
+    """As in the request log: empty responses and client errors are not slow."""
+    if not record.stream or record.ttft is not None or record.outcome in _WITHOUT_TOKEN:
+        return record.ttft if record.stream else None
+    return math.inf
 
 
 def _known(values: Iterable[float | None]) -> list[float]:
@@ -184,4 +196,6 @@ def checks(comparisons: Sequence[Comparison]) -> list[Check]:
 def _difference(one: float | None, other: float | None) -> float:
     if one is None or other is None:
         return float("inf") if one is not other else 0.0
+    if math.isinf(one) or math.isinf(other):
+        return 0.0 if one == other else math.inf
     return 0.0 if one == other else abs(one - other) / max(abs(one), abs(other))

@@ -1,17 +1,22 @@
 """The cross-check passes when the sources agree and finds every difference."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from compose import cross_check
 from compose.cross_check import Comparison, RequestFacts
 from exporters.requestlog.log_entry import LogEntry
 from exporters.signals import Outcome, Verdict
+from loadgen.request_record import ClientOutcome
+from tests.loadgen import load_records
 
 BOUNDS = (0.05, 0.1, 0.25, 0.5, 1.0)
 LOAD = [RequestFacts("siso", n < 90, n < 80, 0.06 + n / 1000, 100, 10) for n in range(100)]
@@ -106,3 +111,27 @@ def test_a_bucketed_median_is_in_the_bucket_of_the_exact_median(values: list[flo
     high = min(bound for bound in BOUNDS if bound >= exact)
     low = max((bound for bound in BOUNDS if bound < exact), default=0.0)
     assert low <= median <= high * (1 + 1e-12)  # the last digit is not exact
+
+
+@pytest.mark.parametrize(
+    "entry, client, ttft",
+    [
+        pytest.param({"outcome": Outcome.TRUNCATED}, {"outcome": ClientOutcome.TRUNCATED}, math.inf, id="no token"),
+        pytest.param({"outcome": Outcome.CLIENT_ABORT}, {"outcome": ClientOutcome.TIMEOUT}, math.inf, id="timeout"),
+        pytest.param({"outcome": Outcome.OK}, {"outcome": ClientOutcome.OK}, None, id="empty response"),
+        pytest.param({"outcome": Outcome.CLIENT_ERROR}, {"outcome": ClientOutcome.CLIENT_ERROR}, None, id="invalid"),
+        pytest.param({"ttft_ms": 250.0}, {"ttft": 0.25}, 0.25, id="a first token"),
+        pytest.param({"stream": False}, {"stream": False}, None, id="unary"),
+    ],
+)
+def test_log_and_load_agree_that_a_stream_without_a_token_is_slower_than_any(
+    entry: dict[str, Any], client: dict[str, Any], ttft: float | None
+) -> None:
+    (of_log,) = cross_check.of_log([structs.replace(LOG[0], **({"ttft_ms": None} | entry))])
+    (of_load,) = cross_check.of_load([load_records.record(**client)])
+    assert of_log.ttft == of_load.ttft == ttft
+
+
+def test_a_median_without_a_token_differs_from_any_other() -> None:
+    assert Comparison("ttft_p50", "siso", {"log": math.inf, "load": math.inf}).agrees
+    assert Comparison("ttft_p50", "siso", {"log": math.inf, "load": 0.2}).difference == math.inf
