@@ -127,6 +127,7 @@ OF_LOG: dict[str, Callable[[Sequence[LogEntry]], float | None]] = {
 """Figures that the load generator does not have, or measures on another clock."""
 
 MEDIAN, EXACT_MEDIAN = "ttft_p50", "ttft_p50 of log and load"
+UNSERVED = "streams without a token of log and load"
 FIGURES = (*SHARED, MEDIAN, *OF_LOG)
 
 
@@ -156,7 +157,8 @@ def compare(
     """Every figure of every class that any source has.
 
     A histogram median is only as exact as its buckets, so it is compared with the log's values in the same buckets.
-    The exact medians of log and load are compared with each other.
+    Of log and load, the numbers of streams without a token are compared, and the exact medians of the others: if many
+    have none, few values are near the median of all, and it varies by more than the allowed delay.
     """
     comparisons = []
     for name in classes:
@@ -172,7 +174,13 @@ def compare(
         for figure, value_of_log in OF_LOG.items():
             sources[figure]["log"] = value_of_log(entries)
         comparisons += [Comparison(figure, name, values) for figure, values in sources.items()]
-        exact = {"log": median(log_ttft) if log_ttft else None, "load": median(client_ttft) if client_ttft else None}
+        finite = {
+            source: [wait for wait in waits if wait < math.inf]
+            for source, waits in (("log", log_ttft), ("load", client_ttft))
+        }
+        exact = {source: median(waits) if waits else None for source, waits in finite.items()}
+        without = {"log": len(log_ttft) - len(finite["log"]), "load": len(client_ttft) - len(finite["load"])}
+        comparisons.append(Comparison(UNSERVED, name, without if entries or client else dict.fromkeys(without)))
         comparisons.append(Comparison(EXACT_MEDIAN, name, exact, CLIENT_SECONDS))
     return [each for each in comparisons if any(value is not None for value in each.sources.values())]
 
@@ -180,7 +188,7 @@ def compare(
 def checks(comparisons: Sequence[Comparison]) -> list[Check]:
     """One check per figure, with the class that has the greatest difference."""
     results = []
-    for figure in (*FIGURES, EXACT_MEDIAN):
+    for figure in (*FIGURES, UNSERVED, EXACT_MEDIAN):
         selected = [each for each in comparisons if each.figure == figure]
         slack = f" or {CLIENT_SECONDS * 1000:.0f} ms" if figure == EXACT_MEDIAN else ""
         claim = f"cross-check: {figure} agrees within 2 %{slack} in every class"

@@ -55,7 +55,7 @@ DASHBOARD: Mapping[str, Mapping[str, float]] = {
 
 def broken(dashboard: Mapping[str, Mapping[str, float]], load: list[RequestFacts]) -> list[str]:
     checks = cross_check.checks(cross_check.compare(dashboard, LOG, load, ["siso"], BOUNDS))
-    assert len(checks) == 13
+    assert len(checks) == 14
     return [check.claim.removeprefix("cross-check: ").split(" agrees")[0] for check in checks if not check.passed]
 
 
@@ -81,6 +81,11 @@ def test_requests_that_only_the_load_has_seen_are_found() -> None:
 @pytest.mark.parametrize("delay, found", [(0.009, []), (0.02, [cross_check.EXACT_MEDIAN])])
 def test_a_greater_ttft_at_the_client_is_found(delay: float, found: list[str]) -> None:
     assert broken(DASHBOARD, [replace(each, ttft=(each.ttft or 0) + delay) for each in LOAD]) == found
+
+
+def test_a_stream_whose_token_only_the_log_has_seen_is_found() -> None:
+    load = [replace(each, ttft=math.inf) if number % 40 == 0 else each for number, each in enumerate(LOAD)]
+    assert broken(DASHBOARD, load) == [cross_check.UNSERVED]
 
 
 def test_a_missing_value_never_agrees_with_a_value() -> None:
