@@ -1,5 +1,6 @@
 """Compares twelve dashboard figures with the request log, and six of them with the records of the load run."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
@@ -12,6 +13,7 @@ from exporters.verdicts import goodput
 from loadgen.request_record import ClientOutcome, Record
 
 TOLERANCE = 0.02
+_WITHOUT_TOKEN = frozenset({ClientOutcome.OK, ClientOutcome.CLIENT_ERROR})
 CLIENT_SECONDS = 0.01
 """Allowed delay between the sockets of relay and client on a busy machine, which the relay cannot measure."""
 
@@ -42,7 +44,10 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class RequestFacts:
-    """The fields that the request log and the load records share; `ttft` in seconds, for streams only."""
+    """The fields that the request log and the load records share; `ttft` in seconds, for streams only.
+
+    It is infinite if a stream ended without a first token.
+    """
 
     request_class: str
     ok: bool
@@ -58,7 +63,7 @@ def of_log(requests: Iterable[LogEntry]) -> list[RequestFacts]:
             each.request_class,
             each.outcome is Outcome.OK,
             goodput(each.slo.values()),
-            each.ttft_ms / 1000 if each.stream and each.ttft_ms is not None else None,
+            each.first_token_wait,
             each.completion_tokens or 0,
             each.cached_tokens or 0,
         )
@@ -73,13 +78,20 @@ def of_load(records: Iterable[Record]) -> list[RequestFacts]:
             each.request_class,
             each.outcome is ClientOutcome.OK,
             each.good,
-            each.ttft if each.stream else None,
+            _first_token_wait(each),
             each.completion_tokens or 0,
             each.cached_tokens or 0,
         )
         for each in records
         if each.outcome is not ClientOutcome.NOT_SENT
     ]
+
+
+def _first_token_wait(record: Record) -> float | None:
+    """As in the request log: empty responses and client errors are not slow."""
+    if not record.stream or record.ttft is not None or record.outcome in _WITHOUT_TOKEN:
+        return record.ttft if record.stream else None
+    return math.inf
 
 
 def _known(values: Iterable[float | None]) -> list[float]:
@@ -115,6 +127,7 @@ OF_LOG: dict[str, Callable[[Sequence[LogEntry]], float | None]] = {
 """Figures that the load generator does not have, or measures on another clock."""
 
 MEDIAN, EXACT_MEDIAN = "ttft_p50", "ttft_p50 of log and load"
+UNSERVED = "streams without a token of log and load"
 FIGURES = (*SHARED, MEDIAN, *OF_LOG)
 
 
@@ -144,7 +157,8 @@ def compare(
     """Every figure of every class that any source has.
 
     A histogram median is only as exact as its buckets, so it is compared with the log's values in the same buckets.
-    The exact medians of log and load are compared with each other.
+    Of log and load, the numbers of streams without a token are compared, and the exact medians of the others: if many
+    have none, few values are near the median of all, and it varies by more than the allowed delay.
     """
     comparisons = []
     for name in classes:
@@ -160,7 +174,13 @@ def compare(
         for figure, value_of_log in OF_LOG.items():
             sources[figure]["log"] = value_of_log(entries)
         comparisons += [Comparison(figure, name, values) for figure, values in sources.items()]
-        exact = {"log": median(log_ttft) if log_ttft else None, "load": median(client_ttft) if client_ttft else None}
+        finite = {
+            source: [wait for wait in waits if wait < math.inf]
+            for source, waits in (("log", log_ttft), ("load", client_ttft))
+        }
+        exact = {source: median(waits) if waits else None for source, waits in finite.items()}
+        without = {"log": len(log_ttft) - len(finite["log"]), "load": len(client_ttft) - len(finite["load"])}
+        comparisons.append(Comparison(UNSERVED, name, without if entries or client else dict.fromkeys(without)))
         comparisons.append(Comparison(EXACT_MEDIAN, name, exact, CLIENT_SECONDS))
     return [each for each in comparisons if any(value is not None for value in each.sources.values())]
 
@@ -168,7 +188,7 @@ def compare(
 def checks(comparisons: Sequence[Comparison]) -> list[Check]:
     """One check per figure, with the class that has the greatest difference."""
     results = []
-    for figure in (*FIGURES, EXACT_MEDIAN):
+    for figure in (*FIGURES, UNSERVED, EXACT_MEDIAN):
         selected = [each for each in comparisons if each.figure == figure]
         slack = f" or {CLIENT_SECONDS * 1000:.0f} ms" if figure == EXACT_MEDIAN else ""
         claim = f"cross-check: {figure} agrees within 2 %{slack} in every class"
@@ -184,4 +204,6 @@ def checks(comparisons: Sequence[Comparison]) -> list[Check]:
 def _difference(one: float | None, other: float | None) -> float:
     if one is None or other is None:
         return float("inf") if one is not other else 0.0
+    if math.isinf(one) or math.isinf(other):
+        return 0.0 if one == other else math.inf
     return 0.0 if one == other else abs(one - other) / max(abs(one), abs(other))

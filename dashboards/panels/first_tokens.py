@@ -1,5 +1,7 @@
 """The panel on TTFT of all streams, with those that never got a token."""
 
+from collections.abc import Callable
+
 from grafana_foundation_sdk.builders import timeseries
 from grafana_foundation_sdk.models import dashboard as model
 
@@ -27,16 +29,17 @@ def first_tokens_of_all_streams(spec: SloFile) -> timeseries.Panel:
         "is no token, or a longer time. Not in it: unary requests, client errors, empty responses, and streams that "
         "still wait, see Oldest wait."
     )
-    panel = quantile_lines("TTFT of all streams", text, _buckets(), spec)
+    panel = quantile_lines("TTFT of all streams", text, first_token_buckets(rate, RATE), spec)
     panel.mappings([model.ValueMap({number(highest): model.ValueMappingResult("no token", index=0)})])
     lines = {**dict.fromkeys(thresholds, BAD), highest: GREY}
     return style.with_threshold_lines(panel, *lines.items())
 
 
-def _buckets() -> str:
-    with_token = rate(select_model_class(signals.TTFT.bucket), RATE)
+def first_token_buckets(function: Callable[[str, str], str], window: str) -> str:
+    """The buckets of TTFT by class, with streams without a token in `+Inf`; `function` is `rate` or `increase`."""
+    with_token = function(select_model_class(signals.TTFT.bucket), window)
     failed = {**MODEL_AND_CLASS, Label.OUTCOME: _FAILED}
-    without = rate(select(signals.WITHOUT_FIRST_TOKEN, failed, regex=True), RATE)
+    without = function(select(signals.WITHOUT_FIRST_TOKEN, failed, regex=True), window)
     # `or` compares each series of one side with those of the other, so both are summed first
     summed, by_outcome = sum_by(with_token, [Label.CLASS, "le"]), sum_by(without, [Label.CLASS, Label.OUTCOME])
     # the label `outcome` keeps both sides

@@ -3,14 +3,16 @@
 from grafana_foundation_sdk.builders import table
 from grafana_foundation_sdk.models import units
 
-from alerts.promql import ratio
+from alerts.promql import increase, ratio
 from dashboards import style, tables
 from dashboards.label_selectors import NOT_OK, RANGE, increase_in_range
+from dashboards.panels.first_tokens import first_token_buckets
 from dashboards.panels.traffic import arrivals_in
 from dashboards.slo_windows import class_order
 from dashboards.style import NO_TRAFFIC
 from dashboards.tables import ValueColumn
 from exporters import signals
+from exporters.quantities import number
 from exporters.signals import Label, Outcome, Signal
 
 _DECIMALS = {style.COUNT: 0, units.PercentUnit: 1}
@@ -21,13 +23,12 @@ def range_total_queries() -> dict[str, str]:
 
     They contain `$__range`, `$model` and `$class`: expand these with `dashboards.interpolation.expand`.
     """
-    buckets = increase_in_range(signals.TTFT.bucket, [Label.CLASS, "le"])
     good, judged = increase_in_range(signals.GOODPUT_REQUESTS), increase_in_range(signals.GOODPUT_EVENTS)
     return {
         "offered": arrivals_in(RANGE),
         "ok": increase_in_range(signals.REQUESTS, where={Label.OUTCOME: Outcome.OK}),
         "goodput": ratio(good, judged),
-        "ttft_p50": f"histogram_quantile(0.5, {buckets})",
+        "ttft_p50": f"histogram_quantile(0.5, {first_token_buckets(increase, RANGE)})",
         "tokens_out": increase_in_range(signals.COMPLETION_TOKENS),
         "cached_tokens": increase_in_range(signals.CACHED_TOKENS),
         "failed": increase_in_range(signals.REQUESTS, where={Label.OUTCOME: NOT_OK}),
@@ -44,8 +45,9 @@ def range_totals() -> table.Panel:
     text = (
         "Requests, tokens and bad events in the time range, and latencies: a row per class with requests. Offered: "
         "requests that arrived. OK: ended with outcome ok; not OK: ended otherwise, also by clients. Goodput: share of "
-        "judged requests that were good for all their SLOs. TTFT p50: median of requests with a first token. E2E: mean "
-        "of OK requests. Queue: mean of requests whose engine times are known. A latency excludes all other requests. "
+        "judged requests that were good for all their SLOs. TTFT p50: median of streams; one that ended without a "
+        f"first token is slower than any, and at {number(max(signals.TTFT.bounds))} s half had none. E2E: mean of OK "
+        "requests. Queue: mean of requests whose engine times are known. A latency excludes all other requests. "
         "Good: few requests are not OK. From the sidecars' counters; the request log has the same numbers."
     )
     titles = {

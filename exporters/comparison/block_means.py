@@ -61,7 +61,7 @@ def edges(window: Window) -> list[float]:
 
 
 class Blocks:
-    """Sums up amounts by the blocks of a window; what lies outside of the window is left out."""
+    """Sums up amounts by the blocks of a window; amounts outside of the window are left out."""
 
     def __init__(self, window: Window) -> None:
         self._window = window

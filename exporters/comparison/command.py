@@ -85,7 +85,9 @@ def run(arguments: argparse.Namespace) -> int:
     windows = plan(
         change, others=source.changes, outages=outages, window=window, settle=settle, coverage=source.coverage
     )
-    before, after = (_measurements(arguments, source, each, settle) for each in (windows.before, windows.after))
+    before, after = (
+        _measurements(source, spec, each, settle, arguments.prometheus) for each in (windows.before, windows.after)
+    )
     names = vars(arguments)["class"] or [*before]
     backlogs = source.backlog(windows.before), source.backlog(windows.after)
     stationary = all(each.trend is None for each in backlogs)
@@ -124,11 +126,11 @@ def _source(arguments: argparse.Namespace, spec: SloFile, window: float, settle:
     return PrometheusSource(arguments.prometheus, spec, Window(start, max(end, start + 1)))
 
 
-def _measurements(arguments: argparse.Namespace, source: Source, window: Window, settle: float) -> Measurements:
+def _measurements(source: Source, spec: SloFile, window: Window, settle: float, prometheus: str | None) -> Measurements:
     measured = source.measurements(window, settle)
-    if not arguments.prometheus or isinstance(source, PrometheusSource):
+    if prometheus is None or isinstance(source, PrometheusSource):
         return measured
-    preemptions = PrometheusSource(arguments.prometheus, slos.load(arguments.slos), window).preemptions(window)
+    preemptions = PrometheusSource(prometheus, spec, window).preemptions(window)
     return {**measured, ALL_CLASSES: {**measured[ALL_CLASSES], PREEMPTIONS: preemptions}}
 
 

@@ -65,11 +65,7 @@ class PrometheusFigures:
         )
         buckets = [
             (TTFT, self._increase_by("le", signals.TTFT.bucket, window), without_token),
-            (
-                E2E,
-                self._increase_by("le", f'{signals.DURATION.bucket}{{{Label.OUTCOME}="{Outcome.OK}"}}', window),
-                not_ok,
-            ),
+            (E2E, self._increase_by("le", signals.DURATION.bucket, window), not_ok),
             (TPOT, self._increase_by("le", signals.TPOT.bucket, window), {}),
             (QUEUE, self._increase_by("le", signals.QUEUE.bucket, window), {}),
         ]
@@ -217,6 +213,6 @@ def _quantile(buckets: Counts, never: float, percent: int) -> Measurement:
     for bound in bounds:
         counts.append(max(buckets.get(bound, 0.0), counts[-1] if counts else 0.0))
     counts[-1] += never
-    if counts[-1] <= 0:
+    if counts[-1] <= 0 or len(bounds) == 1:
         return Measurement(0, None)
     return Measurement(round(counts[-1]), BucketQuantile([float(bound) for bound in bounds], counts, percent))

@@ -1,17 +1,22 @@
 """The cross-check passes when the sources agree and finds every difference."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from compose import cross_check
 from compose.cross_check import Comparison, RequestFacts
 from exporters.requestlog.log_entry import LogEntry
 from exporters.signals import Outcome, Verdict
+from loadgen.request_record import ClientOutcome
+from tests.loadgen import load_records
 
 BOUNDS = (0.05, 0.1, 0.25, 0.5, 1.0)
 LOAD = [RequestFacts("siso", n < 90, n < 80, 0.06 + n / 1000, 100, 10) for n in range(100)]
@@ -50,7 +55,7 @@ DASHBOARD: Mapping[str, Mapping[str, float]] = {
 
 def broken(dashboard: Mapping[str, Mapping[str, float]], load: list[RequestFacts]) -> list[str]:
     checks = cross_check.checks(cross_check.compare(dashboard, LOG, load, ["siso"], BOUNDS))
-    assert len(checks) == 13
+    assert len(checks) == 14
     return [check.claim.removeprefix("cross-check: ").split(" agrees")[0] for check in checks if not check.passed]
 
 
@@ -76,6 +81,11 @@ def test_requests_that_only_the_load_has_seen_are_found() -> None:
 @pytest.mark.parametrize("delay, found", [(0.009, []), (0.02, [cross_check.EXACT_MEDIAN])])
 def test_a_greater_ttft_at_the_client_is_found(delay: float, found: list[str]) -> None:
     assert broken(DASHBOARD, [replace(each, ttft=(each.ttft or 0) + delay) for each in LOAD]) == found
+
+
+def test_a_stream_whose_token_only_the_log_has_seen_is_found() -> None:
+    load = [replace(each, ttft=math.inf) if number % 40 == 0 else each for number, each in enumerate(LOAD)]
+    assert broken(DASHBOARD, load) == [cross_check.UNSERVED]
 
 
 def test_a_missing_value_never_agrees_with_a_value() -> None:
@@ -106,3 +116,27 @@ def test_a_bucketed_median_is_in_the_bucket_of_the_exact_median(values: list[flo
     high = min(bound for bound in BOUNDS if bound >= exact)
     low = max((bound for bound in BOUNDS if bound < exact), default=0.0)
     assert low <= median <= high * (1 + 1e-12)  # the last digit is not exact
+
+
+@pytest.mark.parametrize(
+    "entry, client, ttft",
+    [
+        pytest.param({"outcome": Outcome.TRUNCATED}, {"outcome": ClientOutcome.TRUNCATED}, math.inf, id="no token"),
+        pytest.param({"outcome": Outcome.CLIENT_ABORT}, {"outcome": ClientOutcome.TIMEOUT}, math.inf, id="timeout"),
+        pytest.param({"outcome": Outcome.OK}, {"outcome": ClientOutcome.OK}, None, id="empty response"),
+        pytest.param({"outcome": Outcome.CLIENT_ERROR}, {"outcome": ClientOutcome.CLIENT_ERROR}, None, id="invalid"),
+        pytest.param({"ttft_ms": 250.0}, {"ttft": 0.25}, 0.25, id="a first token"),
+        pytest.param({"stream": False}, {"stream": False}, None, id="unary"),
+    ],
+)
+def test_log_and_load_agree_that_a_stream_without_a_token_is_slower_than_any(
+    entry: dict[str, Any], client: dict[str, Any], ttft: float | None
+) -> None:
+    (of_log,) = cross_check.of_log([structs.replace(LOG[0], **({"ttft_ms": None} | entry))])
+    (of_load,) = cross_check.of_load([load_records.record(**client)])
+    assert of_log.ttft == of_load.ttft == ttft
+
+
+def test_a_median_without_a_token_differs_from_any_other() -> None:
+    assert Comparison("ttft_p50", "siso", {"log": math.inf, "load": math.inf}).agrees
+    assert Comparison("ttft_p50", "siso", {"log": math.inf, "load": 0.2}).difference == math.inf

@@ -1,5 +1,6 @@
 """TTFT with the streams that never got a token: the panel over the exporter's series in a real Prometheus."""
 
+import math
 from collections.abc import Iterator, Mapping
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from compose.prometheus_tools import Tools
 from dashboards.boards.request_anatomy import BOARD
 from dashboards.interpolation import expand
+from dashboards.panels.range_totals import range_total_queries
 from dashboards.variable_matchers import VARIABLES
 from exporters.prometheus_api import Prometheus
 from exporters.records import Finished
@@ -85,6 +87,15 @@ def test_a_stream_without_a_token_is_slower_than_any(
     prometheus: Prometheus, quantile: str, seconds: dict[str, float]
 ) -> None:
     assert drawn(prometheus, ALL, quantile) == pytest.approx(seconds, rel=0.1)
+
+
+@pytest.mark.lab
+def test_the_median_of_the_totals_counts_streams_without_a_token(prometheus: Prometheus) -> None:
+    values = dict.fromkeys(map(str, VARIABLES), ".*") | {"__range": "5m"}
+    query = expand(range_total_queries()["ttft_p50"], values)
+    medians = prometheus.query_by("class", query, START + (SCRAPES - 1) * SCRAPE)
+    medians = {name: value for name, value in medians.items() if not math.isnan(value)}  # without NaN: no traffic
+    assert medians == pytest.approx({"siso": 0.33, "lilo": 3.3, "silo": NO_TOKEN}, rel=0.1)
 
 
 @pytest.mark.lab

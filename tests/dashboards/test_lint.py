@@ -193,7 +193,7 @@ def test_only_counters_are_rated_and_before_any_aggregation(page: Page) -> None:
 
 
 EVENTS_WITHOUT_A_VALUE = re.compile(
-    r'label_replace\(sum by \([^()]*\) \(rate\(\w+\{[^{}]*\}\[[^][]*\]\)\), "le", "\+Inf", "", ""\)'
+    r'label_replace\(sum by \([^()]*\) \((?:rate|increase)\(\w+\{[^{}]*\}\[[^][]*\]\)\), "le", "\+Inf", "", ""\)'
 )
 """A count in the last bucket, as a request without a first token; no other bucket can have it."""
 
