@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from statistics import NormalDist
 
+from exporters.comparison.estimates import Share
 from loadgen.saturation import Saturation
 
 
@@ -23,13 +24,8 @@ def z_of(error: float) -> float:
 
 
 def wilson(good: int, events: int, z: float) -> tuple[float, float]:
-    """Wilson's interval of the share of good events, which is also valid near 0 and 1."""
-    if not events:
-        return 0.0, 1.0
-    square, share = z * z / events, good / events
-    middle = (share + square / 2) / (1 + square)
-    half = math.sqrt(square * (share * (1 - share) + square / 4)) / (1 + square)
-    return max(0.0, middle - half), min(1.0, middle + half)
+    """Wilson's interval of the share of good events; from 0 to 1 without events."""
+    return Share(good / events, events).interval(z) if events else (0.0, 1.0)
 
 
 def chance_of_bad(bad: int, events: int, share: float) -> float:
@@ -76,6 +72,11 @@ class Tally:
     low: float
     high: float
     attainment: Attainment
+
+    @property
+    def good(self) -> float | None:
+        """The share of good events; None without events."""
+        return 1 - self.bad / self.events if self.events else None
 
     @property
     def burn(self) -> float:

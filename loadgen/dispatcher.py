@@ -4,7 +4,7 @@ import random
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from time import monotonic, time
 from typing import Protocol
@@ -13,6 +13,7 @@ import gevent
 from gevent.event import Event
 from gevent.lock import BoundedSemaphore
 from gevent.pool import Group
+from msgspec import structs
 
 from exporters.signals import REQUEST_CLASS_HEADER, REQUEST_START_HEADER
 from exporters.slos import SloFile
@@ -23,12 +24,8 @@ from loadgen.http_client import HttpClient, UnreachableError
 from loadgen.http_response import ProtocolError
 from loadgen.load_metrics import LoadCollector
 from loadgen.load_target import Target
-from loadgen.request_plan import PlannedRequest, Schedule, encode_body, encode_head
+from loadgen.request_plan import USER_PAUSE, PlannedRequest, Schedule, encode_body, encode_head
 from loadgen.request_record import ClientOutcome, Record
-
-USER_PAUSE = 1.0
-"""Least pause in seconds of a closed-loop user after a failed request: a target that is down is not flooded."""
-
 
 EncodedGroup = list[tuple[PlannedRequest, bytes]]
 """Requests with the same due time, and their bodies."""
@@ -153,7 +150,7 @@ class Dispatcher:
         while not self._stop.is_set() and monotonic() - self.start < end:
             request = next(requests)
             body = encode_body(request, self._config.model)
-            request = replace(request, due=monotonic() - self.start)
+            request = structs.replace(request, due=monotonic() - self.start)
             self._count_offered(request)
             outcome = self._converse(request, body)
             pause = think_time or 0.0

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -11,7 +10,7 @@ from loadgen.attainment import Attainment, Tally, Verdicts
 from loadgen.find_max_results import Probe, Search
 from loadgen.find_max_settings import FindMaxSettings, rounded_duration
 from loadgen.rate_search import Answer, Finding
-from loadgen.report import format_percent
+from loadgen.report import format_percent, new_table
 
 _READ_AS = (
     "The confidence is that of each probe, not of the answer, which combines several; its two ends are a probe each."
@@ -99,15 +98,14 @@ def _reasons(verdicts: Verdicts, most: int) -> list[str]:
 
 def _reason(tally: Tally) -> str:
     verb = "misses" if tally.attainment is Attainment.MISSED else "does not decide"
-    share = 1 - tally.bad / tally.events if tally.events else None
     return (
-        f"{tally.request_class} {verb} {tally.slo}, good: {format_percent(share)} of {tally.events} "
+        f"{tally.request_class} {verb} {tally.slo}, good: {format_percent(tally.good)} of {tally.events} "
         f"[{format_percent(tally.low)}, {format_percent(tally.high)}], objective {format_percent(tally.objective)}"
     )
 
 
 def _table(probes: Sequence[Probe]) -> Table:
-    table = Table(title="probes", title_justify="left", box=box.SIMPLE, pad_edge=False)
+    table = new_table("probes")
     for heading in ("requests/s", "seconds"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("result", no_wrap=True)
@@ -116,7 +114,6 @@ def _table(probes: Sequence[Probe]) -> Table:
         table.add_column(heading, justify="right", no_wrap=True)
     for probe in sorted(probes, key=lambda each: each.rate):
         worst = next(iter(probe.verdicts.deciding()), None) or max(probe.tallies, key=lambda tally: tally.burn)
-        share = 1 - worst.bad / worst.events if worst.events else None
         table.add_row(
             f"{probe.rate:g}",
             f"{probe.seconds:.0f}",
@@ -124,7 +121,7 @@ def _table(probes: Sequence[Probe]) -> Table:
             f"{worst.request_class} {worst.slo}",
             str(worst.events),
             str(worst.bad),
-            format_percent(share),
+            format_percent(worst.good),
             format_percent(worst.objective),
         )
     return table

@@ -77,11 +77,9 @@ class SearchStore:
         """
         results = {probe.rate: probe.attainment for probe in self.search.probes}
         self.search.answer = answer(results, self.search.limits)
-        new = self.folder / f"{FIND_MAX}.new"
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            write_json(new, self.search)
-            new.replace(self.folder / FIND_MAX)
+            write_json(self.folder / FIND_MAX, self.search)
         except OSError as error:
             raise UsageError(f"--out {self.folder}: cannot be written: {system_reason(error)}") from error
 

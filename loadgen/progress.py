@@ -87,7 +87,7 @@ class Progress:
         return (
             f"{now:5.0f} s {phase:<10} offered {row.offered}  open {row.open}  "
             f"ok {row.ok}  not ok {row.ended - row.ok}  last {WINDOW} s: goodput {format_percent(recent.goodput)}, "
-            f"TTFT p50 {_time(recent.ttft_p50)}, {recent.tokens_per_second:.0f} tokens/s  "
+            f"TTFT p50 {_time(recent.ttft_p50)}, {recent.tokens_per_second:.0f} output tokens/s  "
             f"worst send lag {format_seconds(row.worst_lag)}{saturated}{invalid}"
         )
 

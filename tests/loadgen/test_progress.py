@@ -125,7 +125,7 @@ def test_without_a_terminal_there_is_a_log_line_every_ten_seconds(
     first, second = log.getvalue().splitlines()
     assert first == (
         "   10 s steady     offered 4001  open 1  ok 3600  not ok 400  last 10 s: goodput 90 %, TTFT p50 123 ms, "
-        "40000 tokens/s  worst send lag 12.3 ms"
+        "40000 output tokens/s  worst send lag 12.3 ms"
     )
     assert second.startswith("   20 s steady ")
 

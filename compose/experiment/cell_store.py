@@ -1,0 +1,197 @@
+"""The output folder of an experiment: its settings, its SLO file, and a folder for each cell with a load run."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from exporters.errors import UsageError, system_reason
+
+_T = TypeVar("_T")
+
+EXPERIMENT = "experiment.json"
+SLOS = "slos.yaml"
+CELLS = "cells"
+CELL = "cell.json"
+
+
+class Metric(StrEnum):
+    """The metrics of predictions and expected figures; times in seconds, shares from 0 to 1.
+
+    `goodput` and `completion` are over the offered requests. `itl_*` are percentiles over the gaps of all requests of a
+    class, `tpot_*` over the requests. The metrics from `preemptions` on are of the engine and have no class.
+    """
+
+    GOODPUT = "goodput"
+    COMPLETION = "completion"
+    OUTPUT_TOKENS_PER_SECOND = "output_tokens_per_second"
+    TTFT_P50 = "ttft_p50"
+    TTFT_P99 = "ttft_p99"
+    TPOT_P50 = "tpot_p50"
+    TPOT_P99 = "tpot_p99"
+    ITL_P50 = "itl_p50"
+    ITL_P99 = "itl_p99"
+    E2E_P50 = "e2e_p50"
+    E2E_P99 = "e2e_p99"
+    PREEMPTIONS = "preemptions"
+    KV_CAPACITY_TOKENS = "kv_capacity_tokens"
+    KV_USAGE_MAX = "kv_usage_max"
+    HIT_RATIO = "hit_ratio"
+    WAITING_MAX = "waiting_max"
+
+
+class Configuration(msgspec.Struct, frozen=True):
+    """The engine flags of one configuration, by name without the leading dashes; a switch has `true` or `false`."""
+
+    name: str
+    flags: dict[str, str]
+
+
+class Direction(StrEnum):
+    """How a metric of a configuration is expected to differ from that of the baseline."""
+
+    HIGHER = "higher"
+    LOWER = "lower"
+    SAME = "same"
+
+
+class Prediction(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What was expected of a metric before the measurement: a `direction` from `baseline`, or `low` to `high`."""
+
+    configuration: str
+    request_class: str = msgspec.field(name="class", default="")  # empty: all classes
+    metric: Metric
+    rate: float | None = None  # in requests/s, None for all rates
+    baseline: str | None = None
+    direction: Direction | None = None
+    low: float | None = None
+    high: float | None = None
+
+
+class ExpectedFigure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A figure of the source; the class is empty for all of them; `note` says what may differ."""
+
+    configuration: str
+    request_class: str = msgspec.field(name="class", default="")
+    metric: Metric
+    rate: float | None = None  # in requests/s, None for all rates
+    value: float
+    note: str = ""
+
+
+class ExperimentRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings of an experiment; `rates` in requests/s, empty where the phases of the scenario are used."""
+
+    name: str
+    source: str
+    description: str
+    file_sha256: str
+    virtual: bool
+    engine: str
+    configurations: list[Configuration]
+    rates: list[float]
+    repeats: int
+    predictions: list[Prediction] = []
+    expected: list[ExpectedFigure] = []
+
+
+class CellStatus(StrEnum):
+    """`invalid`: the measurement does not describe the configuration; `failed`: there is no measurement."""
+
+    DONE = "done"
+    INVALID = "invalid"
+    FAILED = "failed"
+
+
+class EngineReading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the engine's own /metrics reported in a cell; usages from 0 to 1, None where it reports nothing.
+
+    `settings` are those of `vllm:cache_config_info`. The gauges were sampled during the load.
+    """
+
+    settings: dict[str, str] = {}
+    kv_capacity_tokens: int | None = None
+    kv_usage_max: float | None = None
+    kv_usage_mean: float | None = None
+    preemptions: int | None = None
+    prefix_query_tokens: int | None = None
+    prefix_hit_tokens: int | None = None
+    waiting_max: float | None = None
+    waiting_mean: float | None = None
+    running_max: float | None = None
+
+
+class Cell(msgspec.Struct, frozen=True, kw_only=True):
+    """One configuration at one rate, measured once; `rate` in requests/s, `seconds` with start and end of the engine.
+
+    `repeat` counts from 1. `reason` says why a cell is not done.
+    """
+
+    configuration: str
+    rate: float | None
+    repeat: int
+    status: CellStatus
+    reason: str | None = None
+    seconds: float
+    engine: EngineReading = EngineReading()
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCell:
+    """A cell and its folder, which is that of its load run too."""
+
+    cell: Cell
+    folder: Path
+
+
+def cell_folder(directory: Path, configuration: str, rate: float | None, repeat: int) -> Path:
+    """The folder of a cell, such as `cells/prefix/32-1`, or `cells/prefix/phases-1` without a rate."""
+    return directory / CELLS / configuration / f"{'phases' if rate is None else f'{rate:g}'}-{repeat}"
+
+
+def read_experiment(directory: Path) -> tuple[ExperimentRecord, list[StoredCell]]:
+    """The settings, and the cells that have ended, in the order of the experiment.
+
+    Raises:
+        UsageError: the folder is not the output of an experiment.
+    """
+    record = read_record(directory)
+    rates: list[float | None] = [*record.rates] or [None]
+    cells = []
+    for configuration in record.configurations:
+        for rate in rates:
+            for repeat in range(1, record.repeats + 1):
+                folder = cell_folder(directory, configuration.name, rate, repeat)
+                if (cell := read_cell(folder)) is not None:
+                    cells.append(StoredCell(cell, folder))
+    return record, cells
+
+
+def read_record(directory: Path) -> ExperimentRecord:
+    """The settings of an experiment.
+
+    Raises:
+        UsageError: the folder is not the output of an experiment.
+    """
+    return _read(directory / EXPERIMENT, ExperimentRecord)
+
+
+def read_cell(folder: Path) -> Cell | None:
+    """The cell of a folder; None if it has not ended.
+
+    Raises:
+        UsageError: its file cannot be read.
+    """
+    path = folder / CELL
+    return _read(path, Cell) if path.exists() else None
+
+
+def _read(path: Path, kind: type[_T]) -> _T:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except OSError as error:
+        raise UsageError(f"{path}: not the output of an experiment: {system_reason(error)}") from error
+    except msgspec.DecodeError as error:
+        raise UsageError(f"{path}: not the output of an experiment: {error}") from error
