@@ -1,14 +1,17 @@
 """The settings that master and workers of a distributed run must have in common; each process reads its own."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
 from importlib import metadata
 from itertools import islice
 
-from loadgen.request_plan import schedule_hash
+import gevent
+
+from loadgen.request_plan import PlannedRequest, schedule_hash
 from loadgen.run_settings import RunSettings
 
 _REQUESTS_OF_USERS = 100
+_BETWEEN_PAUSES = 100
 
 
 def common_settings(settings: RunSettings) -> Mapping[str, str]:
@@ -21,7 +24,7 @@ def common_settings(settings: RunSettings) -> Mapping[str, str]:
     ]
     return {
         "version": metadata.version("vllm-slo"),
-        "schedule": schedule_hash(plan.schedule),
+        "schedule": schedule_hash(_with_pauses(plan.schedule)),
         "scenario": _hash((plan.name, plan.timeout, dict(plan.shares), settings.phases, users)),
         "SLO file": _hash((slos.classes, slos.slos, slos.first_token_timeout)),
         "--grace": f"{settings.grace:g} s",
@@ -38,6 +41,14 @@ def differences(worker: Mapping[str, str], master: Mapping[str, str]) -> str:
         for name, value in master.items()
         if worker.get(name) != value
     )
+
+
+def _with_pauses(requests: Iterable[PlannedRequest]) -> Iterator[PlannedRequest]:
+    """Let other greenlets run: Locust stops the test if no worker answers for three seconds."""
+    for number, request in enumerate(requests):
+        if number % _BETWEEN_PAUSES == 0:
+            gevent.sleep(0)
+        yield request
 
 
 def _hash(value: object) -> str:

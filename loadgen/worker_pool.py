@@ -35,6 +35,7 @@ class WorkerPool:
         self._numbers = count(1)
         self.run = 0
         self._seen: dict[str, float] = {}
+        self._listed: dict[str, float] = {}
         self._inbox: Queue[tuple[str, Ready | Batch]] = Queue()
         listen(runner, self._receive)
 
@@ -65,6 +66,7 @@ class WorkerPool:
         self._members = [worker for worker in self._connected if worker not in missing]
         if not self._members:
             raise UsageError("no worker is connected")
+        self._listed = dict.fromkeys(self._members, monotonic())
         self.run = next(self._numbers)
         return len(self._members)
 
@@ -95,11 +97,13 @@ class WorkerPool:
         return 0.0 if self._connected[self._members[index]].host == self._host else message.time - time()
 
     def is_lost(self, index: int) -> bool:
-        worker = self._members[index]
+        worker, now = self._members[index], monotonic()
+        if worker in self._runner.clients:
+            self._listed[worker] = now
         return (
-            worker not in self._runner.clients  # it has said that it ends
+            now - self._listed[worker] > BACK_WITHIN  # it has told Locust that it ends
             or self._has_ended(self._connected[worker].pid)
-            or monotonic() - self._seen[worker] > LOST_AFTER
+            or now - self._seen[worker] > LOST_AFTER
         )
 
     def _receive(self, worker: str, message: Message) -> None:

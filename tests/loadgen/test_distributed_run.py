@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
+import gevent
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -209,6 +210,23 @@ def test_every_worker_that_cannot_take_part_is_named() -> None:
     )
 
 
-def run_flags() -> RunSettings:
+def test_other_greenlets_run_while_a_schedule_is_hashed() -> None:
+    settings, turns = run_flags("2m"), 0
+
+    def turn() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            gevent.sleep(0)
+
+    greenlet = gevent.spawn(turn)
+    try:
+        common_settings(settings)
+    finally:
+        greenlet.kill()
+    assert turns > len(list(settings.plan.schedule)) // 200 > 5
+
+
+def run_flags(duration: str = "2s") -> RunSettings:
     target = ("--target", "http://127.0.0.1:1", "--out", "unused", "--no-check", "--model", "m")
-    return from_arguments(parsed("demo", *target, "--duration", "2s"))
+    return from_arguments(parsed("demo", *target, "--duration", duration))

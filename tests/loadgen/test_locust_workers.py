@@ -2,7 +2,7 @@
 
 import json
 import signal
-import urllib.parse
+import urllib.error
 import urllib.request
 from collections import Counter
 from functools import partial
@@ -82,12 +82,13 @@ def test_each_start_in_the_web_page_is_a_run_and_its_stop_button_ends_it(tmp_pat
     page = f"http://127.0.0.1:{(port := free_port())}"
     flags = ("--web-host", "127.0.0.1", "--web-port", str(port))
 
-    def ask(address: str, **form: str) -> dict[str, Any]:
-        data = urllib.parse.urlencode(form).encode() or None
+    def ask(address: str, form: bytes | None = None) -> dict[str, Any]:
         try:
-            with urllib.request.urlopen(f"{page}{address}", data, timeout=HANG) as response:
+            with urllib.request.urlopen(f"{page}{address}", form, timeout=HANG) as response:
                 answer: dict[str, Any] = json.load(response)
                 return answer
+        except urllib.error.HTTPError:
+            raise
         except OSError:
             return {}  # not listening yet
 
@@ -101,9 +102,9 @@ def test_each_start_in_the_web_page_is_a_run_and_its_stop_button_ends_it(tmp_pat
         assert wait_until(lambda: len(ask("/stats/requests").get("workers", ())) == 2)
         for number in (1, 2):
             enough = len(received(target)) + 5
-            assert ask("/swarm", user_count="1", spawn_rate="1")["success"]
+            assert ask("/swarm", b"user_count=1&spawn_rate=1")["success"]
             assert wait_until(partial(has_received, target, enough))
-            ask("/stop")
+            assert ask("/stop", b"")["success"]
             assert wait_until(partial(has_reports, number))
         requests = received(target)
     runs = [read_run(folder) for folder in sorted(out.iterdir())]
