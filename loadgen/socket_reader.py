@@ -64,10 +64,10 @@ class SocketReader:
         descriptor = connection.fileno()
         ended: Waiter[None] = Waiter()
         connection.setblocking(False)
+        self._epoll.register(descriptor, _READABLE)
         if not self._open:
             self._arrival.start(self._on_arrival)
         self._open[descriptor] = [connection.recvmsg, response, ended, since]
-        self._epoll.register(descriptor, _READABLE)
         try:
             ended.get()
         finally:
