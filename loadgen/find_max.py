@@ -142,6 +142,8 @@ class MaxRateSearch:
     @contextmanager
     def _running(self, load: LoadRun) -> Iterator[None]:
         self._load = load
+        if self._stopped:  # between two probes
+            load.stop()
         try:
             yield
         finally:

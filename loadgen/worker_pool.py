@@ -101,7 +101,7 @@ class WorkerPool:
         if worker in self._runner.clients:
             self._listed[worker] = now
         return (
-            now - self._listed[worker] > BACK_WITHIN  # it has told Locust that it ends
+            now - self._listed[worker] > BACK_WITHIN  # it has announced its end to Locust
             or self._has_ended(self._connected[worker].pid)
             or now - self._seen[worker] > LOST_AFTER
         )

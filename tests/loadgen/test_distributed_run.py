@@ -224,7 +224,7 @@ def test_other_greenlets_run_while_a_schedule_is_hashed() -> None:
         common_settings(settings)
     finally:
         greenlet.kill()
-    assert turns > len(list(settings.plan.schedule)) // 200 > 5
+    assert turns >= len(list(settings.plan.schedule)) // 100 > 1
 
 
 def run_flags(duration: str = "2s") -> RunSettings:

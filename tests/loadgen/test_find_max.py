@@ -21,7 +21,7 @@ from loadgen.attainment import Attainment, events_needed
 from loadgen.engine_idle import open_requests
 from loadgen.find_max_settings import FindMaxSettings
 from loadgen.probe_plan import Look, Timing, demand, pairs, plan
-from tests.loadgen.load_process import ROOT, hold, received, scripted_server, write_scenario
+from tests.loadgen.load_process import ROOT, SHAPE, hold, received, scripted_server, write_scenario
 from tests.loadgen.load_records import record
 from tests.support.waiting import HANG, wait_until
 
@@ -261,7 +261,7 @@ def test_a_saturated_probe_is_missed_before_a_look_decides_it(tmp_path: Path) ->
     )
     with scripted_server() as target:
         files = (str(path), "--slos", str(judged), "--target", target, "--out", str(tmp_path / "out"))
-        times = ("--start", "100", "--min-probe", "1h", "--max-probe", "2h", "--grace", "0s", "--cool-down", "1ms")
+        times = ("--start", "100", "--min-probe", "2m", "--max-probe", "4m", "--grace", "0s", "--cool-down", "1ms")
         command = [sys.executable, "-c", code, "load", "find-max", *files, *times, "--max-send-lag", "1h"]
         with subprocess.Popen(
             command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
@@ -290,7 +290,5 @@ def test_saturation_decides_only_what_a_queue_makes_slow(tmp_path: Path, signal_
     path, judged = _files(tmp_path)
     judged.write_text(_SLOS.replace("signal: availability", f"signal: {signal_}"))
     assert _parsed(str(path), "--slos", str(judged), *_LOCAL).saturation_misses is misses
-    path.write_text(
-        path.read_text().replace("phases:", "  other: {share: 1, prompt_tokens: 9, output_tokens: 9}\nphases:")
-    )
+    path.write_text(path.read_text().replace("phases:", f"  other: {SHAPE}\nphases:"))
     assert not _parsed(str(path), "--slos", str(judged), *_LOCAL).saturation_misses  # the other class may wait
