@@ -31,6 +31,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "render Grafana dashboards, audit their queries, preview them without Grafana",
     ),
     "load": ("loadgen.command", "generate open-loop mixed traffic and report the results"),
+    "experiment": (
+        "compose.experiment.command",
+        "measure engine configurations under the same requests, one after the other",
+    ),
     "requests": ("exporters.requestlog.query.command", "filter and sort the requests of a request log"),
     "traces": ("exporters.traces.command", "keep the spans of the last hour, and show requests and traces as pages"),
     "backfill": ("compose.backfill.command", "make blocks of Prometheus from request logs"),

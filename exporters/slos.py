@@ -399,12 +399,12 @@ def load(path: Path) -> SloFile:
         FileError: all mistakes in the file, each with line, path, reason and fix.
         UsageError: the file cannot be read.
     """
-    return _parse(open_slos(path))
+    return parse(open_slos(path))
 
 
 def loads(text: str, source: str = "slos.yaml") -> SloFile:
     """Read an SLO file from text; raises as `load` does."""
-    return _parse(_parse_nodes(text, source))
+    return parse(_parse_nodes(text, source))
 
 
 def _parse_nodes(text: str, source: str) -> Reader:
@@ -420,7 +420,8 @@ def _parse_nodes(text: str, source: str) -> Reader:
     return parse_yaml(text, source)
 
 
-def _parse(reader: Reader) -> SloFile:
+def parse(reader: Reader) -> SloFile:
+    """Read an SLO file, or a section of another file in its format; raises as `load` does."""
     root = reader.node()
     file, keys = read(SloFile, root), root.mapping()
     _check_period(file, keys)

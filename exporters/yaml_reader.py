@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -47,15 +48,16 @@ def nearest(word: str, words: Iterable[str]) -> str:
 
 @dataclass(slots=True)
 class Reader:
-    """The root node of a file and the mistakes found so far."""
+    """The root node of a file, or of a section in the format of another file, and the mistakes found so far."""
 
     source: str
     content: str
     root: yaml.Node | None
     problems: list[Problem] = field(default_factory=list)
+    path: str = ""
 
     def node(self) -> "Node":
-        return Node(self, self.root, "")
+        return Node(self, self.root, self.path)
 
     def finish(self) -> None:
         """Report the mistakes.
@@ -235,6 +237,14 @@ class Node:
         except InvalidValueError as error:
             self.problem(str(error))
             return None
+
+    def as_file(self) -> Reader:
+        """A reader of this value alone, which reports its mistakes in this file."""
+        return Reader(self.reader.source, self.reader.content, self.at, self.reader.problems, self.path)
+
+    def plain(self) -> Any:
+        """The value as YAML's own types."""
+        return yaml.safe_load("" if self.at is None else yaml.serialize(self.at))
 
     def _join(self, key: str) -> str:
         return f"{self.path}.{key}" if self.path else key

@@ -40,7 +40,7 @@ def _above_zero(node: Node) -> float | None:
     return value
 
 
-_POSITIVE = Kind(_above_zero, {"type": "number", "exclusiveMinimum": 0})
+POSITIVE = Kind(_above_zero, {"type": "number", "exclusiveMinimum": 0})
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Phase:
     users: Annotated[int | None, Key(COUNT)] = None
     think_time: Annotated[float | None, Key(DURATION)] = None
     arrivals: Annotated[Law | None, Key(choice(Law))] = None
-    burstiness: Annotated[float | None, Key(_POSITIVE)] = None
+    burstiness: Annotated[float | None, Key(POSITIVE)] = None
 
     @property
     def shape(self) -> float:

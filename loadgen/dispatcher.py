@@ -23,12 +23,8 @@ from loadgen.http_response import ProtocolError
 from loadgen.live_figures import LiveFigures
 from loadgen.load_metrics import LoadCollector
 from loadgen.load_target import Target
-from loadgen.request_plan import PlannedRequest, Schedule, encode_body, encode_head
+from loadgen.request_plan import USER_PAUSE, PlannedRequest, Schedule, encode_body, encode_head
 from loadgen.request_record import ClientOutcome, Record
-
-USER_PAUSE = 1.0
-"""Least pause in seconds of a closed-loop user after a failed request: a target that is down is not flooded."""
-
 
 EncodedGroup = list[tuple[PlannedRequest, bytes]]
 """Requests with the same due time, and their bodies."""

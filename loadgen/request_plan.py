@@ -17,6 +17,8 @@ from loadgen.scenario import Conversation, Scenario, TokenRange
 
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
+USER_PAUSE = 1.0
+"""Least pause in seconds of a closed-loop user after a failed request: a target that is down is not flooded."""
 
 
 @dataclass(frozen=True, slots=True)

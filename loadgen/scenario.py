@@ -7,7 +7,7 @@ from typing import Annotated, TypeVar
 
 from exporters.errors import UsageError
 from exporters.yaml_keys import COUNT, DURATION, FLAG, NAMED, TEXT, Key, Kind, list_of, read, section
-from exporters.yaml_reader import Node, nearest, open_yaml
+from exporters.yaml_reader import Node, Reader, nearest, open_yaml
 from loadgen.arrivals import NOT_NEGATIVE, Phase, read_phase
 
 SHIPPED = Path(__file__).parent / "scenarios"
@@ -170,7 +170,15 @@ def load(path: Path) -> Scenario:
         FileError: every mistake in the file.
         UsageError: the file cannot be read.
     """
-    reader = open_yaml(path)
+    return parse(open_yaml(path))
+
+
+def parse(reader: Reader) -> Scenario:
+    """Read a scenario, or a section of another file in its format.
+
+    Raises:
+        FileError: every mistake.
+    """
     scenario = read(Scenario, reader.node())
     reader.finish()
     return scenario

@@ -17,6 +17,31 @@ CELLS = "cells"
 CELL = "cell.json"
 
 
+class Metric(StrEnum):
+    """The metrics of predictions and expected figures; times in seconds, shares from 0 to 1.
+
+    `goodput` and `completion` are over the offered requests. `itl_*` are percentiles over the gaps of all requests of a
+    class, `tpot_*` over the requests. The metrics from `preemptions` on are of the engine and have no class.
+    """
+
+    GOODPUT = "goodput"
+    COMPLETION = "completion"
+    OUTPUT_TOKENS_PER_SECOND = "output_tokens_per_second"
+    TTFT_P50 = "ttft_p50"
+    TTFT_P99 = "ttft_p99"
+    TPOT_P50 = "tpot_p50"
+    TPOT_P99 = "tpot_p99"
+    ITL_P50 = "itl_p50"
+    ITL_P99 = "itl_p99"
+    E2E_P50 = "e2e_p50"
+    E2E_P99 = "e2e_p99"
+    PREEMPTIONS = "preemptions"
+    KV_CAPACITY_TOKENS = "kv_capacity_tokens"
+    KV_USAGE_MAX = "kv_usage_max"
+    HIT_RATIO = "hit_ratio"
+    WAITING_MAX = "waiting_max"
+
+
 class Configuration(msgspec.Struct, frozen=True):
     """The engine flags of one configuration, by name without the leading dashes; a switch has `true` or `false`."""
 
@@ -37,7 +62,8 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     configuration: str
     request_class: str = msgspec.field(name="class", default="")  # empty: all classes
-    metric: str
+    metric: Metric
+    rate: float | None = None  # in requests/s, None for all rates
     baseline: str | None = None
     direction: Direction | None = None
     low: float | None = None
@@ -49,7 +75,8 @@ class ExpectedFigure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
     configuration: str
     request_class: str = msgspec.field(name="class", default="")
-    metric: str
+    metric: Metric
+    rate: float | None = None  # in requests/s, None for all rates
     value: float
     note: str = ""
 
@@ -130,7 +157,7 @@ def read_experiment(directory: Path) -> tuple[ExperimentRecord, list[StoredCell]
     Raises:
         UsageError: the folder is not the output of an experiment.
     """
-    record = _read(directory / EXPERIMENT, ExperimentRecord)
+    record = read_record(directory)
     rates: list[float | None] = [*record.rates] or [None]
     cells = []
     for configuration in record.configurations:
@@ -140,6 +167,15 @@ def read_experiment(directory: Path) -> tuple[ExperimentRecord, list[StoredCell]
                 if (cell := read_cell(folder)) is not None:
                     cells.append(StoredCell(cell, folder))
     return record, cells
+
+
+def read_record(directory: Path) -> ExperimentRecord:
+    """The settings of an experiment.
+
+    Raises:
+        UsageError: the folder is not the output of an experiment.
+    """
+    return _read(directory / EXPERIMENT, ExperimentRecord)
 
 
 def read_cell(folder: Path) -> Cell | None:

@@ -1,9 +1,10 @@
 """The labels of `vllm:cache_config_info`, from which the sidecar detects config changes."""
 
 from compose.simulator.engine_flags import EngineFlags
+from compose.simulator.presets import Preset
 
 
-def cache_config(flags: EngineFlags) -> dict[str, str]:
+def cache_config(flags: EngineFlags, preset: Preset) -> dict[str, str]:
     """The labels of `vllm:cache_config_info` in vLLM 0.33, with values as Python prints them."""
     size = flags.num_gpu_blocks * flags.block_size
     return {
@@ -15,7 +16,7 @@ def cache_config(flags: EngineFlags) -> dict[str, str]:
         "enable_mamba_shared_prefix_checkpoint": "False",
         "enable_prefix_caching": str(flags.enable_prefix_caching),
         "engine": "0",
-        "gpu_memory_utilization": "0.92",
+        "gpu_memory_utilization": str(preset.gpu_memory_utilization),
         "hash_block_size": "None",
         "is_attention_free": "False",
         "kv_cache_dtype_skip_layers": "[]",

@@ -9,6 +9,7 @@ from typing import Any
 import uvloop
 
 from compose.simulator.engine_flags import NAMES, SWITCHES, EngineFlagsError, apply_changes, preset_flags
+from compose.simulator.preset_variants import QUANTIZED_WEIGHTS, Variant, vary
 from compose.simulator.presets import BLOCK_SIZE, DEFAULT_PRESET, PRESETS
 from compose.simulator.restarting_server import Simulator, SimulatorConfig
 from exporters.addresses import parse_address
@@ -46,6 +47,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
         else:
             parser.add_argument(flag, type=int, metavar="N", help=_HELP[name])
     parser.add_argument(
+        "--quantization",
+        choices=tuple(QUANTIZED_WEIGHTS),
+        help="smaller weights and a larger KV cache; awq dequantizes in each step, so it is slower (default: none)",
+    )
+    parser.add_argument(
+        "--enforce-eager",
+        action=argparse.BooleanOptionalAction,
+        default=False,
+        help="no CUDA graphs: more time per step (default: off)",
+    )
+    parser.add_argument(
+        "--gpu-memory-utilization",
+        metavar="SHARE",
+        help="share of the memory of the GPU, for the size of the KV cache (default: the preset's)",
+    )
+    parser.add_argument(
         "--restart-seconds",
         type=float,
         default=1.0,
@@ -79,10 +96,15 @@ def configuration(args: argparse.Namespace) -> SimulatorConfig:
     """
     if args.preset not in PRESETS:
         raise UsageError(f"--preset: unknown preset {args.preset!r}; known: {', '.join(PRESETS)}")
-    preset = PRESETS[args.preset]
     host, port = parse_flag("--listen", args.listen, partial(parse_address, example="127.0.0.1:8000"))
     changes: dict[str, Any] = {name: getattr(args, name) for name in NAMES if getattr(args, name) is not None}
+    varied = {
+        Variant.QUANTIZATION: args.quantization,
+        Variant.ENFORCE_EAGER: "true" if args.enforce_eager else None,
+        Variant.GPU_MEMORY_UTILIZATION: args.gpu_memory_utilization,
+    }
     try:
+        preset = vary(PRESETS[args.preset], {flag: value for flag, value in varied.items() if value is not None})
         flags = apply_changes(preset_flags(preset), changes)
     except EngineFlagsError as error:
         parts = (mistake.partition(":") for mistake in error.mistakes)

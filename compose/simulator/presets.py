@@ -19,6 +19,9 @@ class Preset:
     flop_per_second: float  # dense peak in the data sheet
     efficiency: float  # share of that peak for large matrix products
     overhead_seconds: float  # scheduling, kernel launches and sampling per step
+    eager_seconds: float  # more per step without CUDA graphs
+    memory_bytes: float  # of the GPU, as nvidia-smi reports it
+    gpu_memory_utilization: float = 0.92  # at which it has `num_gpu_blocks`
     num_gpu_blocks: int
     max_num_seqs: int = 128
     max_num_batched_tokens: int = 2048
@@ -54,6 +57,8 @@ _RTX_6000_ADA = Preset(
     flop_per_second=364e12,
     efficiency=0.5,  # assumed: prefill on this card is power-bound; gives 6,500 prompt tokens/s
     overhead_seconds=0.0015,
+    eager_seconds=0.005,  # assumed: 10 kernels in each of 48 layers, 10 us each
+    memory_bytes=51.5e9,
     num_gpu_blocks=3562,  # 57k tokens, the rest of 48 GB after the weights
 )
 
@@ -68,6 +73,27 @@ PRESETS: dict[str, Preset] = {
             memory_bytes_per_second=4.8e12,
             flop_per_second=989e12,
             overhead_seconds=0.004,  # assumed: the host takes longer than the GPU for small steps
+            memory_bytes=150.7e9,
+        ),
+        Preset(
+            name="h200-llama-70b-fp8",
+            model="nvidia/Llama-3.1-70B-Instruct-FP8",
+            # From the model's config.json: 80 layers, 8 KV heads of 128; 70 G parameters and KV cache at 1 B.
+            weight_bytes=70e9,
+            kv_bytes_per_token=_kv_bytes(layers=80, kv_heads=8, head_size=128) / BF16_BYTES,
+            flop_per_token=140e9,
+            # Data sheet: 4.8 TB/s HBM3e, 1,979 TFLOPS dense fp8.
+            memory_bytes_per_second=4.8e12,
+            flop_per_second=1979e12,
+            efficiency=0.5,  # assumed; gives 7,000 prompt tokens/s
+            overhead_seconds=0.004,  # assumed, as above
+            eager_seconds=0.008,  # assumed: 10 kernels in each of 80 layers, 10 us each
+            memory_bytes=150.7e9,
+            gpu_memory_utilization=0.9,
+            num_gpu_blocks=21_770,  # 53.15 GiB, as vLLM 0.14.1 reports
+            max_num_seqs=1024,
+            max_num_batched_tokens=8192,
+            max_model_len=16384,
         ),
         Preset(
             name="t4-qwen2.5-0.5b",
@@ -81,6 +107,9 @@ PRESETS: dict[str, Preset] = {
             flop_per_second=65e12,
             efficiency=0.3,  # assumed
             overhead_seconds=0.006,  # assumed: T4 hosts typically have two slow cores
+            # TPOT at 50 concurrent requests rose from 14.2 to 24.6 ms in a published run (vLLM 0.15.1).
+            eager_seconds=0.0104,
+            memory_bytes=16.1e9,
             # (15 GB x 0.9 - weights - 1.5 GB of activations) / 196,608 B per block
             num_gpu_blocks=56_000,
         ),
@@ -95,6 +124,8 @@ PRESETS: dict[str, Preset] = {
             flop_per_second=2e10,
             efficiency=1.0,
             overhead_seconds=0.0,
+            eager_seconds=0.001,
+            memory_bytes=10e6,
             num_gpu_blocks=1024,
             max_num_seqs=64,
             max_num_batched_tokens=512,

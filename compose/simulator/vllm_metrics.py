@@ -180,7 +180,9 @@ class EngineMetrics:
         self._gauge("process_start_time_seconds", "Start time of the process since unix epoch in seconds.").set(started)
         text = "These series come from a simulated engine, not from vLLM."
         self._gauge("vllm_slo_simulator_info", text, {"preset": preset.name}).set(1)
-        self._gauge("vllm:cache_config_info", "Information of the LLMEngine CacheConfig", cache_config(flags)).set(1)
+        self._gauge(
+            "vllm:cache_config_info", "Information of the LLMEngine CacheConfig", cache_config(flags, preset)
+        ).set(1)
         for name, text, value in (
             (
                 "num_requests_running",

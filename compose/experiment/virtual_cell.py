@@ -1,0 +1,133 @@
+"""Measures one cell in virtual time and writes the files of a load run."""
+
+from importlib import metadata
+from pathlib import Path
+
+from compose.experiment.cell_store import EngineReading
+from compose.experiment.simulated_engine import settings
+from compose.experiment.virtual_engine import VirtualEngine, VirtualLoad
+from compose.simulator.engine_flags import EngineFlags
+from compose.simulator.presets import Preset
+from compose.simulator.scheduler import Scheduler, Step
+from exporters.signals import SEND_LATE
+from exporters.slos import SloFile
+from loadgen.bench_result import bench_result
+from loadgen.chunk_totals import ChunkTotals
+from loadgen.completion_response import CompletionResponse
+from loadgen.html_report.report_page import PAGE, render_page
+from loadgen.record_file import RecordFile
+from loadgen.request_plan import Workload, schedule_hash
+from loadgen.request_record import (
+    BENCH,
+    REQUESTS,
+    RUN,
+    SUMMARY,
+    ClientOutcome,
+    Objective,
+    Record,
+    Run,
+    replace_file,
+    write_json,
+)
+from loadgen.scenario import Scenario
+from loadgen.summary import summarise
+
+TARGET = "virtual time"
+
+
+class EngineTotals:
+    """The engine's gauges over the time of a run, and its counters."""
+
+    def __init__(self) -> None:
+        self._usage = self._waiting = 0.0  # integrals over time
+        self._maxima = (0.0, 0.0, 0.0)
+        self._preemptions = self._queries = self._hits = 0
+
+    def add(self, step: Step, scheduler: Scheduler) -> None:
+        usage, waiting, running = scheduler.pool.usage, len(scheduler.waiting), len(step.scheduled)
+        self._usage += usage * step.duration
+        self._waiting += waiting * step.duration
+        most = self._maxima
+        self._maxima = max(most[0], usage), max(most[1], waiting), max(most[2], running)
+        self._preemptions += len(step.preempted)
+        for job in step.admitted:
+            self._queries += job.prompt_length
+            self._hits += job.cached
+
+    def reading(self, preset: Preset, flags: EngineFlags, seconds: float) -> EngineReading:
+        """The figures of a run of this length; an idle engine has no requests and uses no KV cache."""
+        caching = flags.enable_prefix_caching  # without it vLLM counts no queries
+        return EngineReading(
+            settings=settings(preset, flags),
+            kv_capacity_tokens=flags.kv_tokens,
+            kv_usage_max=round(self._maxima[0], 6),
+            kv_usage_mean=round(self._usage / seconds, 6),
+            preemptions=self._preemptions,
+            prefix_query_tokens=self._queries if caching else 0,
+            prefix_hit_tokens=self._hits if caching else 0,
+            waiting_max=self._maxima[1],
+            waiting_mean=round(self._waiting / seconds, 6),
+            running_max=self._maxima[2],
+        )
+
+
+def measure(
+    folder: Path,
+    scenario: Scenario,
+    slos: SloFile,
+    preset: Preset,
+    flags: EngineFlags,
+    max_concurrency: int | None,
+) -> tuple[float, EngineReading]:
+    """Run a scenario, write its files, and return its length in seconds and the engine's figures.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    schedule = Workload(scenario, scenario.phases, scenario.seed)
+    file, records, chunks, totals = RecordFile(folder / REQUESTS), list[Record](), ChunkTotals(), EngineTotals()
+
+    def keep(record: Record, response: CompletionResponse) -> None:
+        if record.outcome is ClientOutcome.OK and record.first_choice is not None:
+            chunks.add(record.first_choice, response.gaps)
+        records.append(record)
+        file.add(record)
+
+    load = VirtualLoad(
+        schedule=schedule,
+        phases=scenario.phases,
+        slos=slos,
+        timeout=scenario.timeout,
+        max_concurrency=max_concurrency,
+    )
+    seconds = VirtualEngine(flags, preset, load, keep, totals.add).run()
+    file.close()
+    if file.failure is not None:
+        raise OSError(file.failure)
+    run = Run(
+        scenario=scenario.name,
+        seed=scenario.seed,
+        schedule=schedule_hash(schedule),
+        shares=scenario.shares,
+        target=TARGET,
+        model=preset.model,
+        rate_scale=1.0,
+        timeout=scenario.timeout,
+        phases=list(scenario.phases),
+        classes=list(scenario.shares),
+        slos=[Objective(slo.name, slo.measure.value, slo.threshold, slo.objective) for slo in slos.slos],
+        max_send_lag=SEND_LATE,
+        max_concurrency=max_concurrency,
+        same_machine=True,
+        versions={"vllm-slo": metadata.version("vllm-slo")},
+        ended="completed",
+        seconds=round(seconds, 3),
+        chunks=sum(record.chunks for record in records),
+    )
+    summary = summarise(run, records)
+    write_json(folder / RUN, run)
+    write_json(folder / SUMMARY, summary)
+    write_json(folder / BENCH, bench_result(run, summary, records, chunks, detailed=False))
+    replace_file(folder / PAGE, render_page(run, summary, records).encode())
+    return seconds, totals.reading(preset, flags, seconds)
