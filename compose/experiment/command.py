@@ -6,7 +6,14 @@ from functools import partial
 from pathlib import Path
 
 from compose import interrupt
-from compose.experiment import experiment_file, experiment_run, real_cell, simulated_engine, virtual_cell
+from compose.experiment import (
+    experiment_file,
+    experiment_report,
+    experiment_run,
+    real_cell,
+    simulated_engine,
+    virtual_cell,
+)
 from compose.experiment.cell_store import Cell, CellStatus
 from compose.experiment.engine_program import SIMULATOR, EngineProgram, check_command
 from compose.experiment.experiment_file import Experiment
@@ -39,6 +46,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "(default: %(default)s)",
     )
     run.set_defaults(run=_run)
+    text = "print the results of an experiment by class and configuration"
+    report = actions.add_parser("report", help=text, description=f"{text.capitalize()}.")
+    experiment_report.configure(report)
     text = "list the built-in experiments"
     actions.add_parser("list", help=text, description=f"{text.capitalize()}.").set_defaults(run=_list)
 
