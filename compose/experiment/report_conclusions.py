@@ -63,17 +63,18 @@ class Conclusion:
     changes: tuple[Change, ...]
 
     def __str__(self) -> str:
-        name = self.group.configuration + at(self.group.rate)
+        name = self.group.name
         for side in (self.group, self.baseline):
             if side.state:
                 return f"{name}: not compared, because {side.configuration} is {side.state}."
         shown = [change for change in self.changes if change.shown]
-        others = [change.request_class for change in self.changes if not change.shown]
+        others = [change for change in self.changes if not change.shown]
         parts = [f"{spell_difference(GOODPUT, each.difference)} for {each.request_class}" for each in shown]
         if parts:
             parts[0] = f"goodput {parts[0]}"
         if others:
-            parts.append(f"no difference of goodput shown for {', '.join(others)}")
+            unclear = (f"{each.request_class} ({GOODPUT.unit.change(each.difference.value)})" for each in others)
+            parts.append(f"no difference of goodput shown for {', '.join(unclear)}")
         rates = [value(THROUGHPUT, side) for side in (self.baseline, self.group)]
         before, after = (Unit.PER_SECOND.text(rate.pooled if rate else None) for rate in rates)
         return f"{name}: {'; '.join(parts)}; output tokens/s {after}, {self.baseline.configuration} {before}."
@@ -88,11 +89,7 @@ def conclusions(experiment: Experiment) -> Iterator[Conclusion]:
 
 
 def spell_difference(metric: ReportMetric, found: Difference | PairedDifference) -> str:
-    """`+41 points (35 to 47)`."""
+    """`+41 points (+35 to +47)`: the value and its interval."""
     low, high = (metric.unit.change(end) for end in interval(found))
     points = " points" if metric.unit is Unit.SHARE else ""
     return f"{metric.unit.change(found.value)}{points} ({low} to {high})"
-
-
-def at(rate: float | None) -> str:
-    return "" if rate is None else f" at {rate:g}/s"

@@ -40,6 +40,7 @@ class Value:
         return (min(self.repeats), max(self.repeats)) if len(self.repeats) > 1 else None
 
 
+@cache
 def value(metric: ReportMetric, group: Group, request_class: str = TOTAL) -> Value | None:
     """The metric of one class, or of all; None where nothing was measured."""
     pooled = _value(metric, group.repeats, request_class)
@@ -65,6 +66,7 @@ def estimate(metric: ReportMetric, repeats: Sequence[Repeat], request_class: str
             return None
 
 
+@cache
 def difference(
     metric: ReportMetric, before: Group, after: Group, request_class: str = TOTAL
 ) -> Difference | PairedDifference | None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from compose.experiment.report_conclusions import Best, at, best, conclusions
+from compose.experiment.report_conclusions import Best, best, conclusions
 from compose.experiment.report_estimates import value
 from compose.experiment.report_groups import Experiment, Group
 from compose.experiment.report_metrics import BY_CLASS, ENGINE, GOODPUT, JUDGED, METRICS, ReportMetric
@@ -27,7 +27,8 @@ _SPREAD_NOTE = "[low..high]: least and largest value of the repeats, which are p
 INTERVALS_NOTE = (
     f"A difference is stated only if its {CONFIDENCE:.0%} interval excludes 0. Runs with the same schedule are "
     "compared by a bootstrap of blocks of consecutive requests, others as independent samples (Newcombe). The "
-    "intervals are not corrected for their number: without any real difference, about 1 of 20 excludes 0."
+    "intervals are not corrected for their number: without any real difference, about 1 of 20 excludes 0. Under "
+    "overload, goodput falls during a run, so the intervals of short runs are wide."
 )
 _PREDICTIONS_NOTE = (
     "A prediction is decided by the 95 % interval of the difference or of the value. Figures of the engine have no "
@@ -68,6 +69,7 @@ def facts(experiment: Experiment) -> dict[str, str]:
     return {
         "source": record.source,
         "engine": record.engine + (", in virtual time" if record.virtual else ""),
+        "rates": ", ".join(f"{rate:g}/s" for rate in record.rates) or "the phases of the scenario",
         "cells": ", ".join(counts),
         "SLO rule": f"{judged_by} {rule.path}",
         "SLOs": "; ".join(_slos(experiment)),
@@ -92,9 +94,7 @@ def _first_token(experiment: Experiment) -> str:
 def contents(experiment: Experiment) -> Iterator[Grid | Sentences | str]:
     """Tables, conclusions and notes."""
     excluded = [
-        [group.configuration + at(group.rate), str(each.repeat), each.state, each.reason]
-        for group in experiment
-        for each in group.excluded
+        [group.name, str(each.repeat), each.state, each.reason] for group in experiment for each in group.excluded
     ]
     if excluded:
         headings = ["configuration", "repeat", "state", "reason"]
@@ -115,7 +115,7 @@ def contents(experiment: Experiment) -> Iterator[Grid | Sentences | str]:
     yield _TIMES_NOTE
     for rate, groups in experiment.groups.items():
         rows = [[metric.title, *(cell(metric, group) for group in groups)] for metric in ENGINE]
-        yield Grid(f"Engine{at(rate)}", ["figure", *_titles(groups)], rows, labels=1)
+        yield Grid(f"Engine{experiment.at(rate)}", ["figure", *_titles(groups)], rows, labels=1)
     flags = [
         [each.name, " ".join(f"--{name}={flag}" for name, flag in each.flags.items()) or "-"]
         for each in experiment.record.configurations
@@ -151,9 +151,9 @@ def _goodput(experiment: Experiment, groups: Sequence[Group], rate: float | None
         rows.append([name, "offered", *offered])
         rows.append(["", "judged", *(cell(JUDGED, group, name) for group in groups)])
         winners.append(_winner(winner))
-    yield Grid(f"Goodput{at(rate)}", ["class", "of", *_titles(groups)], rows, labels=2, left=(0, 1))
+    yield Grid(f"Goodput{experiment.at(rate)}", ["class", "of", *_titles(groups)], rows, labels=2, left=(0, 1))
     headings = ["class", "best", "goodput, of offered", "no difference from it shown"]
-    yield Grid(f"Best configuration by class{at(rate)}", headings, winners, left=(0, 1, 3))
+    yield Grid(f"Best configuration by class{experiment.at(rate)}", headings, winners, left=(0, 1, 3))
 
 
 def _winner(winner: Best) -> list[str]:
@@ -168,14 +168,14 @@ def _figures(experiment: Experiment, groups: Sequence[Group], rate: float | None
             label = "" if index else name
             rows.append([label, metric.title, *(cell(metric, group, name) for group in groups)])
     headings = ["class", "figure", *_titles(groups)]
-    return Grid(f"Figures by class{at(rate)}", headings, rows, labels=2, left=(0, 1))
+    return Grid(f"Figures by class{experiment.at(rate)}", headings, rows, labels=2, left=(0, 1))
 
 
 def _predictions(experiment: Experiment) -> Iterator[Grid | str]:
     headings = ["configuration", "class", "metric"]
     found = [
         [
-            each.prediction.configuration + at(each.rate),
+            each.prediction.configuration + experiment.at(each.rate),
             each.prediction.request_class or TOTAL,
             each.prediction.metric,
             each.text,
@@ -191,7 +191,7 @@ def _predictions(experiment: Experiment) -> Iterator[Grid | str]:
     for each in beside(experiment):
         unit = METRICS[each.expected.metric].unit
         source, ours = unit.text(each.expected.value), unit.text(each.ours.pooled if each.ours else None)
-        name = each.expected.configuration + at(each.rate)
+        name = each.expected.configuration + experiment.at(each.rate)
         place = each.expected.request_class or TOTAL
         rows.append([name, place, each.expected.metric, source, each.problem or ours, each.expected.note or "-"])
     if rows:

@@ -1,6 +1,6 @@
 """The cells of an experiment, grouped for the report: valid and excluded repeats of a configuration at a rate."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,11 +35,15 @@ class Excluded:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)  # without eq, it is hashed by identity
 class Group:
-    """All repeats of one configuration at one rate (requests/s, None for the phases of the scenario)."""
+    """All repeats of one configuration at one rate (requests/s, None for the phases of the scenario).
+
+    `name` has the rate if the experiment has several.
+    """
 
     configuration: str
+    name: str
     rate: float | None
     repeats: tuple[Repeat, ...]
     excluded: tuple[Excluded, ...]
@@ -83,6 +87,10 @@ class Experiment:
         for groups in self.groups.values():
             yield from groups
 
+    def at(self, rate: float | None) -> str:
+        """The rate after the name of what is measured at it; empty if there is only one."""
+        return _at(rate, self.groups)
+
     @property
     def timeout(self) -> float | None:
         """The client timeout in seconds; None without a valid cell."""
@@ -118,10 +126,15 @@ def read_groups(directory: Path, rule: Path | None) -> Experiment:
                     repeats.append(found)
                 else:
                     excluded.append(found)
-            groups[rate].append(Group(configuration.name, rate, tuple(repeats), tuple(excluded)))
+            name = configuration.name + _at(rate, rates)
+            groups[rate].append(Group(configuration.name, name, rate, tuple(repeats), tuple(excluded)))
     if problems:
         raise UsageError("\n".join(problems))
     return Experiment(record, used, _classes(groups, used.file), groups)
+
+
+def _at(rate: float | None, rates: Collection[float | None]) -> str:
+    return f" at {rate:g}/s" if rate is not None and len(rates) > 1 else ""
 
 
 def _read(stored: StoredCell | None, number: int, rule: Rule) -> Repeat | Excluded:

@@ -61,7 +61,7 @@ class Unit(Enum):
             case Unit.SHARE:
                 return f"{_digits(value * 100)} %"
             case Unit.SECONDS:
-                return format_seconds(value) if value >= 0 else f"-{format_seconds(-value)}"
+                return "0 s" if not value else format_seconds(value) if value > 0 else f"-{format_seconds(-value)}"
             case _:
                 return _digits(value)
 

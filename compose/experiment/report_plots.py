@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from xml.etree.ElementTree import Element
 
-from compose.experiment.report_conclusions import at
 from compose.experiment.report_estimates import value
 from compose.experiment.report_groups import Experiment, Group
 from compose.experiment.report_metrics import E2E_P50, THROUGHPUT, TTFT_P50, TTFT_P99, ReportMetric
@@ -61,7 +60,7 @@ def frontier(points: Iterable[Point]) -> list[Point]:
 def _plot(metric: ReportMetric, groups: Sequence[Group]) -> Element:
     points, missing = [], []
     for group in groups:
-        name = group.configuration + at(group.rate)
+        name = group.name
         throughput, latency = value(THROUGHPUT, group), value(metric, group)
         missing += [f"{name}, repeat {each.repeat} ({each.state})" for each in group.excluded]
         if throughput is not None and latency is not None:
@@ -95,7 +94,7 @@ def _marks(area: Area, points: Sequence[Point], best: Sequence[Point]) -> Iterat
     corners = [(area.left(point.throughput), area.top(point.latency)) for point in reversed(best)]
     if corners:
         yield element("path", d="M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in corners), class_="line good")
-    for point in points:
+    for point in sorted(points, key=lambda each: each in best):  # the frontier is drawn above the others
         x, y = area.left(point.throughput), area.top(point.latency)
         kind = "best" if point in best else "other"
         latency = "∞" if math.isinf(point.latency) else format_seconds(point.latency)
@@ -108,10 +107,13 @@ def _marks(area: Area, points: Sequence[Point], best: Sequence[Point]) -> Iterat
         box = _place(x, y, len(text) * _LETTER, taken)
         if box is not None:
             taken.append(box)
+            beside = box[0] > x
             if abs(box[1] + _LINE / 2 - y) > _LINE / 2:  # not beside its point
-                end = box[0] if box[0] > x else box[2]
+                end = box[0] if beside else box[2]
                 yield element("path", d=f"M{x:.1f} {y:.1f}L{end:.1f} {box[1] + _LINE / 2:.1f}", class_="axis")
-            yield element("text", text, x=box[0], y=box[3] - 3)
+            yield element(
+                "text", text, x=box[0] if beside else box[2], y=box[3] - 3, text_anchor="start" if beside else "end"
+            )
 
 
 def _place(

@@ -1,5 +1,6 @@
 """Predictions and figures of the source, beside the measurement."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -117,7 +118,7 @@ def _judge(prediction: Prediction, groups: dict[str, Group], first: str) -> tupl
 def _of_interval(direction: Direction, ends: Interval, allowed: float) -> Verdict:
     low, high = ends
     if direction is Direction.SAME:
-        if -allowed <= low and high <= allowed:
+        if math.isfinite(allowed) and -allowed <= low and high <= allowed:
             return Verdict.KEPT
         return Verdict.FAILED if low > 0 or high < 0 else Verdict.UNDECIDED
     if direction is Direction.LOWER:

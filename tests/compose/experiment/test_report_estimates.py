@@ -59,7 +59,7 @@ def records(draw: st.DrawFn) -> Record:
 
 
 def group(made: list[Record], name: str = "base", schedule: str = "0f") -> Group:
-    return Group(name, None, (Repeat(structs.replace(RUN, schedule=schedule), made, EngineReading()),), ())
+    return Group(name, name, None, (Repeat(structs.replace(RUN, schedule=schedule), made, EngineReading()),), ())
 
 
 @given(st.lists(records(), min_size=1, max_size=40))
