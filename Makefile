@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .PHONY: setup demo test coverage test-fast schema pictures stack-test engine-test check format docs generate lock \
-  lock-programs bench bench-load bench-parsers bench-rules bench-dashboards bench-requests bench-freeze scenarios fuzz soak clean
+  lock-programs bench bench-load bench-parsers bench-rules bench-dashboards bench-requests bench-agreement bench-freeze scenarios fuzz soak clean
 
 setup: $(VENV)/.ready
 
@@ -125,6 +125,10 @@ bench-dashboards: setup
 # The speed of vllm-slo requests beside jq, on a generated log of 1 GB. QUERIES="--size 100" makes a smaller one.
 bench-requests: setup
 	$(BIN)/python -m tests.bench.request_queries $(QUERIES)
+
+# The same requests by `vllm-slo load` and by `vllm bench serve`, in turn, to vLLM's CPU build: the medians must agree.
+bench-agreement: setup
+	$(BIN)/python -m tests.bench.vllm_bench $(AGREEMENT)
 
 # The TTFT of a server that is frozen for 4 s, from the intended time, from sending, and in a closed loop.
 bench-freeze: setup

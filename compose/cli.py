@@ -39,6 +39,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "traces": ("exporters.traces.command", "keep the spans of the last hour, and show requests and traces as pages"),
     "backfill": ("compose.backfill.command", "make blocks of Prometheus from request logs"),
     "compare": ("exporters.comparison.command", "compare the requests before and after a config change"),
+    "diagnose": (
+        "exporters.diagnosis.command",
+        "say what binds each class of requests, with the evidence, and the first lever to try",
+    ),
     "roofline": (
         "exporters.roofline.command",
         "calculate the upper limits of a GPU and model: prefill, decode, KV cache",

@@ -1,5 +1,6 @@
 """The tables at the end of the demo: figures before and after the config change, and the checks."""
 
+import math
 from collections.abc import Mapping, Sequence
 
 from rich.table import Table
@@ -13,7 +14,10 @@ from loadgen.report import format_seconds
 def before_and_after(figures: Mapping[str, Sequence[ClassFigures]], seconds: Mapping[str, float]) -> Table:
     """`figures` and `seconds` by window, in order."""
     table = Table("class", "window", title=f"Before and after {SETTING}=true, from the request log")
-    for title in ("offered", "ok", "goodput", "TTFT p50", "TTFT p95", "tokens/s", "cache hits"):
+    for title in (
+        *("offered", "ok", "goodput", "TTFT p50", "TTFT p95"),
+        *("output tokens/s", "prompt tokens/s", "cache hits"),
+    ):
         table.add_column(title, justify="right")
     windows = list(figures)
     for index, first in enumerate(figures[windows[0]]):
@@ -25,16 +29,18 @@ def before_and_after(figures: Mapping[str, Sequence[ClassFigures]], seconds: Map
                 str(row.offered),
                 str(row.ok),
                 _share(row.goodput),
-                format_seconds(row.ttft_p50),
-                format_seconds(row.ttft_p95),
-                f"{row.tokens_per_second:.0f}",
+                _ttft(row.ttft_p50),
+                _ttft(row.ttft_p95),
+                f"{row.output_tokens_per_second:.0f}",
+                f"{row.prompt_tokens_per_second:.0f}",
                 _share(row.cache_hit_ratio),
                 end_section=window == windows[-1],
             )
     table.caption = (
         "Requests count in the window of their arrival, tokens in that of the end of their request. Excluded: the "
         f"first {number(BASELINE_SETTLE)} s of the baseline, {number(OVERLOAD_SETTLE)} s of the overload and "
-        f"{number(CHANGE_SETTLE)} s after the config change. TTFT covers streams with a first token."
+        f"{number(CHANGE_SETTLE)} s after the config change. TTFT: a stream that ended without a first token is "
+        "slower than any other. Prompt tokens exclude cached tokens."
     )
     return table
 
@@ -44,6 +50,10 @@ def check_table(checks: Sequence[Check]) -> Table:
     for check in checks:
         table.add_row("[green]passed[/]" if check.passed else "[bold red]FAILED[/]", check.claim, check.result)
     return table
+
+
+def _ttft(seconds: float | None) -> str:
+    return "no token" if seconds == math.inf else format_seconds(seconds)
 
 
 def _share(value: float | None) -> str:

@@ -18,8 +18,9 @@ TOTAL = "all"
 class ClassFigures:
     """One class over one window.
 
-    `tokens_per_second` (prompt and completion) counts requests that ended in the window; all other figures count
-    requests that arrived in it. `ttft` in seconds excludes streams without a first token.
+    Tokens per second count requests that ended in the window; all other figures count requests that arrived in it.
+    `prompt_tokens_per_second` excludes cached tokens. `ttft` in seconds is infinite for streams that ended without a
+    first token.
     """
 
     name: str
@@ -28,7 +29,8 @@ class ClassFigures:
     goodput: float | None
     ttft_p50: float | None
     ttft_p95: float | None
-    tokens_per_second: float
+    output_tokens_per_second: float
+    prompt_tokens_per_second: float
     cache_hit_ratio: float | None
 
 
@@ -59,9 +61,10 @@ def _figures(name: str, entries: Sequence[LogEntry], window: Window) -> ClassFig
     arrived = [entry for entry in entries if window.contains(entry.arrived)]
     ended = [entry for entry in entries if window.contains(entry.ended)]
     judged = [good for entry in arrived if (good := goodput(entry.slo.values())) is not None]
-    ttft = sorted(entry.ttft_ms / 1000 for entry in arrived if entry.stream and entry.ttft_ms is not None)
+    ttft = sorted(wait for entry in arrived if (wait := entry.first_token_wait) is not None)
     prompt = sum(entry.prompt_tokens or 0 for entry in arrived)
-    tokens = sum((entry.prompt_tokens or 0) + (entry.completion_tokens or 0) for entry in ended)
+    output = sum(entry.completion_tokens or 0 for entry in ended)
+    computed = sum((entry.prompt_tokens or 0) - (entry.cached_tokens or 0) for entry in ended)
     return ClassFigures(
         name=name,
         offered=len(arrived),
@@ -69,6 +72,7 @@ def _figures(name: str, entries: Sequence[LogEntry], window: Window) -> ClassFig
         goodput=sum(judged) / len(judged) if judged else None,
         ttft_p50=nearest_rank(ttft, 50) if ttft else None,
         ttft_p95=nearest_rank(ttft, 95) if ttft else None,
-        tokens_per_second=tokens / window.seconds if window.seconds else 0.0,
+        output_tokens_per_second=output / window.seconds if window.seconds else 0.0,
+        prompt_tokens_per_second=computed / window.seconds if window.seconds else 0.0,
         cache_hit_ratio=sum(entry.cached_tokens or 0 for entry in arrived) / prompt if prompt else None,
     )

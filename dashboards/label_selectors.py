@@ -13,7 +13,7 @@ RATE, RANGE = "$__rate_interval", "$__range"
 PER_CLASS = "{{class}}"
 NOT_OK = "|".join(outcome for outcome in Outcome if outcome is not Outcome.OK)
 ENGINE_LABELS, PER_ENGINE = (Label.INSTANCE, Label.ENGINE), "{{engine}} at {{instance}}"
-RANK_LABELS, PER_RANK = (*ENGINE_LABELS, Label.RANK), "{{engine}} rank {{rank}} at {{instance}}"
+RANK_LABELS, PER_RANK = (*ENGINE_LABELS, Label.RANK), "{{engine}}/{{rank}} at {{instance}}"
 
 
 def select_model_class(series: Signal | Recorded | str) -> str:

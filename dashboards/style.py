@@ -21,6 +21,9 @@ MAY_BE_EMPTY = "May be empty: "
 
 NO_TRAFFIC = "no traffic"
 
+PER_SECOND = "suffix:/s"
+"""The unit of rates of what the title names."""
+
 COUNT = "locale"
 """The unit of counts, such as 1,541; `short` without decimals prints it as 2 K. The SDK does not list it."""
 
@@ -76,16 +79,6 @@ def query(expression: str, legend: str, *, instant: bool = False) -> prometheus.
     return target.instant() if instant else target.range()
 
 
-def lowest_first(expression: str, legend: str) -> prometheus.Dataquery:
-    """An instant query for a panel of several values; Prometheus returns those of an aggregation in any order."""
-    return query(f"sort({expression})", legend, instant=True)
-
-
-def highest_first(expression: str, legend: str) -> prometheus.Dataquery:
-    """As `lowest_first`, in the other order."""
-    return query(f"sort_desc({expression})", legend, instant=True)
-
-
 def thresholds(base: str, *steps: tuple[float, str]) -> dashboard.ThresholdsConfig:
     """`base` below the first step, then the colour of each step."""
     return (
@@ -136,32 +129,33 @@ def stat_panel(title: str, description: str, unit: str, width: int, height: int 
     )
 
 
-def bar_gauge_panel(title: str, description: str, unit: str, width: int, bar: Label, height: int = 7) -> bargauge.Panel:
-    """The last value of each series as a bar, named by its label `bar`."""
+def bar_gauge_panel(title: str, description: str, unit: str, width: int, height: int = 7) -> bargauge.Panel:
+    """Horizontal bars from 0; `dashboards.ranked_values` adds them."""
     return (
         _with_common_options(bargauge.Panel(), title, description, unit, width, height)
-        .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
         .orientation(common_model.VizOrientation.HORIZONTAL)
         .name_placement(common_model.BarGaugeNamePlacement.LEFT)
-        # Grafana shows the name of a single bar only if it is a display name
-        .display_name(f"${{__field.labels.{bar}}}")
         .display_mode(common_model.BarGaugeDisplayMode.BASIC)
         .min(0)
     )
 
 
 def ratio_bars_panel(
-    title: str, description: str, width: int, bar: Label, *steps: tuple[float, str], height: int = 7
+    title: str, description: str, width: int, *steps: tuple[float, str], height: int = 7
 ) -> bargauge.Panel:
     """Bars from 0 to 100 %, coloured by `steps`."""
-    panel = bar_gauge_panel(title, description, units.PercentUnit, width, bar, height)
+    panel = bar_gauge_panel(title, description, units.PercentUnit, width, height)
     return if_absent(panel.max(1).decimals(1), NO_TRAFFIC).thresholds(thresholds(BAD, *steps))
 
 
 def time_series_panel(
     title: str, description: str, unit: str, width: int, height: int = 9, *, signed: bool = False
 ) -> timeseries.Panel:
-    """Lines over time, starting at 0 unless `signed`; the legend has the last and the greatest value."""
+    """Lines over time, starting at 0 unless `signed`; the legend has the last and the greatest value.
+
+    That of a narrow panel has the greatest one only: two columns leave no room for the name of an engine.
+    """
+    calcs = ("lastNotNull", "max") if width >= 8 else ("max",)
     panel = _with_common_options(timeseries.Panel(), title, description, unit, width, height)
     return (
         (panel if signed else panel.min(0))
@@ -171,7 +165,7 @@ def time_series_panel(
         # by name, so that a class has the same colour in all panels
         .color_scheme(colour_mode(model.FieldColorModeId.PALETTE_CLASSIC_BY_NAME))
         # Grafana shows three or four rows of it
-        .legend(table_legend(common_model.LegendPlacement.BOTTOM, "lastNotNull", "max").sort_by("Max").sort_desc(True))
+        .legend(table_legend(common_model.LegendPlacement.BOTTOM, *calcs))
         .tooltip(
             common.VizTooltipOptions()
             .mode(common_model.TooltipDisplayMode.MULTI)

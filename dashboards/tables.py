@@ -3,15 +3,17 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from string import ascii_uppercase
-from typing import Any
+from typing import Any, TypeVar
 
-from grafana_foundation_sdk.builders import common, prometheus, table
+from grafana_foundation_sdk.builders import bargauge, common, prometheus, stat, table
 from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 from dashboards import style
 from dashboards.style import PLAIN, absence, query, thresholds
 from exporters.signals import Label
+
+_Panel = TypeVar("_Panel", stat.Panel, bargauge.Panel, table.Panel)
 
 _WIDTHS: Mapping[str, int] = {
     Label.SEVERITY: 80,
@@ -22,14 +24,14 @@ _WIDTHS: Mapping[str, int] = {
     Label.RUN: 190,
     Label.SCENARIO: 160,
     Label.REVISION: 130,
-    Label.SETTING: 280,
+    Label.SETTING: 305,
     Label.SIGNAL: 340,
     Label.ENGINE: 130,
     Label.INSTANCE: 140,
     "engines": 105,
     "figure": 130,
     Label.ENGINE_TYPE: 60,
-    Label.VERSION: 100,
+    Label.VERSION: 130,
     "runbook": 170,
 }
 """The width of a label's column in pixels, by its longest usual value."""
@@ -94,8 +96,8 @@ def join_queries(
     """One row per set of key labels, which every query must have; `texts` are further labels, in the last columns.
 
     The columns of the labels `widest` share the rest of the width; with a width for every column, it is blank.
-    `order_by` is a query whose values sort the rows. `rows` is a query with one series per row: with it, a column whose
-    query returns nothing remains, with missing values.
+    `order_by` is a query whose values sort the rows; equal ones are sorted by the key labels. `rows` is a query with
+    one series per row: with it, a column whose query returns nothing remains, with missing values.
 
     `merge` joins by all shared labels. `joinByField` supports only one label, and engines behind different sidecars may
     have the same address.
@@ -103,8 +105,7 @@ def join_queries(
     order, hidden = [str(key) for key in keys], ["Time"]
     _set_titles(panel, keys, widest)
     queries = sum(not isinstance(column, DifferenceColumn) for column in columns)
-    # Grafana's names
-    values = iter([f"Value #{ref_id}" for ref_id in ascii_uppercase] if queries > 1 or order_by else ["Value"])
+    values = iter(value_names(queries + bool(order_by)))
     names: dict[str, str] = {}
     calculations: list[dict[str, Any]] = []
     for column in columns:
@@ -134,6 +135,8 @@ def join_queries(
     if order_by:
         value = next(values)
         panel.with_target(_table_query(order_by, "order of the rows"))
+        for key in reversed(list(keys)):
+            transform(panel, "sortBy", sort=[{"field": str(key)}])
         transform(panel, "sortBy", sort=[{"field": value}])
         hidden.append(value)
     if texts:
@@ -141,10 +144,23 @@ def join_queries(
     return _organize(panel, [*order, *(texts or ())], hidden)
 
 
+def value_names(queries: int) -> list[str]:
+    """Grafana's names of the columns of values in the tables that the queries of a panel return."""
+    return [f"Value #{ref_id}" for ref_id in ascii_uppercase[:queries]] if queries > 1 else ["Value"]
+
+
 def hide_zero_rows(panel: table.Panel, columns: int) -> table.Panel:
     """Hide rows whose values in the first `columns` queries are 0 or missing."""
-    above_zero = {"id": "greater", "options": {"value": 0}}
-    filters = [{"fieldName": f"Value #{ref_id}", "config": above_zero} for ref_id in ascii_uppercase[:columns]]
+    return _filter_rows(panel, columns, {"id": "greater", "options": {"value": 0}})
+
+
+def hide_empty_rows(panel: table.Panel, columns: int) -> table.Panel:
+    """Hide rows without a value in the first `columns` queries, such as those that only the order has."""
+    return _filter_rows(panel, columns, {"id": "isNotNull", "options": {}})
+
+
+def _filter_rows(panel: table.Panel, columns: int, matcher: Mapping[str, Any]) -> table.Panel:
+    filters = [{"fieldName": f"Value #{ref_id}", "config": matcher} for ref_id in ascii_uppercase[:columns]]
     return transform(panel, "filterByValue", filters=filters, type="include", match="any")
 
 
@@ -205,7 +221,7 @@ def to_matrix(panel: table.Panel, row: Label, column: Label, value: str) -> tabl
     return transform(panel, "groupingToMatrix", **fields, emptyValue="null")
 
 
-def transform(panel: table.Panel, name: str, **options: Any) -> table.Panel:
+def transform(panel: _Panel, name: str, **options: Any) -> _Panel:
     return panel.with_transformation(model.DataTransformerConfig(name, options=options))
 
 

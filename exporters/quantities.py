@@ -29,6 +29,17 @@ def parse_duration(text: str, examples: str = "250ms, 30s or 10m", *, allow_zero
     return seconds
 
 
+def parse_count(text: str, what: str) -> int:
+    """Parse a number of `what`, such as events.
+
+    Raises:
+        InvalidValueError: the text is not a whole number of at least 1.
+    """
+    if not text.isdecimal() or int(text) < 1:
+        raise InvalidValueError(f"{text!r} is not a number of {what}; write a whole number of at least 1")
+    return int(text)
+
+
 def from_milliseconds(milliseconds: float | None) -> float | None:
     """Seconds; None if unknown."""
     return None if milliseconds is None else milliseconds / 1000

@@ -12,7 +12,7 @@ from enum import StrEnum
 from heapq import merge
 from itertools import pairwise
 from random import Random
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from exporters.yaml_keys import COUNT, DURATION, NAMED, Key, Kind, choice, list_of, read
 from exporters.yaml_reader import Node
@@ -177,14 +177,13 @@ def timeline(phases: Iterable[Phase]) -> Iterator[tuple[Phase, float, float]]:
         start = end
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Arrival:
-    """The due time of one request in seconds since the start of the run; `index` counts in its class from 0."""
+class Arrival(NamedTuple):
+    """The due time of one request in seconds since the start of the run; `number` counts in its class from 0."""
 
     due: float
     phase: str
     request_class: str
-    index: int
+    number: int
 
 
 def arrivals(phases: Sequence[Phase], shares: Mapping[str, float], seed: int) -> Iterator[Arrival]:

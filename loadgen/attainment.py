@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from statistics import NormalDist
 
+from exporters.comparison.estimates import Share
+from loadgen.saturation import Saturation
+
 
 class Attainment(StrEnum):
     """Whether an objective is met, as far as the requests of a probe can decide it."""
@@ -21,13 +24,8 @@ def z_of(error: float) -> float:
 
 
 def wilson(good: int, events: int, z: float) -> tuple[float, float]:
-    """Wilson's interval of the share of good events, which is also valid near 0 and 1."""
-    if not events:
-        return 0.0, 1.0
-    square, share = z * z / events, good / events
-    middle = (share + square / 2) / (1 + square)
-    half = math.sqrt(square * (share * (1 - share) + square / 4)) / (1 + square)
-    return max(0.0, middle - half), min(1.0, middle + half)
+    """Wilson's interval of the share of good events; from 0 to 1 without events."""
+    return Share(good / events, events).interval(z) if events else (0.0, 1.0)
 
 
 def chance_of_bad(bad: int, events: int, share: float) -> float:
@@ -76,6 +74,11 @@ class Tally:
     attainment: Attainment
 
     @property
+    def good(self) -> float | None:
+        """The share of good events; None without events."""
+        return 1 - self.bad / self.events if self.events else None
+
+    @property
     def burn(self) -> float:
         """The share of bad events as a multiple of the error budget."""
         return self.bad / self.events / (1 - self.objective) if self.events else 0.0
@@ -83,15 +86,16 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """The result of a probe: a tally for each class and SLO."""
+    """The result of a probe: a tally for each class and SLO; `saturated` if that ended the probe."""
 
     tallies: Sequence[Tally]
+    saturated: Saturation | None = None
 
     @property
     def attainment(self) -> Attainment:
-        """Missed if one SLO is missed, met if all are met."""
+        """Missed if one SLO is missed or the server is saturated, met if all are met."""
         found = {tally.attainment for tally in self.tallies}
-        if Attainment.MISSED in found:
+        if self.saturated is not None or Attainment.MISSED in found:
             return Attainment.MISSED
         return Attainment.UNDECIDED if Attainment.UNDECIDED in found else Attainment.MET
 

@@ -22,7 +22,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     text = "run an open-loop load test and report the results"
     run = actions.add_parser("run", help=text, description=f"{text.capitalize()}.")
-    run.add_argument("scenario", metavar="SCENARIO", help="a file, or a built-in scenario: demo, mixed or vllm-cpu")
+    _add_scenario(run)
     run_settings.add_flags(run)
     run_settings.add_workers_flag(run)
     add_logging_flags(run)
@@ -48,9 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         description=f"F{text[1:]}: offers the classes of a scenario at one rate after the other, by bracketing and "
         "bisection. Run it again with the same settings and folder to continue an interrupted search.",
     )
-    find_max.add_argument(
-        "scenario", metavar="SCENARIO", help="a file, or a built-in scenario: demo, mixed or vllm-cpu"
-    )
+    _add_scenario(find_max)
     find_max_settings.add_flags(find_max)
     add_logging_flags(find_max)
     find_max.set_defaults(run=_find_max)
@@ -68,6 +66,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "request by request if both runs have the same schedule.",
     )
     compare_command.configure(compare)
+
+
+def _add_scenario(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("scenario", metavar="SCENARIO", help="a file, or a built-in scenario: demo, mixed or vllm-cpu")
 
 
 def _run(arguments: argparse.Namespace) -> int:

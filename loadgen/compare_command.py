@@ -1,12 +1,14 @@
 """`vllm-slo load compare`: compares two runs of the load generator."""
 
 import argparse
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 
 from exporters.comparison.significance import Finding
 from exporters.errors import UsageError
+from exporters.quantities import parse_count
 from exporters.slos import MinEvents
 from exporters.yaml_reader import nearest
 from loadgen.compare_report import as_json, table
@@ -20,7 +22,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("after", metavar="B", help="output folder of the second run")
     parser.add_argument(
         "--min-events",
-        type=_count,
+        type=partial(parse_count, what="events"),
         metavar="N",
         default=MinEvents().page,
         help="events that a verdict needs in each run (default: %(default)s)",
@@ -45,9 +47,3 @@ def run(arguments: argparse.Namespace) -> int:
     worse = any(row.finding is Finding.WORSE for row in comparison.rows)
     invalid = comparison.before.faults or comparison.after.faults
     return 1 if arguments.fail_if_worse and (worse or invalid) else 0
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of events; write a whole number of at least 1")
-    return int(text)

@@ -1,13 +1,11 @@
 """A comparison of two runs as a table and as JSON."""
 
-import json
 from collections.abc import Iterator
 
 from rich.console import Console
 from rich.text import Text
 
-from exporters.comparison.estimates import CONFIDENCE
-from exporters.comparison.rendering import json_row, remark, row_table, tests
+from exporters.comparison.rendering import json_report, remark, row_table
 from loadgen.run_comparison import FinishedRun, RunComparison, outcomes
 
 _PAIRED = (
@@ -39,28 +37,19 @@ def table(comparison: RunComparison, console: Console) -> None:
 def as_json(comparison: RunComparison) -> str:
     """`before` and `after` are A and B; shares from 0 to 1, times in seconds; null for no bound and infinite values."""
     pairing = comparison.pairing
-    return json.dumps(
-        {
-            "before": _json_side(comparison.before),
-            "after": _json_side(comparison.after),
-            "paired": pairing
-            and {
-                "requests": pairing.requests,
-                "only_before": pairing.only_before,
-                "only_after": pairing.only_after,
-                "lost": pairing.lost,
-                "gained": pairing.gained,
-            },
-            "min_events": comparison.min_events,
-            "confidence": CONFIDENCE,
-            "tests": tests(comparison.rows),
-            "correction": "holm",
-            "rows": [json_row(row) for row in comparison.rows],
-            "notes": list(_notes(comparison)),
+    head = {
+        "before": _json_side(comparison.before),
+        "after": _json_side(comparison.after),
+        "paired": pairing
+        and {
+            "requests": pairing.requests,
+            "only_before": pairing.only_before,
+            "only_after": pairing.only_after,
+            "lost": pairing.lost,
+            "gained": pairing.gained,
         },
-        indent=2,
-        allow_nan=False,
-    )
+    }
+    return json_report(head, comparison.rows, comparison.min_events, _notes(comparison))
 
 
 def _json_side(side: FinishedRun) -> dict[str, object]:

@@ -4,14 +4,16 @@ import random
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from time import monotonic, time
+from typing import Protocol
 
 import gevent
 from gevent.event import Event
 from gevent.lock import BoundedSemaphore
 from gevent.pool import Group
+from msgspec import structs
 
 from exporters.signals import REQUEST_CLASS_HEADER, REQUEST_START_HEADER
 from exporters.slos import SloFile
@@ -20,7 +22,6 @@ from loadgen.completion_response import CompletionResponse
 from loadgen.grading import make_record
 from loadgen.http_client import HttpClient, UnreachableError
 from loadgen.http_response import ProtocolError
-from loadgen.live_figures import LiveFigures
 from loadgen.load_metrics import LoadCollector
 from loadgen.load_target import Target
 from loadgen.request_plan import USER_PAUSE, PlannedRequest, Schedule, encode_body, encode_head
@@ -47,6 +48,16 @@ class DispatchConfig:
     save_detailed: bool = False
 
 
+class Figures(Protocol):
+    """Counts the requests of a run by class; `lag` and `at` in seconds, `at` since the start of the run."""
+
+    def offer(self, request_class: str) -> None: ...
+
+    def dispatch(self, request_class: str, lag: float, at: float) -> None: ...
+
+    def end(self, record: Record) -> None: ...
+
+
 class Dispatcher:
     """Sends the requests of one run and passes each record, with its response, to `on_record`.
 
@@ -60,6 +71,7 @@ class Dispatcher:
         client: HttpClient,
         series: LoadCollector,
         on_record: Callable[[Record, CompletionResponse], None],
+        figures: Figures,
     ) -> None:
         self._config = config
         self._client = client
@@ -73,8 +85,8 @@ class Dispatcher:
         self._slots: AbstractContextManager[object] = nullcontext() if limit is None else BoundedSemaphore(limit)
         # Ids are unique across runs, without a system call per request.
         self._ids = random.Random(uuid.uuid4().int)  # noqa: S311 - unique, not secret
+        self._figures = figures
         self.begin()
-        self.figures = LiveFigures()
         self._until = 0.0
 
     def begin(self, at: float | None = None) -> None:
@@ -138,7 +150,7 @@ class Dispatcher:
         while not self._stop.is_set() and monotonic() - self.start < end:
             request = next(requests)
             body = encode_body(request, self._config.model)
-            request = replace(request, due=monotonic() - self.start)
+            request = structs.replace(request, due=monotonic() - self.start)
             self._count_offered(request)
             outcome = self._converse(request, body)
             pause = think_time or 0.0
@@ -160,7 +172,7 @@ class Dispatcher:
             self._count_offered(request)
 
     def _count_offered(self, request: PlannedRequest) -> None:
-        self.figures.offer(request.request_class)
+        self._figures.offer(request.request_class)
         self._series.count_scheduled(request)
 
     def _wait(self, until: float) -> bool:
@@ -178,7 +190,7 @@ class Dispatcher:
         dispatched = monotonic()
         sent: float | None = None
         lag = dispatched - self.start - request.due
-        self.figures.dispatch(request.request_class, lag, dispatched - self.start)
+        self._figures.dispatch(request.request_class, lag, dispatched - self.start)
         self._series.count_sent(request, lag)
         deadline = gevent.Timeout.start_new(max(0.0, self.start + request.due + self._config.timeout - dispatched))
         error: str | None = None
@@ -233,7 +245,7 @@ class Dispatcher:
             detailed=self._config.save_detailed,
         )
         self._series.count_ended(request, outcome)
-        self.figures.end(record)
+        self._figures.end(record)
         self._on_record(record, response)
         return outcome, response, closed - self.start
 

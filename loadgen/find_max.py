@@ -21,7 +21,6 @@ from loadgen.find_max_settings import FindMaxSettings
 from loadgen.http_client import HttpClient
 from loadgen.load_metrics import LoadCollector
 from loadgen.load_run import LoadRun
-from loadgen.load_target import Target
 from loadgen.probe_plan import Look, ProbePlan
 from loadgen.rate_search import Finding, search
 from loadgen.report import WIDE
@@ -103,10 +102,10 @@ class MaxRateSearch:
         look, verdicts = self._decide(plan, load)
         if self._stopped:
             raise ProbeFailedError(f"interrupted in the probe at {rate:g} requests/s")
-        if not load.complete:
+        if not load.monitor.complete:
             raise ProbeFailedError(f"the results of the probe at {rate:g} requests/s could not be written")
-        if load.faults:
-            raise ProbeFailedError(f"the probe at {rate:g} requests/s is INVALID: {'; '.join(load.faults)}")
+        if load.monitor.faults:
+            raise ProbeFailedError(f"the probe at {rate:g} requests/s is INVALID: {'; '.join(load.monitor.faults)}")
         client = HttpClient(self._settings.run.target)
         if (reason := unreachable(self._settings.run.target, client)) is not None:
             raise ProbeFailedError(f"the target was lost in the probe at {rate:g} requests/s: {reason}")
@@ -121,6 +120,7 @@ class MaxRateSearch:
             attainment=verdicts.attainment,
             tallies=list(verdicts.tallies),
             emptied=emptied,
+            saturated=verdicts.saturated,
         )
         self._store.add(done)
         self._console.print(find_max_report.line(self._count, done), highlight=False, markup=False)
@@ -128,7 +128,7 @@ class MaxRateSearch:
 
     def _decide(self, plan: ProbePlan, load: LoadRun) -> tuple[Look, Verdicts]:
         """Send the requests of a probe until a look decides it."""
-        watch = ProbeWatch(plan, load, HttpClient(self._settings.run.target), self._settings.run.target)
+        watch = ProbeWatch(plan, load, HttpClient(self._settings.run.target), self._settings)
         with self._running(load):
             watcher = gevent.spawn(watch.run)
             try:
@@ -137,7 +137,7 @@ class MaxRateSearch:
                 watcher.kill()
         if watch.lost is not None:
             raise ProbeFailedError(f"the target was lost in the probe at {plan.rate:g} requests/s: {watch.lost}")
-        return watch.decided or (plan.looks[-1], plan.judge(plan.looks[-1], load.records))
+        return watch.decided or (plan.looks[-1], plan.judge(plan.looks[-1], load.monitor.records))
 
     @contextmanager
     def _running(self, load: LoadRun) -> Iterator[None]:
@@ -149,13 +149,14 @@ class MaxRateSearch:
 
 
 class ProbeWatch:
-    """Looks at the records of a probe while it sends, and stops it when a look decides it or the target is lost."""
+    """Looks at the records of a probe while it sends, and stops it when it is decided or the target is lost."""
 
-    def __init__(self, plan: ProbePlan, load: LoadRun, client: HttpClient, target: Target) -> None:
+    def __init__(self, plan: ProbePlan, load: LoadRun, client: HttpClient, settings: FindMaxSettings) -> None:
         self._plan = plan
         self._load = load
         self._client = client
-        self._target = target
+        self._target = settings.run.target
+        self._saturation_misses = settings.saturation_misses
         self.decided: tuple[Look, Verdicts] | None = None
         self.lost: str | None = None
 
@@ -180,14 +181,19 @@ class ProbeWatch:
 
     def _pause(self) -> None:
         gevent.sleep(_TICK)
-        last = list(islice(reversed(self._load.records), _LOST_AFTER))
+        if self._saturation_misses and (found := self._load.monitor.saturated) is not None:
+            look = replace(self._plan.looks[0], at=found.detected, early=True)
+            self.decided = look, replace(self._plan.judge(look, self._load.monitor.records), saturated=found)
+            self._load.dispatcher.stop()
+            raise gevent.GreenletExit
+        last = list(islice(reversed(self._load.monitor.records), _LOST_AFTER))
         if len(last) == _LOST_AFTER and all(record.outcome is ClientOutcome.UPSTREAM_UNREACHABLE for record in last):
             self.lost = unreachable(self._target, self._client)
             if self.lost is not None:
                 self._load.dispatcher.stop()
 
     def _judge(self, look: Look) -> bool:
-        verdicts = self._plan.judge(look, self._load.records)
+        verdicts = self._plan.judge(look, self._load.monitor.records)
         if verdicts.attainment is Attainment.UNDECIDED:
             return False
         self.decided = look, verdicts

@@ -2,16 +2,15 @@
 
 from collections.abc import Sequence
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from loadgen.attainment import Attainment, Tally
+from loadgen.attainment import Attainment, Tally, Verdicts
 from loadgen.find_max_results import Probe, Search
 from loadgen.find_max_settings import FindMaxSettings, rounded_duration
 from loadgen.rate_search import Answer, Finding
-from loadgen.report import format_percent
+from loadgen.report import format_percent, new_table
 
 _READ_AS = (
     "The confidence is that of each probe, not of the answer, which combines several; its two ends are a probe each."
@@ -38,7 +37,7 @@ def expected(settings: FindMaxSettings) -> str:
 
 def line(number: int, probe: Probe, *, kept: bool = False) -> str:
     """The result of one probe."""
-    reasons = "; ".join(map(_reason, probe.verdicts.deciding()[:1]))
+    reasons = "; ".join(_reasons(probe.verdicts, 1))
     text = f"probe {number}: {probe.rate:g} requests/s: {probe.attainment} after {rounded_duration(probe.seconds)}"
     return f"{text}{f' ({reasons})' if reasons else ''}{' (of an earlier run)' if kept else ''}"
 
@@ -70,7 +69,7 @@ def answer_text(search: Search, confidence: float) -> str:
         case Finding.UNDECIDED:
             text = f"undecided: {_known(found, search.stopped)} {trusted}"
     binding = next((probe for probe in search.probes if probe.rate == found.high), None)
-    reasons = [] if binding is None else [_reason(tally) for tally in binding.verdicts.deciding()[:2]]
+    reasons = [] if binding is None else _reasons(binding.verdicts, 2)
     if binding is not None and reasons:
         text += f"; at {binding.rate:g} requests/s: {'; '.join(reasons)}"
     return f"largest rate: {text}"
@@ -90,17 +89,23 @@ def _known(found: Answer, stopped: str | None) -> str:
     return text
 
 
+def _reasons(verdicts: Verdicts, most: int) -> list[str]:
+    if (found := verdicts.saturated) is not None:
+        rates = f"{found.offered:.3g} requests/s offered, {found.completed:.3g} ended"
+        return [f"the server was saturated from about {found.since:.0f} s on: {rates}"]
+    return [_reason(tally) for tally in verdicts.deciding()[:most]]
+
+
 def _reason(tally: Tally) -> str:
     verb = "misses" if tally.attainment is Attainment.MISSED else "does not decide"
-    share = 1 - tally.bad / tally.events if tally.events else None
     return (
-        f"{tally.request_class} {verb} {tally.slo}, good: {format_percent(share)} of {tally.events} "
+        f"{tally.request_class} {verb} {tally.slo}, good: {format_percent(tally.good)} of {tally.events} "
         f"[{format_percent(tally.low)}, {format_percent(tally.high)}], objective {format_percent(tally.objective)}"
     )
 
 
 def _table(probes: Sequence[Probe]) -> Table:
-    table = Table(title="probes", title_justify="left", box=box.SIMPLE, pad_edge=False)
+    table = new_table("probes")
     for heading in ("requests/s", "seconds"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("result", no_wrap=True)
@@ -109,7 +114,6 @@ def _table(probes: Sequence[Probe]) -> Table:
         table.add_column(heading, justify="right", no_wrap=True)
     for probe in sorted(probes, key=lambda each: each.rate):
         worst = next(iter(probe.verdicts.deciding()), None) or max(probe.tallies, key=lambda tally: tally.burn)
-        share = 1 - worst.bad / worst.events if worst.events else None
         table.add_row(
             f"{probe.rate:g}",
             f"{probe.seconds:.0f}",
@@ -117,7 +121,7 @@ def _table(probes: Sequence[Probe]) -> Table:
             f"{worst.request_class} {worst.slo}",
             str(worst.events),
             str(worst.bad),
-            format_percent(share),
+            format_percent(worst.good),
             format_percent(worst.objective),
         )
     return table

@@ -9,12 +9,13 @@ from exporters.errors import UsageError, system_reason
 from loadgen.attainment import Attainment, Tally, Verdicts
 from loadgen.rate_search import Answer, Limits, answer
 from loadgen.request_record import write_json
+from loadgen.saturation import Saturation
 
 FIND_MAX = "find-max.json"
 
 
 class Probe(msgspec.Struct, frozen=True, kw_only=True):
-    """A finished probe; `seconds` is the time of the look that decided it, in seconds since its start.
+    """A finished probe; `seconds` is when a look or a saturation decided it, in seconds since its start.
 
     `emptied`: the target had no running or waiting request before the next probe, None if it reports none.
     """
@@ -26,10 +27,11 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
     attainment: Attainment
     tallies: list[Tally]
     emptied: bool | None
+    saturated: Saturation | None = None
 
     @property
     def verdicts(self) -> Verdicts:
-        return Verdicts(self.tallies)
+        return Verdicts(self.tallies, self.saturated)
 
 
 class Search(msgspec.Struct, kw_only=True):
@@ -75,11 +77,9 @@ class SearchStore:
         """
         results = {probe.rate: probe.attainment for probe in self.search.probes}
         self.search.answer = answer(results, self.search.limits)
-        new = self.folder / f"{FIND_MAX}.new"
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            write_json(new, self.search)
-            new.replace(self.folder / FIND_MAX)
+            write_json(self.folder / FIND_MAX, self.search)
         except OSError as error:
             raise UsageError(f"--out {self.folder}: cannot be written: {system_reason(error)}") from error
 

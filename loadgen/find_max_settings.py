@@ -1,22 +1,23 @@
 """The settings of `vllm-slo load find-max`, from flags, and what a decision needs of each probe."""
 
 import argparse
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
 from exporters.errors import UsageError
-from exporters.quantities import parse_duration, spell_duration
+from exporters.quantities import spell_duration
+from exporters.slos import Measure
 from loadgen import run_settings, scenario
 from loadgen.arrivals import Phase
 from loadgen.probe_plan import Demand, ProbePlan, Timing, demand, first_rate_phase, plan
 from loadgen.rate_search import FINEST, Limits
 from loadgen.run_settings import LoadPlan, RunSettings
 
-_duration = partial(parse_duration, examples="30s or 5m")
 _CAP_OF_START = 64
+_MISSED_BY_A_QUEUE = (Measure.TTFT, Measure.TTFT_ANSWER, Measure.E2E, Measure.AVAILABILITY)
 _SEEDS = 1000
 """Seeds of a search: probes have different prompts, so that none finds those of another in the prefix cache."""
 
@@ -33,6 +34,16 @@ class FindMaxSettings:
     demand: Demand
     cool_down: float
     digest: str
+
+    @property
+    def saturation_misses(self) -> bool:
+        """Whether an SLO of every class is missed in the end if the queue grows without bound.
+
+        Those on TTFT and E2E are, because they count from the due time, and availability, because the client gives up.
+        """
+        measures = {slo.name: slo.measure for slo in self.run.slos.slos}
+        missing = {name for name, slo in self.demand.objectives if measures[slo] in _MISSED_BY_A_QUEUE}
+        return missing == {name for name, share in self.scenario.shares.items() if share}
 
     def plan(self, rate: float, number: int) -> ProbePlan:
         """The plan of the probe with this number, from 1."""
@@ -91,14 +102,14 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help="confidence of the decision of each probe (default: %(default)s)",
     )
     parser.add_argument(
-        "--min-probe", type=_duration, metavar="TIME", default=60.0, help="shortest probe (default: 1m)"
+        "--min-probe", type=run_settings.duration, metavar="TIME", default=60.0, help="shortest probe (default: 1m)"
     )
     parser.add_argument(
-        "--max-probe", type=_duration, metavar="TIME", default=1800.0, help="longest probe (default: 30m)"
+        "--max-probe", type=run_settings.duration, metavar="TIME", default=1800.0, help="longest probe (default: 30m)"
     )
     parser.add_argument(
         "--cool-down",
-        type=_duration,
+        type=run_settings.duration,
         metavar="TIME",
         default=15.0,
         help="pause between probes if the target serves no /metrics with running and waiting requests (default: 15s)",
@@ -162,22 +173,14 @@ def _digest(path: Path, run: RunSettings) -> str:
 
 
 def _rate(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
+    if not 0 < (value := run_settings.number(text)) < math.inf:
         raise argparse.ArgumentTypeError(f"invalid rate {text!r}; write requests/s above 0, such as 2.5")
     return value
 
 
 def _between(least: float, most: float, example: str) -> Callable[[str], float]:
     def parse(text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            value = -1.0
-        if not least <= value <= most:
+        if not least <= (value := run_settings.number(text)) <= most:
             raise argparse.ArgumentTypeError(f"{text!r} is not a number from {least:g} to {most:g}, such as {example}")
         return value
 

@@ -148,9 +148,9 @@ class LiveFigures:
         """Each class, then all of them unless there is only one."""
         return [*self._classes.values(), *([self.total] if len(self._classes) > 1 else [])]
 
-    def offer(self, request_class: str) -> None:
-        self.total.offered += 1
-        self._class(request_class).offered += 1
+    def offer(self, request_class: str, count: int = 1) -> None:
+        self.total.offered += count
+        self._class(request_class).offered += count
 
     def dispatch(self, request_class: str, lag: float, at: float) -> None:
         self.total.dispatch(lag, at)

@@ -7,15 +7,15 @@ import locust  # isort: skip - first, because it patches the standard library fo
 import gevent
 from locust.env import Environment
 
-from exporters.errors import UsageError
 from loadgen.load_metrics import LoadCollector
 from loadgen.load_run import LoadRun
 from loadgen.local_workers import LocalWorkers
 from loadgen.locust_user import OpenLoopUser
-from loadgen.master_run import MasterRun, WorkerPool
+from loadgen.master_run import MasterRun
 from loadgen.metrics_endpoint import MetricsEndpoint
 from loadgen.run_settings import RunSettings
 from loadgen.worker_load import WorkerLoad
+from loadgen.worker_pool import WorkerPool
 
 MASTER_HOST = "127.0.0.1"
 
@@ -54,17 +54,14 @@ def run_with_workers(settings: RunSettings, count: int) -> int:
     """As `run`, with worker processes on this machine that send a share each.
 
     Raises:
-        UsageError: as in `run`, a worker does not start, or a flag needs one process.
+        UsageError: as in `run`, or a worker does not start.
     """
-    for flag, given in (("--warm-up", settings.warm_up), ("--stop-when-saturated", settings.stop_when_saturated)):
-        if given:
-            raise UsageError(f"{flag}: is not supported with --workers; remove one of them")
     _quieten()
 
     def work(port: int) -> None:
         environment = Environment(events=locust.events, host=str(settings.target))
         worker = environment.create_worker_runner(MASTER_HOST, port)
-        WorkerLoad(worker, lambda: settings)
+        WorkerLoad(worker, lambda _: settings)
         worker.greenlet.join()
 
     workers = LocalWorkers(count, work)  # before this process has any connection
@@ -75,7 +72,7 @@ def run_with_workers(settings: RunSettings, count: int) -> int:
         runner = environment.create_master_runner(MASTER_HOST, 0)
         pool = WorkerPool(runner, workers.has_ended)
         workers.connect(runner.server.port)
-        pool.connected(count)
+        pool.wait_for(count)
         load = MasterRun(settings, series, pool)
 
         def stop() -> None:
@@ -105,7 +102,7 @@ def _end(endpoint: MetricsEndpoint, settings: RunSettings, load: LoadRun | Maste
     endpoint.mark_unread()
     endpoint.wait_for_scrape(_two_scrapes(settings))
     endpoint.close()
-    return 0 if load.complete and (load.valid or settings.allow_invalid) else 1
+    return load.monitor.exit_status
 
 
 def _two_scrapes(settings: RunSettings) -> float:

@@ -1,54 +1,71 @@
 """The same load with Locust's web UI: `locust -f loadgen/locustfile.py`, configured by VLLM_SLO_* variables.
 
-Every start creates a folder under VLLM_SLO_OUT. One process sends all requests: with --master and --worker, Locust
-assigns the only user to one worker; `vllm-slo load run --workers` splits the requests. With VLLM_SLO_METRICS every
-process exposes metrics, at 0 in all but that worker, so sums are correct. Two processes on one machine need two
-addresses.
+Every start creates a folder under VLLM_SLO_OUT. With --master and --worker, each worker sends its share of the
+requests, and the master writes the folder and exposes the metrics of VLLM_SLO_METRICS.
 """
 
 import os
 import sys
 from dataclasses import replace
 from datetime import UTC, datetime
-from time import monotonic
 from typing import Any
 
 from locust import events
+from locust.runners import MasterRunner, WorkerRunner
 
 from exporters.errors import UsageError
 from loadgen.live_figures import LiveFigures
 from loadgen.load_metrics import LoadCollector
 from loadgen.load_run import LoadRun
+from loadgen.locust_master import LocustMaster
 from loadgen.locust_tab import add_tab
 from loadgen.locust_user import OpenLoopUser
+from loadgen.master_run import MasterRun
 from loadgen.metrics_endpoint import MetricsEndpoint
-from loadgen.run_settings import from_environment
+from loadgen.run_settings import RunSettings, from_environment
+from loadgen.worker_load import WorkerLoad
+from loadgen.worker_pool import WorkerPool
 
 
 class Mix(OpenLoopUser):
     """Runs the scenario of VLLM_SLO_SCENARIO."""
 
     series: LoadCollector  # over all starts
-    latest: LoadRun | None = None
+    latest: LoadRun | MasterRun | None = None
 
     def load(self) -> LoadRun:
-        settings = from_environment(os.environ, self.host)
-        folder = settings.out / datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
-        Mix.latest = LoadRun(replace(settings, out=folder), self.series, self.environment.events.request.fire)
-        return Mix.latest
+        run = LoadRun(_new_settings(self.host), self.series, self.environment.events.request.fire)
+        Mix.latest = run
+        return run
 
     @classmethod
     def figures(cls) -> tuple[LiveFigures, float] | None:
         """The figures of the latest run, and the seconds since its start."""
-        run = cls.latest
-        return None if run is None else (run.dispatcher.figures, monotonic() - run.dispatcher.start)
+        return None if cls.latest is None else (cls.latest.monitor.figures, cls.latest.monitor.now)
 
 
-def _check_settings(environment: Any, **_: Any) -> None:
+def _new_settings(host: str | None) -> RunSettings:
+    """The settings of a run with a folder of its own."""
+    settings = from_environment(os.environ, host)
+    return replace(settings, out=settings.out / datetime.now(UTC).strftime("%Y%m%dT%H%M%S"))
+
+
+def _prepare(environment: Any, runner: Any, **_: Any) -> None:
+    if isinstance(runner, WorkerRunner):
+        WorkerLoad(runner, lambda target: from_environment(os.environ, target))
+        return
+
+    def new_run(pool: WorkerPool) -> MasterRun:
+        run = MasterRun(_new_settings(environment.host), Mix.series, pool)
+        Mix.latest = run
+        return run
+
     try:
         settings = from_environment(os.environ, environment.host)
         Mix.series = LoadCollector(settings.slos)
         MetricsEndpoint(Mix.series, settings.metrics)
+        if isinstance(runner, MasterRunner):
+            LocustMaster(environment, new_run)
         if environment.web_ui is not None:
             add_tab(environment.web_ui, Mix.figures)
     except UsageError as error:
@@ -56,4 +73,4 @@ def _check_settings(environment: Any, **_: Any) -> None:
         sys.exit(2)
 
 
-events.init.add_listener(_check_settings)  # type: ignore[no-untyped-call]
+events.init.add_listener(_prepare)  # type: ignore[no-untyped-call]

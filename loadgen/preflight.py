@@ -14,6 +14,19 @@ TIMEOUT = 10.0
 _SKIP = "set --no-check and --model"
 
 
+def connect(settings: RunSettings) -> tuple[HttpClient, str]:
+    """A client of the target, and the model to send requests for.
+
+    Raises:
+        UsageError: the target has no address, does not respond, or does not serve the requested model.
+    """
+    try:
+        client = HttpClient(settings.target)
+    except UnreachableError as error:
+        raise UsageError(f"--target {settings.target}: {error}") from error
+    return client, find_model(settings, client) if settings.check else settings.model or ""
+
+
 def find_model(settings: RunSettings, client: HttpClient) -> str:
     """The model to send requests for.
 

@@ -15,7 +15,6 @@ from rich.text import Text
 
 from loadgen.arrivals import Phase, timeline
 from loadgen.client_health import find_faults
-from loadgen.dispatcher import Dispatcher
 from loadgen.live_figures import WINDOW, ClassFigures, LiveFigures, Recent
 from loadgen.report import INVALID, format_percent, format_seconds
 from loadgen.run_settings import RunSettings
@@ -34,9 +33,16 @@ class Progress:
     """Shows the state of one run at each call of `tick`."""
 
     def __init__(
-        self, dispatcher: Dispatcher, settings: RunSettings, stalls: StallWatch, console: Console | None = None
+        self,
+        figures: LiveFigures,
+        start: float,
+        settings: RunSettings,
+        stalls: StallWatch,
+        console: Console | None = None,
     ) -> None:
-        self._dispatcher = dispatcher
+        """`start` is that of the run, by the monotonic clock."""
+        self._figures = figures
+        self._start = start
         self._settings = settings
         self._stalls = stalls
         self._console = console or Console(stderr=True)
@@ -46,7 +52,7 @@ class Progress:
         self.saturation: Saturation | None = None
 
     def tick(self) -> None:
-        now = monotonic() - self._dispatcher.start
+        now = monotonic() - self._start
         if self._console.is_terminal and not self._console.is_dumb_terminal:
             if self._live is None:
                 self._begin()
@@ -74,14 +80,14 @@ class Progress:
     def line(self, now: float) -> str:
         """The state in one line."""
         phase, _, _ = _phase(self._settings.phases, self._settings.plan.timeout, now)
-        row = self._dispatcher.figures.total
+        row = self._figures.total
         recent = row.recent(now)
         saturated = f"  {_saturated(self.saturation)}" if self.saturation else ""
         invalid = "".join(f"  {INVALID} so far: {fault}" for fault in self._faults(now))
         return (
             f"{now:5.0f} s {phase:<10} offered {row.offered}  open {row.open}  "
             f"ok {row.ok}  not ok {row.ended - row.ok}  last {WINDOW} s: goodput {format_percent(recent.goodput)}, "
-            f"TTFT p50 {_time(recent.ttft_p50)}, {recent.tokens_per_second:.0f} tokens/s  "
+            f"TTFT p50 {_time(recent.ttft_p50)}, {recent.tokens_per_second:.0f} output tokens/s  "
             f"worst send lag {format_seconds(row.worst_lag)}{saturated}{invalid}"
         )
 
@@ -102,14 +108,14 @@ class Progress:
         )
         return Group(
             header,
-            _table(self._dispatcher.figures, now, settings.max_send_lag, wide=self._console.width >= _WIDE),
+            _table(self._figures, now, settings.max_send_lag, wide=self._console.width >= _WIDE),
             *([Text(_saturated(self.saturation), style="bold yellow")] if self.saturation else ()),
             *(Text(f"{INVALID} so far: {fault}", style="bold red") for fault in self._faults(now)),
         )
 
     def _faults(self, now: float) -> list[str]:
         """What would make the run invalid if it ended now; in its first seconds the shares say nothing."""
-        row = self._dispatcher.figures.total
+        row = self._figures.total
         if now < WINDOW:
             return []
         return list(

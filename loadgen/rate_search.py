@@ -45,16 +45,11 @@ class Answer:
     undecided: tuple[float, ...]
 
 
-def search(
-    probe: Callable[[float], Verdicts], limits: Limits, on_result: Callable[[float, Verdicts], None] | None = None
-) -> Answer:
+def search(probe: Callable[[float], Verdicts], limits: Limits) -> Answer:
     """Probe rates until the answer is as narrow as the probes can decide; exceptions of `probe` end the search."""
     results: dict[float, Attainment] = {}
     while (rate := next_rate(results, limits)) is not None:
-        verdicts = probe(rate)
-        results[rate] = verdicts.attainment
-        if on_result is not None:
-            on_result(rate, verdicts)
+        results[rate] = probe(rate).attainment
     return answer(results, limits)
 
 

@@ -1,6 +1,7 @@
 """Prints the results of a run as tables: requests, outcomes, latencies, goodput."""
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import astuple
 
 from rich import box
@@ -32,7 +33,7 @@ WIDE = 160  # columns when the output is not a terminal, to avoid wrapped tables
 FOLDED = 140  # with fewer columns, the figures do not fit in one table
 
 
-def _others(row: ClassSummary) -> str:
+def other_outcomes(row: ClassSummary) -> str:
     return ", ".join(f"{name} {count}" for name, count in row.outcomes.items() if name != ClientOutcome.OK) or "-"
 
 
@@ -41,13 +42,13 @@ _NOT_OK = "not ok"
 _COUNTS: Columns = [
     ("offered", lambda row: str(row.offered)),
     ("ok", lambda row: str(row.ok)),
-    (_NOT_OK, _others),
+    (_NOT_OK, other_outcomes),
     ("goodput", lambda row: format_percent(row.goodput)),
 ]
 _TIMES: Columns = [
-    ("TTFT p50", lambda row: _first_token(row, row.ttft.p50)),
-    ("p95", lambda row: _first_token(row, row.ttft.p95)),
-    ("p99", lambda row: _first_token(row, row.ttft.p99)),
+    ("TTFT p50", lambda row: format_seconds(row.ttft.p50)),
+    ("p95", lambda row: format_seconds(row.ttft.p95)),
+    ("p99", lambda row: format_seconds(row.ttft.p99)),
     ("no token", lambda row: str(row.without_first_token)),
     ("ITL p95*", lambda row: format_seconds(row.itl_p95.p50)),
     ("lag p99", lambda row: format_seconds(row.send_lag.p99)),
@@ -82,13 +83,10 @@ def render(run: Run, result: Summary, *, narrow: bool = False) -> RenderableType
         *(_table(name + mark, rows, which) for name, rows in blocks.items() for which in columns),
         Text(_LEGEND),
         *(Text(_steady(name, window)) for name, window in result.stable.items()),
-        _latencies(result, mark),
-        Text(_LATENCY_LEGEND),
-        _slos(run, result, mark),
-        _goodput(result, mark),
-        *((_arrivals(result, mark), Text(_ARRIVALS_LEGEND)) if result.arrivals else ()),
+        *map(_shown, latencies(result, mark)),
+        *verdicts(run, result, mark),
         Text(_throughput(run, result.total)),
-        Text(_health(run, result.health)),
+        *map(_shown, load_generator(run, result, mark)),
         *(Text(f"! {warning}", style="bold yellow") for warning in (*unjudged(run.slos), *result.warnings)),
         *(Text(f"{INVALID}: {fault}", style="bold red") for fault in faults),
     )
@@ -110,22 +108,43 @@ def verdicts(run: Run, result: Summary, mark: str) -> Iterator[Table]:
     yield _goodput(result, mark)
 
 
-def measurements(run: Run, result: Summary, mark: str) -> Iterator[Table | str]:
-    """Latencies, arrivals and the state of the load generator, with their legends."""
-    yield _latencies(result, mark)
+def latencies(result: Summary, mark: str) -> Iterator[Table | str]:
+    """The table of latencies and its legend."""
+    headings = ("p50", "p95", "p99", "all p50", "p95", "p99")
+    table = new_table(f"latencies of the whole run{mark}", ("class", "signal"), headings)
+
+    def add(row: ClassSummary, signal: str, *columns: Quantiles) -> None:
+        table.add_row(row.name, signal, *(format_seconds(value) for each in columns for value in astuple(each)))
+
+    for row in (*result.classes, result.total):
+        if row.offered:
+            add(row, "TTFT", row.ttft_of_started, row.ttft)
+            add(row, "E2E", row.e2e_ok, row.e2e)
+            add(row, "TPOT", row.tpot_ok, row.tpot)
+    total = result.total
+    add(total, "TTFT from sent", total.ttft_sent)
+    add(total, "E2E from sent", total.e2e_sent)
+    add(total, "TPOT (vLLM)", total.tpot_vllm)
+    add(total, "TPOT (guidellm)", total.tpot_guidellm)
+    yield table
     yield _LATENCY_LEGEND
+
+
+def load_generator(run: Run, result: Summary, mark: str) -> Iterator[Table | str]:
+    """The arrivals with their legend, and the health of the load generator."""
     if result.arrivals:
         yield _arrivals(result, mark)
         yield _ARRIVALS_LEGEND
     yield _health(run, result.health)
 
 
+def _shown(part: Table | str) -> RenderableType:
+    return Text(part) if isinstance(part, str) else part
+
+
 def _arrivals(result: Summary, mark: str) -> Table:
-    table = _new_table(f"arrivals, as sent{mark}")
-    for heading in ("phase", "class", "law", "as planned"):
-        table.add_column(heading, no_wrap=True)
-    for heading in ("sent", "planned", "CV", "of law", "r1", "p"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    headings = ("sent", "planned", "CV", "of law", "r1", "p")
+    table = new_table(f"arrivals, as sent{mark}", ("phase", "class", "law", "as planned"), headings)
     for check in result.arrivals:
         table.add_row(
             check.phase,
@@ -157,8 +176,7 @@ def unjudged(slos: Sequence[Objective]) -> list[str]:
 
 
 def _table(title: str, rows: Sequence[ClassSummary], columns: Columns) -> Table:
-    table = _new_table(title)
-    table.add_column("class", no_wrap=True)
+    table = new_table(title, ("class",))
     for heading, _ in columns:
         table.add_column(heading, justify="left" if heading == _NOT_OK else "right", no_wrap=heading != _NOT_OK)
     for row in rows:
@@ -166,43 +184,8 @@ def _table(title: str, rows: Sequence[ClassSummary], columns: Columns) -> Table:
     return table
 
 
-def _first_token(row: ClassSummary, value: float | None) -> str:
-    return "∞" if value is None and row.streams else format_seconds(value)
-
-
-def _latencies(result: Summary, mark: str) -> Table:
-    table = _new_table(f"latencies of the whole run{mark}")
-    for heading in ("class", "signal"):
-        table.add_column(heading, no_wrap=True)
-    for heading in ("p50", "p95", "p99", "all p50", "p95", "p99"):
-        table.add_column(heading, justify="right", no_wrap=True)
-
-    def add(row: ClassSummary, signal: str, successes: Quantiles, everything: Quantiles | None = None) -> None:
-        of_all = () if everything is None else map(_or_infinite, astuple(everything))
-        table.add_row(row.name, signal, *map(format_seconds, astuple(successes)), *of_all)
-
-    for row in (*result.classes, result.total):
-        if row.offered:
-            add(row, "TTFT", row.ttft_of_started, row.ttft)
-            add(row, "E2E", row.e2e_ok, row.e2e)
-            add(row, "TPOT", row.tpot_ok, row.tpot)
-    total = result.total
-    add(total, "TTFT from sent", total.ttft_sent)
-    add(total, "E2E from sent", total.e2e_sent)
-    add(total, "TPOT (vLLM)", total.tpot_vllm)
-    add(total, "TPOT (guidellm)", total.tpot_guidellm)
-    return table
-
-
-def _or_infinite(value: float | None) -> str:
-    return "∞" if value is None else format_seconds(value)
-
-
 def _goodput(result: Summary, mark: str) -> Table:
-    table = _new_table(f"goodput by definition{mark}")
-    table.add_column("tool", no_wrap=True)
-    for heading in ("goodput", "good", "of", "per second"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    table = new_table(f"goodput by definition{mark}", ("tool",), ("goodput", "good", "of", "per second"))
     table.add_column("definition")
     for row in result.goodput:
         rate = "" if row.per_second is None else f"{row.per_second:.2f}"
@@ -238,16 +221,18 @@ def _health(run: Run, health: ClientHealth) -> str:
     return f"{text}."
 
 
-def _new_table(title: str) -> Table:
-    return Table(title=title, title_justify="left", box=box.SIMPLE, pad_edge=False)
+def new_table(title: str, left: Iterable[str] = (), right: Iterable[str] = ()) -> Table:
+    """A table without rows; the columns of text come first, those of figures are aligned to the right."""
+    table = Table(title=title, title_justify="left", box=box.SIMPLE, pad_edge=False)
+    for heading in left:
+        table.add_column(heading, no_wrap=True)
+    for heading in right:
+        table.add_column(heading, justify="right", no_wrap=True)
+    return table
 
 
 def _slos(run: Run, result: Summary, mark: str) -> Table:
-    table = _new_table(f"SLOs{mark}")
-    for heading in ("class", "SLO", "condition"):
-        table.add_column(heading, no_wrap=True)
-    for heading in ("objective", "met", "bad", "judged"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    table = new_table(f"SLOs{mark}", ("class", "SLO", "condition"), ("objective", "met", "bad", "judged"))
     for row in result.classes:
         for slo in run.slos:
             if (result_ := row.slos.get(slo.name)) is None:
@@ -267,9 +252,11 @@ def _slos(run: Run, result: Summary, mark: str) -> Table:
 
 
 def format_seconds(seconds: float | None) -> str:
-    """A duration with three significant digits, in ms below a second."""
+    """A duration with three significant digits, in ms below a second; "-" without a value."""
     if seconds is None:
         return "-"
+    if seconds == math.inf:
+        return "∞"
     if seconds < 0.9995:
         return f"{seconds * 1000:.3g} ms" if seconds >= 0.001 else f"{seconds * 1000:.2f} ms"
     return f"{seconds:.3g} s" if seconds < 100 else f"{seconds:.0f} s"

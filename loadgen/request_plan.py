@@ -1,13 +1,14 @@
 """The plan of a run: class, sizes and prompt of each request, determined by the seed."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import sha256
 from itertools import count
 from random import Random
 from typing import Protocol
 
 import msgspec
+from msgspec import structs
 
 from exporters.signals import Endpoint
 from loadgen import prompt_text
@@ -39,8 +40,7 @@ class Turn:
     max_tokens: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedRequest:
+class PlannedRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One request of the plan; `due` in seconds since the start.
 
     `number` counts the requests of the schedule from 0. The turns of a conversation share it and differ in `turn`;
@@ -79,7 +79,7 @@ class PlannedRequest:
             return None
         turn, *later = self.later
         asked = Message("user", self.prompt, sum(part.tokens for part in self.parts))
-        return replace(
+        return structs.replace(
             self,
             due=ended + turn.think_time,
             parts=(turn.part,),
@@ -116,10 +116,11 @@ class Workload:
         self._phases = phases
         self._seed = seed
         self._shares = scenario.shares
+        self._random = Random(0)  # noqa: S311 - seeded for each request, which costs less than a new one
 
     def __iter__(self) -> Iterator[PlannedRequest]:
         for number, arrival in enumerate(arrivals(self._phases, self._shares, self._seed)):
-            yield self._request(number, arrival.due, arrival.phase, arrival.request_class, str(arrival.index))
+            yield self._request(number, arrival.due, arrival.phase, arrival.request_class, str(arrival.number))
 
     def users(self, phase: Phase) -> Iterator[PlannedRequest]:
         classes = Random(f"{self._seed}/users/{phase.name}")  # noqa: S311 - repeatable, not secret
@@ -130,7 +131,8 @@ class Workload:
     def _request(self, number: int, due: float, phase: str, name: str, index: str) -> PlannedRequest:
         # A generator for each request of each class, so that the draws of one do not change those of another.
         seed = f"{self._seed}/request/{name}/{index}"
-        random = Random(seed)  # noqa: S311 - repeatable, not secret
+        random = self._random
+        random.seed(seed)
         scenario = self._scenario
         shape = scenario.shapes[name]
         parts = [Part(seed, _draw(random, shape.prompt_tokens))]

@@ -1,6 +1,7 @@
 """The settings of a load run, from flags, or from environment variables under plain Locust."""
 
 import argparse
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -17,7 +18,9 @@ from loadgen import arrivals, load_target, scenario, traces
 from loadgen.request_plan import Schedule, Workload
 from loadgen.warm_up import Waves, waves
 
-_seconds = partial(parse_duration, examples="30s or 5m", allow_zero=True)
+duration = partial(parse_duration, examples="30s or 5m")
+"""The type of flags with a duration above 0."""
+_seconds = partial(duration, allow_zero=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +65,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--duration", type=_seconds, metavar="TIME", help="length of the run, such as 5m (default: the scenario's)"
     )
     parser.add_argument(
-        "--rate-scale", type=_positive, metavar="X", default=1.0, help="factor for every rate (default: %(default)s)"
+        "--rate-scale", type=_factor, metavar="X", default=1.0, help="factor for every rate (default: %(default)s)"
     )
     parser.add_argument(
         "--warm-up",
@@ -180,7 +183,7 @@ def add_trace_flags(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--timeout",
-        type=partial(parse_duration, examples="30s or 5m"),
+        type=duration,
         metavar="TIME",
         default=180.0,
         help="client timeout, from the due time of the request (default: 3m)",
@@ -280,12 +283,16 @@ def from_environment(environment: Mapping[str, str], host: str | None) -> RunSet
         raise UsageError(f"environment: {error}") from error
 
 
-def _positive(text: str) -> float:
+def number(text: str) -> float:
+    """NaN for a text that is not a number, as no range has it."""
     try:
-        value = float(text)
+        return float(text)
     except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
+        return math.nan
+
+
+def _factor(text: str) -> float:
+    if not 0 < (value := number(text)) < math.inf:
         raise argparse.ArgumentTypeError(f"invalid factor {text!r}; write a number above 0, such as 1.5")
     return value
 

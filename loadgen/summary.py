@@ -1,5 +1,6 @@
 """Summarises the records of a run by class and phase; requests that failed count too."""
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ TOTAL = "all"
 
 @dataclass(frozen=True, slots=True)
 class Quantiles:
-    """Nearest-rank percentiles in seconds; None where the rank falls on a request without a value."""
+    """Nearest-rank percentiles in seconds; infinite where a request without a value has the rank, None without any."""
 
     p50: float | None = None
     p95: float | None = None
@@ -36,7 +37,7 @@ class SloResult:
 class ClassSummary:
     """The figures of one class, or of all classes.
 
-    `ttft` ranks streams without a first token last, so its percentiles may be None; `ttft_of_started` excludes such
+    `ttft` ranks streams without a first token last, so its percentiles may be infinite; `ttft_of_started` excludes such
     streams, as server-side histograms do, and `ttft_sent` too, but counts from sending. `tpot` and `e2e` rank requests
     that did not end ok last, `tpot_ok` and `e2e_ok` exclude them, and `e2e_sent` too, but counts from sending.
     `goodput` is good / judged, None when none was judged. `abandoned` counts requests with an abandoned verdict.
@@ -196,11 +197,8 @@ def _of(records: Iterable[Record], value: Callable[[Record], float | None], *, m
 
 def quantiles(values: Iterable[float], *, missing: int = 0) -> Quantiles:
     """Percentiles of the values and of `missing` more that rank after all of them."""
-    ordered: list[float] = sorted(values) + [float("inf")] * missing
-    if not ordered:
-        return Quantiles()
-    ranks = [nearest_rank(ordered, percent) for percent in (50, 95, 99)]
-    return Quantiles(*(None if value == float("inf") else value for value in ranks))
+    ordered = [*sorted(values), *[math.inf] * missing]
+    return Quantiles(*(nearest_rank(ordered, percent) for percent in (50, 95, 99))) if ordered else Quantiles()
 
 
 def _by_class(records: Sequence[Record], classes: Sequence[str]) -> tuple[ClassSummary, ...]:

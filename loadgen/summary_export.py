@@ -2,7 +2,9 @@
 
 import csv
 import io
+import math
 from collections.abc import Iterator
+from dataclasses import asdict
 
 import msgspec
 
@@ -34,7 +36,7 @@ def as_json(result: Summary) -> str:
 
 
 def as_csv(run: Run, result: Summary) -> str:
-    """Times in seconds; a figure without a value is empty."""
+    """Times in seconds; a figure without a value, or with an infinite one, is empty."""
     rows = [_row(run, result, name, each) for name, each in _rows(result)]
     text = io.StringIO()
     writer = csv.DictWriter(text, rows[0].keys(), lineterminator="\n")
@@ -64,8 +66,8 @@ def _row(run: Run, result: Summary, phase: str, row: ClassSummary) -> dict[str, 
     seconds = run.seconds if phase == WHOLE else 0.0
     cells["output_tokens_per_second"] = row.completion_tokens / seconds if seconds else None
     for name in _TIMES:
-        quantiles = getattr(row, name)
-        cells |= {f"{name}_{which}": getattr(quantiles, which) for which in ("p50", "p95", "p99")}
+        quantiles = asdict(getattr(row, name))
+        cells |= {f"{name}_{which}": None if value == math.inf else value for which, value in quantiles.items()}
     for slo in run.slos:
         verdicts = row.slos.get(slo.name)
         cells[f"slo_{slo.name}_judged"] = verdicts.events if verdicts else 0

@@ -4,19 +4,18 @@ Both times the requests have the same classes and lengths, but other texts, so t
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
 import msgspec
-from rich import box
+from msgspec import structs
 from rich.console import Console
 from rich.table import Table
 
 from exporters.errors import UsageError, system_reason
 from loadgen.arrivals import Phase
 from loadgen.prompt_text import Part
-from loadgen.report import format_seconds
+from loadgen.report import format_seconds, new_table
 from loadgen.request_plan import PlannedRequest, Workload
 from loadgen.request_record import ClientOutcome, Record, write_json
 from loadgen.scenario import Scenario
@@ -55,7 +54,7 @@ def waves(scenario: Scenario, largest: int, seed: int) -> Waves:
 
 def _planned(request: PlannedRequest, seed: str) -> PlannedRequest:
     text = Part(f"{seed}/{request.number}", request.prompt_tokens)
-    return replace(request, due=0.0, phase=PHASE, stream=True, parts=(text,), later=())
+    return structs.replace(request, due=0.0, phase=PHASE, stream=True, parts=(text,), later=())
 
 
 class Sender(Protocol):
@@ -102,14 +101,8 @@ def table(sent: Iterable[Wave]) -> Table:
     by_size: dict[int, dict[str, Wave]] = {}
     for wave in sent:
         by_size.setdefault(wave.size, {})[wave.pass_name] = wave
-    drawn = Table(
-        title="warm-up: TTFT of requests at once, not part of the figures",
-        title_justify="left",
-        box=box.SIMPLE,
-        pad_edge=False,
-    )
-    for heading in ("requests", "cold p50", "max", "warm p50", "max", "cold / warm", "not ok"):
-        drawn.add_column(heading, justify="right", no_wrap=True)
+    headings = ("requests", "cold p50", "max", "warm p50", "max", "cold / warm", "not ok")
+    drawn = new_table("warm-up: TTFT of requests at once, not part of the figures", right=headings)
     for size, passes in by_size.items():
         cold, warm = (_first_tokens(passes.get(name)) for name in (COLD, WARM))
         medians = [quantiles(values).p50 for values in (cold, warm)]

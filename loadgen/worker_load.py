@@ -1,28 +1,28 @@
 """A worker of a distributed run: sends its share of the schedule, and its records to the master."""
 
 import os
+import socket
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import chain, islice
-from time import monotonic, process_time
+from time import monotonic, process_time, time
 from typing import Any
 
 import gevent
 
 from exporters.errors import UsageError
+from loadgen import preflight
 from loadgen.chunk_totals import ChunkTotals
+from loadgen.common_settings import common_settings
 from loadgen.completion_response import CompletionResponse
 from loadgen.dispatcher import Dispatcher, EncodedGroup
-from loadgen.gap_histogram import GapHistogram
-from loadgen.http_client import HttpClient, UnreachableError
 from loadgen.load_metrics import LoadCollector
 from loadgen.load_run import dispatch_config, free_from_collection, raise_file_limit, report_to_locust
-from loadgen.request_plan import schedule_hash
 from loadgen.request_record import ClientOutcome, Record, WorkerUsage
 from loadgen.run_settings import RunSettings
 from loadgen.schedule_share import Share, SharedSchedule
 from loadgen.stall_watch import StallWatch
-from loadgen.worker_messages import Batch, Ended, Hello, Message, Prepare, Ready, Start, Stop, listen, send
+from loadgen.worker_messages import Batch, Hello, Message, Prepare, Ready, Start, Stop, listen, send
 
 INTERVAL = 0.5
 """Seconds between two batches; an empty one shows that the worker is alive."""
@@ -31,13 +31,13 @@ INTERVAL = 0.5
 class WorkerLoad:
     """Runs each share that the master asks for."""
 
-    def __init__(self, runner: Any, settings: Callable[[], RunSettings]) -> None:
-        """Announce this worker to the master."""
+    def __init__(self, runner: Any, settings: Callable[[str], RunSettings]) -> None:
+        """Announce this worker to the master, which sends the target of `settings`."""
         self._runner = runner
         self._settings = settings
         self._share: _ShareRun | None = None
         listen(runner, self._receive)
-        send(runner, Hello(os.getpid()))
+        send(runner, Hello(socket.gethostname(), os.getpid()))
 
     def _receive(self, _: str, message: Message) -> None:
         # In another greenlet, because this one answers Locust's other messages.
@@ -50,27 +50,30 @@ class WorkerLoad:
                 gevent.spawn(self._share.stop)
 
     def _prepare(self, message: Prepare) -> None:
+        if self._share is not None:  # the master took this worker for lost and starts the next run
+            self._share.cut()
         try:
-            self._share = _ShareRun(self._runner, self._settings(), message)
+            self._share = _ShareRun(self._runner, self._settings(message.target), message)
         except UsageError as error:
-            send(self._runner, Ready(error=str(error)))
+            send(self._runner, Ready(message.run, time(), error=str(error)))
         else:
-            send(self._runner, Ready(self._share.schedule))
+            send(self._runner, Ready(message.run, time(), dict(self._share.settings)))
 
 
 class _ShareRun:
     """The share of one run."""
 
     def __init__(self, runner: Any, settings: RunSettings, message: Prepare) -> None:
-        """Encode the first requests.
+        """Check the target and encode the first requests.
 
         Raises:
-            UsageError: the target has no address, or a limit is below the number of workers.
+            UsageError: the target does not respond to this worker, or a limit is below the number of workers.
         """
         self._runner = runner
-        self._settings = settings
-        whole, share = settings.plan.schedule, Share(message.index, message.workers)
-        self.schedule = schedule_hash(whole)
+        self._number = message.run
+        self.settings = common_settings(settings)
+        self._timeout, self._grace = settings.plan.timeout, settings.grace
+        share = Share(message.index, message.workers)
         config = dispatch_config(settings, message.model)
         concurrency = config.max_concurrency
         config = replace(
@@ -79,47 +82,44 @@ class _ShareRun:
             max_concurrency=None if concurrency is None else share.limit("--max-concurrency", concurrency),
         )
         raise_file_limit(config.max_open)
-        try:
-            client = HttpClient(settings.target)
-        except UnreachableError as error:
-            raise UsageError(f"--target {settings.target}: {error}") from error
+        client, _ = preflight.connect(replace(settings, model=message.model))
         self._series = LoadCollector(settings.slos)
-        self._dispatcher = Dispatcher(config, client, self._series, self._record)
-        self._schedule = SharedSchedule(whole, share)
+        self._counts = _Counts()
+        self._dispatcher = Dispatcher(config, client, self._series, self._record, self._counts)
+        self._schedule = SharedSchedule(settings.plan.schedule, share)
         self._phases = share.phases(settings.phases)
         groups = self._dispatcher.encode(self._schedule)
         self._groups: chain[EncodedGroup] = chain(list(islice(groups, 1)), groups)
         self._stalls = StallWatch()
-        self._new_batch()
+        self._cpu = process_time()
+        self._records: list[Record] = []
+        self._chunks = ChunkTotals()
         free_from_collection()
 
     def run(self, at: float) -> None:
         """Send the requests of the share, then wait for the open ones, as `LoadRun.run`."""
-        dispatcher, settings = self._dispatcher, self._settings
+        dispatcher = self._dispatcher
         dispatcher.begin(at)
-        cpu = process_time()
+        self._cpu = process_time()
         greenlets = [gevent.spawn(self._stalls.run), gevent.spawn(self._tick)]
         try:
             dispatcher.offer(self._groups, self._schedule, self._phases)
-            dispatcher.drain(settings.plan.timeout + 1)
+            dispatcher.drain(self._timeout + 1)
             if dispatcher.stopped:
-                dispatcher.wait_after_stop(settings.grace)
+                dispatcher.wait_after_stop(self._grace)
         finally:
             dispatcher.cut()
             gevent.killall(greenlets)
-            self._send_batch()
-            usage = WorkerUsage(
-                cpu_seconds=round(process_time() - cpu, 3),
-                stalls=self._stalls.count,
-                stalled=round(self._stalls.seconds, 3),
-                worst_stall=round(self._stalls.worst, 3),
-            )
-            send(self._runner, Ended(usage))
+            self._send_batch(ended=True)
 
     def stop(self) -> None:
         if self._dispatcher.stopped:
             self._dispatcher.cut()
         self._dispatcher.stop()
+
+    def cut(self) -> None:
+        """End all open requests."""
+        self._dispatcher.cut()
 
     def _tick(self) -> None:
         next_batch = monotonic()
@@ -130,18 +130,48 @@ class _ShareRun:
 
     def _record(self, record: Record, response: CompletionResponse) -> None:
         self._records.append(record)
-        if record.outcome is ClientOutcome.OK:
-            if record.first_choice is not None:
-                self._chunks.add(record.first_choice, response.choice_gaps)
-            self._ttft.add([] if record.ttft is None else [record.ttft])
-            self._e2e.add([] if record.e2e is None else [record.e2e])
+        if record.outcome is ClientOutcome.OK and record.first_choice is not None:
+            self._chunks.add(record.first_choice, response.choice_gaps)
         report_to_locust(self._runner.environment.events.request.fire, record, response.size)
 
-    def _new_batch(self) -> None:
-        self._records: list[Record] = []
-        self._chunks, self._ttft, self._e2e = ChunkTotals(), GapHistogram(), GapHistogram()
-
-    def _send_batch(self) -> None:
-        batch = Batch(self._records, self._series.take(), self._chunks, self._ttft, self._e2e)
-        self._new_batch()
+    def _send_batch(self, *, ended: bool = False) -> None:
+        usage = WorkerUsage(
+            cpu_seconds=round(process_time() - self._cpu, 3),
+            stalls=self._stalls.count,
+            stalled=round(self._stalls.seconds, 3),
+            worst_stall=round(self._stalls.worst, 3),
+        )
+        batch = Batch(
+            run=self._number,
+            records=self._records,
+            counts=self._series.take(),
+            chunks=self._chunks,
+            offered=self._counts.offered,
+            dispatched=self._counts.dispatched,
+            oldest_due=self._dispatcher.oldest_due,
+            usage=usage,
+            ended=ended,
+        )
+        self._records, self._chunks = [], ChunkTotals()
+        self._counts.clear()
         send(self._runner, batch)
+
+
+class _Counts:
+    """Collects for the master's figures what the records do not contain."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        self.offered: dict[str, int] = {}
+        self.dispatched: list[tuple[str, float, float]] = []
+
+    def offer(self, request_class: str) -> None:
+        self.offered[request_class] = self.offered.get(request_class, 0) + 1
+
+    def dispatch(self, request_class: str, lag: float, at: float) -> None:
+        self.dispatched.append((request_class, lag, at))
+
+    def end(self, record: Record) -> None:
+        """The master receives the record itself."""

@@ -6,29 +6,36 @@ from typing import Any
 import msgspec
 
 from loadgen.chunk_totals import ChunkTotals
-from loadgen.gap_histogram import GapHistogram
 from loadgen.load_metrics import LoadCounts
 from loadgen.request_record import Record, WorkerUsage
 
 
 class Hello(msgspec.Struct, tag=True):
-    """A worker has connected; `pid` identifies it if it runs on the master's machine."""
+    """A worker has connected; `pid` is that of its process on the machine `host`."""
 
+    host: str
     pid: int
 
 
 class Prepare(msgspec.Struct, tag=True):
-    """From the master: build the schedule and answer with `Ready`."""
+    """From the master: build the schedule of the run with this number for `target`, and answer with `Ready`."""
 
+    run: int
     index: int
     workers: int
+    target: str
     model: str
 
 
 class Ready(msgspec.Struct, tag=True):
-    """`schedule` is the hash of the whole schedule; `error` is why the worker cannot send its share."""
+    """`settings` are those of `common_settings`; `error` is why the worker cannot send its share.
 
-    schedule: str = ""
+    `time` is the worker's clock, in unix seconds.
+    """
+
+    run: int
+    time: float = 0.0
+    settings: dict[str, str] = {}
     error: str | None = None
 
 
@@ -43,22 +50,25 @@ class Stop(msgspec.Struct, tag=True):
 
 
 class Batch(msgspec.Struct, tag=True):
-    """What happened at a worker since its last batch; `ttft` and `e2e` from the due times of requests that ended ok."""
+    """What happened at a worker since its last batch; the last one of a run is `ended`.
 
+    `offered` counts requests by class. `dispatched` has the class of each request that was sent, its send lag, and its
+    time since the start of the run. `oldest_due` is that of the open requests, and `usage` since the start of the run.
+    All times are in seconds.
+    """
+
+    run: int
     records: list[Record]
     counts: LoadCounts
     chunks: ChunkTotals
-    ttft: GapHistogram
-    e2e: GapHistogram
-
-
-class Ended(msgspec.Struct, tag=True):
-    """The last message of a worker in a run."""
-
+    offered: dict[str, int]
+    dispatched: list[tuple[str, float, float]]
+    oldest_due: float | None
     usage: WorkerUsage
+    ended: bool = False
 
 
-Message = Hello | Prepare | Ready | Start | Stop | Batch | Ended
+Message = Hello | Prepare | Ready | Start | Stop | Batch
 
 _TYPE = "vllm-slo"
 _encode = msgspec.msgpack.Encoder().encode

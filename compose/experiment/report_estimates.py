@@ -23,8 +23,8 @@ from exporters.comparison.paired_difference import (
 from loadgen.request_record import Record
 from loadgen.summary import TOTAL
 
-Start = tuple[int, int]
-"""The index of a phase, and the number of a request in it."""
+Start = tuple[str, int, int]
+"""A schedule, the index of a phase, and the number of a request in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,25 +72,26 @@ def difference(
 ) -> Difference | PairedDifference | None:
     """After minus before; None unless both have an estimate.
 
-    For the same schedule, both sides are drawn by the same blocks of consecutive requests (bootstrap). Otherwise, and
+    For the same schedules, both sides are drawn by the same blocks of consecutive requests (bootstrap). Otherwise, and
     if no draw differs, they are independent samples: Newcombe's interval for shares.
     """
     first, second = (estimate(metric, group.repeats, request_class) for group in (before, after))
     if first is None or second is None:
         return None
-    runs = [repeat.run for group in (before, after) for repeat in group.repeats]
-    if not isinstance(metric.source, Share | Percentile) or len({run.schedule for run in runs}) > 1:
+    schedules, others = ({repeat.run.schedule for repeat in group.repeats} for group in (before, after))
+    if not isinstance(metric.source, Share | Percentile) or schedules != others:
         return Difference(first, second)
     sides = [[*_numbered(group.repeats, request_class, metric.source.of)] for group in (before, after)]
     starts = sorted({start for side in sides for start, _ in side})
-    if len(starts) < BLOCKS:
+    count = BLOCKS * len(schedules)
+    if len(starts) < count:
         return Difference(first, second)
-    block_of = {start: index * BLOCKS // len(starts) for index, start in enumerate(starts)}
-    drawn = _draws(runs[0].schedule)
+    block_of = {start: index * count // len(starts) for index, start in enumerate(starts)}
+    drawn = _draws(count, " ".join(sorted(schedules)))
     early, late = (_drawn(metric, [(block_of[start], each) for start, each in side], drawn) for side in sides)
     if early == late:
         return Difference(first, second)
-    return paired_difference(first, second, early, late, BLOCKS)
+    return paired_difference(first, second, early, late, count)
 
 
 def excludes_zero(interval: Interval) -> bool:
@@ -129,7 +130,7 @@ def _numbered(
         order = {phase.name: index for index, phase in enumerate(repeat.run.phases)}
         for record in repeat.records:
             if request_class in (TOTAL, record.request_class) and (found := of(record)) is not None:
-                yield (order[record.phase], record.number), found
+                yield (repeat.run.schedule, order[record.phase], record.number), found
 
 
 def _drawn(metric: ReportMetric, events: Sequence[tuple[int, float]], drawn: Sequence[Weights]) -> list[float]:
@@ -139,5 +140,5 @@ def _drawn(metric: ReportMetric, events: Sequence[tuple[int, float]], drawn: Seq
 
 
 @cache
-def _draws(seed: str) -> Sequence[Weights]:
-    return draws(BLOCKS, Random(seed))  # noqa: S311 - repeatable, not secret
+def _draws(count: int, seed: str) -> Sequence[Weights]:
+    return draws(count, Random(seed))  # noqa: S311 - repeatable, not secret

@@ -25,7 +25,7 @@ _GOODPUT_NOTE = (
 )
 _SPREAD_NOTE = "[low..high]: least and largest value of the repeats, which are pooled."
 INTERVALS_NOTE = (
-    f"A difference is stated only if its {CONFIDENCE:.0%} interval excludes 0. Runs with the same schedule are "
+    f"A difference is stated only if its {CONFIDENCE:.0%} interval excludes 0. Runs with the same schedules are "
     "compared by a bootstrap of blocks of consecutive requests, others as independent samples (Newcombe). The "
     "intervals are not corrected for their number: without any real difference, about 1 of 20 excludes 0. Under "
     "overload, goodput falls during a run, so the intervals of short runs are wide."

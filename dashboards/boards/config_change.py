@@ -1,6 +1,6 @@
 """The dashboard "Config change": what did a config change do to each class?"""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from grafana_foundation_sdk.builders import common, stat, table
 from grafana_foundation_sdk.models import common as common_model
@@ -15,7 +15,9 @@ from dashboards.label_selectors import ENGINE_LABELS, RANGE, RATE, select_model_
 from dashboards.layout import Row
 from dashboards.panels import engine_load, slo_status, traffic
 from dashboards.panels.latency import quantile_variable
+from dashboards.ranked_values import highest_first
 from dashboards.score_interval import Share, significant_change
+from dashboards.slo_windows import class_order, class_order_variable
 from dashboards.style import BAD, GOOD, MODEL_AND_CLASS, NO_TRAFFIC, PLAIN, describe
 from dashboards.tables import DifferenceColumn, ValueColumn
 from exporters import signals
@@ -70,13 +72,13 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
                 changed().height(6),
                 changed_and_unchanged().height(8),
                 goodput(),
-                requests_offered().span(7).min_width(90),
+                requests_offered().span(7).min_width(95),
             ),
         ),
         # rows of eight SLOs and classes, and of one class, without a scrollbar
         Row(
             "SLO attainment and latency",
-            (attainment().span(10).height(10), latency().span(14).height(10).min_width(80)),
+            (attainment().span(10).height(10), latency().span(14).height(10).min_width(90)),
         ),
         Row(
             "Side effects",
@@ -118,13 +120,13 @@ def config_change() -> stat.Panel:
     # names of settings are long: one line for each value
     panel.orientation(common_model.VizOrientation.HORIZONTAL)
     panel.text(common.VizTextDisplayOptions().title_size(14).value_size(16))
-    panel.with_target(style.highest_first(selected_change(), "{{setting}}: {{old}} → {{new}}"))
     # the revision at the end of each window, because Prometheus returns the old one for five minutes after the change
-    for moment, window, legend in (("$before", BEFORE, "until"), ("$after", AFTER, "from")):
-        info = select(signals.ENGINE_CONFIG_INFO, _CHANGED, regex=True)
-        revision = f"group by ({Label.REVISION}) ({info} {window.end}) * {moment} * 1000"
-        panel.with_target(style.highest_first(revision, f"revision {{{{revision}}}} {legend}"))
-    return panel
+    info = select(signals.ENGINE_CONFIG_INFO, _CHANGED, regex=True)
+    revisions = (
+        (f"group by ({Label.REVISION}) ({info} {window.end}) * {moment} * 1000", f"revision {{{{revision}}}} {legend}")
+        for moment, window, legend in (("$before", BEFORE, "until"), ("$after", AFTER, "from"))
+    )
+    return highest_first(panel, (selected_change(), "{{setting}}: {{old}} → {{new}}"), *revisions)
 
 
 def changed() -> table.Panel:
@@ -183,8 +185,7 @@ def changed_and_unchanged() -> table.Panel:
         *_before_and_after(before, after, units.PercentUnit),
         _significant(of_both(f"100 * {significant_change(*goodput)}"), _MORE_IS_BETTER),
     )
-    tables.sort_rows(panel, "class", _ENGINES)
-    return tables.join_queries(panel, {**_CLASS_KEY, _ENGINES: _ENGINES}, columns)
+    return _by_class(panel, {**_CLASS_KEY, _ENGINES: _ENGINES}, columns)
 
 
 def goodput() -> table.Panel:
@@ -303,11 +304,11 @@ def preemptions() -> table.Panel:
         "Running requests preempted in each window because the KV cache was full, of all classes. Engines that do not "
         "count preemptions have no row.",
         preempted,
-        units.Short,
+        style.COUNT,
         _LESS_IS_BETTER,
         6,
         keys={Label.ENGINE: "engine"},
-    )
+    ).decimals(0)
 
 
 def by_revision(spec: SloFile) -> table.Panel:
@@ -435,11 +436,16 @@ def _table(
     text = describe(f"{text} {_SOURCE}", may_be_empty=_NO_CHANGE)
     panel = style.table_panel(title, text, unit, width, 8)
     tables.if_empty(panel, _EMPTY)
-    return tables.join_queries(
-        tables.sort_rows(panel, *tuple(keys.values())[::-1]),
-        keys,
-        columns,
-    )
+    if Label.CLASS in keys:
+        return _by_class(panel, keys, columns)
+    return tables.join_queries(tables.sort_rows(panel, *keys.values()), keys, columns)
+
+
+def _by_class(
+    panel: table.Panel, keys: Mapping[str, str], columns: Sequence[ValueColumn | DifferenceColumn]
+) -> table.Panel:
+    """In the order of the SLO file, without classes that have neither a value before nor one after."""
+    return tables.hide_empty_rows(tables.join_queries(panel, keys, columns, order_by=class_order()), 2)
 
 
 def _ratio_in(part: Signal, whole: Signal, window: Window) -> str:
@@ -465,7 +471,11 @@ BOARD = Board(
     uid=DashboardUid.CONFIG_CHANGE,
     title="Config change",
     description="Equal windows before and after a config change, per class.",
-    own_variables=lambda spec: (*change_variables(spec.scrape_interval), quantile_variable()),
+    own_variables=lambda spec: (
+        *change_variables(spec.scrape_interval),
+        quantile_variable(),
+        class_order_variable(spec.class_names),
+    ),
     rows=rows,
     # a day of raw counters of 20 engines would take Prometheus 6 s
     time_from="now-2h",

@@ -25,12 +25,14 @@ from dashboards.label_selectors import (
 from dashboards.layout import Row
 from dashboards.panels import engine_features, worst_requests
 from dashboards.panels.engine_load import kv_cache_panel
+from dashboards.ranked_values import highest_first, lowest_first
 from dashboards.style import BAD, GOOD, GREY, NO_TRAFFIC, WARN, describe, query
 from exporters import signals
 from exporters.signals import Label, Signal
 from exporters.slos import SloFile
 
 _NO_ENGINE, _NOT_EXPOSED = "no engine", "not exposed"
+_PER_ENGINE = "{{engine}}"
 _NO_COUNTER = "some engines do not expose it, which the last row then says"
 _COUNTED_AT_THE_END = (
     "Engines that count tokens only when a request ends show no increase during long responses, then a jump."
@@ -72,12 +74,9 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
 
 def up() -> stat.Panel:
     text = "Whether the sidecar's last scrape of each engine succeeded. Good: up. From the sidecars' metrics."
-    panel = style.stat_panel(PanelTitle.ENGINE, text, units.NoUnit, 4, 5)
-    return (
-        style.if_absent(panel, _NO_ENGINE, *style.UP_DOWN_MAPPINGS)
-        .with_target(style.lowest_first(_max(ENGINE_LABELS, signals.ENGINE_UP), "{{engine}}"))
-        .thresholds(style.thresholds(BAD, (1, GOOD)))
-    )
+    panel = style.stat_panel(PanelTitle.ENGINE, text, units.NoUnit, 4, 5).thresholds(style.thresholds(BAD, (1, GOOD)))
+    style.if_absent(panel, _NO_ENGINE, *style.UP_DOWN_MAPPINGS)
+    return lowest_first(panel, (_max(ENGINE_LABELS, signals.ENGINE_UP), _PER_ENGINE))
 
 
 def requests_now() -> stat.Panel:
@@ -99,12 +98,12 @@ def kv_cache_now() -> stat.Panel:
         "engines' metrics.",
         may_be_empty="some engines expose no KV cache",
     )
-    return (
+    panel = (
         style.if_absent(style.stat_panel("KV cache in use", text, units.PercentUnit, 3, 5), _NOT_EXPOSED)
-        .with_target(style.highest_first(_max(ENGINE_LABELS, signals.ENGINE_KV_USAGE), "{{engine}}"))
         .decimals(1)
         .thresholds(style.thresholds(GOOD, (KV_CACHE_FULL, WARN)))
     )
+    return highest_first(panel, (_max(ENGINE_LABELS, signals.ENGINE_KV_USAGE), _PER_ENGINE))
 
 
 def uptime() -> stat.Panel:
@@ -113,9 +112,8 @@ def uptime() -> stat.Panel:
         "engines' metrics.",
         may_be_empty="some engines do not report when they started",
     )
-    return style.stat_panel("Uptime", text, units.Seconds, 3, 5).with_target(
-        style.lowest_first(f"time() - {_max(ENGINE_LABELS, signals.ENGINE_START_TIME)}", "{{engine}}")
-    )
+    panel = style.stat_panel("Uptime", text, units.Seconds, 3, 5)
+    return lowest_first(panel, (f"time() - {_max(ENGINE_LABELS, signals.ENGINE_START_TIME)}", _PER_ENGINE))
 
 
 def restarts() -> stat.Panel:
@@ -125,12 +123,12 @@ def restarts() -> stat.Panel:
         may_be_empty="some engines do not report when they started",
     )
     starts = max_by(f"changes({select_engine(signals.ENGINE_START_TIME)}[$__range])", ENGINE_LABELS)
-    return (
+    panel = (
         style.if_absent(style.stat_panel(PanelTitle.ENGINE_RESTARTS, text, style.COUNT, 3, 5), _NOT_EXPOSED)
         .decimals(0)
-        .with_target(style.highest_first(starts, "{{engine}}"))
         .thresholds(style.thresholds(GOOD, (1, WARN)))
     )
+    return highest_first(panel, (starts, _PER_ENGINE))
 
 
 def scrape_age(spec: SloFile) -> stat.Panel:
@@ -138,12 +136,12 @@ def scrape_age(spec: SloFile) -> stat.Panel:
         "Time since the sidecar's last successful scrape of the engine; everything below is as old. Good: a few "
         "seconds; vermilion from the age at which the engine counts as down. From the sidecars' metrics."
     )
-    return (
+    panel = (
         style.if_absent(style.stat_panel("Last scrape age", text, units.Seconds, 3, 5), _NO_ENGINE)
-        .with_target(style.highest_first(_max(ENGINE_LABELS, signals.ENGINE_SCRAPE_AGE), "{{engine}}"))
         .decimals(1)
         .thresholds(style.thresholds(GOOD, (down_after(spec), BAD)))
     )
+    return highest_first(panel, (_max(ENGINE_LABELS, signals.ENGINE_SCRAPE_AGE), _PER_ENGINE))
 
 
 def version() -> stat.Panel:
@@ -152,13 +150,13 @@ def version() -> stat.Panel:
         may_be_empty="the engine is down",
     )
     engines = f"count by ({Label.ENGINE_TYPE}, {Label.VERSION}) ({select_engine(signals.ENGINE_INFO)})"
-    return (
+    panel = (
         style.stat_panel(PanelTitle.ENGINE_VERSION, text, units.Short, 4, 5)
-        .with_target(style.highest_first(engines, "{{engine_type}} {{version}}"))
         .text_mode(common_model.BigValueTextMode.NAME)
         # a version is longer than a number
         .text(common.VizTextDisplayOptions().title_size(14).value_size(14))
     )
+    return highest_first(panel, (engines, "{{engine_type}} {{version}}"))
 
 
 def running() -> timeseries.Panel:
@@ -191,7 +189,7 @@ def preemptions() -> timeseries.Panel:
         "metrics.",
         may_be_empty=_NO_COUNTER,
     )
-    return style.time_series_panel("Preemptions", text, "preemptions/s", 8).with_target(
+    return style.time_series_panel("Preemptions", text, style.PER_SECOND, 8).with_target(
         query(_rate(signals.ENGINE_PREEMPTIONS, RANK_LABELS), PER_RANK)
     )
 
@@ -206,9 +204,9 @@ def kv_cache() -> timeseries.Panel:
 
 def kv_tokens() -> timeseries.Panel:
     text = describe(
-        "Tokens in the KV cache of each rank, and its capacity, which is fixed at the start. In grey the upper limit "
-        "beside the weights, if the sidecar has a roofline. Good: in use below the capacity. From the engines' "
-        "metrics.",
+        "Tokens in the KV cache of each rank, and its capacity (dotted), which is fixed at the start. In grey the "
+        "upper limit beside the weights, if the sidecar has a roofline. Good: in use below the capacity. From the "
+        "engines' metrics.",
         may_be_empty="some engines report no capacity, and the sidecar has no roofline",
     )
     used, capacity = _max(RANK_LABELS, signals.ENGINE_KV_USAGE), _max(RANK_LABELS, signals.ENGINE_KV_CAPACITY)
@@ -217,6 +215,7 @@ def kv_tokens() -> timeseries.Panel:
         .with_target(query(f"{used} * {capacity}", f"in use: {PER_RANK}"))
         .with_target(query(capacity, f"capacity: {PER_RANK}"))
         .with_target(query(_roofline_query(signals.ROOFLINE_KV_TOKENS), "upper limit: {{instance}}"))
+        .override_by_regexp("/^capacity/", style.DOTTED)
         .override_by_regexp("/^upper limit/", [style.fixed_colour(GREY)])
     )
 
@@ -306,7 +305,7 @@ def speculation() -> timeseries.Panel:
         _rate(series, ENGINE_LABELS) for series in (signals.ENGINE_SPEC_ACCEPTED, signals.ENGINE_SPEC_DRAFTED)
     )
     return (
-        style.ratio_panel("Speculative tokens accepted", text, 6)
+        style.ratio_panel("Speculative tokens accepted", text, 12)
         .with_target(query(ratio(accepted, drafted), PER_ENGINE))
         .no_value("no speculation")
     )
@@ -338,7 +337,7 @@ def missing_signals() -> table.Panel:
         style.table_panel("Missing signals", text, units.String, 11, 12),
         f"{max_by(select_engine(signals.ENGINE_SIGNAL_EXPOSED), [Label.SIGNAL, *ENGINE_LABELS])} == 0",
         {Label.SIGNAL: "Series", Label.ENGINE: "Engine", Label.INSTANCE: "Sidecar"},
-        widest=(Label.ENGINE,),
+        widest=(Label.SIGNAL,),
     )
 
 

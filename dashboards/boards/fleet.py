@@ -114,8 +114,8 @@ def _columns(spec: SloFile) -> tuple[ValueColumn | LabelColumns, ...]:
         ),
         ValueColumn("TTFT p50", ttft(0.5), units.Seconds, no_value=NO_TRAFFIC, steps=late, width=85),
         ValueColumn("TTFT p95", ttft(0.95), units.Seconds, no_value=NO_TRAFFIC, steps=late, width=85),
-        ValueColumn("Running", _sum(signals.ENGINE_RUNNING), style.COUNT, decimals=0, width=80),
-        ValueColumn("Waiting", _sum(signals.ENGINE_WAITING), style.COUNT, decimals=0, width=80),
+        ValueColumn("Running", _sum(signals.ENGINE_RUNNING), style.COUNT, decimals=0, width=75),
+        ValueColumn("Waiting", _sum(signals.ENGINE_WAITING), style.COUNT, decimals=0, width=75),
         ValueColumn(
             "KV cache",
             _max(signals.ENGINE_KV_USAGE),
@@ -127,7 +127,7 @@ def _columns(spec: SloFile) -> tuple[ValueColumn | LabelColumns, ...]:
         ValueColumn(
             "Cache hits", cache_hit_ratio(select_engine, ENGINE_LABELS), units.PercentUnit, decimals=0, width=90
         ),
-        ValueColumn("Config drift", _odd_settings(), style.COUNT, decimals=0, steps=((1, WARN),), width=100),
+        ValueColumn("Config drift", _odd_settings(), style.COUNT, decimals=0, steps=((1, WARN),), width=105),
         LabelColumns(
             f"count by ({', '.join([*ENGINE_LABELS, *_TYPE_AND_VERSION])}) ({select_engine(signals.ENGINE_INFO)})",
             _TYPE_AND_VERSION,

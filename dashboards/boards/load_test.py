@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from grafana_foundation_sdk.builders import bargauge, common, stat, table, timeseries
+from grafana_foundation_sdk.models import common as common_model
 from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models import units
 
@@ -14,6 +15,7 @@ from dashboards.board import Board
 from dashboards.label_selectors import PER_CLASS, RANGE, RATE, increase_in_range, rate_by_class, select_model_class
 from dashboards.layout import Row
 from dashboards.panels import slo_status, traffic
+from dashboards.ranked_values import lowest_first
 from dashboards.style import BAD, BLUE, GOOD, GREY, MODEL_AND_CLASS, PINK, SKY, WARN, describe, query
 from dashboards.tables import DifferenceColumn, ValueColumn
 from exporters import signals
@@ -58,7 +60,8 @@ def rates_now() -> stat.Panel:
         f"{_LOAD_AND_SIDECARS}"
     )
     panel = style.stat_panel("Offered and achieved now", text, units.RequestsPerSecond, 8, 5)
-    # four values side by side
+    # one below the other: side by side, four values do not fit a phone
+    panel.orientation(common_model.VizOrientation.HORIZONTAL)
     panel.text(common.VizTextDisplayOptions().title_size(14).value_size(18))
     for step, expression in _steps().items():
         style.add_coloured_query(panel, expression, step, _STEPS[step], instant=True)
@@ -166,8 +169,8 @@ def good_share(spec: SloFile) -> bargauge.Panel:
     good = increase_in_range(signals.GOODPUT_REQUESTS)
     offered = sum_by(increase(_selected(signals.LOAD_SCHEDULED), RANGE), [Label.CLASS])
     limits = slo_status.goodput_limits(spec)
-    panel = style.ratio_bars_panel("Good of what was offered", text, 6, Label.CLASS, *limits, height=9)
-    return style.if_absent(panel, _NO_TEST).with_target(style.lowest_first(ratio(good, offered), PER_CLASS))
+    panel = style.ratio_bars_panel("Good of what was offered", text, 6, *limits, height=9)
+    return lowest_first(style.if_absent(panel, _NO_TEST), (ratio(good, offered), PER_CLASS))
 
 
 def outcomes() -> timeseries.Panel:
@@ -181,7 +184,7 @@ def outcomes() -> timeseries.Panel:
     panel = style.colour_by_outcome(panel.with_target(query(ended, "{{outcome}}")).no_value(_NO_TEST))
     for outcome, colour in _OWN_OUTCOMES.items():
         panel.override_by_name(outcome, [style.fixed_colour(colour)])
-    return style.stack(panel)
+    return style.hide_zero_series(style.stack(panel))
 
 
 def outcomes_compared() -> table.Panel:

@@ -10,6 +10,7 @@ from dashboards import style
 from dashboards.board import Board
 from dashboards.label_selectors import RATE, select_sidecar, sidecar_job
 from dashboards.layout import Row
+from dashboards.ranked_values import highest_first, lowest_first
 from dashboards.style import BAD, GOOD, NO_TRAFFIC, WARN, describe, query
 from exporters import signals
 from exporters.signals import SCRAPE_SECONDS, SCRAPED_SAMPLES, UP, Label, Signal
@@ -42,12 +43,9 @@ def up(spec: SloFile) -> stat.Panel:
         "Whether Prometheus can scrape each sidecar. Good: up. While a sidecar is down nothing is measured, and "
         "requests may be refused. From Prometheus."
     )
-    panel = style.stat_panel(PanelTitle.SIDECAR, text, units.NoUnit, 3, 6)
-    return (
-        style.if_absent(panel, _NO_SIDECAR, *style.UP_DOWN_MAPPINGS)
-        .with_target(style.lowest_first(select_sidecar(UP, sidecar_job(spec)), _PER_SIDECAR))
-        .thresholds(style.thresholds(BAD, (1, GOOD)))
-    )
+    panel = style.stat_panel(PanelTitle.SIDECAR, text, units.NoUnit, 3, 6).thresholds(style.thresholds(BAD, (1, GOOD)))
+    style.if_absent(panel, _NO_SIDECAR, *style.UP_DOWN_MAPPINGS)
+    return lowest_first(panel, (select_sidecar(UP, sidecar_job(spec)), _PER_SIDECAR))
 
 
 def lag_now() -> stat.Panel:
@@ -57,11 +55,9 @@ def lag_now() -> stat.Panel:
     )
     # below a tenth of a millisecond it is the resolution of the clock
     lag = f"round({max_by(select_sidecar(signals.SIDECAR_LOOP_LAG), [Label.INSTANCE])}, 0.0001)"
-    return (
-        style.if_absent(style.stat_panel("Loop lag", text, units.Seconds, 3, 6), _NO_SIDECAR)
-        .with_target(style.highest_first(lag, _PER_SIDECAR))
-        .thresholds(style.thresholds(GOOD, (_LOOP_LAG_LIMIT, WARN), (5 * _LOOP_LAG_LIMIT, BAD)))
-    )
+    panel = style.if_absent(style.stat_panel("Loop lag", text, units.Seconds, 3, 6), _NO_SIDECAR)
+    panel.thresholds(style.thresholds(GOOD, (_LOOP_LAG_LIMIT, WARN), (5 * _LOOP_LAG_LIMIT, BAD)))
+    return highest_first(panel, (lag, _PER_SIDECAR))
 
 
 def uncounted_in_range() -> stat.Panel:
@@ -87,12 +83,9 @@ def restarts() -> stat.Panel:
         "Good: 0. From the sidecars' counters."
     )
     expression = sum_by(f"increase({select_sidecar(signals.SIDECAR_RESTARTS)}[$__range])", [Label.PROCESS])
-    return (
-        style.if_absent(style.stat_panel("Restarts in range", text, style.COUNT, 3, 6), _NO_SIDECAR)
-        .with_target(style.highest_first(expression, "{{process}}"))
-        .decimals(0)
-        .thresholds(style.thresholds(GOOD, (1, WARN)))
-    )
+    panel = style.if_absent(style.stat_panel("Restarts in range", text, style.COUNT, 3, 6), _NO_SIDECAR)
+    panel.decimals(0).thresholds(style.thresholds(GOOD, (1, WARN)))
+    return highest_first(panel, (expression, "{{process}}"))
 
 
 def slo_file() -> stat.Panel:
@@ -101,11 +94,9 @@ def slo_file() -> stat.Panel:
         "the last valid file. From the sidecars' metrics."
     )
     panel = style.stat_panel(PanelTitle.SLO_FILE, text, units.NoUnit, 3, 6)
-    return (
-        style.if_absent(panel, _NO_SIDECAR, *style.VALID_REJECTED_MAPPINGS)
-        .with_target(style.lowest_first(select_sidecar(signals.SIDECAR_RELOAD_SUCCESSFUL), _PER_SIDECAR))
-        .thresholds(style.thresholds(BAD, (1, GOOD)))
-    )
+    style.if_absent(panel, _NO_SIDECAR, *style.VALID_REJECTED_MAPPINGS)
+    panel.thresholds(style.thresholds(BAD, (1, GOOD)))
+    return lowest_first(panel, (select_sidecar(signals.SIDECAR_RELOAD_SUCCESSFUL), _PER_SIDECAR))
 
 
 def certificate() -> stat.Panel:
@@ -116,16 +107,14 @@ def certificate() -> stat.Panel:
     )
     time_left = f"min by ({Label.INSTANCE}) ({select_sidecar(signals.SIDECAR_CERTIFICATE_EXPIRY)}) - time()"
     panel = style.if_absent(style.stat_panel(PanelTitle.CERTIFICATE, text, units.Seconds, 3, 6), "no TLS")
-    return panel.with_target(style.lowest_first(time_left, _PER_SIDECAR)).thresholds(
-        style.thresholds(BAD, (_DAY, WARN), (7 * _DAY, GOOD))
-    )
+    panel.thresholds(style.thresholds(BAD, (_DAY, WARN), (7 * _DAY, GOOD)))
+    return lowest_first(panel, (time_left, _PER_SIDECAR))
 
 
 def version() -> stat.Panel:
     text = "Number of sidecars by version. Good: one version, except during a rollout. From the sidecars' metrics."
-    return style.stat_panel("Versions", text, units.Short, 3, 6).with_target(
-        style.highest_first(f"count by ({Label.VERSION}) ({select_sidecar(signals.SIDECAR_BUILD)})", "{{version}}")
-    )
+    count = f"count by ({Label.VERSION}) ({select_sidecar(signals.SIDECAR_BUILD)})"
+    return highest_first(style.stat_panel("Versions", text, units.Short, 3, 6), (count, "{{version}}"))
 
 
 def loop_lag() -> timeseries.Panel:
@@ -140,13 +129,13 @@ def loop_lag() -> timeseries.Panel:
 def connections() -> timeseries.Panel:
     text = "Open client connections of each relay. Good: evenly distributed. From the sidecars' metrics."
     return style.stack(
-        _each_process(style.time_series_panel("Client connections", text, units.Short, 8), signals.SIDECAR_CONNECTIONS)
+        _each_process(style.time_series_panel("Client connections", text, units.Short, 7), signals.SIDECAR_CONNECTIONS)
     )
 
 
 def uncounted_over_time() -> timeseries.Panel:
     text = "Requests per second that are missing from the figures, by reason. Good: 0. From the sidecars' counters."
-    panel = style.time_series_panel(PanelTitle.NOT_COUNTED, text, units.RequestsPerSecond, 8)
+    panel = style.time_series_panel(PanelTitle.NOT_COUNTED, text, units.RequestsPerSecond, 9)
     for name, counter in (("dropped", signals.SIDECAR_DROPPED), ("lost", signals.SIDECAR_LOST)):
         panel.with_target(query(_rate(counter, Label.INSTANCE, Label.PROCESS), f"{name}: {_PER_PROCESS}"))
     for name, counter in (("unmetered", signals.SIDECAR_UNMETERED), ("not logged", signals.SIDECAR_DROPPED_LINES)):

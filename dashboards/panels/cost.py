@@ -1,6 +1,6 @@
 """Panels on cost: of the GPUs, beside the price of an API for the same tokens."""
 
-from grafana_foundation_sdk.builders import stat, timeseries
+from grafana_foundation_sdk.builders import common, stat, timeseries
 from grafana_foundation_sdk.models import common as common_model
 from grafana_foundation_sdk.models import units
 
@@ -19,14 +19,16 @@ def cost_per_million() -> timeseries.Panel:
     text = describe(
         "Cost of the GPUs per million output tokens, idle time included, and what an API would charge for the same "
         "input, cached and output tokens (dotted), each over the two windows of the rules, in the currency of the "
-        "prices. All models and classes; aborted requests without usage are not counted. Good: GPUs below API. From "
-        "the recording rules.",
+        "prices, on a logarithmic scale. All models and classes; aborted requests without usage are not counted. Good: "
+        "GPUs below API. From the recording rules.",
         may_be_empty=_WITH_FLAGS,
     )
-    panel = style.time_series_panel("Cost per million output tokens", text, units.Short, 16).decimals(2)
+    # a window without much load costs hundreds of times as much per token
+    panel = style.time_series_panel("Cost per million output tokens", text, units.Short, 16, signed=True).decimals(2)
+    panel.scale_distribution(common.ScaleDistributionConfig().type(common_model.ScaleDistribution.LOG).log(10))
     for name, series in ((_GPUS, signals.COST_PER_MILLION), (_API, signals.COST_API_PER_MILLION)):
         panel.with_target(query(series.name, f"{name} {{{{window}}}}"))
-    return panel.override_by_regexp(f"/^{_API} /", style.DOTTED).no_value(_NO_PRICE)
+    return panel.override_by_regexp(f"/^{_API} /", style.DOTTED)
 
 
 def cost_in_range() -> stat.Panel:

@@ -7,6 +7,7 @@ from grafana_foundation_sdk.models import units
 from alerts.promql import max_by, quantile, rate, ratio, sum_by
 from dashboards import style
 from dashboards.label_selectors import ENGINE_LABELS, PER_ENGINE, PER_RANK, RANK_LABELS, RATE, select_engine
+from dashboards.ranked_values import highest_first
 from dashboards.style import GREY, describe, query
 from exporters import signals
 from exporters.signals import Label, Signal
@@ -33,13 +34,13 @@ def sleep_state() -> stat.Panel:
         may_be_empty="the engine does not expose its sleep state: vLLM does from 0.11.2 on",
     )
     states = max_by(select_engine(signals.ENGINE_SLEEP_STATE), [Label.STATE, *RANK_LABELS])
-    return (
+    panel = (
         style.stat_panel("Sleep state", text, units.NoUnit, 8, 9)
-        .with_target(style.highest_first(f"{states} == 1", f"{{{{state}}}}: {PER_RANK}"))
         .text_mode(common_model.BigValueTextMode.NAME)
         # a name is longer than a number
         .text(common.VizTextDisplayOptions().title_size(14).value_size(14))
     )
+    return highest_first(panel, (f"{states} == 1", f"{{{{state}}}}: {PER_RANK}"))
 
 
 def lora_adapters() -> timeseries.Panel:
@@ -86,7 +87,7 @@ def external_prefix_cache() -> timeseries.Panel:
         for series in (signals.ENGINE_EXTERNAL_CACHE_HITS, signals.ENGINE_EXTERNAL_CACHE_QUERIES)
     )
     return (
-        style.ratio_panel("External prefix cache hits", text, 6)
+        style.ratio_panel("External prefix cache hits", text, 12)
         .with_target(query(ratio(hits, queries), PER_RANK))
         .no_value("no queries")
     )
@@ -98,7 +99,7 @@ def offload_bytes() -> timeseries.Panel:
         "computed again. Good: some of what is stored is loaded. From the engines' metrics.",
         may_be_empty="KV offload is off, or the engine does not expose it",
     )
-    panel = style.time_series_panel("KV offload", text, units.BytesPerSecondSI, 6)
+    panel = style.time_series_panel("KV offload", text, units.BytesPerSecondSI, 12)
     for direction, series in (("stored", signals.ENGINE_OFFLOAD_STORED), ("loaded", signals.ENGINE_OFFLOAD_LOADED)):
         panel.with_target(query(_rate(series, *RANK_LABELS), f"{direction}: {PER_RANK}"))
     return panel
@@ -110,7 +111,7 @@ def offload_space() -> timeseries.Panel:
         "stores. Good: far below 100 %. From the engines' metrics.",
         may_be_empty="KV offload is off, or the engine does not expose it: vLLM does from 0.24 on",
     )
-    return style.ratio_panel("KV offload space in transfer", text, 6).with_target(
+    return style.ratio_panel("KV offload space in transfer", text, 12).with_target(
         query(max_by(select_engine(signals.ENGINE_OFFLOAD_PINNED), RANK_LABELS), PER_RANK)
     )
 
@@ -122,7 +123,7 @@ def requests_in_fetch() -> timeseries.Panel:
         may_be_empty="the engine loads no KV cache through a connector, or does not expose it: vLLM does from 0.32 on",
     )
     fetching = sum_by(select_engine(signals.ENGINE_KV_FETCH), [Label.STAGE, *ENGINE_LABELS])
-    return style.time_series_panel("Requests in KV load", text, units.Short, 6).with_target(
+    return style.time_series_panel("Requests in KV load", text, units.Short, 12).with_target(
         query(fetching, f"{{{{stage}}}}: {PER_ENGINE}")
     )
 
@@ -133,7 +134,7 @@ def transfer_bytes() -> timeseries.Panel:
         "requests. From the engines' metrics.",
         may_be_empty=_NO_TRANSFER,
     )
-    return style.time_series_panel("KV transfer", text, units.BytesPerSecondSI, 6).with_target(
+    return style.time_series_panel("KV transfer", text, units.BytesPerSecondSI, 12).with_target(
         query(_rate(signals.ENGINE_KV_TRANSFER_BYTES, *RANK_LABELS), PER_RANK)
     )
 
@@ -144,7 +145,7 @@ def transfer_time() -> timeseries.Panel:
         "engine. Good: short, because it is part of TTFT. From the engines' metrics.",
         may_be_empty=_NO_TRANSFER,
     )
-    panel = style.limit_points(style.time_series_panel("KV transfer time", text, units.Seconds, 6))
+    panel = style.limit_points(style.time_series_panel("KV transfer time", text, units.Seconds, 12))
     for q in (0.5, 0.95):
         series = quantile(q, signals.ENGINE_KV_TRANSFER, RATE, ENGINE_LABELS, _ENGINE)
         panel.with_target(query(series, f"p{q * 100:g}: {PER_ENGINE}"))
@@ -157,7 +158,7 @@ def transfer_failures() -> timeseries.Panel:
         "it was read, by rank. Good: 0. From the engines' metrics.",
         may_be_empty=_NO_TRANSFER,
     )
-    panel = style.time_series_panel("KV transfer failures", text, "failures/s", 6)
+    panel = style.time_series_panel("KV transfer failures", text, "failures/s", 12)
     for what, series in (("failed", signals.ENGINE_KV_TRANSFER_FAILURES), ("expired", signals.ENGINE_KV_EXPIRED)):
         panel.with_target(query(_rate(series, *RANK_LABELS), f"{what}: {PER_RANK}"))
     return panel

@@ -30,6 +30,8 @@ def completion_rate(spec: SloFile) -> timeseries.Panel:
     # has far fewer series than the counter of ended requests
     completed = sum_by(rate(select_model_class(signals.DURATION.count), RATE), [Label.CLASS])
     panel = style.limit_points(style.ratio_panel("Completion rate", text, 12)).no_value(NO_TRAFFIC)
+    # over a minute: shares of few requests jump between 0 and 100 %
+    panel.interval("1m")
     # when a queue drains, more requests end than arrive
     panel.with_target(query(f"clamp_max({ratio(completed, arrival_rate())}, 1)", PER_CLASS))
     return style.colour_by_class(panel, spec)

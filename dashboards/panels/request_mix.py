@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from grafana_foundation_sdk.builders import bargauge, heatmap, prometheus, stat, table, timeseries
+from grafana_foundation_sdk.builders import bargauge, heatmap, stat, table, timeseries
 from grafana_foundation_sdk.models import common as common_model
 from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models import units
@@ -23,6 +23,7 @@ from dashboards.label_selectors import (
 )
 from dashboards.panels.latency import distribution_panel
 from dashboards.panels.slo_status import goodput_limits
+from dashboards.ranked_values import highest_first, lowest_first
 from dashboards.style import BLUE, MODEL_AND_CLASS, NO_TRAFFIC, describe, query
 from dashboards.tables import to_matrix, transform
 from exporters import signals
@@ -34,6 +35,7 @@ _SIZES = {
     SIZES[-1]: f"over {SIZE_BOUNDS[-1]}",
     NO_TOKENS: "no token",
 }
+_PER_TENANT = "{{tenant}}"
 _NONE = "·"
 """The text of a cell without requests."""
 
@@ -158,7 +160,7 @@ def unique_prompts() -> stat.Panel:
     )
     prompts = select(signals.UNIQUE_PROMPTS, {Label.MODEL: MODEL_AND_CLASS[Label.MODEL]}, regex=True)
     panel = style.stat_panel("Different prompts", text, style.COUNT, 4, 9).decimals(0)
-    return panel.with_target(style.highest_first(sum_by(prompts, [Label.MODEL]), "{{model}}"))
+    return highest_first(panel, (sum_by(prompts, [Label.MODEL]), "{{model}}"))
 
 
 def repeats(spec: SloFile) -> timeseries.Panel:
@@ -216,9 +218,7 @@ def requests_by_tenant() -> bargauge.Panel:
         "Requests that ended in the time range, by tenant; tenants that the SLO file does not name are together in "
         "other. Good: as agreed with each tenant. From the sidecars' counters."
     )
-    return _tenant_bars("Requests by tenant", text).with_target(
-        _by_tenant(increase_in_range(signals.REQUESTS, [Label.TENANT]))
-    )
+    return _tenant_bars("Requests by tenant", text, increase_in_range(signals.REQUESTS, [Label.TENANT]))
 
 
 def tokens_by_tenant() -> bargauge.Panel:
@@ -228,7 +228,7 @@ def tokens_by_tenant() -> bargauge.Panel:
     )
     counters = signals.PROMPT_TOKENS, signals.COMPLETION_TOKENS
     tokens = " + ".join(increase_in_range(counter, [Label.TENANT]) for counter in counters)
-    return _tenant_bars("Tokens by tenant", text).with_target(_by_tenant(tokens))
+    return _tenant_bars("Tokens by tenant", text, tokens)
 
 
 def goodput_by_tenant(spec: SloFile) -> bargauge.Panel:
@@ -240,22 +240,18 @@ def goodput_by_tenant(spec: SloFile) -> bargauge.Panel:
     good, judged = (
         increase_in_range(counter, [Label.TENANT]) for counter in (signals.GOODPUT_REQUESTS, signals.GOODPUT_EVENTS)
     )
-    panel = style.ratio_bars_panel(PanelTitle.GOODPUT_BY_TENANT, text, 8, Label.TENANT, *goodput_limits(spec))
-    return panel.with_target(style.lowest_first(ratio(good, judged), "{{tenant}}"))
+    panel = style.ratio_bars_panel(PanelTitle.GOODPUT_BY_TENANT, text, 8, *goodput_limits(spec))
+    return lowest_first(panel, (ratio(good, judged), _PER_TENANT))
 
 
 def _repeat_ratio() -> str:
     return ratio(rate_by_class(signals.BODY_REPEATS), rate_by_class(signals.REQUESTS))
 
 
-def _tenant_bars(title: str, text: str) -> bargauge.Panel:
+def _tenant_bars(title: str, text: str, counts: str) -> bargauge.Panel:
     """Counts by tenant, all in one colour."""
-    panel = style.if_absent(style.bar_gauge_panel(title, text, style.COUNT, 8, Label.TENANT), NO_TRAFFIC)
-    return panel.decimals(0).thresholds(style.thresholds(BLUE))
-
-
-def _by_tenant(expression: str) -> prometheus.Dataquery:
-    return style.highest_first(expression, "{{tenant}}")
+    panel = style.if_absent(style.bar_gauge_panel(title, text, style.COUNT, 8), NO_TRAFFIC)
+    return highest_first(panel.decimals(0).thresholds(style.thresholds(BLUE)), (counts, _PER_TENANT))
 
 
 def _by_size(by: Iterable[Label], where: dict[Label, str] | None = None) -> str:

@@ -192,4 +192,5 @@ def _mapping_result(mapping: Mapping[str, Any], value: Any) -> Mapping[str, Any]
 
 
 def _key(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    # in JavaScript the text of -0 is 0
+    return f"{value + 0.0:g}" if isinstance(value, float) else str(value)

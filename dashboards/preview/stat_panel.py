@@ -1,6 +1,7 @@
 """The documents of stat and bar gauge panels: one value per series, as text or as a bar."""
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -98,10 +99,9 @@ def _figures(options: Mapping[str, Any], frames: Iterable[Frame], configs: Field
                 continue
             config = configs.of(column, frame.ref)
             if reducing.get("values"):
-                names = next((each.values for each in frame.fields if each.kind is Kind.STRING), None)
-                rows = zip(names or [config.title(column)] * frame.rows, column.values, strict=True)
-                for name, value in list(rows)[: reducing.get("limit") or 25]:
-                    figures.append(_figure(str(name), config, value, [], len(figures)))
+                for row in range(min(frame.rows, (reducing.get("limit") or 25) - len(figures))):
+                    title = _row_title(config, column, frame, row)
+                    figures.append(_figure(title, config, column.values[row], [], len(figures)))
             else:
                 value = reduce(calc, column.values)
                 figures.append(_figure(config.title(column), config, value, column.values, len(figures)))
@@ -111,6 +111,17 @@ def _figures(options: Mapping[str, Any], frames: Iterable[Frame], configs: Field
         # coloured like a value below all thresholds, as in Grafana
         return [replace(nothing, text=nothing.text or "No data")]
     return figures
+
+
+def _row_title(config: FieldConfig, column: Field, frame: Frame, row: int) -> str:
+    """The display name, which refers to columns by position, or the texts of the row."""
+    if config.settings.get("displayName"):
+        return re.sub(
+            r"\$\{__cell_(\d+)\}", lambda match: str(frame.fields[int(match[1])].values[row]), config.title(column)
+        )
+    texts = [str(each.values[row]) for each in frame.fields if each.kind is Kind.STRING and each.values[row]]
+    is_only_number = [each.kind for each in frame.fields].count(Kind.NUMBER) == 1
+    return " ".join(texts if texts and is_only_number else [*texts, column.title])
 
 
 def _is_selected(column: Field, fields: str) -> bool:

@@ -181,22 +181,25 @@ def _filter_by_name(frames: Frames, options: Options) -> Frames:
 
 
 def _filter_by_value(frames: Frames, options: Options) -> Frames:
-    """The rows that match one filter, or all filters; of Grafana's matchers, only `greater`."""
+    """The rows that match one filter, or all filters; of Grafana's matchers, `greater` and `isNotNull`."""
     decide = all if options.get("match") == "all" else any
-    filters = [(str(each["fieldName"]), each["config"]["options"]["value"]) for each in options.get("filters") or []]
+    filters = [(str(each["fieldName"]), each["config"]) for each in options.get("filters") or []]
 
     def kept(frame: Frame) -> list[int]:
-        columns = [(frame.column(name), limit) for name, limit in filters]
+        columns = [(frame.column(name), matcher) for name, matcher in filters]
         return [
             row
             for row in range(frame.rows)
-            if decide(
-                column is not None and not is_absent(column.values[row]) and column.values[row] > limit
-                for column, limit in columns
-            )
+            if decide(column is not None and _is_match(column.values[row], matcher) for column, matcher in columns)
         ]
 
     return [frame.take(kept(frame)) for frame in frames]
+
+
+def _is_match(value: Any, matcher: Mapping[str, Any]) -> bool:
+    if matcher["id"] == "isNotNull":
+        return value is not None
+    return not is_absent(value) and bool(value > matcher["options"]["value"])
 
 
 def _rename(frames: Frames, options: Options) -> Frames:

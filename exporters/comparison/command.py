@@ -12,13 +12,14 @@ from rich.console import Console
 from exporters import slos
 from exporters.addresses import parse_url
 from exporters.comparison.comparison_windows import Change, Window, plan
-from exporters.comparison.figures import Measurements
+from exporters.comparison.conclusion import conclude
+from exporters.comparison.figures import ALL_CLASSES, PREEMPTIONS, Measurements
 from exporters.comparison.prometheus_source import PrometheusSource
 from exporters.comparison.rendering import Comparison, as_json, markdown, table
 from exporters.comparison.request_log_source import RequestLogSource
 from exporters.comparison.significance import compare
 from exporters.errors import UsageError, parse_flag
-from exporters.quantities import parse_duration, parse_time
+from exporters.quantities import parse_count, parse_duration, parse_time
 from exporters.slos import SloFile
 from exporters.yaml_reader import nearest
 
@@ -26,6 +27,8 @@ Source = RequestLogSource | PrometheusSource
 
 LOOK_BACK = 86400.0
 """Seconds before now in which a change is searched for in Prometheus."""
+
+NO_PREEMPTIONS = "Preemptions are not in a request log: add --prometheus URL."
 
 FORMATS = ("table", "json", "markdown")
 
@@ -54,7 +57,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="request logs of the sidecar, each with its rotated files; also compressed by gzip",
     )
-    parser.add_argument("--prometheus", metavar="URL", help="read Prometheus instead of a log")
+    parser.add_argument(
+        "--prometheus", metavar="URL", help="read Prometheus instead of a log; with a log: only the preemptions"
+    )
     slos.add_flag(parser)
     parser.add_argument("--format", default="table", choices=FORMATS, help="output format (default: %(default)s)")
     parser.add_argument("--class", action="extend", nargs="+", metavar="NAME", help="classes to compare (default: all)")
@@ -80,15 +85,20 @@ def run(arguments: argparse.Namespace) -> int:
     windows = plan(
         change, others=source.changes, outages=outages, window=window, settle=settle, coverage=source.coverage
     )
-    before, after = (source.measurements(each, settle) for each in (windows.before, windows.after))
+    before, after = (_measurements(arguments, source, each, settle) for each in (windows.before, windows.after))
     names = vars(arguments)["class"] or [*before]
+    backlogs = source.backlog(windows.before), source.backlog(windows.after)
+    stationary = all(each.trend is None for each in backlogs)
+    rows = compare(_only(names, before), _only(names, after), min_events, stationary=stationary)
+    failures = source.failures(Window(windows.before.end, windows.after.start))
     comparison = Comparison(
+        conclude(rows, windows, min_events, backlogs, failures),
         source.name,
         windows,
-        compare(_only(names, before), _only(names, after), min_events),
+        rows,
         min_events,
         settle,
-        tuple(source.notes(windows.before, windows.after)),
+        (*source.notes(windows.before, windows.after), *([] if arguments.prometheus else [NO_PREEMPTIONS])),
     )
     match arguments.format:
         case "json":
@@ -101,16 +111,25 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _source(arguments: argparse.Namespace, spec: SloFile, window: float, settle: float) -> Source:
-    if bool(arguments.request_log) == bool(arguments.prometheus):
-        raise UsageError("give either --request-log FILE or --prometheus URL")
+    if not arguments.request_log and not arguments.prometheus:
+        raise UsageError("give --request-log FILE, --prometheus URL, or both")
+    if arguments.prometheus:
+        parse_url("--prometheus", arguments.prometheus, "one such as http://127.0.0.1:9090")
     if arguments.request_log:
         return RequestLogSource([Path(name) for name in arguments.request_log], spec)
-    parse_url("--prometheus", arguments.prometheus, "one such as http://127.0.0.1:9090")
     now = time.time()
     at = _moment(arguments.around)
     start = now - LOOK_BACK if at is None else at - 2 * (window + settle)
     end = now if at is None else min(now, at + 2 * (window + settle))
     return PrometheusSource(arguments.prometheus, spec, Window(start, max(end, start + 1)))
+
+
+def _measurements(arguments: argparse.Namespace, source: Source, window: Window, settle: float) -> Measurements:
+    measured = source.measurements(window, settle)
+    if not arguments.prometheus or isinstance(source, PrometheusSource):
+        return measured
+    preemptions = PrometheusSource(arguments.prometheus, slos.load(arguments.slos), window).preemptions(window)
+    return {**measured, ALL_CLASSES: {**measured[ALL_CLASSES], PREEMPTIONS: preemptions}}
 
 
 def _change(around: str, source: Source) -> Change:
@@ -147,7 +166,7 @@ def _only(names: Sequence[str], measures: Measurements) -> Measurements:
     for name in names:
         if name not in measures:
             raise UsageError(f"--class: no request has class {name!r}; {nearest(name, measures)}")
-    return {name: measures[name] for name in names}
+    return {name: measures[name] for name in dict.fromkeys([ALL_CLASSES, *names])}
 
 
 def _seconds(flag: str, text: str, *, allow_zero: bool = False) -> float:
@@ -155,8 +174,4 @@ def _seconds(flag: str, text: str, *, allow_zero: bool = False) -> float:
 
 
 def _count(flag: str, text: str | None, default: int) -> int:
-    if text is None:
-        return default
-    if not text.isdecimal() or int(text) < 1:
-        raise UsageError(f"{flag}: {text!r} is not a number of events; write a whole number of at least 1")
-    return int(text)
+    return default if text is None else parse_flag(flag, text, partial(parse_count, what="events"))

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from exporters.verdicts import nearest_rank
 
@@ -22,11 +22,15 @@ BLOCKS = 10
 _STUDENT = (2.262 / Z) ** 2
 """Student's t with nine degrees of freedom, because the variance is estimated from only ten blocks."""
 
+_ORDER_STATISTICS = "order statistics (binomial)"
+
 Interval = tuple[float, float]
 
 
 class Estimate(Protocol):
-    """A value, and its confidence interval for a number of standard deviations."""
+    """A value, and its confidence interval for a number of standard deviations; `test` names the statistical test."""
+
+    test: ClassVar[str]
 
     @property
     def value(self) -> float: ...
@@ -52,6 +56,8 @@ def design_effect(blocks: Sequence[int], deviations: Sequence[float], variance: 
 class Share:
     """A share of `effective_size` independent events, with Wilson's interval, which is also valid near 0 and 1."""
 
+    test: ClassVar[str] = "score test of shares (Wilson, Newcombe)"
+
     value: float
     effective_size: float
 
@@ -66,6 +72,8 @@ class Share:
 class Rate:
     """An amount per second in `effective_size` independent portions, with the score interval of a Poisson count."""
 
+    test: ClassVar[str] = "score test of a Poisson count"
+
     value: float
     effective_size: float
     portion: float
@@ -74,16 +82,6 @@ class Rate:
     def interval(self, z: float) -> Interval:
         middle, half = self.effective_size + z * z / 2, z * math.sqrt(self.effective_size + z * z / 4)
         return max(0.0, middle - half) * self.portion, (middle + half) * self.portion
-
-
-@dataclass(frozen=True, slots=True)
-class PointEstimate:
-    """A figure whose source has no variance, so it has no interval and no verdict."""
-
-    value: float
-
-    def interval(self, z: float) -> Interval:
-        return -math.inf, math.inf
 
 
 def ranks(events: float, q: float, effective_size: float, z: float) -> tuple[int, int]:
@@ -98,6 +96,8 @@ def ranks(events: float, q: float, effective_size: float, z: float) -> tuple[int
 @dataclass(frozen=True, slots=True)
 class Quantile:
     """A percentile (nearest rank) of ordered times; the time of an event that did not happen is infinite."""
+
+    test: ClassVar[str] = _ORDER_STATISTICS
 
     ordered: Sequence[float]
     percent: int
@@ -116,6 +116,8 @@ class Quantile:
 @dataclass(frozen=True, slots=True)
 class BucketQuantile:
     """A percentile of a histogram: interpolated within its bucket; its interval is at least as wide as the bucket."""
+
+    test: ClassVar[str] = _ORDER_STATISTICS
 
     bounds: Sequence[float]
     """Upper bounds; the last one is infinite."""
@@ -164,6 +166,10 @@ class Difference:
         if not all(map(math.isfinite, (b, a, b_low, b_high, a_low, a_high))):
             return minus(a_low, b_high, -math.inf), minus(a_high, b_low, math.inf)
         return a - b - math.hypot(a - a_low, b_high - b), a - b + math.hypot(a_high - a, b - b_low)
+
+    @property
+    def test(self) -> str:
+        return self.after.test
 
     @property
     def p(self) -> float:

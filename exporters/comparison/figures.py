@@ -32,6 +32,8 @@ class Figure:
     unit: Unit
     better: Better
     percent: int | None = None
+    per_request: bool = False
+    """Whether it is a distribution over requests that depends on their waits, so its test needs a constant backlog."""
 
     @property
     def min_events(self) -> int:
@@ -43,22 +45,42 @@ class Figure:
 
 
 def attainment(slo: str) -> Figure:
-    return Figure(f"SLO {slo}", Unit.PERCENT, Better.HIGHER)
+    return Figure(f"SLO {slo}", Unit.PERCENT, Better.HIGHER, per_request=True)
 
 
 def _percentiles(name: str, unit: Unit) -> tuple[Figure, Figure]:
-    return Figure(f"{name} p50", unit, Better.LOWER, 50), Figure(f"{name} p95", unit, Better.LOWER, 95)
+    return (
+        Figure(f"{name} p50", unit, Better.LOWER, 50, per_request=True),
+        Figure(f"{name} p95", unit, Better.LOWER, 95, per_request=True),
+    )
 
 
 OFFERED = Figure("offered", Unit.PER_SECOND, Better.NEITHER)
-GOODPUT = Figure("goodput", Unit.PERCENT, Better.HIGHER)
+BACKLOG_GROWTH = Figure("backlog growth", Unit.PER_SECOND, Better.LOWER)
+"""Of the requests that wait for their first token."""
+COMPLETED = Figure("completed", Unit.PERCENT, Better.HIGHER)
+GOODPUT = Figure("goodput", Unit.PERCENT, Better.HIGHER, per_request=True)
 TTFT = _percentiles("TTFT", Unit.SECONDS)
 TPOT = _percentiles("TPOT", Unit.MILLISECONDS)
+TPOT_MEAN = Figure("TPOT mean", Unit.MILLISECONDS, Better.LOWER)
+"""Over tokens, not over requests."""
+ITL = Figure("ITL p95", Unit.MILLISECONDS, Better.LOWER, 50, per_request=True)
+"""The median of the requests' own p95."""
 E2E = _percentiles("E2E", Unit.SECONDS)
 QUEUE = _percentiles("queue", Unit.SECONDS)
 CLIENT_ERRORS = Figure("client errors", Unit.PERCENT, Better.LOWER)
-TOKENS = Figure("tokens", Unit.PER_SECOND, Better.NEITHER)
+OUTPUT_TOKENS = Figure("output tokens", Unit.PER_SECOND, Better.NEITHER)
+PROMPT_TOKENS = Figure("prompt tokens", Unit.PER_SECOND, Better.NEITHER)
+"""Without those from the prefix cache."""
+CACHED_TOKENS = Figure("cached tokens", Unit.PER_SECOND, Better.NEITHER)
 CACHE_HITS = Figure("cache hits", Unit.PERCENT, Better.HIGHER)
+PREEMPTIONS = Figure("preemptions", Unit.PER_SECOND, Better.LOWER)
+
+FROM_ZERO = frozenset({OFFERED, CACHED_TOKENS, PREEMPTIONS})
+"""Figures that are 0 without events, which is a measurement."""
+
+ALL_CLASSES = "all classes"
+"""The whole engine, beside the classes: no name of a class has a space."""
 
 
 @dataclass(frozen=True, slots=True)

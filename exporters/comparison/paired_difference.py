@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from random import Random
 from statistics import NormalDist
+from typing import ClassVar
 
 from exporters.comparison.estimates import BLOCKS, Estimate, Interval, Z, minus, p_value
 
@@ -30,6 +31,8 @@ class PairedDifference:
     The percentile interval is expanded for few blocks by Student's t distribution (Hesterberg 2015). Beyond the
     outermost draw, it grows in proportion to `z`. With fewer than the usual blocks, there is no interval.
     """
+
+    test: ClassVar[str] = "paired bootstrap"
 
     before: Estimate
     after: Estimate

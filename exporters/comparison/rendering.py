@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import groupby
@@ -13,12 +13,13 @@ from rich.table import Table
 from rich.text import Text
 
 from exporters.comparison.comparison_windows import Plan, Window
-from exporters.comparison.estimates import CONFIDENCE, Interval, Z
+from exporters.comparison.estimates import CONFIDENCE, Estimate, Interval, Z
 from exporters.comparison.figures import OFFERED, Measurement, Unit
 from exporters.comparison.significance import Finding, Row
 from exporters.quantities import spell_duration
 
 _COLOURS = {Finding.BETTER: "green", Finding.WORSE: "red", Finding.HIGHER: "cyan", Finding.LOWER: "cyan"}
+UNBOUNDED = -math.inf, math.inf
 _TITLES = ("class", "figure", "before", "after", "difference", "verdict")
 
 
@@ -26,6 +27,7 @@ _TITLES = ("class", "figure", "before", "after", "difference", "verdict")
 class Comparison:
     """The content of a report."""
 
+    conclusion: tuple[str, str, str]
     source: str
     plan: Plan
     rows: tuple[Row, ...]
@@ -36,6 +38,9 @@ class Comparison:
 
 def table(comparison: Comparison, console: Console) -> None:
     """Print a table of at most 100 columns."""
+    for sentence in comparison.conclusion:
+        console.print(Text(sentence, style="bold"))
+    console.print()
     for line in _head(comparison):
         console.print(Text(line))
     console.print()
@@ -61,7 +66,8 @@ def row_table(rows: Iterable[Row], before: str = "before", after: str = "after")
 
 
 def markdown(comparison: Comparison) -> str:
-    lines = [f"- {escape_markdown(line)}" for line in _head(comparison)]
+    lines = [" ".join(map(escape_markdown, comparison.conclusion)), ""]
+    lines += [f"- {escape_markdown(line)}" for line in _head(comparison)]
     lines += ["", markdown_row(_TITLES), "|---|---|--:|--:|--:|---|"]
     lines += [markdown_row(_cells(row)) for row in comparison.rows]
     return "\n".join([*lines, "", *(f"- {escape_markdown(note)}" for note in _foot(comparison)), ""])
@@ -70,32 +76,37 @@ def markdown(comparison: Comparison) -> str:
 def as_json(comparison: Comparison) -> str:
     """Shares from 0 to 1, durations in seconds, times in unix seconds; null for no bound and for an infinite value."""
     plan = comparison.plan
-    return json.dumps(
-        {
-            "source": comparison.source,
-            "change": plan.change.text,
-            "left_out": _json_window(Window(plan.change.start, plan.after.start)),
-            "restart": plan.restart and _json_window(plan.restart),
-            "before": _json_window(plan.before),
-            "after": _json_window(plan.after),
-            "settle": comparison.settle,
-            "min_events": comparison.min_events,
-            "confidence": CONFIDENCE,
-            "tests": tests(comparison.rows),
-            "correction": "holm",
-            "rows": [json_row(row) for row in comparison.rows],
-            "notes": list(_notes(comparison)),
-        },
-        indent=2,
-        allow_nan=False,
-    )
+    head = {
+        "conclusion": list(comparison.conclusion),
+        "source": comparison.source,
+        "change": plan.change.text,
+        "left_out": _json_window(Window(plan.change.start, plan.after.start)),
+        "restart": plan.restart and _json_window(plan.restart),
+        "before": _json_window(plan.before),
+        "after": _json_window(plan.after),
+        "settle": comparison.settle,
+    }
+    return json_report(head, comparison.rows, comparison.min_events, _notes(comparison))
+
+
+def json_report(head: Mapping[str, object], rows: Sequence[Row], min_events: int, notes: Iterable[str]) -> str:
+    """The rows and what they mean, after `head`, which says what is compared."""
+    body = {
+        "min_events": min_events,
+        "confidence": CONFIDENCE,
+        "tests": _tests(rows),
+        "correction": "holm",
+        "rows": [_json_row(row) for row in rows],
+        "notes": list(notes),
+    }
+    return json.dumps({**head, **body}, indent=2, allow_nan=False)
 
 
 def _json_window(window: Window) -> dict[str, Any]:
     return {"start": round(window.start, 6), "end": round(window.end, 6)}
 
 
-def json_row(row: Row) -> dict[str, Any]:
+def _json_row(row: Row) -> dict[str, Any]:
     """Shares from 0 to 1, durations in seconds; null for no bound and for an infinite value."""
 
     def value(of: float, interval: Interval) -> dict[str, float | None]:
@@ -104,7 +115,7 @@ def json_row(row: Row) -> dict[str, Any]:
 
     def side(measurement: Measurement) -> dict[str, float | None]:
         estimate = measurement.estimate
-        return {"events": measurement.events} | (value(estimate.value, estimate.interval(Z)) if estimate else {})
+        return {"events": measurement.events} | (value(estimate.value, _interval(row, estimate)) if estimate else {})
 
     difference = row.difference
     return {
@@ -114,6 +125,7 @@ def json_row(row: Row) -> dict[str, Any]:
         "before": side(row.before),
         "after": side(row.after),
         "difference": difference and value(difference.value, difference.interval(Z)),
+        "test": difference and difference.test,
         "p": row.p,
         "p_corrected": row.corrected,
         "verdict": row.finding.value,
@@ -142,12 +154,23 @@ def _head(comparison: Comparison) -> list[str]:
 
 
 def _foot(comparison: Comparison) -> list[str]:
-    return [remark(comparison.rows, comparison.min_events, "a window"), *_notes(comparison)]
+    named = [_test_names(comparison.rows)] if _tests(comparison.rows) else []
+    return [remark(comparison.rows, comparison.min_events, "a window"), *named, *_notes(comparison)]
+
+
+def _test_names(rows: Iterable[Row]) -> str:
+    """Each test with the figures that it was used for."""
+    figures: dict[str, list[str]] = {}
+    for row in rows:
+        if row.difference is not None:
+            figures.setdefault(row.difference.test, []).append(row.figure.name)
+    used = "; ".join(f"{test}: {', '.join(dict.fromkeys(names))}" for test, names in figures.items())
+    return f"Tests: {used}."
 
 
 def remark(rows: Sequence[Row], min_events: int, side: str) -> str:
     """What the intervals and the verdicts mean; `side` is the noun for one of the two sides, with its article."""
-    tested = tests(rows)
+    tested = _tests(rows)
     uncorrected = sum(row.only_uncorrected for row in rows)
     chance = (1 - CONFIDENCE) * tested
     text = (
@@ -157,6 +180,11 @@ def remark(rows: Sequence[Row], min_events: int, side: str) -> str:
     )
     if uncorrected:
         text += f" Rows that would be significant without the correction are marked ~: {uncorrected}."
+    if any(row.finding is Finding.NOT_STATIONARY for row in rows):
+        text += (
+            " Not tested: the backlog grew or shrank in a window, so these figures of requests depend on the time of "
+            "arrival; tests of block means do not need a constant backlog."
+        )
     few = [row for row in rows if row.finding is Finding.TOO_FEW]
     if few:
         least = max(row.figure.min_events for row in few)
@@ -167,7 +195,7 @@ def remark(rows: Sequence[Row], min_events: int, side: str) -> str:
 
 def _notes(comparison: Comparison) -> list[str]:
     unequal = [
-        f"{row.request_class} {_format(row.difference.value, (-math.inf, math.inf), row.figure.unit, signed=True)}/s"
+        f"{row.request_class} {format_value(row.difference.value, UNBOUNDED, row.figure.unit, signed=True)}/s"
         for row in comparison.rows
         if row.figure == OFFERED and row.finding in {Finding.HIGHER, Finding.LOWER} and row.difference
     ]
@@ -177,7 +205,7 @@ def _notes(comparison: Comparison) -> list[str]:
     return [load, *comparison.notes]
 
 
-def tests(rows: Iterable[Row]) -> int:
+def _tests(rows: Iterable[Row]) -> int:
     """The number of rows that Holm's procedure corrects."""
     return sum(row.p is not None for row in rows)
 
@@ -185,7 +213,7 @@ def tests(rows: Iterable[Row]) -> int:
 def _cells(row: Row) -> Sequence[str]:
     difference, change = row.difference, ""
     if difference is not None:
-        change = _format(difference.value, difference.interval(Z), row.figure.unit, signed=True)
+        change = format_value(difference.value, difference.interval(Z), row.figure.unit, signed=True)
     elif row.finding is Finding.TOO_FEW:
         change = f"{row.before.events} and {row.after.events} events"
     unit = row.figure.unit.value[0]
@@ -201,10 +229,15 @@ def _cells(row: Row) -> Sequence[str]:
 
 def _side(row: Row, measurement: Measurement) -> str:
     estimate = measurement.estimate
-    return "-" if estimate is None else _format(estimate.value, estimate.interval(Z), row.figure.unit)
+    return "-" if estimate is None else format_value(estimate.value, _interval(row, estimate), row.figure.unit)
 
 
-def _format(value: float, interval: Interval, unit: Unit, *, signed: bool = False) -> str:
+def _interval(row: Row, estimate: Estimate) -> Interval:
+    """Unbounded if the figure has no stable distribution."""
+    return UNBOUNDED if row.finding is Finding.NOT_STATIONARY else estimate.interval(Z)
+
+
+def format_value(value: float, interval: Interval, unit: Unit, *, signed: bool = False) -> str:
     """`0.41 (0.38..0.45)`; an end without a bound is empty."""
     low, high = (_digits(end / unit.value[1]) if math.isfinite(end) else "" for end in interval)
     text = _digits(value / unit.value[1]) if math.isfinite(value) else "never"

@@ -1,7 +1,5 @@
 """The fields of a logged request that a comparison needs."""
 
-import math
-
 import msgspec
 
 from exporters.quantities import from_milliseconds
@@ -22,29 +20,18 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     cached_tokens: int | None
     ttft: float | None
     ttft_answer: float | None
+    first_token_wait: float | None
     tpot: float | None
+    itl_p95: float | None
     queue: float | None
-    wait_at_least: float | None
     slo: dict[str, Verdict]
     config_revision: str | None
 
     @property
-    def tokens(self) -> int:
-        return (self.prompt_tokens or 0) + (self.completion_tokens or 0)
-
-    @property
-    def first_token_wait(self) -> float | None:
-        """Seconds to the first token of a stream; infinite if the server sent none.
-
-        If the client aborted before the first token, this is the time until then, a lower bound.
-        """
-        if not self.stream or self.outcome is Outcome.CLIENT_ERROR:
-            return None
-        if self.ttft is not None:
-            return self.ttft
-        if self.outcome is Outcome.CLIENT_ABORT:
-            return self.wait_at_least
-        return None if self.outcome is Outcome.OK else math.inf
+    def served(self) -> float:
+        """When the request stopped waiting (unix seconds): at its first token, or when its prefill began, or ended."""
+        wait = self.queue if self.ttft is None else self.ttft
+        return self.ended if wait is None else min(self.arrived + wait, self.ended)
 
 
 def from_entry(entry: LogEntry) -> Request:
@@ -59,9 +46,10 @@ def from_entry(entry: LogEntry) -> Request:
         cached_tokens=entry.cached_tokens,
         ttft=from_milliseconds(entry.ttft_ms),
         ttft_answer=from_milliseconds(entry.ttft_answer_ms),
+        first_token_wait=entry.first_token_wait,
         tpot=from_milliseconds(entry.tpot_ms),
+        itl_p95=from_milliseconds(entry.itl_p95_ms),
         queue=from_milliseconds(entry.queue_ms),
-        wait_at_least=from_milliseconds(entry.wait_ms_at_least),
         slo=entry.slo,
         config_revision=entry.config_revision,
     )

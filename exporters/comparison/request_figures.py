@@ -4,14 +4,18 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from exporters.comparison.comparison_windows import Window
+from exporters.comparison.engine_work import measure_work
 from exporters.comparison.event_estimates import quantiles, rate, share
 from exporters.comparison.figures import (
     CACHE_HITS,
     CLIENT_ERRORS,
+    COMPLETED,
+    E2E,
     GOODPUT,
+    ITL,
     OFFERED,
+    OUTPUT_TOKENS,
     QUEUE,
-    TOKENS,
     TPOT,
     TTFT,
     Figure,
@@ -46,27 +50,36 @@ def measure(requests: Sequence[Request], window: Window, lead: float, spec: SloF
     def share_of_good(verdicts: Iterable[Event]) -> Measurement:
         return share(window, [(at, float(good), 1.0) for at, good in verdicts if window.contains(at)])
 
+    work = measure_work(requests, window)
     return {
-        OFFERED: rate(window, [(request.arrived, 1.0) for request in requests if window.contains(request.arrived)]),
+        OFFERED: offered(requests, window),
+        COMPLETED: work[COMPLETED],
         **{
             attainment(name): share_of_good(by_slo[name] for _, by_slo in events if name in by_slo)
             for name in [*(name for name in slos if name in names), *sorted(names - slos.keys())]
         },
         GOODPUT: share_of_good(_goodput_event(request, by_slo.values()) for request, by_slo in events if by_slo),
         **quantiles(window, TTFT, _first_token_waits(recent, window)),
+        **times(E2E, _e2e),
         **times(TPOT, lambda request: request.tpot),
+        **times((ITL,), lambda request: request.itl_p95),
         **times(QUEUE, lambda request: request.queue),
         CLIENT_ERRORS: share_of_good((request.ended, request.outcome is Outcome.CLIENT_ERROR) for request in ended),
-        TOKENS: rate(window, [(request.ended, float(request.tokens)) for request in ended]),
-        CACHE_HITS: share(
-            window,
-            [
-                (request.ended, float(min(request.cached_tokens, request.prompt_tokens)), float(request.prompt_tokens))
-                for request in ended
-                if request.cached_tokens is not None and request.prompt_tokens
-            ],
-        ),
+        OUTPUT_TOKENS: work[OUTPUT_TOKENS],
+        CACHE_HITS: work[CACHE_HITS],
     }
+
+
+def offered(requests: Iterable[Request], window: Window) -> Measurement:
+    """Requests that arrived in the window, however long they wait."""
+    return rate(window, [(request.arrived, 1.0) for request in requests if window.contains(request.arrived)])
+
+
+def _e2e(request: Request) -> float | None:
+    """Infinite for a request without a complete response; a client error has no response to wait for."""
+    if request.outcome is Outcome.OK:
+        return request.ended - request.arrived
+    return None if request.outcome is Outcome.CLIENT_ERROR else math.inf
 
 
 def _events(request: Request, slos: Mapping[str, Slo], first_token_timeout: float) -> dict[str, Event]:

@@ -6,14 +6,26 @@ from functools import cached_property
 from itertools import groupby, pairwise
 from pathlib import Path
 
+from exporters.comparison.backlog import Backlog
+from exporters.comparison.change_failures import ChangeFailures
 from exporters.comparison.comparison_windows import Change, Coverage, Window
-from exporters.comparison.figures import TTFT, Measurements
+from exporters.comparison.engine_work import backlog, measure_work
+from exporters.comparison.figures import (
+    ALL_CLASSES,
+    BACKLOG_GROWTH,
+    OFFERED,
+    TTFT,
+    Figure,
+    Measurement,
+    Measurements,
+)
 from exporters.comparison.request import from_entry
-from exporters.comparison.request_figures import measure
+from exporters.comparison.request_figures import measure, offered
 from exporters.errors import UsageError
 from exporters.requestlog.reader import LogReader
 from exporters.signals import Outcome
 from exporters.slos import SloFile
+from exporters.verdicts import SERVER_FAULT
 
 _ENGINE_AWAY = frozenset({Outcome.TRUNCATED, Outcome.UPSTREAM_ERROR, Outcome.UPSTREAM_UNREACHABLE})
 _ENGINE_PRESENT = frozenset({Outcome.OK, Outcome.TIMEOUT_FIRST_TOKEN, Outcome.TIMEOUT_IDLE})
@@ -96,7 +108,13 @@ class RequestLogSource:
     def measurements(self, window: Window, lead: float) -> Measurements:
         names = {request.request_class for request in self._requests}
         order = [name for name in self._spec.class_names if name in names]
-        by_class = {}
+        by_class: dict[str, Mapping[Figure, Measurement]] = {
+            ALL_CLASSES: {
+                OFFERED: offered(self._requests, window),
+                BACKLOG_GROWTH: self.backlog(window).measurement,
+                **measure_work(self._requests, window),
+            }
+        }
         for name in [*order, *sorted(names - set(order))]:
             requests = [request for request in self._requests if request.request_class == name]
             figures = measure(requests, window, lead, self._spec)
@@ -105,6 +123,18 @@ class RequestLogSource:
                 figure: measurement for figure, measurement in figures.items() if self._has_ttft or figure not in TTFT
             }
         return by_class
+
+    def backlog(self, window: Window) -> Backlog:
+        return backlog(self._requests, window)
+
+    def failures(self, change: Window) -> ChangeFailures:
+        """The requests that failed between the two windows, by the server's fault."""
+        in_flight = [request for request in self._requests if request.arrived < change.start <= request.ended]
+        return ChangeFailures(
+            sum(change.contains(each.ended) and each.outcome in SERVER_FAULT for each in self._requests),
+            len(in_flight),
+            sum(change.contains(each.ended) and each.outcome in SERVER_FAULT for each in in_flight),
+        )
 
     @cached_property
     def _has_ttft(self) -> bool:
@@ -118,14 +148,20 @@ class RequestLogSource:
         ]
         notes = [
             (
-                "The offered rate counts requests that arrived in a window; other figures count requests that ended in "
-                "it and arrived at most one settling time before it. In flight at the end of a window: "
-                f"{in_flight[0]} before the change, {in_flight[1]} after it. Tokens are prompt and completion tokens."
+                "The offered rate counts requests that arrived in a window; latencies and SLOs count requests that "
+                "ended in it and arrived at most one settling time before it. In flight at the end of a window: "
+                f"{in_flight[0]} before the change, {in_flight[1]} after it."
+            ),
+            (
+                "Throughput counts the work in a window, also for requests that began before it, ended after it or "
+                "failed: the output tokens of a request evenly from its first token to its end, its prompt tokens at "
+                "its first token. Prompt tokens exclude cached tokens. Completed: requests that ended ok over requests "
+                "that arrived."
             ),
             (
                 "A verdict counts at the time when it was certain, such as the missed deadline, and TTFT at the first "
-                "token. A stream that failed without a first token has an infinite TTFT; one that its client aborted "
-                "counts with the time until then."
+                "token. A stream that ended without a first token, also if its client aborted it, is slower than any "
+                "other; so is the E2E of a request that did not complete."
             ),
         ]
         compared = [

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from exporters.comparison.estimates import CONFIDENCE, Difference, PointEstimate, Z
-from exporters.comparison.figures import OFFERED, Better, Figure, Measurement, Measurements
+from exporters.comparison.estimates import CONFIDENCE, Difference, Z
+from exporters.comparison.figures import FROM_ZERO, Better, Figure, Measurement, Measurements
 from exporters.comparison.paired_difference import PairedDifference
 
 _NO_DATA = Measurement(0, None)
@@ -20,7 +20,8 @@ class Finding(StrEnum):
     LOWER = "lower"
     NO_DIFFERENCE = "no difference shown"
     TOO_FEW = "not enough events"
-    NO_INTERVAL = "no interval"
+    NOT_STATIONARY = "not tested"
+    """The backlog grew or shrank in a window, so the figure depends on when in the window a request arrived."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +48,17 @@ PairedDifferences = Mapping[tuple[str, Figure], PairedDifference]
 
 
 def compare(
-    before: Measurements, after: Measurements, min_events: int, paired: PairedDifferences | None = None
+    before: Measurements,
+    after: Measurements,
+    min_events: int,
+    paired: PairedDifferences | None = None,
+    *,
+    stationary: bool = True,
 ) -> tuple[Row, ...]:
-    """A row for each figure that either side has; figures without a paired difference are independent."""
+    """A row for each figure that either side has; figures without a paired difference are independent.
+
+    Figures per request are only tested if both sides are `stationary`.
+    """
     paired = paired or {}
     uncorrected = []
     for name in {**before, **after}:
@@ -64,7 +73,10 @@ def compare(
                 paired.get((name, figure)),
             )
             if row.before.events or row.after.events:
-                uncorrected.append(row)
+                tested = stationary or not figure.per_request
+                uncorrected.append(
+                    row if tested else replace(row, finding=Finding.NOT_STATIONARY, difference=None, p=None)
+                )
     return tuple(_holm(uncorrected))
 
 
@@ -78,12 +90,9 @@ def _row(
 ) -> Row:
     row = Row(name, figure, before, after, Finding.TOO_FEW)
     required = max(min_events, figure.min_events)
-    # Without requests the offered rate is 0, which is a measurement; other figures need events in both windows.
-    available = max(before.events, after.events) if figure == OFFERED else min(before.events, after.events)
+    available = (max if figure in FROM_ZERO else min)(before.events, after.events)
     if before.estimate is None or after.estimate is None or available < required:
         return row
-    if isinstance(before.estimate, PointEstimate) or isinstance(after.estimate, PointEstimate):
-        return replace(row, finding=Finding.NO_INTERVAL)
     difference = paired or Difference(before.estimate, after.estimate)
     return replace(row, finding=Finding.NO_DIFFERENCE, difference=difference, p=difference.p)
 

@@ -1,5 +1,6 @@
 """One line of the request log: its fields in order, with type, unit and meaning."""
 
+import math
 from datetime import datetime
 from typing import Annotated
 
@@ -190,3 +191,15 @@ class LogEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def ended(self) -> float:
         """The end of the request in Unix seconds."""
         return self.arrived + self.e2e_ms / 1000
+
+    @property
+    def first_token_wait(self) -> float | None:
+        """Seconds to the first token of a stream; infinite if it ended without one, also if its client aborted it.
+
+        None for unary requests, client errors and empty responses.
+        """
+        if not self.stream or self.outcome is Outcome.CLIENT_ERROR:
+            return None
+        if self.ttft_ms is not None:
+            return self.ttft_ms / 1000
+        return None if self.outcome is Outcome.OK else math.inf

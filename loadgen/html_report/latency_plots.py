@@ -80,7 +80,7 @@ def _curve(area: Area, ordered: Sequence[float], count: int) -> str:
 
 def _points(area: Area, name: str, kind: str, values: Quantiles) -> Iterable[Element]:
     for percentile, value in ((50, values.p50), (95, values.p95), (99, values.p99)):
-        if value is not None:
+        if value is not None and math.isfinite(value):
             dot = element("circle", cx=area.left(value), cy=area.top(percentile / 100), r=3.5, class_=f"dot {kind}")
             yield tooltip(dot, f"TTFT {name} p{percentile}: {format_seconds(value)}")
 

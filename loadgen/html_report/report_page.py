@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import astuple
 from datetime import UTC, datetime
 from pathlib import Path
 from xml.etree.ElementTree import Element
@@ -14,9 +15,18 @@ from loadgen.html_report.latency_plots import ttft_curves, waterfall
 from loadgen.html_report.length_plots import completed_and_failed, heatmap
 from loadgen.html_report.markup import Part, element, html_text
 from loadgen.html_report.time_plots import over_time
-from loadgen.report import INVALID, format_percent, format_seconds, measurements, unjudged, verdicts
-from loadgen.request_record import ClientOutcome, Record, Run
-from loadgen.summary import ClassSummary, Quantiles, Summary
+from loadgen.report import (
+    INVALID,
+    format_percent,
+    format_seconds,
+    latencies,
+    load_generator,
+    other_outcomes,
+    unjudged,
+    verdicts,
+)
+from loadgen.request_record import Record, Run
+from loadgen.summary import ClassSummary, Summary
 
 _STYLE = Path(__file__).with_name("report.css")
 _HEADINGS = (
@@ -72,7 +82,7 @@ def _content(run: Run, result: Summary, records: Sequence[Record], mark: str) ->
     yield element("h2", f"Plots{mark}")
     yield from _plots(run, result, records, mark)
     yield element("h2", f"Measurements{mark}")
-    yield from _of_terminal(measurements(run, result, mark))
+    yield from _of_terminal((*latencies(result, mark), *load_generator(run, result, mark)))
     yield from _errors(records, mark)
 
 
@@ -118,28 +128,18 @@ def _stable_windows(run: Run, result: Summary, mark: str) -> Iterator[Element]:
 
 
 def _class_row(row: ClassSummary, seconds: float) -> list[str]:
-    others = [f"{name} {count}" for name, count in row.outcomes.items() if name != ClientOutcome.OK]
-    failed = row.ok < row.offered
     return [
         row.name,
         str(row.offered),
         str(row.ok),
-        ", ".join(others) or "-",
+        other_outcomes(row),
         format_percent(row.goodput),
         format_percent(row.good / row.offered if row.offered else None),
-        *_percentiles(row.ttft, infinite=row.without_first_token > 0),
-        *_percentiles(row.e2e, infinite=failed),
-        *_percentiles(row.tpot, infinite=failed and row.streams > 0),
+        *(format_seconds(value) for values in (row.ttft, row.e2e, row.tpot) for value in astuple(values)),
         str(row.completion_tokens),
         f"{row.completion_tokens / seconds:.1f}" if seconds > 0 else "-",
         str(row.prompt_tokens),
         str(row.cached_tokens),
-    ]
-
-
-def _percentiles(values: Quantiles, *, infinite: bool) -> list[str]:
-    return [
-        "∞" if value is None and infinite else format_seconds(value) for value in (values.p50, values.p95, values.p99)
     ]
 
 

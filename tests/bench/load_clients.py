@@ -16,15 +16,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
-
 from compose.program_cache import user_cache
 from compose.vllm_cpu.install import VllmCpu, lock_hash
 from tests.bench import machine
 from tests.bench.generators import CannotMeasureError, generators
 from tests.bench.measures import log
 from tests.bench.proxies import OURS, SLOS
-from tests.bench.results import Quantity, Result
+from tests.bench.results import Quantity, Result, print_results
 from tests.support.ports import free_port
 from tests.support.sidecar_process import ROOT
 
@@ -187,14 +185,10 @@ def main() -> int:
         return 2
     except KeyboardInterrupt:
         return 130
-    console = Console()
-    if not console.is_terminal:
-        console.width = 120
-    for result in results:
-        result.show(console)
+    print_results(results)
     goals = missed(results[0], "aiohttp")
     for goal in goals:
-        console.print(f"missed: {goal}", soft_wrap=True)
+        print(f"missed: {goal}")
     return 1 if goals else 0
 
 

@@ -15,14 +15,12 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from rich.console import Console
-
 from tests.bench import machine, measures, memory, proxies, scrape
 from tests.bench.generators import CannotMeasureError, Generators, generators
 from tests.bench.installed import PEERS
 from tests.bench.measures import Effort, log
 from tests.bench.proxies import OURS, Proxy, Running
-from tests.bench.results import Result
+from tests.bench.results import Result, print_results
 from tests.support.ports import free_port
 
 COMPARED = tuple(measures.OF_ALL)
@@ -144,11 +142,7 @@ def main() -> int:
         return 2
     except KeyboardInterrupt:
         return 130
-    console = Console()
-    if not console.is_terminal:
-        console.width = 120
-    for result in results:
-        result.show(console)
+    print_results(results)
     if options.json:
         options.json.write_text(json.dumps([asdict(result) for result in results], indent=1))
     return 0

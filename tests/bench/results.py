@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from rich.console import Console
@@ -50,6 +50,15 @@ class Result:
         for note in self.notes:
             console.print(f"  unreliable: {note}", soft_wrap=True)
         console.print()
+
+
+def print_results(results: Iterable[Result]) -> None:
+    """Print all tables; without a terminal they are 120 columns wide."""
+    console = Console()
+    if not console.is_terminal:
+        console.width = 120
+    for result in results:
+        result.show(console)
 
 
 def _spread(values: list[float], ratio: str = "") -> str:

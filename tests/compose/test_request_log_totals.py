@@ -1,6 +1,7 @@
 """Totals of the request log in a window."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -42,10 +43,36 @@ def test_requests_count_where_they_arrive_and_tokens_where_they_end(tmp_path: Pa
         {"class": "liso", "stream": False, "ttft_ms": None},
     )
     assert (siso.offered, siso.ok, siso.goodput, siso.ttft_p50) == (2, 1, 0.5, 0.2)
-    assert siso.tokens_per_second == 150 / 4
+    assert siso.ttft_p95 == math.inf  # the failed stream
+    # only the failed request ended in the window
+    assert (siso.output_tokens_per_second, siso.prompt_tokens_per_second) == (50 / 4, 100 / 4)
     assert siso.cache_hit_ratio == 80 / 200
-    assert (liso.offered, liso.ttft_p50, liso.tokens_per_second) == (1, None, 0)
+    assert (liso.offered, liso.ttft_p50, liso.output_tokens_per_second) == (1, None, 0)
     assert (every.name, every.offered) == ("all", 3)
+
+
+def test_cached_tokens_are_no_prompt_tokens(tmp_path: Path) -> None:
+    siso, *_ = figures(tmp_path, Window(NOON, NOON + 60), {})
+    assert (siso.output_tokens_per_second, siso.prompt_tokens_per_second) == (50 / 60, (100 - 80) / 60)
+
+
+@pytest.mark.parametrize(
+    "line, ttft",
+    [
+        pytest.param({}, 0.2, id="a first token"),
+        pytest.param({"outcome": "client_abort", "ttft_ms": None}, math.inf, id="aborted by its client"),
+        pytest.param({"outcome": "rejected", "ttft_ms": None}, math.inf, id="rejected"),
+        pytest.param({"outcome": "timeout_first_token", "ttft_ms": None}, math.inf, id="timed out"),
+        pytest.param({"outcome": "client_error", "ttft_ms": None}, None, id="an invalid request"),
+        pytest.param({"ttft_ms": None}, None, id="an empty response"),
+        pytest.param({"stream": False, "ttft_ms": None}, None, id="unary"),
+    ],
+)
+def test_a_stream_without_a_first_token_is_slower_than_any(
+    line: dict[str, Any], ttft: float | None, tmp_path: Path
+) -> None:
+    siso, *_ = figures(tmp_path, Window(NOON, NOON + 60), line)
+    assert siso.ttft_p50 == ttft
 
 
 def test_a_window_without_requests_has_no_goodput(tmp_path: Path) -> None:

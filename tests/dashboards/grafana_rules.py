@@ -34,9 +34,21 @@ LONG_VALUES = {
     "s": "1.25 mins",
     "reqps": "0.583 req/s",
     "tokens/s": "6329 tokens/s",
+    "bytes": "62.6 MiB",
+    "Bps": "1.37 MB/s",
+    "suffix:/s": "1.37/s",
     Label.ALERTNAME: "LLMErrorBudgetLowTraffic",
 }
 """A long usual value by unit or label."""
+
+USUAL_NAMES = {
+    **dict.fromkeys((Label.ENGINE, Label.INSTANCE), "10.0.0.12:8000"),
+    Label.RANK: "0",
+    Label.CLASS: "siso",
+    Label.SLO: "availability",
+    Label.PROCESS: "exporter",
+}
+"""A usual value by label in the legend of a graph; those of other labels are short or named by the panel."""
 
 LONG_LABELS = {
     *(Label.ENGINE, Label.INSTANCE, Label.RUN, Label.SIGNAL, Label.OUTCOME, Label.SETTING),
@@ -99,10 +111,14 @@ def _absence_is_neutral(settings: Mapping[str, Any]) -> bool:
     return steps[0]["color"] in NEUTRAL or _has_mapping(settings, "null", "null+nan")
 
 
+def _legend(target: Mapping[str, Any]) -> str:
+    return str(target.get("legendFormat") or "")
+
+
 def _row_count(panel: Panel) -> float:
     """The number of series of a panel; infinite if it depends on labels."""
     targets = panel.get("targets") or []
-    if any("{{" in str(target.get("legendFormat")) and "topk" not in target["expr"] for target in targets):
+    if any("{{" in _legend(target) and "topk" not in target["expr"] for target in targets):
         return float("inf")
     return len(targets)
 
@@ -149,13 +165,27 @@ def tables_are_sorted(page: Page) -> list[str]:
 
 
 def several_values_are_sorted(page: Page) -> list[str]:
-    """The values of a query with several series would change places at each refresh."""
-    return _titles(
-        panel
-        for panel in _panels(page, "stat", "bargauge", "gauge")
-        for target in panel["targets"]
-        if "{{" in str(target.get("legendFormat")) and not str(target["expr"]).startswith(("sort(", "sort_desc("))
-    )
+    """The values of a query with several series would change places at each refresh.
+
+    `sort` of PromQL is no remedy, because it returns equal values in any order: the rows of a table are sorted by every
+    label that is shown, and by value after that.
+    """
+    faults = []
+    for panel in _panels(page, "stat", "bargauge", "gauge"):
+        sorts = [
+            str(each["options"]["sort"][0]["field"])
+            for each in panel.get("transformations") or []
+            if each["id"] == "sortBy"
+        ]
+        by_label = [field for field in sorts if not field.startswith("Value")]
+        shown = {label for target in panel["targets"] for label in re.findall(r"\{\{(\w+)\}\}", _legend(target))}
+        is_table = all(target.get("format") == "table" for target in panel["targets"])
+        values_last = sorts[: len(by_label)] == by_label and len(by_label) < len(sorts)
+        if shown and not (
+            shown <= set(by_label) and values_last and is_table and _option(panel, "reduceOptions", "values")
+        ):
+            faults.append(panel)
+    return _titles(faults)
 
 
 def long_legends_are_sorted(page: Page) -> list[str]:
@@ -180,7 +210,8 @@ def bar_gauges_name_a_single_bar(page: Page) -> list[str]:
     return _titles(
         panel
         for panel in _panels(page, "bargauge")
-        if not _defaults(panel).get("displayName") and "{{" in str(panel["targets"][0].get("legendFormat"))
+        if "{{" in _legend(panel["targets"][0])
+        and not any("displayName" in settings for settings in (_defaults(panel), *dict(_overrides(panel)).values()))
     )
 
 
@@ -214,16 +245,19 @@ def units_are_readable(page: Page) -> list[str]:
 
 def counts_have_no_decimals(page: Page) -> list[str]:
     """`increase` extrapolates, so a count of events is not whole."""
-    return _titles(
-        panel
-        for panel in _panels(page, "stat", "bargauge", "gauge")
-        if _defaults(panel).get("unit") in {"short", "none", "locale"}
-        and _defaults(panel).get("decimals") != 0
-        and any(
-            re.search(r"\bincrease\(", target["expr"]) and not re.search(r"\b(?:round|ceil|floor)\(|/", target["expr"])
-            for target in panel["targets"]
-        )
-    )
+    faults = []
+    for panel in _panels(page, "stat", "bargauge", "gauge", "table"):
+        columns = dict(_overrides(panel))
+        for target in panel["targets"]:
+            name = f"Value #{target['refId']}" if len(panel["targets"]) > 1 else "Value"
+            settings = {**_defaults(panel), **columns.get(name, {})}
+            is_count = re.search(r"\bincrease\(", target["expr"]) and not re.search(
+                r"\b(?:round|ceil|floor)\(|/", target["expr"]
+            )
+            if is_count and settings.get("unit") in {"short", "none", "locale"} and settings.get("decimals") != 0:
+                faults.append(panel)
+                break
+    return _titles(faults)
 
 
 def counts_keep_their_digits(page: Page) -> list[str]:
@@ -346,9 +380,29 @@ def titles_fit_a_small_screen(page: Page) -> list[str]:
         across = 24 / panel.get("maxPerRow", 4) if repeated else panel["gridPos"]["w"]
         # the name of a class is short; the symbol of the description is beside the title
         title = re.sub(r"\$\w+", "other", panel["title"])
-        if _text_width(title) + 30 > _width(across, SMALL):
+        if 7 * len(title) + 42 > _width(across, SMALL):
             faults.append(panel)
     return _titles(faults)
+
+
+def legends_fit_a_small_screen(page: Page) -> list[str]:
+    """Grafana truncates the names of a legend, and the columns of values take what their unit needs."""
+    faults = []
+    for panel in _panels(page, "timeseries"):
+        legend = _option(panel, "legend") or {}
+        if legend.get("displayMode") != "table" or legend.get("placement") != "bottom":
+            continue
+        value = LONG_VALUES.get(str(_defaults(panel).get("unit")), "100.0%")
+        columns = len(legend.get("calcs") or []) * (_LEGEND_LETTER * len(value) + 16)
+        names = (re.sub(r"\{\{(\w+)\}\}", _usual_name, _legend(target)) for target in panel["targets"])
+        longest = _LEGEND_LETTER * max(map(len, names), default=0) + 30
+        if longest + columns > _inner_width(panel, SMALL):
+            faults.append(f"{panel['title']}: {longest + columns - _inner_width(panel, SMALL):.0f} px too wide")
+    return faults
+
+
+def _usual_name(label: re.Match[str]) -> str:
+    return USUAL_NAMES.get(Label(label[1]), "")
 
 
 def _column_widths(panel: Panel, screen: int) -> dict[str, float]:
@@ -379,15 +433,20 @@ def _width(across: float, screen: int) -> float:
     return (screen - 32 - 23 * 8) / 24 * across + 8 * (across - 1)
 
 
+_LEGEND_LETTER = 6.6
+"""Pixels of a letter in a legend, on average."""
+
+
 def _text_width(text: str) -> float:
     """Pixels of a cell with a text."""
-    return 7 * len(text) + 12
+    return 7.5 * len(text) + 12
 
 
 RULES: tuple[Rule, ...] = (
     columns_fit_a_small_screen,
     columns_fill_a_large_screen,
     titles_fit_a_small_screen,
+    legends_fit_a_small_screen,
     values_fit_a_phone,
     absence_has_no_verdict,
     absence_in_a_table_has_no_verdict,

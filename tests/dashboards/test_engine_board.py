@@ -71,7 +71,7 @@ def test_kv_tokens_are_usage_times_capacity_per_rank(promtool: Promtool) -> None
         f"llm_engine_kv_cache_usage_ratio{{{MODEL}}}": constant(0.25, SCRAPES),
         f"llm_engine_kv_cache_capacity_tokens{{{RANK}}}": constant(1000, SCRAPES),
     }
-    legend = "in use: {{engine}} rank {{rank}} at {{instance}}"
+    legend = "in use: {{engine}}/{{rank}} at {{instance}}"
     assert_rows(series, "KV cache in tokens", legend, {f"{{{RANK}}}": 250}, promtool)
 
 
@@ -123,7 +123,7 @@ def test_only_the_current_sleep_state_of_a_rank_is_shown(promtool: Promtool) -> 
         f'llm_engine_sleep_state{{{MODEL},state="{state}"}}': constant(value, SCRAPES)
         for state, value in (("awake", 0), ("weights_offloaded", 1), ("discard_all", 0))
     }
-    legend = "{{state}}: {{engine}} rank {{rank}} at {{instance}}"
+    legend = "{{state}}: {{engine}}/{{rank}} at {{instance}}"
     assert_rows(series, "Sleep state", legend, {f'{{{RANK},state="weights_offloaded"}}': 1.0}, promtool)
 
 
@@ -163,7 +163,7 @@ def test_external_hits_are_a_share_of_the_external_queries(
         f"llm_engine_external_prefix_cache_queries_tokens_total{{{MODEL}}}": counter((queries, SCRAPES)),
         f"llm_engine_external_prefix_cache_hits_tokens_total{{{MODEL}}}": counter((queries // 4, SCRAPES)),
     }
-    legend = "{{engine}} rank {{rank}} at {{instance}}"
+    legend = "{{engine}}/{{rank}} at {{instance}}"
     assert_rows(series, "External prefix cache hits", legend, rows, promtool)
 
 
@@ -182,11 +182,11 @@ def test_the_quantiles_of_kv_transfers_cover_all_ranks_of_an_engine(promtool: Pr
 @pytest.mark.parametrize(
     "name, title, legend",
     [
-        ("kv_offload_stored_bytes", "KV offload", "stored: {{engine}} rank {{rank}} at {{instance}}"),
-        ("kv_offload_loaded_bytes", "KV offload", "loaded: {{engine}} rank {{rank}} at {{instance}}"),
-        ("kv_transfer_bytes", "KV transfer", "{{engine}} rank {{rank}} at {{instance}}"),
-        ("kv_transfer_failures", "KV transfer failures", "failed: {{engine}} rank {{rank}} at {{instance}}"),
-        ("kv_expired_requests", "KV transfer failures", "expired: {{engine}} rank {{rank}} at {{instance}}"),
+        ("kv_offload_stored_bytes", "KV offload", "stored: {{engine}}/{{rank}} at {{instance}}"),
+        ("kv_offload_loaded_bytes", "KV offload", "loaded: {{engine}}/{{rank}} at {{instance}}"),
+        ("kv_transfer_bytes", "KV transfer", "{{engine}}/{{rank}} at {{instance}}"),
+        ("kv_transfer_failures", "KV transfer failures", "failed: {{engine}}/{{rank}} at {{instance}}"),
+        ("kv_expired_requests", "KV transfer failures", "expired: {{engine}}/{{rank}} at {{instance}}"),
     ],
 )
 def test_counters_of_kv_caches_are_rates_per_rank(promtool: Promtool, name: str, title: str, legend: str) -> None:
@@ -203,7 +203,7 @@ def test_counters_of_kv_caches_are_rates_per_rank(promtool: Promtool, name: str,
         (
             f"llm_engine_kv_offload_pinned_ratio{{{MODEL}}}",
             "KV offload space in transfer",
-            "{{engine}} rank {{rank}} at {{instance}}",
+            "{{engine}}/{{rank}} at {{instance}}",
             RANK,
         ),
     ],

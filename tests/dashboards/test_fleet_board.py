@@ -176,8 +176,8 @@ def test_an_engine_links_to_its_dashboard() -> None:
 
 
 def test_every_column_has_a_position_or_is_hidden() -> None:
-    merge, sort, organize = panel(PAGE, "Engines")["transformations"]
-    assert (merge["id"], sort["id"]) == ("merge", "sortBy")
+    merge, *sorts, organize = panel(PAGE, "Engines")["transformations"]
+    assert [each["id"] for each in (merge, *sorts)] == ["merge", "sortBy", "sortBy", "sortBy"]
     letters = [target["refId"] for target in panel(PAGE, "Engines")["targets"]]
     fields = {"engine", "instance", "engine_type", "version", *(f"Value #{letter}" for letter in letters)}
     order, hidden = organize["options"]["indexByName"], organize["options"]["excludeByName"]

@@ -28,9 +28,32 @@ def table(*overrides: dict[str, Any], sort_by: str = "", **fields: Any) -> Any:
     return page(panel("table", "P", "x", options=options, fieldConfig=config(*overrides, **fields)))
 
 
+def table_of(query: str, **settings: Any) -> Any:
+    """A table with one column, and other settings for it than for the panel."""
+    return page(panel("table", "P", query, fieldConfig=config(override("byName", "Value", **settings), unit="s")))
+
+
 def graph(*queries: str, sort_by: str | None = None, mode: str = "table", legend: str = "") -> Any:
     options = {"legend": {"displayMode": mode, "calcs": ["max"], "sortBy": sort_by}}
     return page(panel("timeseries", "P", *queries or ("x",), legend=legend, options=options))
+
+
+def ranked(*fields: str, legend: str = "{{engine}}", by_row: bool = True, form: str = "table") -> Any:
+    """A stat panel whose rows are sorted by these fields, one after the other."""
+    made = panel("stat", "P", "x", legend=legend, options={"reduceOptions": {"values": by_row}})
+    made["targets"][0]["format"] = form
+    return page(
+        {**made, "transformations": [{"id": "sortBy", "options": {"sort": [{"field": each}]}} for each in fields]}
+    )
+
+
+def legend(*names: str, wide: int = 8, placement: str = "bottom", **fields: Any) -> Any:
+    """A graph with a legend of two values; the names are those of its queries."""
+    options = {"legend": {"displayMode": "table", "placement": placement, "calcs": ["lastNotNull", "max"]}}
+    made = panel("timeseries", "P", *names, options=options, fieldConfig=config(**fields))
+    for target, name in zip(made["targets"], names, strict=True):
+        target["legendFormat"] = name
+    return page({**made, "gridPos": {"w": wide}})
 
 
 def columns(*widths: int | None, wide: int = 24, transformation: str = "organize") -> Any:
@@ -71,6 +94,11 @@ BROKEN: dict[Rule, dict[str, Any]] = {
         "a column narrower than its heading": columns(18, None, None),
     },
     rules.columns_fill_a_large_screen: {"a width for every column": columns(150, 150, 150)},
+    rules.legends_fit_a_small_screen: {
+        "engine and sidecar in a fourth of the width": legend("{{engine}} at {{instance}}", wide=6),
+        "values with a long unit": legend("{{engine}} at {{instance}}", unit="tokens/s"),
+        "one of two names": legend("up", "waiting: {{engine}} rank {{rank}} at {{instance}}"),
+    },
     rules.titles_fit_a_small_screen: {
         "19 letters in three units": page({**panel("stat", "Sidecars by version"), "gridPos": {"w": 3}}),
         "a repeated panel": page(
@@ -100,7 +128,13 @@ BROKEN: dict[Rule, dict[str, Any]] = {
     rules.tables_are_sorted: {"no order": table()},
     rules.several_values_are_sorted: {
         "a bar per label": on("bargauge", "sum by (class) (x)", legend="{{class}}"),
-        "a value per label": on("stat", "x", legend="{{engine}}"),
+        "equal values in any order": on("stat", "sort(x)", legend="{{engine}}"),
+        "only by value": ranked("Value"),
+        "only by label": ranked("engine"),
+        "by label after the value": ranked("Value", "engine"),
+        "by one of two labels": ranked("engine", "Value", legend="{{engine}} at {{instance}}"),
+        "a calculation over all rows": ranked("engine", "Value", by_row=False),
+        "series, which have no rows": ranked("engine", "Value", form="time_series"),
     },
     rules.long_legends_are_sorted: {
         "a series per label": graph(legend="{{class}}"),
@@ -121,6 +155,7 @@ BROKEN: dict[Rule, dict[str, Any]] = {
     rules.counts_have_no_decimals: {
         "an extrapolated count": on("stat", "sum(increase(x[5m]))", unit="short"),
         "with one decimal": on("stat", "increase(x[5m])", unit="none", decimals=1),
+        "a column": table_of("increase(x[5m])", unit="short"),
     },
     rules.titles_are_short_nouns: {
         "a question": page(panel("stat", "Is it up?")),
@@ -160,6 +195,11 @@ SOUND: dict[Rule, dict[str, Any]] = {
         "columns that depend on the data": columns(150, 150, 150, wide=6, transformation="groupingToMatrix"),
     },
     rules.columns_fill_a_large_screen: {"a column with the rest of the width": columns(150, None, 150)},
+    rules.legends_fit_a_small_screen: {
+        "engine and sidecar in a third of the width": legend("{{engine}} at {{instance}}"),
+        "classes in a fourth of the width": legend("{{class}}", wide=6, unit="tokens/s"),
+        "beside the graph": legend("{{engine}} at {{instance}}", wide=6, placement="right"),
+    },
     rules.titles_fit_a_small_screen: {
         "8 letters in three units": page({**panel("stat", "Versions"), "gridPos": {"w": 3}}),
     },
@@ -179,8 +219,9 @@ SOUND: dict[Rule, dict[str, Any]] = {
         "texts": table(unit="string"),
     },
     rules.several_values_are_sorted: {
-        "by value": on("stat", "sort(x)", legend="{{engine}}"),
-        "from the highest": on("bargauge", "sort_desc(x)", legend="{{class}}"),
+        "by value, then by label": ranked("engine", "Value"),
+        "by two labels": ranked("instance", "engine", "Value", legend="{{engine}} at {{instance}}"),
+        "several queries": ranked("engine", "Value #A", "Value #B"),
         "a query for each": on("stat", "a", "b", legend="waiting"),
     },
     rules.tables_are_sorted: {
@@ -213,6 +254,7 @@ SOUND: dict[Rule, dict[str, Any]] = {
         "rounded": on("stat", "round(sum(increase(x[5m])))", unit="short"),
         "a gauge": on("stat", "x", unit="short"),
         "a ratio": on("stat", "increase(x[5m]) / increase(y[5m])", unit="short"),
+        "a column without decimals": table_of("increase(x[5m])", unit="locale", decimals=0),
     },
     rules.titles_are_short_nouns: {"a noun": page(panel("row", "SLO status"), panel("stat", "TTFT p95 of $class"))},
     rules.several_values_have_a_text_size: {

@@ -60,10 +60,11 @@ PAGES: list[Page] = [json.loads(path.read_text(encoding="utf-8")) for path in so
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
 UNITS = {value for name, value in vars(units).items() if isinstance(value, str) and not name.startswith("_")} | {
-    # the SDK does not list it
+    # the SDK does not list them
     style.COUNT,
+    style.PER_SECOND,
     # Grafana shows an unknown unit as a suffix
-    *(f"{counted}/s" for counted in ("tokens", "errors", "failures", "gaps", "messages", "preemptions", "spans")),
+    *(f"{counted}/s" for counted in ("tokens", "errors", "failures", "gaps", "messages", "spans")),
 }
 PALETTE = {
     *(style.GOOD, style.WARN, style.BAD, style.PLAIN, style.BLUE, style.SKY, style.PINK, style.VIOLET, style.GREY),

@@ -53,8 +53,9 @@ def test_latencies_have_a_logarithmic_scale_that_prints_no_text_at_its_ticks(tit
 
 
 def test_rates_are_over_at_least_fifteen_seconds() -> None:
+    """Shares of few requests are over a minute."""
     queries = [each for each in page_of(BOARD)["panels"] if each["type"] != "row"]
-    assert {each["interval"] for each in queries} == {"15s"}
+    assert {each["title"] for each in queries if each["interval"] != "15s"} == {"Completion rate"}
 
 
 @pytest.mark.parametrize(

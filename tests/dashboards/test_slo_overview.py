@@ -38,8 +38,8 @@ def test_each_range_total_is_a_column_of_one_table() -> None:
     assert len(queries) == 12
     *columns, order = (target["expr"] for target in totals["targets"])
     assert sorted(columns) == sorted(selected({"expr": query})["expr"] for query in queries.values())
-    sort = next(each["options"]["sort"] for each in totals["transformations"] if each["id"] == "sortBy")
-    assert (sort, "$class_order" in order) == ([{"field": "Value #M"}], True)
+    sorts = [each["options"]["sort"] for each in totals["transformations"] if each["id"] == "sortBy"]
+    assert (sorts, "$class_order" in order) == ([[{"field": "class"}], [{"field": "Value #M"}]], True)
 
 
 def test_a_class_without_requests_in_the_range_has_no_totals() -> None:

@@ -73,7 +73,7 @@ async def gather(folder: Path) -> dict[str, Snapshot]:
                     return (await snapshot(running)).settings.items() >= expected.items()
 
                 assert await running.ask(name) == 200
-                await until(shows_settings, 30)
+                await until(shows_settings)
                 await asyncio.sleep(SCRAPES)
                 snapshots[name] = await snapshot(running)
             last = snapshots[name].start

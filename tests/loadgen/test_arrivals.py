@@ -59,7 +59,7 @@ def test_arrivals_are_in_order_and_stay_inside_their_phase(phases: list[Phase], 
         begin = end
     assert all(arrival.due < begin for arrival in whole)
     for name in SHARES:
-        indices = [arrival.index for arrival in whole if arrival.request_class == name]
+        indices = [arrival.number for arrival in whole if arrival.request_class == name]
         assert indices == list(range(len(indices)))
 
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from loadgen import scenario
 from loadgen.arrivals import Phase
+from loadgen.common_settings import common_settings
 from loadgen.request_plan import PlannedRequest, Workload, schedule_hash
 from loadgen.request_record import ClientOutcome, read_records, read_run
 from loadgen.run_settings import RunSettings, from_arguments
@@ -150,48 +151,61 @@ def test_a_limit_that_leaves_a_worker_without_a_slot_is_refused(tmp_path: Path) 
     assert process.stderr == ("vllm-slo: --max-concurrency 1: is divided among 2 workers; set at least 2\n")
 
 
-@pytest.mark.parametrize("flags", [("--warm-up", "2"), ("--stop-when-saturated",)])
-def test_what_needs_one_process_is_refused_with_workers(tmp_path: Path, flags: tuple[str, ...]) -> None:
-    process = run_load("demo", "http://127.0.0.1:1", tmp_path / "out", "--workers", "2", *flags)
-    message = f"vllm-slo: {flags[0]}: is not supported with --workers; remove one of them\n"
-    assert (process.returncode, process.stderr) == (2, message)
+def test_failures_of_all_workers_are_noticed(tmp_path: Path) -> None:
+    path, out = write_scenario(tmp_path, "refuse", rate=60, duration="300ms"), tmp_path / "out"
+    with scripted_server() as target:
+        process = run_load(path, target, out, "--workers", "2")
+    (notice,) = process.stderr.splitlines()
+    assert notice.partition(" WARNING load: ")[2].startswith("the first 5 requests all failed: rejected, status 429")
+    assert process.returncode == 0
 
 
 def _children(pid: int) -> list[str]:
     return [child for task in Path(f"/proc/{pid}/task").glob("*/children") for child in task.read_text().split()]
 
 
-class _OtherSchedule:
-    """A pool of two workers with another schedule than the master's."""
+class _Refusing:
+    """A pool of two workers: one has another schedule than the master, the clock of the other one differs."""
 
-    def __len__(self) -> int:
+    run = 1
+
+    def __init__(self, settings: RunSettings) -> None:
+        self._common = dict(common_settings(settings))
+
+    def begin(self) -> int:
         return 2
-
-    def forget_missing(self) -> None:
-        pass
 
     def send(self, index: int, message: object) -> None:
         pass
 
     def messages(self, _: float) -> Iterator[tuple[int, Ready]]:
-        yield 1, Ready("0f")
+        yield 1, Ready(1, settings=self._common)
+        yield 0, Ready(1, settings=self._common | {"schedule": "0" * 64})
+
+    def skew(self, index: int, _: Ready) -> float:
+        return -3.25 * index
+
+    def name(self, index: int) -> str:
+        return f"worker {index}"
 
 
-def test_a_worker_with_another_schedule_is_refused() -> None:
+def test_every_worker_that_cannot_take_part_is_named() -> None:
     code = (
-        "from tests.loadgen.test_distributed_run import _OtherSchedule, run_flags\n"
+        "from tests.loadgen.test_distributed_run import _Refusing, run_flags\n"
         "from exporters.errors import UsageError\n"
         "from loadgen.load_metrics import LoadCollector\n"
         "from loadgen.master_run import MasterRun\n"
         "settings = run_flags()\n"
         "try:\n"
-        "    MasterRun(settings, LoadCollector(settings.slos), _OtherSchedule())\n"
+        "    MasterRun(settings, LoadCollector(settings.slos), _Refusing(settings))\n"
         "except UsageError as error:\n"
         "    print(error)\n"
     )
     shown = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True).stdout
     assert shown == (
-        "worker 1 has another schedule than the master: start all with the same version, scenario, seed and flags\n"
+        "worker 0: has other settings than the master: schedule; start all with the same version, files and "
+        "VLLM_SLO_* variables\n"
+        "worker 1: its clock is 3.2 s behind the master's; synchronise both, for example by NTP\n"
     )
 
 

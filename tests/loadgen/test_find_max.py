@@ -21,7 +21,7 @@ from loadgen.attainment import Attainment, events_needed
 from loadgen.engine_idle import open_requests
 from loadgen.find_max_settings import FindMaxSettings
 from loadgen.probe_plan import Look, Timing, demand, pairs, plan
-from tests.loadgen.load_process import ROOT, received, scripted_server, write_scenario
+from tests.loadgen.load_process import ROOT, hold, received, scripted_server, write_scenario
 from tests.loadgen.load_records import record
 from tests.support.waiting import HANG, wait_until
 
@@ -249,3 +249,48 @@ def test_open_requests_count_as_good_for_a_miss_and_abandoned_ones_as_bad(tmp_pa
 )
 def test_the_requests_of_the_engine_are_read_from_its_metrics(exposition: str, count: float | None) -> None:
     assert open_requests(exposition) == count
+
+
+def test_a_saturated_probe_is_missed_before_a_look_decides_it(tmp_path: Path) -> None:
+    """The server answers at once, then not at all; open requests count as good, so no look finds a miss."""
+    path, judged = _files(tmp_path)
+    code = _FIND_MAX.replace(
+        "from compose",
+        "import locust\nfrom loadgen import find_max, load_run, saturation\n"
+        "find_max._TICK = load_run.TICK = saturation.INTERVAL = 0.02\nfrom compose",
+    )
+    with scripted_server() as target:
+        files = (str(path), "--slos", str(judged), "--target", target, "--out", str(tmp_path / "out"))
+        times = ("--start", "100", "--min-probe", "1h", "--max-probe", "2h", "--grace", "0s", "--cool-down", "1ms")
+        command = [sys.executable, "-c", code, "load", "find-max", *files, *times, "--max-send-lag", "1h"]
+        with subprocess.Popen(
+            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        ) as process:
+            assert wait_until(lambda: len(received(target)) > 50)
+            hold(target)
+            assert wait_until((tmp_path / "out" / "find-max.json").exists)
+            process.send_signal(signal.SIGTERM)
+            shown, _ = process.communicate(timeout=HANG)
+    probe = _result(tmp_path)["probes"][0]
+    assert (probe["rate"], probe["attainment"], probe["seconds"]) == (100, "missed", probe["saturated"]["detected"])
+    assert [tally["attainment"] for tally in probe["tallies"]] == ["undecided"]
+    assert "probe 1: 100 requests/s: missed after " in shown
+    assert "(the server was saturated from about " in shown
+
+
+@pytest.mark.parametrize(
+    "signal_, misses",
+    [
+        pytest.param("availability", True, id="the client gives up"),
+        pytest.param("ttft, threshold: 5s", True, id="from the due time"),
+        pytest.param("tpot, threshold: 5s", False, id="a queue does not slow down decoding"),
+    ],
+)
+def test_saturation_decides_only_what_a_queue_makes_slow(tmp_path: Path, signal_: str, misses: bool) -> None:
+    path, judged = _files(tmp_path)
+    judged.write_text(_SLOS.replace("signal: availability", f"signal: {signal_}"))
+    assert _parsed(str(path), "--slos", str(judged), *_LOCAL).saturation_misses is misses
+    path.write_text(
+        path.read_text().replace("phases:", "  other: {share: 1, prompt_tokens: 9, output_tokens: 9}\nphases:")
+    )
+    assert not _parsed(str(path), "--slos", str(judged), *_LOCAL).saturation_misses  # the other class may wait

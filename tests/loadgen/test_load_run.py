@@ -207,16 +207,18 @@ def test_a_stopped_run_records_open_requests_and_those_not_sent(tmp_path: Path) 
     assert "were not sent" in shown
 
 
-def test_a_run_stops_when_the_server_is_saturated(tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_run_stops_when_the_server_is_saturated(tmp_path: Path, workers: str) -> None:
     """The server answers at once, then not at all; the run samples its queue every 20 ms instead of every second."""
     path, out = write_scenario(tmp_path, "siso", rate=100, duration="1h"), tmp_path / "out"
     code = (
-        "import sys, locust; from loadgen import load_run, saturation; load_run.TICK = saturation.INTERVAL = 0.02; "
+        "import sys, locust; from loadgen import load_run, master_run, saturation, worker_load; "
+        "load_run.TICK = master_run.TICK = worker_load.INTERVAL = saturation.INTERVAL = 0.02; "
         "from compose.cli import main; sys.exit(main())"
     )
     with scripted_server() as target:
         flags = ("--target", target, "--out", str(out), "--stop-when-saturated", "--grace", "0s", "--allow-invalid")
-        command = [sys.executable, "-c", code, "load", "run", str(path), *flags]
+        command = [sys.executable, "-c", code, "load", "run", str(path), *flags, "--workers", workers]
         with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             assert wait_until(lambda: len(received(target)) > 50)
             hold(target)

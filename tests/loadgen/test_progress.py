@@ -4,8 +4,6 @@ import io
 import logging
 import sys
 from collections.abc import Iterator
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from rich.console import Console
@@ -22,8 +20,8 @@ from tests.loadgen.run_flags import parsed
 CLASSES = ("siso", "a class with a long name")
 
 
-def shown(width: int, *, terminal: bool = True) -> tuple[Progress, Any, Console]:
-    """The progress of a run of `mixed` whose requests ended 14 s after its start, with its dispatcher and console."""
+def shown(width: int, *, terminal: bool = True) -> tuple[Progress, LiveFigures, Console]:
+    """The progress of a run of `mixed` whose requests ended 14 s after its start, with its figures and console."""
     figures = LiveFigures(CLASSES)
     for name in CLASSES:
         for number in range(2000):
@@ -44,10 +42,9 @@ def shown(width: int, *, terminal: bool = True) -> tuple[Progress, Any, Console]
                 )
             )
     figures.offer("siso")
-    dispatcher: Any = SimpleNamespace(figures=figures, start=0.0)
     settings = run_settings.from_arguments(parsed("mixed", "--target", "http://127.0.0.1:1", "--out", "o"), {})
     console = Console(file=io.StringIO(), width=width, force_terminal=terminal, color_system=None)
-    return Progress(dispatcher, settings, StallWatch(), console), dispatcher, console
+    return Progress(figures, 0.0, settings, StallWatch(), console), figures, console
 
 
 def lines(width: int, now: float = 15.0) -> list[str]:
@@ -95,9 +92,9 @@ def test_after_the_last_phase_open_requests_have_the_timeout() -> None:
 
 
 def test_what_makes_the_run_invalid_is_shown_as_it_arises() -> None:
-    progress_, dispatcher, _ = shown(160)
+    progress_, figures, _ = shown(160)
     for _ in range(100):
-        dispatcher.figures.dispatch("siso", 0.2, 14.5)
+        figures.dispatch("siso", 0.2, 14.5)
     fault = "INVALID so far: send lag p99 is 200 ms, above 50 ms: the load generator was overloaded; "
     assert fault in progress_.line(15.0)
     assert "INVALID" not in progress_.line(5.0)  # too early for a share
@@ -128,7 +125,7 @@ def test_without_a_terminal_there_is_a_log_line_every_ten_seconds(
     first, second = log.getvalue().splitlines()
     assert first == (
         "   10 s steady     offered 4001  open 1  ok 3600  not ok 400  last 10 s: goodput 90 %, TTFT p50 123 ms, "
-        "40000 tokens/s  worst send lag 12.3 ms"
+        "40000 output tokens/s  worst send lag 12.3 ms"
     )
     assert second.startswith("   20 s steady ")
 

@@ -1,6 +1,7 @@
 """The report fits the width of its output."""
 
 import io
+import math
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,30 @@ def test_a_quantile_that_no_stream_reached_is_infinite() -> None:
     assert line.split()[:14] == "siso 10 6 upstream_error 4 60 % 250 ms ∞ ∞ 4 - 1 ms".split()[:14]  # noqa: SIM905
 
 
+def test_a_percentile_is_infinite_only_where_requests_failed() -> None:
+    """Without streams there is no TTFT and no TPOT, which is not an infinite one."""
+    unary = [record(stream=False, e2e=1.0), record(stream=False, outcome=ClientOutcome.TIMEOUT)]
+    lines = {name: table_line(unary, name) for name in ("TTFT", "E2E", "TPOT")}
+    assert {name: line.split()[2:] for name, line in lines.items()} == {
+        "TTFT": ["-"] * 6,
+        "E2E": ["1", "s"] * 4 + ["∞"] * 2,
+        "TPOT": ["-"] * 6,
+    }
+    started = [record(ttft=0.25), record(outcome=ClientOutcome.TIMEOUT)]
+    assert table_line(started, "TTFT").split()[2:] == ["250", "ms"] * 4 + ["∞"] * 2
+    # The stream of one token, which has no TPOT, ended ok.
+    assert table_line([record(e2e=1.0), unary[1]], "TPOT").split()[2:] == ["-"] * 6
+
+
+def table_line(records: list[Record], signal: str) -> str:
+    """The latencies of the whole run of one class."""
+    console = Console(file=io.StringIO(), width=160)
+    show(RUN, summarise(RUN, records), console)
+    assert isinstance(console.file, io.StringIO)
+    table = console.file.getvalue().split("latencies of the whole run")[1]
+    return next(line for line in table.splitlines() if line.split()[:2] == ["siso", signal])
+
+
 def test_throughput_counts_output_tokens_only() -> None:
     assert "throughput: 100000.0 output tokens/s and 3.00 ok requests/s; prompt tokens, which" in rendered(160)
 
@@ -89,6 +114,7 @@ def test_the_report_is_wide_when_the_output_is_not_a_terminal() -> None:
         (0.9999, "1 s"),
         (2.345, "2.35 s"),
         (180.4, "180 s"),
+        (math.inf, "∞"),
     ],
 )
 def test_a_duration_has_three_digits(seconds: float | None, text: str) -> None:

@@ -9,9 +9,10 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from loadgen import prompt_text, scenario
-from loadgen.arrivals import Phase
+from loadgen.arrivals import Law, Phase
 from loadgen.prompt_text import Part
 from loadgen.request_plan import (
     CHAT,
@@ -61,7 +62,7 @@ def test_a_class_keeps_its_requests_when_another_class_changes() -> None:
     changed = Workload(replace(MIXED, shapes=shapes), (Phase("steady", 3600, 2.5),), 67)
 
     def others(requests: Iterable[PlannedRequest]) -> list[PlannedRequest]:
-        return [replace(request, number=0) for request in requests if request.request_class != "siso"]
+        return [structs.replace(request, number=0) for request in requests if request.request_class != "siso"]
 
     assert others(islice(changed, 50)) == others(plan(67, 50))
 
@@ -84,6 +85,13 @@ TALK = Shape(
 
 def talks(count: int) -> list[PlannedRequest]:
     return list(islice(Workload(replace(MIXED, shapes={"talk": TALK}), (Phase("s", 1e6, 1),), 1), count))
+
+
+def test_a_schedule_keeps_its_hash_from_version_to_version() -> None:
+    """Runs are paired by it; constant arrivals, whose times depend on no library of the machine."""
+    phases = Phase("steady", 60, 5, arrivals=Law.CONSTANT), Phase("burst", 1, requests=9)
+    whole = Workload(replace(MIXED, shapes={**MIXED.shapes, "talk": TALK}), phases, 67)
+    assert schedule_hash(whole) == "ac53d4c299f8eb5a6abcab02d59c250bb1ad90078525d55fe86013ed4638ff8e"
 
 
 def test_conversations_share_starters_by_a_zipf_law() -> None:

@@ -7,12 +7,14 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
 
-from exporters.errors import UsageError
+from exporters.errors import UsageError, parse_flag
+from exporters.quantities import parse_count
 from exporters.requestlog.log_files import STANDARD_INPUT, find_logs
 from exporters.requestlog.query import overlap, request_filters
 from exporters.requestlog.query.conditions import Condition
@@ -95,9 +97,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _limit(text: str | None, form: str) -> int | None:
     if text is None:
         return TABLE_ROWS if form == "table" else None
-    if not text.isdecimal() or int(text) < 1:
-        raise UsageError(f"--limit: {text!r} is not a number of requests; write a whole number of at least 1")
-    return int(text)
+    return parse_flag("--limit", text, partial(parse_count, what="requests"))
 
 
 @dataclass(frozen=True, slots=True)

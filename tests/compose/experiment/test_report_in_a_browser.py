@@ -8,7 +8,7 @@ from compose.experiment.report_formats import page
 from compose.experiment.report_groups import read_groups
 from dashboards.preview.chromium import browser, find_browser
 from tests.compose.experiment.report_folders import Made, requests, write
-from tests.loadgen.test_html_report_in_a_browser import CUT
+from tests.loadgen.html_document import CUT
 
 pytestmark = pytest.mark.skipif(find_browser() is None, reason="no Chromium on PATH")
 

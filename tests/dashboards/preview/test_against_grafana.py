@@ -235,3 +235,22 @@ def test_a_stat_panel_shows_the_values_and_colours_of_grafana() -> None:
         source = field_config_source({"fieldConfig": config(**defaults)}, Context(0))
         items = stat({"options": {"reduceOptions": {"calcs": ["lastNotNull"]}}}, frames, source)["items"]
         assert [{"text": item["text"], "colour": item["colour"]} for item in items] == expected, (defaults, data)
+
+
+@pytest.mark.parametrize("limit", [None, 3])
+@pytest.mark.parametrize("name", [None, "${__cell_1} of ${__cell_0}"])
+@pytest.mark.parametrize("descending", [False, True])
+def test_ranked_values_are_named_and_ordered_as_in_grafana(
+    descending: bool, name: str | None, limit: int | None
+) -> None:
+    texts = {"engine": ["b", "a", "c", "B", "a"], "state": ["", "awake", "asleep", "x", "10"]}
+    values = [1, 1, 0, 1, 0.5]
+    sorts = [{"field": "state"}, {"field": "engine"}, {"field": "Value", "desc": descending}]
+    case = {"texts": texts, "values": values, "sorts": sorts, "displayName": name, "limit": limit}
+    columns = [Field(title, Kind.STRING, list(cells)) for title, cells in texts.items()]
+    frames = [Frame("A", (*columns, Field("Value", Kind.NUMBER, list(values))))]
+    frames = transform(frames, [{"id": "sortBy", "options": {"sort": [each]}} for each in sorts])
+    source = field_config_source({"fieldConfig": config(**({"displayName": name} if name else {}))}, Context(0))
+    options = {"reduceOptions": {"values": True, "limit": limit}, "textMode": "value_and_name"}
+    items = stat({"options": options}, frames, source)["items"]
+    assert [[item["name"], item["text"]] for item in items] == run_in_grafana("ranking", [case])[0]

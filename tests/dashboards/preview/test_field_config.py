@@ -153,3 +153,9 @@ def test_text_on_a_coloured_background_has_the_colour_of_grafana(background: str
 def test_the_classic_palette_colours_by_index() -> None:
     field_config = config_of(config(color={"mode": "palette-classic"}))
     assert [field_config.colour_of(1, "x", place) for place in (0, 1, 56)] == ["#7EB26D", "#EAB839", "#7EB26D"]
+
+
+def test_minus_zero_has_the_text_of_zero() -> None:
+    """A product of 0 and a negative number in PromQL is -0, whose text in JavaScript is 0."""
+    spent = [{"type": "value", "options": {"0": {"text": "spent"}}}]
+    assert config_of(config(mappings=spent)).display(-0.0).text == "spent"

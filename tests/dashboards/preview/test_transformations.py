@@ -161,6 +161,13 @@ def test_rows_are_kept_by_their_values(match: str, kept: Table) -> None:
     assert result == [[("class", "Value #A", "Value #B"), *kept]]
 
 
+def test_rows_are_kept_if_they_have_a_value() -> None:
+    rows = frame(("class", "Value #A", "Value #B"), ("a", 0, None), ("b", None, None), ("c", None, math.nan))
+    filters = [{"fieldName": name, "config": {"id": "isNotNull", "options": {}}} for name in numbers_of(rows)]
+    (result,) = transform([rows], [{"id": "filterByValue", "options": {"filters": filters, "match": "any"}}])
+    assert result.fields[0].values == ["a", "c"]
+
+
 def numbers_of(frame: Frame) -> list[str]:
     return [column.title for column in frame.fields if column.kind is Kind.NUMBER]
 

@@ -11,6 +11,7 @@ const { createTheme } = load("themes/createTheme");
 const { reduceField } = load("transformations/fieldReducer");
 const { sortDataFrame } = load("dataframe/processDataFrame");
 const { calculateFieldTransformer } = load("transformations/transformers/calculateField");
+const { sortByTransformer } = load("transformations/transformers/sortBy");
 const { mergeTransformer } = load("transformations/transformers/merge");
 const { guessDecimals, roundDecimals } = load("utils/numbers");
 const { formattedValueToString } = load("valueFormats/valueFormats");
@@ -64,6 +65,24 @@ const RUN = {
     const options = { data, fieldConfig: { defaults: field("number", config, []).config, overrides: [] },
       reduceOptions: { calcs: ["lastNotNull"] }, replaceVariables: (text) => text, theme, timeZone: "utc" };
     return getFieldDisplayValues(options).map(({ display }) => ({ text: formattedValueToString(display), colour: display.color }));
+  },
+  // A value per row of a table with columns of texts, sorted by one column after the other. The cells of a name are
+  // replaced by the front end, which is not in this package.
+  ranking({ texts, values, sorts, displayName, limit }) {
+    const columns = Object.entries(texts).map(([name, cells]) => ({ name, type: "string", config: {}, values: cells }));
+    const table = { fields: [...columns, field("number", {}, values)], length: values.length };
+    const context = { interpolate: (text) => text };
+    const steps = sorts.map((sort) => sortByTransformer.operator({ sort: [sort] }, context));
+    let data;
+    of([table]).pipe(...steps).subscribe((sorted) => { data = sorted; });
+    const rows = data[0].fields;
+    // after the transformations, as in Grafana
+    Object.assign(rows.at(-1), { config: { displayName }, state: { scopedVars: { __dataContext: { value: {} } } } });
+    const replaceVariables = (text, { __dataContext: { value } }) =>
+      text.replace(/\$\{__data\.fields\[(\d+)\]\}/g, (_, index) => rows[index].values[value.rowIndex]);
+    const options = { data, fieldConfig: { defaults: {}, overrides: [] }, reduceOptions: { calcs: [], values: true, limit },
+      replaceVariables, theme, timeZone: "utc" };
+    return getFieldDisplayValues(options).map(({ display }) => [display.title, formattedValueToString(display)]);
   },
 };
 

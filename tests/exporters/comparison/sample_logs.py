@@ -1,5 +1,6 @@
 """Request logs from known distributions, written as the sidecar writes them."""
 
+import math
 import random
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import Any
 from exporters import slos
 from exporters.records import Finished
 from exporters.requestlog.writer import RequestLog
-from exporters.signals import Verdict
+from exporters.signals import Outcome, Verdict
 from tests.support.sample_records import finished
 
 SPEC = slos.load(slos.SHIPPED)
@@ -63,6 +64,38 @@ def around_change(rng: random.Random, before: Truth, after: Truth, name: str = "
     """Requests of two windows, of the time between them, and of a minute before and after."""
     yield from traffic(rng, CHANGE - WINDOW - 60, WINDOW + 60, before, name)
     yield from traffic(rng, CHANGE, SETTLE + WINDOW + 60, after, name)
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """An engine that begins at most `capacity` requests per second, in the order of their arrival."""
+
+    offered: float
+    capacity: float
+    hits: float = 0.0
+    """Share of each prompt that is cached."""
+    tpot: float = 0.015
+
+
+def queued(
+    rng: random.Random, since: float, until: float, queue: Queue, killed_at: float = math.inf
+) -> Iterator[Finished]:
+    """Poisson arrivals at an empty engine; requests that are open at `killed_at` fail."""
+    at = begin = since
+    while (at := at + rng.expovariate(queue.offered)) < until:
+        begin = max(at, begin + 1 / queue.capacity)
+        prompt, tokens = rng.randint(100, 1000), rng.randint(100, 300)
+        ttft, e2e = begin + 0.1 - at, begin + 0.1 + tokens * queue.tpot - at
+        late = at + ttft >= killed_at
+        fields: dict[str, Any] = {"prompt_tokens": prompt, "cached_tokens": int(prompt * queue.hits)}
+        if at + e2e >= killed_at:
+            made = 0 if late else int((killed_at - at - ttft) / queue.tpot)
+            failed = {"outcome": Outcome.TRUNCATED, "completion_tokens": made, "slo": {"ttft": Verdict.BAD}}
+            yield request(time=at, e2e=killed_at - at, ttft=None if late else ttft, **(fields | failed))
+        else:
+            verdict = Verdict.GOOD if ttft <= 5 else Verdict.BAD
+            done = {"completion_tokens": tokens, "tpot": queue.tpot, "slo": {"ttft": verdict}}
+            yield request(time=at, e2e=e2e, ttft=ttft, **(fields | done))
 
 
 def request(**fields: Any) -> Finished:

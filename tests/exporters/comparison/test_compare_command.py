@@ -35,8 +35,9 @@ def compared(capsys: pytest.CaptureFixture[str], log: Path, *words: str) -> dict
     return report
 
 
-def verdicts(report: dict[str, Any]) -> dict[str, str]:
-    return {row["figure"]: row["verdict"] for row in report["rows"]}
+def verdicts(report: dict[str, Any], name: str = "siso") -> dict[str, str]:
+    """The verdicts of one class."""
+    return {row["figure"]: row["verdict"] for row in report["rows"] if row["class"] == name}
 
 
 def changed_log(folder: Path, before: Truth, after: Truth) -> Path:
@@ -47,17 +48,30 @@ def test_real_differences_are_found_in_their_direction(tmp_path: Path, capsys: p
     report = compared(capsys, changed_log(tmp_path, CALM, Truth(wait=0.1, tpot=0.06, bad=0.3, hits=0.6)))
     assert verdicts(report) == {
         "offered": "no difference shown",
+        "completed": "no difference shown",
         "SLO ttft": "worse",
         "goodput": "worse",
         "TTFT p50": "better",
         "TTFT p95": "better",
+        "E2E p50": "no difference shown",
+        "E2E p95": "worse",
         "TPOT p50": "worse",
         "TPOT p95": "worse",
         "queue p50": "better",
         "queue p95": "better",
         "client errors": "no difference shown",
-        "tokens": "no difference shown",
+        "output tokens": "no difference shown",
         "cache hits": "better",
+    }
+    assert verdicts(report, "all classes") == {
+        "offered": "no difference shown",
+        "backlog growth": "no difference shown",
+        "completed": "no difference shown",
+        "output tokens": "no difference shown",
+        "prompt tokens": "lower",
+        "cached tokens": "higher",
+        "cache hits": "better",
+        "TPOT mean": "worse",
     }
     (wait,) = [row for row in report["rows"] if row["figure"] == "TTFT p50"]
     assert wait["before"]["low"] < 0.4 * 0.693 < wait["before"]["high"]
@@ -74,18 +88,18 @@ def test_equal_windows_show_a_difference_at_most_at_the_stated_rate(tmp_path: Pa
         log = RequestLogSource([write(tmp_path / f"{seed}.jsonl", records)], SPEC)
         before, after = (log.measurements(window, SETTLE) for window in windows)
         rows = compare(before, after, 50)
-        assert len(rows) == 24
+        assert len(rows) == 8 + 2 * 15
         wrong += any(row.finding is not Finding.NO_DIFFERENCE for row in rows)
         uncorrected += sum(row.only_uncorrected for row in rows)
     assert wrong / changes <= 0.05
     # Without the correction, some rows differ by chance.
-    assert 0 < uncorrected / changes / 24 <= 0.05
+    assert 0 < uncorrected / changes / 38 <= 0.05
 
 
 def test_a_different_load_is_the_first_note(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     report = compared(capsys, changed_log(tmp_path, CALM, Truth(rate=2.0)))
     assert verdicts(report)["offered"] == "higher"
-    (rise,) = re.findall(r"^The load differed \(siso \+([\d.]+)/s\)", report["notes"][0])
+    (rise,) = re.findall(r"^The load differed \(all classes \+[\d.]+/s, siso \+([\d.]+)/s\)", report["notes"][0])
     assert 0.8 < float(rise) < 1.2
 
 
@@ -95,7 +109,7 @@ def test_a_class_that_disappears_has_a_lower_offered_rate_and_no_other_verdict(
     rng = seeded(4)
     lilo = traffic(rng, CHANGE - WINDOW - 60, WINDOW + 60, CALM, "lilo")
     log = write(tmp_path / "requests.jsonl", [*around_change(rng, CALM, CALM), *lilo])
-    findings = verdicts(compared(capsys, log, "--class", "lilo"))
+    findings = verdicts(compared(capsys, log, "--class", "lilo"), "lilo")
     assert findings.pop("offered") == "lower"
     assert set(findings.values()) == {"not enough events"}
 
@@ -104,7 +118,7 @@ def test_a_window_with_too_few_events_has_no_verdicts(tmp_path: Path, capsys: py
     """About 60 requests in each window: enough for all figures except p95, and for none when 200 are required."""
     log = changed_log(tmp_path, Truth(rate=0.1), Truth(rate=0.1))
     few = {name for name, verdict in verdicts(compared(capsys, log)).items() if verdict == "not enough events"}
-    assert few == {"TTFT p95", "TPOT p95", "queue p95"}
+    assert few == {"TTFT p95", "E2E p95", "TPOT p95", "queue p95"}
     none = compared(capsys, log, "--min-events", "200")
     assert set(verdicts(none).values()) == {"not enough events"}
     assert none["tests"] == 0
@@ -143,14 +157,14 @@ def test_the_table_fits_into_the_terminal_and_explains_its_intervals(
     log.write_bytes(log.read_bytes() + b"garbage\n")
     assert main(["compare", "--around", "last", "--request-log", str(log)]) == 0
     printed = capsys.readouterr().out
-    table, _, notes = printed.partition("12 rows were tested")
+    table, _, notes = printed.partition("23 rows were tested")
     assert max(map(len, table.splitlines()[4:])) <= 100
     assert re.search(
         r"^cache hits % +0 \(0\.\.0\.\d+\) +\d\d\.\d \([\d.]+\) +\+\d\d\.\d \([\d.]+\) better", table, re.MULTILINE
     )
     assert "including 30s settling time" in " ".join(table.split())
     notes = " ".join(notes.split())
-    assert "without any real difference, about 0.6 of 12 intervals would exclude 0" in notes
+    assert "without any real difference, about 1.2 of 23 intervals would exclude 0" in notes
     assert "Holm's procedure: the probability of one or more wrong verdicts is at most 5%." in notes
     assert "requests.jsonl: skipped lines that are no requests: 1; the first is line " in notes
 
@@ -163,8 +177,9 @@ def test_markdown_has_the_same_rows_and_no_markup_from_the_log(
     assert main(["compare", "--around", "last", "--request-log", str(log), "--format", "markdown"]) == 0
     printed = capsys.readouterr().out
     table = [line for line in printed.splitlines() if line.startswith("|")]
-    assert len(table) == 2 + 12
-    assert all(line.startswith("| a\\|b\\<img\\> | ") for line in table[2:])
+    assert len(table) == 2 + 8 + 15
+    assert all(line.startswith("| all classes | ") for line in table[2:10])
+    assert all(line.startswith("| a\\|b\\<img\\> | ") for line in table[10:])
     assert {len(re.findall(r"(?<!\\)\|", line)) for line in table} == {7}
 
 
@@ -216,11 +231,6 @@ def test_the_same_log_gives_the_same_bytes(tmp_path: Path, capsys: pytest.Captur
             ("--around", "1800000000", "--class", "sisso"),
             "--class: no request has class 'sisso'; did you mean 'siso'?",
             id="a class without requests",
-        ),
-        pytest.param(
-            ("--around", "1800000000", "--prometheus", "http://127.0.0.1:9"),
-            "give either --request-log FILE or --prometheus URL",
-            id="two sources",
         ),
     ],
 )

@@ -14,7 +14,6 @@ from exporters.comparison.estimates import (
     BucketQuantile,
     Difference,
     Estimate,
-    PointEstimate,
     Quantile,
     Rate,
     Share,
@@ -83,10 +82,6 @@ def test_a_quantile_of_a_histogram_equals_histogram_quantile_and_its_interval_is
     assert estimate.interval(Z) == (0.1, 0.5)
     assert BucketQuantile([0.1, 0.5, math.inf], [10, 480, 1000], 50).interval(Z) == (0.1, math.inf)
     assert BucketQuantile([0.1, math.inf], [10, 1000], 50).value == 0.1
-
-
-def test_a_figure_without_an_interval_never_differs() -> None:
-    assert Difference(PointEstimate(1.0), PointEstimate(9.0)).p == 1.0
 
 
 NEVER = Quantile([math.inf] * 200, 95, 200)

@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Iterator
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from compose.cli import main
 from compose.prometheus_tools import Tools
 from exporters import signals
+from tests.exporters.comparison.sample_logs import seeded, traffic, write
 from tests.support.fake_prometheus import FakePrometheus
 from tests.support.ports import free_port
 from tests.support.prometheus_blocks import prometheus_over
@@ -32,6 +34,14 @@ COUNTERS: dict[str, tuple[float, float]] = {
     f"{signals.PROMPT_TOKENS.name}{{{LABELS}}}": (1500.0, 1500.0),
     f"{signals.COMPLETION_TOKENS.name}{{{LABELS}}}": (300.0, 300.0),
     f"{signals.CACHED_TOKENS.name}{{{LABELS}}}": (0.0, 750.0),
+    f'{signals.ENGINE_GENERATION_TOKENS.name}{{engine="e"}}': (600.0, 900.0),
+    f'{signals.ENGINE_PROMPT_TOKENS.name}{{engine="e"}}': (1500.0, 1500.0),
+    f'{signals.ENGINE_CACHE_HITS.name}{{engine="e"}}': (0.0, 750.0),
+    f'{signals.ENGINE_PREEMPTIONS.name}{{engine="e"}}': (3.0, 0.0),
+    f'{signals.WITHOUT_FIRST_TOKEN.name}{{{LABELS},outcome="truncated"}}': (0.0, 1.5),
+    f'{signals.DURATION.bucket}{{{LABELS},outcome="ok",le="5.0"}}': (0.0, 12.0),
+    f'{signals.DURATION.bucket}{{{LABELS},outcome="ok",le="10.0"}}': (15.0, 12.0),
+    f'{signals.DURATION.bucket}{{{LABELS},outcome="ok",le="+Inf"}}': (15.0, 12.0),
     f'{signals.TTFT.bucket}{{{LABELS},le="0.25"}}': (0.0, 0.0),
     f'{signals.TTFT.bucket}{{{LABELS},le="0.5"}}': (0.0, 15.0),
     f'{signals.TTFT.bucket}{{{LABELS},le="1.0"}}': (0.0, 15.0),
@@ -81,24 +91,57 @@ def test_counters_and_histograms_give_the_figures_that_they_have(
     prometheus: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     report = compared(capsys, prometheus, "--around", "last")
-    rows = {row["figure"]: row for row in report["rows"]}
+    rows = {row["figure"]: row for row in report["rows"] if row["class"] == "siso"}
     assert {name: row["verdict"] for name, row in rows.items()} == {
         "offered": "no difference shown",
+        "completed": "worse",
         "SLO ttft": "better",
         "goodput": "better",
         "TTFT p50": "better",
-        "TTFT p95": "better",
+        "TTFT p95": "no difference shown",
+        "E2E p50": "better",
+        "E2E p95": "better",
         "client errors": "worse",
-        "tokens": "no interval",
-        "cache hits": "no interval",
+        "output tokens": "no difference shown",
+        "cache hits": "better",
     }
-    assert [rows[name]["after"]["value"] for name in ("offered", "SLO ttft", "tokens", "cache hits")] == pytest.approx(
-        [1.0, 0.95, 120.0, 0.5], rel=0.01
-    )
+    values = [rows[name]["after"]["value"] for name in ("offered", "SLO ttft", "output tokens", "cache hits")]
+    assert values == pytest.approx([1.0, 0.95, 20.0, 0.5], rel=0.01)
+    assert rows["TTFT p95"]["after"]["high"] is None  # 9 % of the streams had no token
     waits = rows["TTFT p50"]
     assert (waits["before"]["low"], waits["before"]["high"]) == (1.0, 2.0)  # the bucket
     assert (waits["after"]["low"], waits["after"]["high"]) == (0.25, 0.5)
     assert waits["before"]["value"] == pytest.approx(1.5)
+
+
+@pytest.mark.lab
+def test_the_work_of_the_engine_is_compared_by_blocks(prometheus: str, capsys: pytest.CaptureFixture[str]) -> None:
+    report = compared(capsys, prometheus, "--around", "last")
+    rows = {row["figure"]: row for row in report["rows"] if row["class"] == "all classes"}
+    found = {
+        name: (row["before"]["value"], row["after"]["value"], row["verdict"])
+        for name, row in rows.items()
+        if name not in {"offered", "completed"}
+    }
+    assert found == {
+        "backlog growth": (0.0, 0.0, "no difference shown"),
+        "output tokens": (pytest.approx(40, rel=0.02), pytest.approx(60, rel=0.02), "higher"),
+        "prompt tokens": (pytest.approx(100, rel=0.02), pytest.approx(50, rel=0.02), "lower"),
+        "cached tokens": (0.0, pytest.approx(50, rel=0.02), "higher"),
+        "cache hits": (0.0, pytest.approx(0.5), "better"),
+        "preemptions": (pytest.approx(0.2, rel=0.02), 0.0, "better"),
+    }
+    assert report["conclusion"][0].startswith("Changed: completed 100 to 80 %, output tokens 40 to 60 /s (+50%), ")
+
+
+@pytest.mark.lab
+def test_a_request_log_has_its_preemptions_from_prometheus(
+    prometheus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = write(tmp_path / "requests.jsonl", traffic(seeded(1), CHANGE - 700, 1400.0), None)
+    report = compared(capsys, prometheus, "--request-log", str(log), "--around", f"{CHANGE:.0f}")
+    assert {row["figure"]: row["verdict"] for row in report["rows"]}["preemptions"] == "better"
+    assert not any("Preemptions" in note for note in report["notes"])
 
 
 @pytest.mark.lab

@@ -1,0 +1,75 @@
+"""An experiment with real processes: simulator, sidecar and load generator."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+
+from compose.experiment.cell_store import CellStatus, read_experiment
+from loadgen.request_record import ClientOutcome, read_records, read_run
+from tests.compose.experiment.toy_experiment import write_experiment
+from tests.support.waiting import HANG
+
+ROOT = Path(__file__).parents[3]
+COMMAND = [sys.executable, "-c", "import sys; from compose.cli import main; sys.exit(main())", "experiment", "run"]
+
+
+def run(path: Path, out: Path, *flags: str) -> subprocess.CompletedProcess[str]:
+    command = [*COMMAND, str(path), "--out", str(out), *flags]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=4 * HANG, check=False)
+
+
+def test_a_cell_has_the_requests_of_virtual_time_and_what_the_engine_reported(tmp_path: Path) -> None:
+    path = write_experiment(tmp_path, more="max_concurrency: 32\nwarm_up: 2\n")
+    assert run(path, tmp_path / "virtual", "--virtual").returncode == 0
+    result = run(path, tmp_path / "real")
+    first, *lines = result.stdout.splitlines()
+    assert first == (
+        "small: 2 cells with 10s of load; with the requests that are open at the end up to 50s, and engine starts"
+    )
+    assert [line.partition(": ")[2].partition(", ")[0] for line in lines] == ["base", "prefix"]
+    _, virtual = read_experiment(tmp_path / "virtual")
+    _, real = read_experiment(tmp_path / "real")
+    assert [stored.cell.configuration for stored in real] == ["base", "prefix"]
+    for here, there in zip(real, virtual, strict=True):
+        assert here.cell.status is not CellStatus.FAILED, here.cell.reason  # invalid where the machine is too slow
+        assert read_run(here.folder).schedule == read_run(there.folder).schedule
+        records = {record.number: record for record in read_records(here.folder)}
+        wanted = {record.number: record for record in read_records(there.folder)}
+        assert {number: record.prompt_tokens for number, record in records.items()} == {
+            number: record.prompt_tokens for number, record in wanted.items()
+        }
+        assert {record.outcome for record in records.values()} == {ClientOutcome.OK}
+        reported, modelled = here.cell.engine, there.cell.engine
+        assert reported.kv_capacity_tokens == modelled.kv_capacity_tokens
+        assert reported.settings["enable_prefix_caching"] == modelled.settings["enable_prefix_caching"]
+    assert not real[0].cell.engine.prefix_hit_tokens
+    assert real[1].cell.engine.prefix_hit_tokens
+
+
+def test_an_engine_with_another_setting_makes_the_cell_invalid(tmp_path: Path) -> None:
+    """The command of the user sets the flag again, after those of the configuration."""
+    engine = 'sh -c \'exec "$0" -c "import sys; from compose.cli import main; sys.exit(main())" simulate'
+    engine += f' --preset toy --listen 127.0.0.1:{{port}} "$@" --enable-prefix-caching\' {sys.executable}'
+    result = run(write_experiment(tmp_path), tmp_path / "out", "--engine", engine)
+    assert result.returncode == 1
+    _, (base, _) = read_experiment(tmp_path / "out")
+    assert (base.cell.status, base.cell.reason) == (
+        CellStatus.INVALID,
+        "enable-prefix-caching is True in the engine, not false",
+    )
+
+
+def test_an_engine_that_does_not_start_fails_its_cell_with_its_last_lines(tmp_path: Path) -> None:
+    engine = f"{sys.executable} -c 'raise SystemExit(\"no GPU on port {{port}}\")'"
+    result = run(write_experiment(tmp_path), tmp_path / "out", "--engine", engine)
+    assert result.returncode == 1
+    _, cells = read_experiment(tmp_path / "out")
+    for stored in cells:
+        assert stored.cell.status is CellStatus.FAILED
+        log = stored.folder / "logs" / "engine.log"
+        assert stored.cell.reason == (
+            f"engine exited with status 1; last lines of {log}:\n    {log.read_text().strip()}"
+        )
+    assert msgspec.json.decode((tmp_path / "out" / "experiment.json").read_bytes())["engine"] == engine

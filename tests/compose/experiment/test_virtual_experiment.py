@@ -1,0 +1,124 @@
+"""An experiment in virtual time gives the same bytes each time, and resumes where it stopped."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from compose.cli import main
+from compose.experiment.cell_store import CELL, StoredCell, read_experiment
+from loadgen.request_record import RUN, SUMMARY, ClientOutcome, read_records, read_run
+from tests.compose.experiment.toy_experiment import write_experiment
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def run(path: Path | str, out: Path) -> int:
+    return main(["experiment", "run", str(path), "--virtual", "--out", str(out)])
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def compact(cells: list[StoredCell]) -> str:
+    """Goodput over the offered requests by class, completed requests, and output tokens/s of each cell."""
+    lines = []
+    for stored in cells:
+        records, run = read_records(stored.folder), read_run(stored.folder)
+        goodput = {
+            name: round(sum(record.good is True for record in mine) / len(mine), 3)
+            for name in run.classes
+            if (mine := [record for record in records if record.request_class == name])
+        }
+        completed = [record for record in records if record.outcome is ClientOutcome.OK]
+        tokens = sum(record.completion_tokens or 0 for record in completed) / run.seconds
+        line = {
+            "configuration": stored.cell.configuration,
+            "offered": len(records),
+            "completed": len(completed),
+            "output_tokens_per_second": round(tokens, 1),
+            "goodput": goodput,
+            "preemptions": stored.cell.engine.preemptions,
+        }
+        lines.append(json.dumps(line))
+    return "\n".join(lines) + "\n"
+
+
+def test_the_matrix_of_seed_000_is_as_committed(tmp_path: Path) -> None:
+    assert run("seed-000", tmp_path / "out") == 0
+    _, cells = read_experiment(tmp_path / "out")
+    assert compact(cells) == (GOLDEN / "seed-000.jsonl").read_text()
+
+
+def test_two_runs_have_the_same_bytes(tmp_path: Path) -> None:
+    path = write_experiment(tmp_path, more="repeats: 2\nmax_concurrency: 8\n")
+    for name in ("one", "two"):
+        assert run(path, tmp_path / name) == 0
+    one = contents(tmp_path / "one")
+    assert one == contents(tmp_path / "two")
+    assert {"experiment.json", "slos.yaml", f"cells/prefix/phases-2/{CELL}", f"cells/base/phases-1/{RUN}"} <= set(one)
+
+
+def test_all_configurations_of_a_repeat_have_the_same_schedule(tmp_path: Path) -> None:
+    run(write_experiment(tmp_path, more="repeats: 2\nrates: [10]\n"), tmp_path / "out")
+    _, cells = read_experiment(tmp_path / "out")
+    hashes = {(stored.cell.configuration, stored.cell.repeat): read_run(stored.folder).schedule for stored in cells}
+    assert hashes["base", 1] == hashes["prefix", 1] != hashes["base", 2] == hashes["prefix", 2]
+
+
+def test_an_interrupted_experiment_continues_and_keeps_its_cells(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, out = write_experiment(tmp_path), tmp_path / "out"
+    run(path, out)
+    complete = contents(out)
+    kept = out / "cells" / "base" / "phases-1"
+    before = (kept / SUMMARY).stat().st_mtime_ns
+    interrupted = out / "cells" / "prefix" / "phases-1"
+    (interrupted / CELL).unlink()
+    (interrupted / SUMMARY).write_text("incomplete")
+    capsys.readouterr()
+    assert run(path, out) == 0
+    assert contents(out) == complete
+    assert (kept / SUMMARY).stat().st_mtime_ns == before
+    first, second = capsys.readouterr().out.splitlines()[1:]
+    assert first == "1 of 2: base, repeat 1: done, kept from an earlier run"
+    assert second.startswith("2 of 2: prefix, repeat 1: done in ")
+
+
+def test_other_settings_than_those_of_the_folder_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    run(write_experiment(tmp_path), out)
+    before = contents(out)
+    assert run(write_experiment(tmp_path, more="repeats: 2\n"), out) == 2
+    assert capsys.readouterr().err == (
+        f"vllm-slo: --out {out}: contains an experiment with other settings (file_sha256, repeats); choose another "
+        "folder, or delete it\n"
+    )
+    assert contents(out) == before
+
+
+def test_a_folder_with_other_files_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "notes.txt").write_text("mine")
+    assert run(write_experiment(tmp_path), out) == 2
+    assert capsys.readouterr().err == (
+        f"vllm-slo: --out {out}: contains notes.txt, but no experiment.json; choose an empty or a new folder\n"
+    )
+
+
+def test_virtual_time_runs_the_simulator_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["experiment", "run", "seed-000", "--virtual", "--engine", "vllm-cpu", "--out", str(tmp_path)]
+    assert main(arguments) == 2
+    assert capsys.readouterr().err == "vllm-slo: --virtual: runs the simulator only; remove --engine vllm-cpu\n"
+
+
+def test_the_list_has_every_built_in_experiment(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["experiment", "list"]) == 0
+    listed = [line.partition(":")[0] for line in capsys.readouterr().out.splitlines()]
+    assert "seed-000" in listed
+    assert "seed-004" in listed
