@@ -1,5 +1,6 @@
 """Values are those of the load report, and differences are stated only if their interval excludes 0."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -117,6 +118,20 @@ def test_a_difference_is_shown_if_its_interval_excludes_zero(
         # the same schedule is paired, but without a draw that differs there is no width
         paired = metric is not THROUGHPUT and schedule == "0f" and after != requests(0.5)
         assert isinstance(found, PairedDifference if paired else Difference)
+
+
+def test_repeats_of_the_same_schedules_are_paired_in_blocks_of_each(tmp_path: Path) -> None:
+    cells = [
+        Made(name, requests(share, seed=repeat), repeat=repeat, schedule=f"{repeat}f")
+        for name, share in (("base", 0.5), ("new", 0.6))
+        for repeat in (1, 2)
+    ]
+    base, new = read_groups(write(tmp_path / "out", cells), None)
+    found = difference(GOODPUT, base, new)
+    assert isinstance(found, PairedDifference)
+    assert found.blocks == 20
+    one = replace(new, repeats=new.repeats[:1])
+    assert isinstance(difference(GOODPUT, base, one), Difference)
 
 
 def test_the_best_configuration_and_those_that_do_not_differ_from_it(tmp_path: Path) -> None:
