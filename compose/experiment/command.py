@@ -5,8 +5,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+from rich.console import Console
+
 from compose import interrupt
 from compose.experiment import (
+    challenge_score,
     experiment_file,
     experiment_report,
     experiment_run,
@@ -14,7 +17,7 @@ from compose.experiment import (
     simulated_engine,
     virtual_cell,
 )
-from compose.experiment.cell_store import Cell, CellStatus
+from compose.experiment.cell_store import Cell, CellStatus, read_experiment
 from compose.experiment.engine_program import SIMULATOR, EngineProgram, check_command
 from compose.experiment.experiment_file import Experiment
 from compose.experiment.experiment_run import CellPlan
@@ -49,8 +52,29 @@ def configure(parser: argparse.ArgumentParser) -> None:
     text = "print the results of an experiment by class and configuration"
     report = actions.add_parser("report", help=text, description=f"{text.capitalize()}.")
     experiment_report.configure(report)
+    text = "score the cells of an experiment by the weights of the T4 challenge (seed-002)"
+    scored = actions.add_parser("score", help=text, description=f"{text.capitalize()}.")
+    scored.add_argument("folder", type=Path, metavar="DIR", help="output folder of the experiment")
+    scored.add_argument(
+        "--reference",
+        type=float,
+        default=challenge_score.REFERENCE,
+        metavar="N",
+        help="output tokens/s that have the full weight (default: %(default)g)",
+    )
+    scored.set_defaults(run=_score)
     text = "list the built-in experiments"
     actions.add_parser("list", help=text, description=f"{text.capitalize()}.").set_defaults(run=_list)
+
+
+def _score(arguments: argparse.Namespace) -> int:
+    if not arguments.reference > 0:
+        raise UsageError(f"--reference: {arguments.reference:g} is not a throughput; write a number above 0")
+    _, cells = read_experiment(arguments.folder)
+    print_table = Console().print
+    print_table(challenge_score.table(cells, arguments.reference))
+    print_table("throughput has 40 points at the reference; 15 points for code and documentation are not measured")
+    return 0
 
 
 def _list(_: argparse.Namespace) -> int:

@@ -2,11 +2,13 @@
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 from random import Random
+
+from msgspec import structs
 
 from compose.simulator.completion import Completion, draw_completion
 from compose.simulator.engine_flags import EngineFlags
@@ -44,6 +46,7 @@ class _Exchange:
     request: PlannedRequest
     response: CompletionResponse
     ended: Callable[[ClientOutcome], None]
+    has_slot: bool = False
     sent: float | None = None
     job: Job | None = None
     completion: Completion | None = None
@@ -128,7 +131,7 @@ class VirtualEngine:
                 pause = max(pause, USER_PAUSE)
             self._at(self.now + pause, partial(self._next_of_user, requests, phase, end))
 
-        self._send(replace(next(requests), due=self.now), ended)
+        self._send(structs.replace(next(requests), due=self.now), ended)
 
     def _send(self, request: PlannedRequest, ended: Callable[[ClientOutcome], None]) -> None:
         exchange = _Exchange(request, CompletionResponse(), ended)
@@ -142,6 +145,7 @@ class VirtualEngine:
             return
         if self._slots is not None:
             self._slots -= 1
+        exchange.has_slot = True
         self._submit(exchange)
 
     def _submit(self, exchange: _Exchange) -> None:
@@ -194,7 +198,8 @@ class VirtualEngine:
         if exchange not in self._open:
             return
         if exchange.sent is None:
-            self._waiting.remove(exchange)
+            if not exchange.has_slot:
+                self._waiting.remove(exchange)
             error = f"no slot of max_concurrency {self._load.max_concurrency} in time"
             self._end(exchange, ClientOutcome.NOT_SENT, error)
             return
@@ -223,10 +228,10 @@ class VirtualEngine:
             error=error,
         )
         self._on_record(record, response)
-        if exchange.sent is not None and self._slots is not None:
+        if exchange.has_slot and self._slots is not None:
             if self._waiting:
                 successor = self._waiting.popleft()
-                successor.sent = self.now
+                successor.has_slot = True
                 self._at(self.now, partial(self._submit, successor))
             else:
                 self._slots += 1

@@ -8,7 +8,7 @@ from compose.simulator.engine_flags import EngineFlagsError
 from compose.simulator.presets import BLOCK_SIZE, Preset
 from exporters.yaml_reader import nearest
 
-QUANTIZED_WEIGHTS = {"awq": 0.30, "awq_marlin": 0.30, "gptq_marlin": 0.30, "fp8": 0.53}
+QUANTIZED_WEIGHTS = {"awq": 0.30, "awq_marlin": 0.30, "gptq": 0.30, "gptq_marlin": 0.30, "fp8": 0.53}
 """Bytes of a 16-bit model's weights that remain: 4 bits and a scale for each group of 128 weights, or 8 bits.
 
 The output layer, 6 % of the weights that a step reads, keeps 16 bits, as in the published checkpoints of Qwen2.5-14B.

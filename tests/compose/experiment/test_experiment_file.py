@@ -170,7 +170,7 @@ configurations:
             "configurations.big: preset: 'h100' is unknown; known: rtx6000ada-qwen2.5-14b, h200-qwen2.5-14b, "
             "h200-llama-70b-fp8, t4-qwen2.5-0.5b, toy"
         ),
-        "configurations.fast: quantization: 'int2' is not simulated; known: awq, awq_marlin, gptq_marlin, fp8",
+        "configurations.fast: quantization: 'int2' is not simulated; known: awq, awq_marlin, gptq, gptq_marlin, fp8",
         "configurations.fast: enforce_eager: 'maybe' is not true or false",
         (
             "configurations.fast: gpu_memory_utilization: '2' is not a share; write a number above 0 and up to 1, "
