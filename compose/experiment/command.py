@@ -11,6 +11,7 @@ from compose import interrupt
 from compose.experiment import (
     challenge_score,
     experiment_file,
+    experiment_report,
     experiment_run,
     real_cell,
     simulated_engine,
@@ -48,6 +49,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "(default: %(default)s)",
     )
     run.set_defaults(run=_run)
+    text = "print the results of an experiment by class and configuration"
+    report = actions.add_parser("report", help=text, description=f"{text.capitalize()}.")
+    experiment_report.configure(report)
     text = "score the cells of an experiment by the weights of the T4 challenge (seed-002)"
     scored = actions.add_parser("score", help=text, description=f"{text.capitalize()}.")
     scored.add_argument("folder", type=Path, metavar="DIR", help="output folder of the experiment")

@@ -66,11 +66,11 @@ def row_table(rows: Iterable[Row], before: str = "before", after: str = "after")
 
 
 def markdown(comparison: Comparison) -> str:
-    lines = [" ".join(map(_escape, comparison.conclusion)), ""]
-    lines += [f"- {_escape(line)}" for line in _head(comparison)]
-    lines += ["", _markdown_row(_TITLES), "|---|---|--:|--:|--:|---|"]
-    lines += [_markdown_row(_cells(row)) for row in comparison.rows]
-    return "\n".join([*lines, "", *(f"- {_escape(note)}" for note in _foot(comparison)), ""])
+    lines = [" ".join(map(escape_markdown, comparison.conclusion)), ""]
+    lines += [f"- {escape_markdown(line)}" for line in _head(comparison)]
+    lines += ["", markdown_row(_TITLES), "|---|---|--:|--:|--:|---|"]
+    lines += [markdown_row(_cells(row)) for row in comparison.rows]
+    return "\n".join([*lines, "", *(f"- {escape_markdown(note)}" for note in _foot(comparison)), ""])
 
 
 def as_json(comparison: Comparison) -> str:
@@ -256,11 +256,12 @@ def _moment(at: float, *, date: bool = True) -> str:
     return datetime.fromtimestamp(round(at, 1), UTC).isoformat(" ", "milliseconds")[0 if date else 11 : 21]
 
 
-def _markdown_row(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(_escape(cell) for cell in cells)} |"
+def markdown_row(cells: Iterable[str]) -> str:
+    """The cells as one row of a Markdown table."""
+    return f"| {' | '.join(escape_markdown(cell) for cell in cells)} |"
 
 
-def _escape(text: str) -> str:
+def escape_markdown(text: str) -> str:
     """Escape markup, because names of classes and files may have any characters."""
     escaped = "".join(f"\\{letter}" if letter in "\\`*_[]<>|~" else letter for letter in text)
     return escaped.replace("\n", " ")

@@ -1,7 +1,7 @@
 """The page of a run: header, tables and plots."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple
 from datetime import UTC, datetime
 from pathlib import Path
@@ -47,16 +47,21 @@ _LONGEST_ERROR = 300  # characters
 def render_page(run: Run, result: Summary, records: Sequence[Record]) -> str:
     """The whole page; its size depends on the number of classes and phases, not on that of requests."""
     mark = f" ({INVALID})" if result.health.faults else ""
+    style = _choices_style(len(result.classes) + 1)
+    return html_page(f"{run.scenario}: load test{mark}", _content(run, result, records, mark), style)
+
+
+def html_page(title: str, content: Iterable[Element], style: str = "") -> str:
+    """A page in the style of the reports, and with more of it."""
     head = element(
         "head",
         element("meta", charset="utf-8"),
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("meta", name="color-scheme", content="light dark"),
-        element("title", f"{run.scenario}: load test{mark}"),
-        element("style", _STYLE.read_text(encoding="utf-8") + _choices_style(len(result.classes) + 1)),
+        element("title", title),
+        element("style", _STYLE.read_text(encoding="utf-8") + style),
     )
-    body = element("body", element("main", *_content(run, result, records, mark)))
-    return html_text(element("html", head, body, lang="en"))
+    return html_text(element("html", head, element("body", element("main", *content)), lang="en"))
 
 
 def _content(run: Run, result: Summary, records: Sequence[Record], mark: str) -> Iterator[Element]:
@@ -64,7 +69,7 @@ def _content(run: Run, result: Summary, records: Sequence[Record], mark: str) ->
     if result.health.faults:
         faults = (element("li", fault) for fault in result.health.faults)
         yield element("section", element("strong", INVALID), element("ul", *faults), class_="invalid", role="alert")
-    yield _facts(run)
+    yield fact_list(_facts(run))
     warnings = (*unjudged(run.slos), *result.warnings)
     if warnings:
         items = (element("li", warning) for warning in warnings)
@@ -81,9 +86,9 @@ def _content(run: Run, result: Summary, records: Sequence[Record], mark: str) ->
     yield from _errors(records, mark)
 
 
-def _facts(run: Run) -> Element:
+def _facts(run: Run) -> dict[str, str]:
     started = datetime.fromtimestamp(run.start, UTC)
-    facts = {
+    return {
         "target": run.target,
         "model": run.model,
         "started": f"{started:%Y-%m-%d %H:%M:%S} UTC",
@@ -95,6 +100,10 @@ def _facts(run: Run) -> Element:
         "schedule (SHA-256)": run.schedule,
         "versions": ", ".join(f"{name} {version}" for name, version in run.versions.items()),
     }
+
+
+def fact_list(facts: Mapping[str, str]) -> Element:
+    """Names and values; `-` for an empty value."""
     pairs = (element("div", element("dt", name), element("dd", value or "-")) for name, value in facts.items())
     return element("dl", *pairs)
 

@@ -58,3 +58,17 @@ class HtmlDocument(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         self._open[-1].words.append(data)
+
+
+CUT = """[...document.querySelectorAll('svg')].flatMap(plot => {
+  const frame = plot.getBoundingClientRect();
+  if (!frame.width) return [];
+  const texts = [...plot.querySelectorAll('text')].map(node => [node.textContent, node.getBoundingClientRect()]);
+  const outside = texts.filter(([, box]) => box.left < frame.left - 1 || box.right > frame.right + 1
+    || box.top < frame.top - 1 || box.bottom > frame.bottom + 1).map(([text]) => text);
+  const covered = texts.filter(([, one], index) => texts.slice(index + 1).some(([, other]) =>
+    one.left < other.right - 1 && other.left < one.right - 1 && one.top < other.bottom - 3 && other.top < one.bottom - 3
+  )).map(([text]) => text);
+  return [...outside, ...covered];
+})"""
+"""The texts that are outside of their plot, or that another one covers."""

@@ -12,6 +12,7 @@ from loadgen.arrivals import Phase
 from loadgen.html_report.report_page import render_page
 from loadgen.request_record import ClientOutcome, Record
 from loadgen.summary import summarise
+from tests.loadgen.html_document import CUT
 from tests.loadgen.load_records import record, run
 
 pytestmark = pytest.mark.skipif(find_browser() is None, reason="no Chromium on PATH")
@@ -25,19 +26,6 @@ RUN = run(
     seconds=30.0,
     stalled=1.0,
 )
-
-CUT = """[...document.querySelectorAll('svg')].flatMap(plot => {
-  const frame = plot.getBoundingClientRect();
-  if (!frame.width) return [];
-  const texts = [...plot.querySelectorAll('text')].map(node => [node.textContent, node.getBoundingClientRect()]);
-  const outside = texts.filter(([, box]) => box.left < frame.left - 1 || box.right > frame.right + 1
-    || box.top < frame.top - 1 || box.bottom > frame.bottom + 1).map(([text]) => text);
-  const covered = texts.filter(([, one], index) => texts.slice(index + 1).some(([, other]) =>
-    one.left < other.right - 1 && other.left < one.right - 1 && one.top < other.bottom - 3 && other.top < one.bottom - 3
-  )).map(([text]) => text);
-  return [...outside, ...covered];
-})"""
-"""The texts that are outside of their plot, or that another one covers."""
 
 
 def _records() -> list[Record]:

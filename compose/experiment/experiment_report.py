@@ -1,0 +1,40 @@
+"""`vllm-slo experiment report`: the results of an experiment by class and configuration."""
+
+import argparse
+from pathlib import Path
+
+from rich.console import Console
+
+from compose.experiment.report_formats import markdown, page, show
+from compose.experiment.report_groups import read_groups
+from compose.experiment.report_json import as_json
+from exporters.errors import UsageError
+from exporters.output_files import write_file
+from exporters.yaml_reader import nearest
+
+FORMATS = ("table", "markdown", "json")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", metavar="DIR", help="output folder of the experiment")
+    parser.add_argument("--format", default="table", choices=FORMATS, help="output format (default: %(default)s)")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="also write the report to this file, with plots")
+    parser.add_argument("--slos", type=Path, metavar="FILE", help="judge the stored requests again by this SLO file")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Read and print; cells that are invalid, failed or missing are shown as such."""
+    experiment = read_groups(Path(arguments.folder), arguments.slos)
+    match arguments.format:
+        case "table":
+            show(experiment, Console(highlight=False))
+        case "markdown":
+            print(markdown(experiment), end="")
+        case "json":
+            print(as_json(experiment))
+        case other:  # argparse does not check defaults, which may come from the environment
+            raise UsageError(f"--format: {other!r} is unknown; {nearest(other, FORMATS)}")
+    if arguments.html:
+        write_file(arguments.html, page(experiment))
+    return 0

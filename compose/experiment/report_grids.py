@@ -1,0 +1,198 @@
+"""The report as facts, notes and tables of text, in the order in which every format shows them."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from compose.experiment.report_conclusions import Best, best, conclusions
+from compose.experiment.report_estimates import value
+from compose.experiment.report_groups import Experiment, Group
+from compose.experiment.report_metrics import BY_CLASS, ENGINE, GOODPUT, JUDGED, METRICS, ReportMetric
+from compose.experiment.report_predictions import beside, judged
+from exporters.comparison.estimates import CONFIDENCE
+from exporters.quantities import spell_duration
+from loadgen.summary import TOTAL
+
+_TIMES_NOTE = (
+    "TTFT and E2E count from the due time. A request without a first token counts as slower than any other (∞), for "
+    "E2E and TPOT every request that did not end ok. ITL p50: median over the streams of each stream's median gap; "
+    "ITL p99: 99th percentile over the streams of each stream's 95th percentile, which SLOs on itl_p95 judge. "
+    "Throughput is output tokens per second of the run; prompt tokens are not part of it."
+)
+_GOODPUT_NOTE = (
+    "Goodput: requests that met all their SLOs, of those offered and of those with a verdict. A request that the "
+    "client ended before its verdict is offered, but not judged. *: the best of the class, and those for which no "
+    "difference from the best is shown."
+)
+_SPREAD_NOTE = "[low..high]: least and largest value of the repeats, which are pooled."
+INTERVALS_NOTE = (
+    f"A difference is stated only if its {CONFIDENCE:.0%} interval excludes 0. Runs with the same schedules are "
+    "compared by a bootstrap of blocks of consecutive requests, others as independent samples (Newcombe). The "
+    "intervals are not corrected for their number: without any real difference, about 1 of 20 excludes 0. Under "
+    "overload, goodput falls during a run, so the intervals of short runs are wide."
+)
+_PREDICTIONS_NOTE = (
+    "A prediction is decided by the 95 % interval of the difference or of the value. Figures of the engine have no "
+    "interval: every repeat must differ from every repeat of the baseline. same: the interval is within 10 points, or "
+    "within 10 % of the baseline."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """A table; the first `labels` columns are repeated where the others do not fit, `left` are aligned to the left.
+
+    With `labels` of 0, it is never split.
+    """
+
+    title: str
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    labels: int = 0
+    left: Sequence[int] = field(default_factory=lambda: (0,))
+
+
+@dataclass(frozen=True, slots=True)
+class Sentences:
+    """A list of sentences under a title."""
+
+    title: str
+    lines: Sequence[str]
+
+
+def facts(experiment: Experiment) -> dict[str, str]:
+    """What was measured, and by which SLO rule it is judged."""
+    record, rule = experiment.record, experiment.rule
+    judged_by = "stored requests judged again by" if rule.regraded else "verdicts of the runs, by"
+    states = [each.state for group in experiment for each in group.excluded]
+    counts = [f"{sum(len(group.repeats) for group in experiment)} valid"]
+    counts += [f"{states.count(state)} {state}" for state in dict.fromkeys(states)]
+    return {
+        "source": record.source,
+        "engine": record.engine + (", in virtual time" if record.virtual else ""),
+        "rates": ", ".join(f"{rate:g}/s" for rate in record.rates) or "the phases of the scenario",
+        "cells": ", ".join(counts),
+        "SLO rule": f"{judged_by} {rule.path}",
+        "SLOs": "; ".join(_slos(experiment)),
+        "first-token timeout": _first_token(experiment),
+    }
+
+
+def _slos(experiment: Experiment) -> Iterator[str]:
+    for slo in experiment.rule.file.slos:
+        limit = "" if slo.threshold is None else f" <= {spell_duration(slo.threshold)}"
+        yield f"{slo.measure.value}{limit} for {', '.join(slo.classes)}"
+
+
+def _first_token(experiment: Experiment) -> str:
+    timeout, cut = experiment.rule.file.first_token_timeout, experiment.timeout
+    text = spell_duration(timeout)
+    if cut is not None and timeout >= cut:
+        return f"none: {text} is not below the client timeout of {spell_duration(cut)}"
+    return f"{text}; a request without a first token by then is bad for tpot, itl_p95, decode and availability"
+
+
+def contents(experiment: Experiment) -> Iterator[Grid | Sentences | str]:
+    """Tables, conclusions and notes."""
+    excluded = [
+        [group.name, str(each.repeat), each.state, each.reason] for group in experiment for each in group.excluded
+    ]
+    if excluded:
+        headings = ["configuration", "repeat", "state", "reason"]
+        yield Grid("Cells without figures", headings, excluded, left=(0, 2, 3))
+    for rate, groups in experiment.groups.items():
+        yield from _goodput(experiment, groups, rate)
+    yield _GOODPUT_NOTE
+    if experiment.record.repeats > 1:
+        yield _SPREAD_NOTE
+    sentences = [str(each) for each in conclusions(experiment)]
+    if sentences:
+        first = experiment.record.configurations[0].name
+        yield Sentences(f"Configurations against {first}", sentences)
+        yield INTERVALS_NOTE
+    yield from _predictions(experiment)
+    for rate, groups in experiment.groups.items():
+        yield _figures(experiment, groups, rate)
+    yield _TIMES_NOTE
+    for rate, groups in experiment.groups.items():
+        rows = [[metric.title, *(cell(metric, group) for group in groups)] for metric in ENGINE]
+        yield Grid(f"Engine{experiment.at(rate)}", ["figure", *_titles(groups)], rows, labels=1)
+    flags = [
+        [each.name, " ".join(f"--{name}={flag}" for name, flag in each.flags.items()) or "-"]
+        for each in experiment.record.configurations
+    ]
+    yield Grid("Configurations", ["configuration", "engine flags"], flags, left=(0, 1))
+
+
+def cell(metric: ReportMetric, group: Group, request_class: str = TOTAL) -> str:
+    """The value with the spread of the repeats, or the state of a group without figures."""
+    if group.state:
+        return group.state
+    found = value(metric, group, request_class)
+    if found is None:
+        return "-"
+    text = metric.unit.text(found.pooled)
+    if found.spread is None or found.spread[0] == found.spread[1]:
+        return text
+    low, high = (metric.unit.text(end).removesuffix(" %") for end in found.spread)
+    return f"{text} [{low}..{high}]"
+
+
+def _titles(groups: Sequence[Group]) -> list[str]:
+    return [group.title for group in groups]
+
+
+def _goodput(experiment: Experiment, groups: Sequence[Group], rate: float | None) -> Iterator[Grid]:
+    rows, winners = [], []
+    for name in (*experiment.classes, TOTAL):
+        winner = best(groups, name)
+        offered = [
+            f"{cell(GOODPUT, group, name)}{'*' if winner.marks(group.configuration) else ''}" for group in groups
+        ]
+        rows.append([name, "offered", *offered])
+        rows.append(["", "judged", *(cell(JUDGED, group, name) for group in groups)])
+        winners.append(_winner(winner))
+    yield Grid(f"Goodput{experiment.at(rate)}", ["class", "of", *_titles(groups)], rows, labels=2, left=(0, 1))
+    headings = ["class", "best", "goodput, of offered", "no difference from it shown"]
+    yield Grid(f"Best configuration by class{experiment.at(rate)}", headings, winners, left=(0, 1, 3))
+
+
+def _winner(winner: Best) -> list[str]:
+    goodput = GOODPUT.unit.text(winner.goodput)
+    return [winner.request_class, winner.configuration or "-", goodput, ", ".join(winner.ties) or "-"]
+
+
+def _figures(experiment: Experiment, groups: Sequence[Group], rate: float | None) -> Grid:
+    rows = []
+    for name in (*experiment.classes, TOTAL):
+        for index, metric in enumerate(BY_CLASS):
+            label = "" if index else name
+            rows.append([label, metric.title, *(cell(metric, group, name) for group in groups)])
+    headings = ["class", "figure", *_titles(groups)]
+    return Grid(f"Figures by class{experiment.at(rate)}", headings, rows, labels=2, left=(0, 1))
+
+
+def _predictions(experiment: Experiment) -> Iterator[Grid | str]:
+    headings = ["configuration", "class", "metric"]
+    found = [
+        [
+            each.prediction.configuration + experiment.at(each.rate),
+            each.prediction.request_class or TOTAL,
+            each.prediction.metric,
+            each.text,
+            each.verdict.value,
+            each.numbers,
+        ]
+        for each in judged(experiment)
+    ]
+    if found:
+        yield Grid("Predictions", [*headings, "predicted", "verdict", "measured"], found, left=range(6))
+        yield _PREDICTIONS_NOTE
+    rows = []
+    for each in beside(experiment):
+        unit = METRICS[each.expected.metric].unit
+        source, ours = unit.text(each.expected.value), unit.text(each.ours.pooled if each.ours else None)
+        name = each.expected.configuration + experiment.at(each.rate)
+        place = each.expected.request_class or TOTAL
+        rows.append([name, place, each.expected.metric, source, each.problem or ours, each.expected.note or "-"])
+    if rows:
+        yield Grid("Figures of the source", [*headings, "source", "measured", "note"], rows, left=(0, 1, 2, 5))

@@ -1,0 +1,157 @@
+"""The cells of an experiment, grouped for the report: valid and excluded repeats of a configuration at a rate."""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from compose.experiment.cell_store import SLOS, CellStatus, EngineReading, ExperimentRecord, StoredCell, read_experiment
+from exporters import slos
+from exporters.errors import UsageError
+from loadgen.regrading import regrade
+from loadgen.report import INVALID
+from loadgen.request_record import Record, Run, read_records, read_run
+from loadgen.summary import summarise
+
+FAILED = "FAILED"
+NOT_RUN = "not run"
+_STATES = {CellStatus.INVALID: INVALID, CellStatus.FAILED: FAILED}
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """One valid cell: its run and requests, and what the engine reported."""
+
+    run: Run
+    records: Sequence[Record]
+    engine: EngineReading
+
+
+@dataclass(frozen=True, slots=True)
+class Excluded:
+    """A cell without figures in the report: its state, and the reason."""
+
+    repeat: int
+    state: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)  # without eq, it is hashed by identity
+class Group:
+    """All repeats of one configuration at one rate (requests/s, None for the phases of the scenario).
+
+    `name` has the rate if the experiment has several.
+    """
+
+    configuration: str
+    name: str
+    rate: float | None
+    repeats: tuple[Repeat, ...]
+    excluded: tuple[Excluded, ...]
+
+    @property
+    def state(self) -> str:
+        """Why the group has no figures; empty if it has some."""
+        if self.repeats:
+            return ""
+        states = {each.state for each in self.excluded}
+        return next(state for state in (INVALID, FAILED, NOT_RUN) if state in states)
+
+    @property
+    def title(self) -> str:
+        """The name of the configuration, with its state in a second line if not all repeats are valid."""
+        if not self.excluded:
+            return self.configuration
+        valid, count = len(self.repeats), len(self.repeats) + len(self.excluded)
+        return f"{self.configuration}\n({self.state or f'{valid} of {count} valid'})"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """The SLO file by which the requests are judged; `regraded` if it is not that of the runs."""
+
+    path: Path
+    file: slos.SloFile
+    regraded: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """What the report describes; `groups` by rate, in the order of the configurations."""
+
+    record: ExperimentRecord
+    rule: Rule
+    classes: tuple[str, ...]
+    groups: dict[float | None, list[Group]]
+
+    def __iter__(self) -> Iterator[Group]:
+        for groups in self.groups.values():
+            yield from groups
+
+    def at(self, rate: float | None) -> str:
+        """The rate after the name of what is measured at it; empty if there is only one."""
+        return _at(rate, self.groups)
+
+    @property
+    def timeout(self) -> float | None:
+        """The client timeout in seconds; None without a valid cell."""
+        return next((repeat.run.timeout for group in self for repeat in group.repeats), None)
+
+
+def read_groups(directory: Path, rule: Path | None) -> Experiment:
+    """Read an experiment; with a `rule`, its requests are judged again by that SLO file.
+
+    Raises:
+        UsageError: the folder is not the output of an experiment, or files of cells cannot be read (all of them).
+        FileError: the mistakes in the SLO file.
+    """
+    record, cells = read_experiment(directory)
+    path = rule or directory / SLOS
+    used = Rule(path, slos.load(path), regraded=rule is not None)
+    by_place = {(each.cell.configuration, each.cell.rate, each.cell.repeat): each for each in cells}
+    groups: dict[float | None, list[Group]] = {}
+    problems: list[str] = []
+    rates: list[float | None] = [*record.rates] or [None]
+    for rate in rates:
+        groups[rate] = []
+        for configuration in record.configurations:
+            repeats: list[Repeat] = []
+            excluded: list[Excluded] = []
+            for number in range(1, record.repeats + 1):
+                try:
+                    found = _read(by_place.get((configuration.name, rate, number)), number, used)
+                except UsageError as error:
+                    problems.append(str(error))
+                    continue
+                if isinstance(found, Repeat):
+                    repeats.append(found)
+                else:
+                    excluded.append(found)
+            name = configuration.name + _at(rate, rates)
+            groups[rate].append(Group(configuration.name, name, rate, tuple(repeats), tuple(excluded)))
+    if problems:
+        raise UsageError("\n".join(problems))
+    return Experiment(record, used, _classes(groups, used.file), groups)
+
+
+def _at(rate: float | None, rates: Collection[float | None]) -> str:
+    return f" at {rate:g}/s" if rate is not None and len(rates) > 1 else ""
+
+
+def _read(stored: StoredCell | None, number: int, rule: Rule) -> Repeat | Excluded:
+    if stored is None:
+        return Excluded(number, NOT_RUN, "the experiment has not measured it yet")
+    cell = stored.cell
+    if cell.status is not CellStatus.DONE:
+        return Excluded(number, _STATES[cell.status], cell.reason or "no reason was recorded")
+    run, records = read_run(stored.folder), read_records(stored.folder)
+    if faults := summarise(run, records).health.faults:
+        return Excluded(number, INVALID, "; ".join(faults))
+    if rule.regraded:
+        records = [regrade(each, rule.file) for each in records]
+    return Repeat(run, records, cell.engine)
+
+
+def _classes(groups: dict[float | None, list[Group]], file: slos.SloFile) -> tuple[str, ...]:
+    """In the order of the scenario; those of the SLO file if no cell is valid."""
+    runs = [repeat.run for each in groups.values() for group in each for repeat in group.repeats]
+    return tuple(dict.fromkeys(name for run in runs for name in run.classes)) or tuple(c.name for c in file.classes)

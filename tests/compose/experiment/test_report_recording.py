@@ -1,0 +1,84 @@
+"""One recording of an H200, judged by two rules."""
+
+from pathlib import Path
+
+import pytest
+
+from compose.experiment.report_conclusions import conclusions
+from compose.experiment.report_estimates import value
+from compose.experiment.report_grids import facts
+from compose.experiment.report_groups import Experiment, read_groups
+from compose.experiment.report_metrics import COMPLETION, ENGINE, GOODPUT, JUDGED, ReportMetric
+from exporters.slos import SHIPPED
+from tests.compose.experiment.report_folders import RECORDINGS, unpack
+
+SEED_RULE = RECORDINGS / "seed_rule.yaml"
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return unpack("h200", tmp_path_factory.mktemp("h200") / "out")
+
+
+def percents(experiment: Experiment, metric: ReportMetric) -> dict[str, int]:
+    """Of the first configuration, by class."""
+    base = next(iter(experiment))
+    found = {name: value(metric, base, name) for name in experiment.classes}
+    return {name: round(each.pooled * 100) for name, each in found.items() if each is not None}
+
+
+@pytest.mark.parametrize(
+    "rule, offered, judged, timeout",
+    [
+        pytest.param(
+            SHIPPED,
+            {"siso": 11, "silo": 34, "liso": 8, "lilo": 30},
+            {"siso": 11, "silo": 34, "liso": 8, "lilo": 30},
+            "1m; a request without a first token by then is bad for tpot, itl_p95, decode and availability",
+            id="60 s to the first token",
+        ),
+        pytest.param(
+            SEED_RULE,
+            {"siso": 11, "silo": 71, "liso": 8, "lilo": 69},
+            # Requests that the client ended have no verdict, so all that were judged are good.
+            {"siso": 11, "silo": 100, "liso": 8, "lilo": 100},
+            "none: 1d is not below the client timeout of 3m",
+            id="no first-token timeout",
+        ),
+    ],
+)
+def test_the_rule_decides_the_goodput_of_the_same_requests(
+    recording: Path, rule: Path, offered: dict[str, int], judged: dict[str, int], timeout: str
+) -> None:
+    experiment = read_groups(recording, rule)
+    assert percents(experiment, GOODPUT) == offered
+    assert percents(experiment, JUDGED) == judged
+    stated = facts(experiment)
+    assert stated["SLO rule"] == f"stored requests judged again by {rule}"
+    assert stated["first-token timeout"] == timeout
+
+
+def test_a_difference_of_three_points_is_not_stated(recording: Path) -> None:
+    assert [str(each) for each in conclusions(read_groups(recording, SEED_RULE))] == [
+        (
+            "nochunk: no difference of goodput shown for siso (0), silo (-2.74), liso (0), lilo (-2.56), all (-0.828); "
+            "output tokens/s 1,977, base 2,103."
+        )
+    ]
+
+
+def test_completion_and_the_figures_of_the_engine_are_those_of_the_recording(recording: Path) -> None:
+    base = next(iter(read_groups(recording, SHIPPED)))
+    completion = value(COMPLETION, base)
+    assert completion is not None
+    assert completion.pooled == pytest.approx(546 / 725)
+    figures = {metric.name: value(metric, base) for metric in ENGINE}
+    assert {name: each.pooled for name, each in figures.items() if each is not None} == {
+        "preemptions": 406,
+        "kv_capacity_tokens": 56_992,
+        "kv_usage_max": 1.0,
+        "kv_usage_mean": 0.9571,
+        "waiting_max": 644,
+        "waiting_mean": 356.44,
+        "running_max": 60,
+    }

@@ -1,0 +1,104 @@
+"""Stored records judged by another SLO file have the verdicts of a run with that file."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporters import slos
+from exporters.signals import Verdict
+from loadgen.completion_response import CompletionResponse
+from loadgen.grading import make_record
+from loadgen.regrading import regrade
+from loadgen.request_record import ClientOutcome, Record
+from tests.loadgen.load_records import planned, record
+
+HEAD = "version: 1\nperiod: 30d\nscrape_interval: 15s\n"
+# Thresholds are no multiples of a millisecond, so that rounded sums of times decide nothing.
+MANY = slos.loads(
+    HEAD
+    + """\
+first_token_timeout: 2s
+classes: [{name: siso, endpoint: chat_completions}, {name: others}]
+slos:
+  - {name: ttft, classes: [siso], signal: ttft, threshold: 1500.5ms, objective: 95%, rejected: exclude}
+  - {name: answer, classes: [siso], signal: ttft_answer, threshold: 1700.5ms, objective: 95%, unary: e2e}
+  - {name: fast, classes: [siso], signal: itl_p95, threshold: 50.5ms, objective: 95%}
+  - {name: slow, classes: [siso], signal: itl_p95, threshold: 250.5ms, objective: 95%}
+  - {name: tpot, classes: [siso], signal: tpot, threshold: 100.5ms, objective: 95%}
+  - {name: e2e, classes: [siso], signal: e2e, threshold: 4000.5ms, objective: 95%}
+  - {name: queue, classes: [siso], signal: queue, threshold: 100.5ms, objective: 95%}
+  - {name: availability, classes: [siso], signal: availability, objective: 99.5%}
+"""
+)
+OTHER = slos.loads(
+    HEAD
+    + """\
+classes: [{name: siso}]
+slos: [{name: e2e, classes: [siso], signal: e2e, threshold: 1s, objective: 95%}]
+"""
+)
+MAX_TOKENS = 60
+times = st.integers(1, 3000).map(lambda milliseconds: milliseconds / 1000)
+gaps = st.lists(st.one_of(st.integers(1, 40), st.integers(30, 400)), max_size=MAX_TOKENS - 1)
+
+
+def graded(spec: slos.SloFile, outcome: ClientOutcome, response: CompletionResponse, *, stream: bool) -> Record:
+    last = response.last or 1012.0
+    return make_record(
+        planned(due=10.0, max_tokens=MAX_TOKENS, stream=stream),
+        response,
+        spec,
+        request_id="r",
+        start=1000.0,
+        dispatched=1010.0,
+        sent=1010.0,
+        closed=last + 0.001,
+        outcome=outcome,
+        error=None,
+    )
+
+
+@given(
+    outcome=st.sampled_from(ClientOutcome),
+    stream=st.booleans(),
+    first=st.none() | times,
+    thinking=st.none() | times,
+    milliseconds=gaps,
+    queue=st.none() | times,
+)
+def test_the_verdicts_are_those_of_a_run_with_the_other_file(
+    outcome: ClientOutcome,
+    stream: bool,
+    first: float | None,
+    thinking: float | None,
+    milliseconds: list[int],
+    queue: float | None,
+) -> None:
+    response = CompletionResponse(queue=queue)
+    if stream and first is not None:
+        response.first = 1010.0 + first
+        response.gaps.extend(each / 1000 for each in milliseconds)
+        response.last = response.first + sum(response.gaps)
+        response.answer = None if thinking is None else response.first + thinking
+        response.completion_tokens = len(milliseconds) + 1
+    expected = graded(MANY, outcome, response, stream=stream)
+    found = regrade(graded(OTHER, outcome, response, stream=stream), MANY)
+    assert found.slo.keys() == expected.slo.keys()
+    ended_by_client = outcome in {ClientOutcome.TIMEOUT, ClientOutcome.CUT}
+    for name, verdict in expected.slo.items():
+        lost = ended_by_client and name in {"fast", "slow"} and verdict is Verdict.BAD
+        assert found.slo[name] in ({Verdict.BAD, Verdict.ABANDONED} if lost else {verdict}), name
+    if not ended_by_client:
+        assert found == expected
+
+
+@pytest.mark.parametrize(
+    "endpoint, name",
+    [
+        pytest.param("/v1/chat/completions", "siso", id="chat"),
+        pytest.param("/v1/completions", "others", id="completions"),
+    ],
+)
+def test_a_class_that_the_other_file_does_not_know_is_classified_by_its_endpoint(endpoint: str, name: str) -> None:
+    known = bool(regrade(record(request_class="unknown", endpoint=endpoint, e2e=1.0), MANY).slo)
+    assert known is bool(MANY.slos_of(name))
