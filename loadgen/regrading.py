@@ -12,8 +12,9 @@ from loadgen.request_record import Record
 def regrade(record: Record, slos: SloFile) -> Record:
     """The record with the verdicts of another SLO file.
 
-    They are those of a run with that file, with one exception: an `itl_p95` of a request that the client ended may be
-    abandoned instead of bad, because a record has two percentiles of the gaps, not the gaps.
+    They are those of a run with that file, with one exception: an `itl_p95` of a request that the client ended, or that
+    the engine rejected, may be abandoned (or no event) instead of bad, or the reverse, because a record has two
+    percentiles of the gaps, not the gaps.
     """
     outcome = record.outcome.sidecar_outcome
     if outcome is None:
