@@ -22,7 +22,7 @@ READ_BYTES = 16 * 1024
 ROUND, LEAST_ROUND = 0.004, 0.002
 """Seconds between two rounds: half of the shortest gap between reads of a stream, so that its chunks are not merged.
 
-With shorter gaps the next read does not wait.
+If that is less than `LEAST_ROUND`, the next read does not wait.
 """
 MOST_READS = 256
 """In one round; due requests are sent between rounds."""
@@ -69,7 +69,7 @@ class SocketReader:
         self._epoll.register(descriptor, _READABLE)
         if not self._open:
             self._arrival.start(self._on_readable)
-        receive = connection._sock.recvmsg  # noqa: SLF001 - gevent's own would wait, which costs a call per read
+        receive = connection._sock.recvmsg  # noqa: SLF001 - of the C class; gevent's adds a Python call per read
         self._open[descriptor] = [receive, response, ended, since]
         try:
             ended.get()
