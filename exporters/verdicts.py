@@ -150,7 +150,7 @@ class Judge:
         self.awaits_answer = applicable.awaits_answer
         """Whether `first_answer` can return a verdict."""
         self.late_gap = applicable.late_gap
-        """The relay may skip `chunk` for a gap up to this ..."""
+        """`chunk` may be skipped for a gap up to this ..."""
         self.late_after = inf
         """... that ends before this time: neither can make a verdict certain."""
 
@@ -340,6 +340,7 @@ def judge_request(slos: Iterable[Slo], first_token_timeout: float, request: Ende
         at = request.first_token
         for number, gap in enumerate(request.gaps, 1):
             at += gap
-            judge.chunk(at, gap, number)
+            if gap > judge.late_gap or at > judge.late_after:
+                judge.chunk(at, gap, number)
     judge.ended(replace(request.ending, gaps=len(request.gaps)))
     return judge.verdicts

@@ -1,5 +1,6 @@
 """What the records of a run do not contain: the gaps between all chunks, and the chunks in each second."""
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import accumulate
 
@@ -17,9 +18,8 @@ class ChunkTotals(msgspec.Struct):
     def add(self, first: float, gaps: Sequence[float]) -> None:
         """Count a stream by the time of its first chunk, in seconds since the start of the run, and its gaps."""
         self.gaps.add(gaps)
-        for at in accumulate(gaps, initial=first):
-            second = int(at)
-            self.seconds[second] = self.seconds.get(second, 0) + 1
+        for second, count in Counter(map(int, accumulate(gaps, initial=first))).items():
+            self.seconds[second] = self.seconds.get(second, 0) + count
 
     def merge(self, other: "ChunkTotals") -> None:
         """Add the streams of another process whose run started at the same time."""

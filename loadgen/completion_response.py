@@ -3,7 +3,8 @@
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, pairwise
+from itertools import accumulate
+from operator import sub
 from typing import Any
 
 import msgspec
@@ -172,7 +173,8 @@ class CompletionResponse:
         if not self.silent:
             return self.gaps
         times = [] if self.first is None else accumulate(self.gaps, initial=self.first)
-        return [later - earlier for earlier, later in pairwise(sorted([*self.silent, *times]))]
+        ordered = sorted([*self.silent, *times])
+        return list(map(sub, ordered[1:], ordered))
 
     def _end(self, at: float) -> None:
         self.end = at

@@ -1,7 +1,10 @@
 """Counts the gaps between chunks in geometric buckets, so that a run of any length takes constant memory."""
 
 import math
+from collections import Counter
 from collections.abc import Iterable
+from itertools import repeat
+from operator import mul
 
 import msgspec
 
@@ -23,15 +26,16 @@ class GapHistogram(msgspec.Struct):
     squares: float = 0.0
 
     def add(self, gaps: Iterable[float]) -> None:
-        counts = self.counts
-        for gap in gaps:
-            if gap < LEAST:
-                self.zeros += 1
-                continue
-            bucket = math.floor(math.log(gap) * _BUCKETS_PER_E)
-            counts[bucket] = counts.get(bucket, 0) + 1
-            self.sum += gap
-            self.squares += gap * gap
+        every = list(gaps)
+        positive = [gap for gap in every if gap >= LEAST]
+        self.zeros += len(every) - len(positive)
+        # Without a Python statement per gap, because a stream has hundreds and is counted between reads.
+        for bucket, count in Counter(
+            map(math.floor, map(mul, map(math.log, positive), repeat(_BUCKETS_PER_E)))
+        ).items():
+            self.counts[bucket] = self.counts.get(bucket, 0) + count
+        self.sum += sum(positive)
+        self.squares += sum(map(mul, positive, positive))
 
     def merge(self, other: "GapHistogram") -> None:
         """Add the gaps of another histogram, such as that of another process."""

@@ -19,10 +19,11 @@ from loadgen.completion_response import CompletionResponse
 
 READ_BYTES = 16 * 1024
 """More than the chunks that arrive in one round; cheap to allocate."""
-ROUND = 0.002
-"""Seconds between two rounds."""
-SHORT_GAP = 2 * ROUND
-"""Seconds; after two reads of one stream with a shorter gap, the next read does not wait: chunks would be merged."""
+ROUND, LEAST_ROUND = 0.004, 0.002
+"""Seconds between two rounds: half of the shortest gap between reads of a stream, so that its chunks are not merged.
+
+If that is less than `LEAST_ROUND`, the next read does not wait.
+"""
 MOST_READS = 256
 """In one round; due requests are sent between rounds."""
 CLOCKS_APART = 2e-5
@@ -48,7 +49,8 @@ class SocketReader:
         self._wall_clock = wall_clock
         self._epoll = get_original("select", "epoll")()  # Locust's patches remove it
         self._arrival = loop.io(self._epoll.fileno(), _READABLE)
-        self._timer = loop.timer(ROUND, ROUND)
+        self._new_timer = loop.timer
+        self._timer = self._new_timer(ROUND)
         # by descriptor: what receives, the response, the greenlet that waits, and the time of the last read
         self._open: dict[int, list[Any]] = {}
 
@@ -66,8 +68,9 @@ class SocketReader:
         connection.setblocking(False)
         self._epoll.register(descriptor, _READABLE)
         if not self._open:
-            self._arrival.start(self._on_arrival)
-        self._open[descriptor] = [connection.recvmsg, response, ended, since]
+            self._arrival.start(self._on_readable)
+        receive = connection._sock.recvmsg  # noqa: SLF001 - of the C class; gevent's adds a Python call per read
+        self._open[descriptor] = [receive, response, ended, since]
         try:
             ended.get()
         finally:
@@ -77,16 +80,17 @@ class SocketReader:
                 self._arrival.stop()
                 self._timer.stop()
 
-    def _on_arrival(self) -> None:
-        if self._read_all() and self._open:
+    def _on_readable(self) -> None:
+        """Something has arrived, or a round is due."""
+        wait = self._read_all()
+        if not self._open:
+            return
+        if wait:
             self._arrival.stop()
-            self._timer.start(self._on_round)
-
-    def _on_round(self) -> None:
-        if not self._read_all():
-            self._timer.stop()
-            if self._open:
-                self._arrival.start(self._on_arrival)
+            self._timer = self._new_timer(wait)
+            self._timer.start(self._on_readable)
+        else:
+            self._arrival.start(self._on_readable)
 
     def _clocks(self) -> tuple[float, float]:
         """The monotonic time, and how much it is ahead of the wall clock."""
@@ -96,11 +100,11 @@ class SocketReader:
                 break  # else the process was interrupted between two readings
         return now, (before + now) / 2 - wall
 
-    def _read_all(self) -> bool:
-        """Read each readable socket once; True if the next reads may wait for a round."""
+    def _read_all(self) -> float:
+        """Read each readable socket once; the seconds that the next reads may wait."""
         now, offset = self._clocks()
         readable = self._epoll.poll(0, MOST_READS)
-        may_wait = bool(readable)
+        wait = ROUND if readable else 0.0
         for descriptor, _ in readable:
             entry = self._open[descriptor]
             receive, response, ended, previous = entry
@@ -116,9 +120,10 @@ class SocketReader:
                         at = previous
                 else:
                     at = monotonic()
-                    may_wait = may_wait and not data
-                if at - previous < SHORT_GAP:
-                    may_wait = False
+                    if data:
+                        wait = 0.0
+                if at - previous < 2 * wait:
+                    wait = (at - previous) / 2
                 entry[3] = at
                 if data:
                     if not response.feed(data, at):
@@ -131,4 +136,4 @@ class SocketReader:
                 ended.throw(error)
             else:
                 ended.switch(None)
-        return may_wait
+        return wait if wait >= LEAST_ROUND else 0.0
