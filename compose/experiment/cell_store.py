@@ -20,9 +20,9 @@ CELL = "cell.json"
 class Metric(StrEnum):
     """The metrics of predictions and expected figures; times in seconds, shares from 0 to 1.
 
-    `goodput` and `completion` are over the offered requests. `itl_p50` is the median over the streams of their own median
-    gap, `itl_p99` the 99th percentile of their own 95th percentile; `tpot_*` are over the requests. The metrics from
-    `preemptions` on are of the engine and have no class.
+    `goodput` and `completion` are over the offered requests. `itl_p50` is the median over the streams of their own
+    median gap, `itl_p99` the 99th percentile of their own 95th percentile; `tpot_*` are over the requests. The metrics
+    from `preemptions` on are of the engine and have no class.
     """
 
     GOODPUT = "goodput"
