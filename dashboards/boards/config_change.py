@@ -84,7 +84,7 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
             "Side effects",
             (
                 client_errors().height(7),
-                tokens().span(7).height(7).min_width(90),
+                output_tokens().span(7).height(7).min_width(90),
                 cache_hits().height(7),
                 preemptions().span(7).height(7),
             ),
@@ -268,13 +268,11 @@ def client_errors() -> table.Panel:
     )
 
 
-def tokens() -> table.Panel:
+def output_tokens() -> table.Panel:
     panel = _comparison(
-        "Tokens per second",
-        "Prompt and completion tokens, counted when a request ends; they follow the requests offered.",
-        lambda window: (
-            f"({_increase(signals.PROMPT_TOKENS, window)} + {_increase(signals.COMPLETION_TOKENS, window)}) / $length"
-        ),
+        "Output tokens per second",
+        "Completion tokens, counted when a request ends; they follow the requests offered.",
+        lambda window: f"{_increase(signals.COMPLETION_TOKENS, window)} / $length",
         style.COUNT,
     )
     return tables.hide_zero_rows(panel.decimals(0), 2)
