@@ -78,6 +78,25 @@ def open_yaml(path: Path) -> Reader:
     return parse_yaml(read_file(path), str(path))
 
 
+def find_built_in(name: str, folder: Path, kind: str) -> Path:
+    """A file by its path, or by its name without `.yaml` in the folder of built-in ones.
+
+    Raises:
+        UsageError: there is no such file; `kind` says of what.
+    """
+    path = Path(name)
+    if path.is_file():
+        return path
+    shipped = folder / f"{name}.yaml"
+    if path.name == name and shipped.is_file():
+        return shipped
+    raise UsageError(f"{name}: neither a file nor a built-in {kind}; {nearest(name, built_in_names(folder))}")
+
+
+def built_in_names(folder: Path) -> list[str]:
+    return sorted(file.stem for file in folder.glob("*.yaml"))
+
+
 def read_file(path: Path) -> str:
     """The text of a file.
 

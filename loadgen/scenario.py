@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, TypeVar
 
-from exporters.errors import UsageError
 from exporters.yaml_keys import COUNT, DURATION, FLAG, NAMED, TEXT, Key, Kind, list_of, read, section
-from exporters.yaml_reader import Node, Reader, nearest, open_yaml
+from exporters.yaml_reader import Node, Reader, find_built_in, open_yaml
 from loadgen.arrivals import NOT_NEGATIVE, Phase, read_phase
 
 SHIPPED = Path(__file__).parent / "scenarios"
@@ -153,14 +152,7 @@ def find(name: str) -> Path:
     Raises:
         UsageError: there is no such scenario.
     """
-    path = Path(name)
-    if path.is_file():
-        return path
-    shipped = SHIPPED / f"{name}.yaml"
-    if path.name == name and shipped.is_file():
-        return shipped
-    names = sorted(file.stem for file in SHIPPED.glob("*.yaml"))
-    raise UsageError(f"{name}: neither a file nor a built-in scenario; {nearest(name, names)}")
+    return find_built_in(name, SHIPPED, "scenario")
 
 
 def load(path: Path) -> Scenario:

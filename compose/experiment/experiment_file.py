@@ -13,7 +13,7 @@ from compose.experiment.cell_store import Direction, ExpectedFigure, Metric, Pre
 from exporters import slos
 from exporters.errors import UsageError
 from exporters.yaml_keys import COUNT, DURATION, NAMED, TEXT, Key, Kind, choice, distinct_list_of, list_of, read
-from exporters.yaml_reader import NAME, FileError, Node, Reader, nearest, open_yaml
+from exporters.yaml_reader import NAME, FileError, Node, Reader, built_in_names, find_built_in, nearest, open_yaml
 from loadgen import scenario
 from loadgen.arrivals import POSITIVE
 from loadgen.scenario import Scenario
@@ -200,7 +200,7 @@ def mean_turns(load: Scenario) -> float:
 
 def names() -> list[str]:
     """The built-in experiments."""
-    return sorted(path.stem for path in SHIPPED.glob("*.yaml"))
+    return built_in_names(SHIPPED)
 
 
 def find(name: str) -> Path:
@@ -209,13 +209,7 @@ def find(name: str) -> Path:
     Raises:
         UsageError: there is no such experiment.
     """
-    path = Path(name)
-    if path.is_file():
-        return path
-    shipped = SHIPPED / f"{name}.yaml"
-    if path.name == name and shipped.is_file():
-        return shipped
-    raise UsageError(f"{name}: neither a file nor a built-in experiment; {nearest(name, names())}")
+    return find_built_in(name, SHIPPED, "experiment")
 
 
 def load(path: Path) -> Experiment:
