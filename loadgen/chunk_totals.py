@@ -6,7 +6,9 @@ from itertools import accumulate
 
 import msgspec
 
+from loadgen.completion_response import CompletionResponse
 from loadgen.gap_histogram import GapHistogram
+from loadgen.request_record import ClientOutcome, Record
 
 
 class ChunkTotals(msgspec.Struct):
@@ -20,6 +22,11 @@ class ChunkTotals(msgspec.Struct):
         self.gaps.add(gaps)
         for second, count in Counter(map(int, accumulate(gaps, initial=first))).items():
             self.seconds[second] = self.seconds.get(second, 0) + count
+
+    def add_response(self, record: Record, response: CompletionResponse) -> None:
+        """Count the stream of a request, if it ended ok."""
+        if record.outcome is ClientOutcome.OK and record.first_choice is not None:
+            self.add(record.first_choice, response.choice_gaps)
 
     def merge(self, other: "ChunkTotals") -> None:
         """Add the streams of another process whose run started at the same time."""

@@ -170,7 +170,11 @@ def encode_line(record: Record) -> bytes:
 
 def write_json(path: Path, value: object) -> None:
     """Write a value as `replace_file` does."""
-    replace_file(path, msgspec.json.format(_encode(value), indent=2) + b"\n")
+    replace_file(path, json_text(value))
+
+
+def json_text(value: object) -> bytes:
+    return msgspec.json.format(_encode(value), indent=2) + b"\n"
 
 
 def replace_file(path: Path, content: bytes) -> None:

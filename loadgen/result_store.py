@@ -2,17 +2,17 @@
 
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from importlib import metadata
-from pathlib import Path
-from typing import Any
 
 from msgspec import structs
 
 from exporters.addresses import is_loopback
 from exporters.errors import UsageError, system_reason
+from exporters.slos import SloFile
 from loadgen.bench_result import bench_result
 from loadgen.chunk_totals import ChunkTotals
+from loadgen.completion_response import CompletionResponse
 from loadgen.html_report.report_page import PAGE, render_page
 from loadgen.record_file import RecordFile
 from loadgen.request_record import (
@@ -20,13 +20,12 @@ from loadgen.request_record import (
     REQUESTS,
     RUN,
     SUMMARY,
-    ClientOutcome,
     Objective,
     Record,
     Run,
     WorkerUsage,
+    json_text,
     replace_file,
-    write_json,
 )
 from loadgen.run_settings import RunSettings
 from loadgen.saturation import Saturation
@@ -60,7 +59,7 @@ class ResultStore:
             timeout=settings.plan.timeout,
             phases=list(settings.phases),
             classes=list(settings.plan.shares),
-            slos=[Objective(slo.name, slo.measure.value, slo.threshold, slo.objective) for slo in settings.slos.slos],
+            slos=objectives(settings.slos),
             max_send_lag=settings.max_send_lag,
             max_concurrency=settings.max_concurrency,
             same_machine=is_loopback(settings.target.host),
@@ -83,10 +82,9 @@ class ResultStore:
         """A message for each file that could not be written; the records are complete in memory."""
         return self._failures if self._file.failure is None else [self._file.failure, *self._failures]
 
-    def add(self, record: Record, gaps: Sequence[float]) -> None:
-        """Store a request; `gaps` are those between its chunks with a choice."""
-        if record.outcome is ClientOutcome.OK and record.first_choice is not None:
-            self.chunks.add(record.first_choice, gaps)
+    def add(self, record: Record, response: CompletionResponse) -> None:
+        """Store a request, and count its chunks."""
+        self.chunks.add_response(record, response)
         self.add_record(record)
 
     def add_record(self, record: Record) -> None:
@@ -101,7 +99,7 @@ class ResultStore:
         """Write `run.json` before the first request, so that the output of a killed run is readable."""
         self._cpu = time.process_time()  # without a warm-up
         self._run = structs.replace(self._run, start=start)
-        self._write(RUN, self._run)
+        self._write(RUN, json_text(self._run))
 
     def end(
         self,
@@ -127,10 +125,8 @@ class ResultStore:
             workers=list(workers),
         )
         result = summarise(self._run, self.records)
-        self._write(RUN, self._run)
-        self._write(SUMMARY, result)
-        self._write(BENCH, bench_result(self._run, result, self.records, self.chunks, detailed=self._save_detailed))
-        self._write(PAGE, render_page(self._run, result, self.records).encode(), replace_file)
+        for name, content in result_files(self._run, result, self.records, self.chunks, detailed=self._save_detailed):
+            self._write(name, content)
         return self._run, result
 
     def _restore(self) -> None:
@@ -144,11 +140,25 @@ class ResultStore:
             self._file.add(record)
         self._file.close()
 
-    def _write(self, name: str, value: object, write: Callable[[Path, Any], None] = write_json) -> None:
+    def _write(self, name: str, content: bytes) -> None:
         try:
-            write(self._folder / name, value)
+            replace_file(self._folder / name, content)
         except OSError as error:
             self._failures.append(f"{self._folder / name}: cannot be written: {system_reason(error)}")
+
+
+def result_files(
+    run: Run, result: Summary, records: Sequence[Record], chunks: ChunkTotals, *, detailed: bool = False
+) -> Iterator[tuple[str, bytes]]:
+    """The files of a run that has ended, without its records: names and contents."""
+    yield RUN, json_text(run)
+    yield SUMMARY, json_text(result)
+    yield BENCH, json_text(bench_result(run, result, records, chunks, detailed=detailed))
+    yield PAGE, render_page(run, result, records).encode()
+
+
+def objectives(slos: SloFile) -> list[Objective]:
+    return [Objective(slo.name, slo.measure.value, slo.threshold, slo.objective) for slo in slos.slos]
 
 
 def _versions() -> dict[str, str]:

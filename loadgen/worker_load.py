@@ -18,7 +18,7 @@ from loadgen.completion_response import CompletionResponse
 from loadgen.dispatcher import Dispatcher, EncodedGroup
 from loadgen.load_metrics import LoadCollector
 from loadgen.load_run import dispatch_config, free_from_collection, raise_file_limit, report_to_locust
-from loadgen.request_record import ClientOutcome, Record, WorkerUsage
+from loadgen.request_record import Record, WorkerUsage
 from loadgen.run_settings import RunSettings
 from loadgen.schedule_share import Share, SharedSchedule
 from loadgen.stall_watch import StallWatch
@@ -130,8 +130,7 @@ class _ShareRun:
 
     def _record(self, record: Record, response: CompletionResponse) -> None:
         self._records.append(record)
-        if record.outcome is ClientOutcome.OK and record.first_choice is not None:
-            self._chunks.add(record.first_choice, response.choice_gaps)
+        self._chunks.add_response(record, response)
         report_to_locust(self._runner.environment.events.request.fire, record, response.size)
 
     def _send_batch(self, *, ended: bool = False) -> None:

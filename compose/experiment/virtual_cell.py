@@ -11,24 +11,12 @@ from compose.simulator.presets import Preset
 from compose.simulator.scheduler import Scheduler, Step
 from exporters.signals import SEND_LATE
 from exporters.slos import SloFile
-from loadgen.bench_result import bench_result
 from loadgen.chunk_totals import ChunkTotals
 from loadgen.completion_response import CompletionResponse
-from loadgen.html_report.report_page import PAGE, render_page
 from loadgen.record_file import RecordFile
 from loadgen.request_plan import Workload, schedule_hash
-from loadgen.request_record import (
-    BENCH,
-    REQUESTS,
-    RUN,
-    SUMMARY,
-    ClientOutcome,
-    Objective,
-    Record,
-    Run,
-    replace_file,
-    write_json,
-)
+from loadgen.request_record import REQUESTS, Record, Run, replace_file
+from loadgen.result_store import objectives, result_files
 from loadgen.scenario import Scenario
 from loadgen.summary import summarise
 
@@ -89,8 +77,7 @@ def measure(
     file, records, chunks, totals = RecordFile(folder / REQUESTS), list[Record](), ChunkTotals(), EngineTotals()
 
     def keep(record: Record, response: CompletionResponse) -> None:
-        if record.outcome is ClientOutcome.OK and record.first_choice is not None:
-            chunks.add(record.first_choice, response.gaps)
+        chunks.add_response(record, response)
         records.append(record)
         file.add(record)
 
@@ -116,7 +103,7 @@ def measure(
         timeout=scenario.timeout,
         phases=list(scenario.phases),
         classes=list(scenario.shares),
-        slos=[Objective(slo.name, slo.measure.value, slo.threshold, slo.objective) for slo in slos.slos],
+        slos=objectives(slos),
         max_send_lag=SEND_LATE,
         max_concurrency=max_concurrency,
         same_machine=True,
@@ -125,9 +112,6 @@ def measure(
         seconds=round(seconds, 3),
         chunks=sum(record.chunks for record in records),
     )
-    summary = summarise(run, records)
-    write_json(folder / RUN, run)
-    write_json(folder / SUMMARY, summary)
-    write_json(folder / BENCH, bench_result(run, summary, records, chunks, detailed=False))
-    replace_file(folder / PAGE, render_page(run, summary, records).encode())
+    for name, content in result_files(run, summarise(run, records), records, chunks):
+        replace_file(folder / name, content)
     return seconds, totals.reading(preset, flags, seconds)
