@@ -12,6 +12,7 @@ from loadgen.run_settings import RunSettings
 
 _REQUESTS_OF_USERS = 100
 _BETWEEN_PAUSES = 100
+_HASHED = ("schedule", "scenario", "SLO file")
 
 
 def common_settings(settings: RunSettings) -> Mapping[str, str]:
@@ -37,7 +38,7 @@ def common_settings(settings: RunSettings) -> Mapping[str, str]:
 def differences(worker: Mapping[str, str], master: Mapping[str, str]) -> str:
     """The settings of a worker that differ from the master's; empty if none does."""
     return ", ".join(
-        name if len(value) == len(_hash(())) else f"{name} ({worker.get(name, 'unknown')}, the master's is {value})"
+        name if name in _HASHED else f"{name} ({worker.get(name, 'unknown')}, the master's is {value})"
         for name, value in master.items()
         if worker.get(name) != value
     )

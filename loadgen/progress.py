@@ -87,7 +87,7 @@ class Progress:
         return (
             f"{now:5.0f} s {phase:<10} offered {row.offered}  open {row.open}  "
             f"ok {row.ok}  not ok {row.ended - row.ok}  last {WINDOW} s: goodput {format_percent(recent.goodput)}, "
-            f"TTFT p50 {_time(recent.ttft_p50)}, {recent.tokens_per_second:.0f} output tokens/s  "
+            f"TTFT p50 {format_seconds(recent.ttft_p50)}, {recent.tokens_per_second:.0f} output tokens/s  "
             f"worst send lag {format_seconds(row.worst_lag)}{saturated}{invalid}"
         )
 
@@ -172,23 +172,19 @@ def _recent(recent: Recent, max_send_lag: float) -> list[Text | str]:
     late = recent.worst_lag is not None and recent.worst_lag > max_send_lag
     return [
         _percent(recent.goodput),
-        _time(recent.ttft_p50),
-        _time(recent.ttft_p95),
+        format_seconds(recent.ttft_p50),
+        format_seconds(recent.ttft_p95),
         f"{recent.tokens_per_second:.0f}",
         Text(format_seconds(recent.worst_lag), style="red" if late else ""),
     ]
 
 
 def _so_far(row: ClassFigures) -> list[str]:
-    return [_percent(row.goodput), _time(row.ttft.percentile(50)), _time(row.ttft.percentile(95))]
+    return [_percent(row.goodput), format_seconds(row.ttft.percentile(50)), format_seconds(row.ttft.percentile(95))]
 
 
 def _percent(share: float | None) -> str:
     return "-" if share is None else f"{share * 100:.3g} %"
-
-
-def _time(seconds: float | None) -> str:
-    return "∞" if seconds == float("inf") else format_seconds(seconds)
 
 
 def _clock(seconds: float) -> str:

@@ -98,7 +98,7 @@ def _run(arguments: argparse.Namespace) -> int:
     print(_expectation(experiment, every, virtual=arguments.virtual), flush=True)
     measure = _virtually(experiment) if arguments.virtual else _really(experiment, arguments)
     try:
-        cells = experiment_run.run(experiment, record, arguments.out, measure, partial(print, flush=True))
+        cells = experiment_run.run(every, record, experiment.slos, arguments.out, measure, partial(print, flush=True))
     except interrupt.InterruptedBySignalError as stopped:
         print(f"{stopped}: all processes have been stopped; the same command continues the experiment")
         return stopped.exit_code

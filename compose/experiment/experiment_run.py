@@ -79,20 +79,20 @@ def plans(experiment: Experiment, directory: Path) -> list[CellPlan]:
 
 
 def run(
-    experiment: Experiment,
+    every: Sequence[CellPlan],
     record: ExperimentRecord,
+    slos: str,
     directory: Path,
     measure: Callable[[CellPlan], Cell],
     report: Callable[[str], None],
 ) -> Sequence[Cell]:
-    """Measure the cells that have no result yet; returns all cells.
+    """Measure the cells of `every` that have no result yet; returns all cells. `slos` is the text of the SLO file.
 
     Raises:
         UsageError: the folder is in use, has other settings, or cannot be written.
     """
     cells = []
-    with opened(directory, record, experiment.slos):
-        every = plans(experiment, directory)
+    with opened(directory, record, slos):
         for number, plan in enumerate(every, start=1):
             cell = finished(plan.folder)
             if cell is None:
