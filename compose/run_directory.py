@@ -1,12 +1,11 @@
 """The directory of one run of the lab: its files, and a lock against a second run."""
 
-import fcntl
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from exporters.errors import UsageError, system_reason
+from compose.folder_lock import locked_folder
 
 
 class RunDirectory:
@@ -34,18 +33,7 @@ class RunDirectory:
         Raises:
             UsageError: another lab uses the directory, or it cannot be written.
         """
-        try:
-            self.root.mkdir(parents=True, exist_ok=True)
-            lock = (self.root / "lock").open("w")
-        except OSError as error:
-            raise UsageError(f"--dir {self.root}: cannot be written: {system_reason(error)}") from error
-        with lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise UsageError(
-                    f"--dir {self.root}: already used by a running lab; stop it, or choose another --dir"
-                ) from error
+        with locked_folder(self.root, "--dir", "lab", "--dir"):
             for path in vars(self).values():
                 if path.is_dir() and path != self.root:
                     shutil.rmtree(path, ignore_errors=True)

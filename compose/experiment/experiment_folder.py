@@ -1,6 +1,5 @@
 """Opens the output folder of an experiment, new or from an interrupted run, for one process at a time."""
 
-import fcntl
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,10 +17,9 @@ from compose.experiment.cell_store import (
     read_cell,
     read_record,
 )
+from compose.folder_lock import LOCK, locked_folder
 from exporters.errors import UsageError, system_reason
 from loadgen.request_record import replace_file, write_json
-
-_LOCK = "lock"
 
 
 @contextmanager
@@ -31,19 +29,8 @@ def opened(directory: Path, record: ExperimentRecord, slos: str) -> Iterator[Non
     Raises:
         UsageError: another process uses the folder, it holds other files or settings, or it cannot be written.
     """
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        others = sorted(path.name for path in directory.iterdir() if path.name != _LOCK)
-        lock = (directory / _LOCK).open("w")
-    except OSError as error:
-        raise UsageError(f"--out {directory}: cannot be written: {system_reason(error)}") from error
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise UsageError(
-                f"--out {directory}: already used by a running experiment; stop it, or choose another folder"
-            ) from error
+    with locked_folder(directory, "--out", "experiment", "folder"):
+        others = sorted(path.name for path in directory.iterdir() if path.name != LOCK)
         if EXPERIMENT in others:
             _refuse_others(directory, record, slos)
         elif others:
