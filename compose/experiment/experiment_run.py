@@ -54,6 +54,7 @@ def described(experiment: Experiment, *, virtual: bool, engine: str) -> Experime
             Configuration(name, dict(each.flags or {})) for name, each in experiment.configurations.items()
         ],
         rates=list(experiment.rates),
+        requests=experiment.requests,
         repeats=experiment.repeats,
         predictions=list(experiment.predictions),
         expected=list(experiment.expected),

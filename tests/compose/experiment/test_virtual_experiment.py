@@ -13,8 +13,8 @@ from tests.compose.experiment.toy_experiment import write_experiment
 GOLDEN = Path(__file__).parent / "golden"
 
 
-def run(path: Path | str, out: Path) -> int:
-    return main(["experiment", "run", str(path), "--virtual", "--out", str(out)])
+def run(path: Path | str, out: Path, *flags: str) -> int:
+    return main(["experiment", "run", str(path), "--virtual", "--out", str(out), *flags])
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -122,3 +122,51 @@ def test_the_list_has_every_built_in_experiment(capsys: pytest.CaptureFixture[st
     listed = [line.partition(":")[0] for line in capsys.readouterr().out.splitlines()]
     assert "seed-000" in listed
     assert "seed-004" in listed
+
+
+RATES = "rates: [2, 4]\nrequests: 20\n"
+
+
+def cells_of(folder: Path) -> set[str]:
+    return {f"{each.cell.configuration} {each.cell.rate:g}" for each in read_experiment(folder)[1]}
+
+
+def test_an_experiment_can_be_measured_in_parts(tmp_path: Path) -> None:
+    path, whole, parts = write_experiment(tmp_path, more=RATES), tmp_path / "whole", tmp_path / "parts"
+    assert run(path, whole) == 0
+    assert run(path, parts, "--configurations", "prefix", "--rates", "2") == 0
+    assert cells_of(parts) == {"prefix 2"}
+    assert run(path, parts, "--rates", "4") == 0
+    assert cells_of(parts) == {"prefix 2", "prefix 4", "base 4"}
+    assert run(path, parts) == 0
+    assert contents(parts) == contents(whole)
+
+
+def test_the_number_of_requests_belongs_to_the_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, out = write_experiment(tmp_path, more=RATES), tmp_path / "out"
+    assert run(path, out, "--requests", "40", "--rates", "4", "--configurations", "base") == 0
+    (cell,) = read_experiment(out)[1]
+    assert sum(phase.duration for phase in read_run(cell.folder).phases) == 10.0
+    capsys.readouterr()
+    assert run(path, out) == 2
+    assert capsys.readouterr().err == (
+        f"vllm-slo: --out {out}: contains an experiment with other settings (requests); "
+        "choose another folder, or delete it\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "more, flags, message",
+    [
+        (RATES, ["--configurations", "prefx"], "--configurations: 'prefx' is not in small; did you mean 'prefix'?"),
+        (RATES, ["--rates", "2,3"], "--rates: '3' is not in small; known: 2, 4"),
+        (RATES, ["--requests", "0"], "--requests: 0 is not a number of requests; write 1 or more"),
+        ("", ["--rates", "2"], "--rates: small has no rates; remove the flag"),
+        ("", ["--requests", "9"], "--requests: small has no rates, and its phases set the number of requests"),
+    ],
+)  # fmt: skip
+def test_an_unknown_part_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: str, flags: list[str], message: str
+) -> None:
+    assert run(write_experiment(tmp_path, more=more), tmp_path / "out", *flags) == 2
+    assert capsys.readouterr().err == f"vllm-slo: {message}\n"
