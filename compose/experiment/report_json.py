@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import asdict
 from typing import Any
 
 from compose.experiment.report_conclusions import best, conclusions
@@ -15,7 +16,7 @@ from loadgen.summary import TOTAL
 
 
 def as_json(experiment: Experiment) -> str:
-    """`groups` has the figures of each configuration and rate by class and metric, `all` for all classes."""
+    """`groups` has the figures of each configuration and level by class and metric, `all` for all classes."""
     record = experiment.record
     return json.dumps(
         {
@@ -28,19 +29,19 @@ def as_json(experiment: Experiment) -> str:
             "groups": [_group(experiment, group) for group in experiment],
             "best": [
                 {
-                    "rate": rate,
+                    **asdict(level),
                     "class": found.request_class,
                     "configuration": found.configuration,
                     "goodput": found.goodput,
                     "no_difference_shown": found.ties,
                 }
-                for rate, groups in experiment.groups.items()
+                for level, groups in experiment.groups.items()
                 for found in (best(groups, name) for name in (*experiment.classes, TOTAL))
             ],
             "conclusions": [
                 {
                     "configuration": each.group.configuration,
-                    "rate": each.group.rate,
+                    **asdict(each.group.level),
                     "baseline": each.baseline.configuration,
                     "text": str(each),
                     "goodput": {
@@ -60,7 +61,7 @@ def as_json(experiment: Experiment) -> str:
                     "configuration": each.prediction.configuration,
                     "class": each.prediction.request_class or TOTAL,
                     "metric": each.prediction.metric,
-                    "rate": each.rate,
+                    **asdict(each.level),
                     "predicted": each.text,
                     "verdict": each.verdict.value,
                     "measured": each.numbers,
@@ -72,7 +73,7 @@ def as_json(experiment: Experiment) -> str:
                     "configuration": each.expected.configuration,
                     "class": each.expected.request_class or TOTAL,
                     "metric": each.expected.metric,
-                    "rate": each.rate,
+                    **asdict(each.level),
                     "source": each.expected.value,
                     "measured": _finite(each.ours.pooled) if each.ours else None,
                     "problem": each.problem or None,
@@ -91,7 +92,7 @@ def _group(experiment: Experiment, group: Group) -> dict[str, Any]:
     by_class = [metric for metric in METRICS.values() if metric not in ENGINE]
     return {
         "configuration": group.configuration,
-        "rate": group.rate,
+        **asdict(group.level),
         "state": group.state or "valid",
         "valid_repeats": len(group.repeats),
         "excluded": [{"repeat": each.repeat, "state": each.state, "reason": each.reason} for each in group.excluded],

@@ -63,8 +63,9 @@ def test_the_order_of_the_flags_does_not_matter() -> None:
             "5",
             [
                 (
-                    "speculative_config: expected a mapping with method, num_speculative_tokens, model, prompt_lookup_max, "
-                    "prompt_lookup_min, rejection_sample_method, synthetic_acceptance_rates, found '5'"
+                    "speculative_config: expected a mapping with method, num_speculative_tokens, model, "
+                    "prompt_lookup_max, prompt_lookup_min, rejection_sample_method, synthetic_acceptance_rates, "
+                    "found '5'"
                 )
             ],
             id="no object",
@@ -118,8 +119,8 @@ def test_the_order_of_the_flags_does_not_matter() -> None:
             RATES.replace("[0.5, 0.25]", "[0.5, 0.6]"),
             [
                 (
-                    "speculative_config: synthetic_acceptance_rates: rises; each rate is the share of drafts whose tokens "
-                    "up to its position are all accepted"
+                    "speculative_config: synthetic_acceptance_rates: rises; each rate is the share of drafts whose "
+                    "tokens up to its position are all accepted"
                 )
             ],
             id="rising rates",
