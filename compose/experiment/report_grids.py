@@ -6,8 +6,19 @@ from dataclasses import dataclass, field
 from compose.experiment.load_level import Level
 from compose.experiment.report_conclusions import Best, best, conclusions
 from compose.experiment.report_estimates import value
+from compose.experiment.report_floor import floors
+from compose.experiment.report_frontier import LATENCIES, rows
 from compose.experiment.report_groups import Experiment, Group
-from compose.experiment.report_metrics import BY_CLASS, ENGINE, GOODPUT, JUDGED, METRICS, ReportMetric
+from compose.experiment.report_metrics import (
+    BY_CLASS,
+    ENGINE,
+    GOODPUT,
+    JUDGED,
+    METRICS,
+    THROUGHPUT,
+    TPOT_P50,
+    ReportMetric,
+)
 from compose.experiment.report_predictions import beside, judged
 from exporters.comparison.estimates import CONFIDENCE
 from exporters.quantities import spell_duration
@@ -30,6 +41,14 @@ INTERVALS_NOTE = (
     "compared by a bootstrap of blocks of consecutive requests, others as independent samples (Newcombe). The "
     "intervals are not corrected for their number: without any real difference, about 1 of 20 excludes 0. Under "
     "overload, goodput falls during a run, so the intervals of short runs are wide."
+)
+_FRONTIER_NOTE = (
+    "All classes together. *: on the frontier of throughput and this latency: every other point has less throughput "
+    "or a higher latency."
+)
+_FLOOR_NOTE = (
+    "TPOT floor: a step reads the weights and the KV cache in use from memory (Pope et al., 2022, section 2) and "
+    "gives each request one token, or more with speculative decoding. GPU and model are those of the preset."
 )
 _PREDICTIONS_NOTE = (
     "A prediction is decided by the 95 % interval of the difference or of the value. Figures of the engine have no "
@@ -110,6 +129,7 @@ def contents(experiment: Experiment) -> Iterator[Grid | Sentences | str]:
         first = experiment.record.configurations[0].name
         yield Sentences(f"Configurations against {first}", sentences)
         yield INTERVALS_NOTE
+    yield from _frontier(experiment)
     yield from _predictions(experiment)
     for level, groups in experiment.groups.items():
         yield _figures(experiment, groups, level)
@@ -160,6 +180,24 @@ def _goodput(experiment: Experiment, groups: Sequence[Group], level: Level) -> I
 def _winner(winner: Best) -> list[str]:
     goodput = GOODPUT.unit.text(winner.goodput)
     return [winner.request_class, winner.configuration or "-", goodput, ", ".join(winner.ties) or "-"]
+
+
+def _frontier(experiment: Experiment) -> Iterator[Grid | str]:
+    if len(found := rows(experiment)) > 1:
+        titles = [metric.title for metric in (THROUGHPUT, *LATENCIES)]
+        yield Grid("Throughput against latency", ["configuration", *titles], found, labels=1)
+        yield _FRONTIER_NOTE
+    seconds = TPOT_P50.unit.text
+    lines = []
+    for each in floors(experiment):
+        measured = value(TPOT_P50, each.group)
+        times = (each.weights, each.cache, each.tpot, measured.pooled if measured else None)
+        weights, cache, least, tpot = map(seconds, times)
+        lines.append([each.group.name, weights, cache, f"{each.tokens:.3g}", least, tpot])
+    if lines:
+        headings = ["configuration", "weights", "KV cache", "tokens per step", "TPOT floor", "TPOT p50"]
+        yield Grid("TPOT floor by memory bandwidth", headings, lines, labels=1)
+        yield _FLOOR_NOTE
 
 
 def _figures(experiment: Experiment, groups: Sequence[Group], level: Level) -> Grid:

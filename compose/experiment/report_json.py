@@ -7,6 +7,8 @@ from typing import Any
 
 from compose.experiment.report_conclusions import best, conclusions
 from compose.experiment.report_estimates import Value, interval, value
+from compose.experiment.report_floor import floors
+from compose.experiment.report_frontier import LATENCIES, frontier, points
 from compose.experiment.report_grids import facts
 from compose.experiment.report_groups import Experiment, Group
 from compose.experiment.report_metrics import ENGINE, METRICS
@@ -16,7 +18,10 @@ from loadgen.summary import TOTAL
 
 
 def as_json(experiment: Experiment) -> str:
-    """`groups` has the figures of each configuration and level by class and metric, `all` for all classes."""
+    """`groups` has the figures of each configuration and level by class and metric, `all` for all classes.
+
+    `frontiers` has the groups on the frontier of throughput and each latency, the highest throughput first.
+    """
     record = experiment.record
     return json.dumps(
         {
@@ -27,6 +32,10 @@ def as_json(experiment: Experiment) -> str:
             "first_token_timeout": experiment.rule.file.first_token_timeout,
             "confidence": CONFIDENCE,
             "groups": [_group(experiment, group) for group in experiment],
+            "frontiers": {
+                metric.name: [point.name for point in frontier(points(experiment, metric))] for metric in LATENCIES
+            },
+            "tpot_floors": {each.group.name: _finite(each.tpot) for each in floors(experiment)},
             "best": [
                 {
                     **asdict(level),
