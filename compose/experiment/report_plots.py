@@ -53,7 +53,7 @@ def _plot(metric: ReportMetric, experiment: Experiment) -> Element:
     )
     sentence = (
         f"All classes together. On the frontier: {', '.join(point.name for point in best) or 'none'}; every other "
-        "point has less throughput or a higher latency than one of these. A dashed line joins the points of a "
+        "point has neither more throughput nor a lower latency than one of these. A dashed line joins the points of a "
         "configuration. At the upper edge (∞): the percentile falls on a request without a value."
     )
     if missing:
