@@ -8,6 +8,7 @@ from typing import TypeVar
 import msgspec
 
 from exporters.errors import UsageError, system_reason
+from loadgen.rate_search import Limits
 
 _T = TypeVar("_T")
 
@@ -85,7 +86,8 @@ class ExpectedFigure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 class ExperimentRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of an experiment; `rates` in requests/s, empty where the phases of the scenario are used.
 
-    `requests` is the number of requests of each rate, None where the length of the phase sets it.
+    `requests` is the number of requests of each rate, None where the length of the phase sets it. With `find_max`, the
+    rates of each configuration are those of its probes.
     """
 
     name: str
@@ -97,6 +99,7 @@ class ExperimentRecord(msgspec.Struct, frozen=True, kw_only=True):
     configurations: list[Configuration]
     rates: list[float]
     requests: int | None = None
+    find_max: Limits | None = None
     repeats: int
     predictions: list[Prediction] = []
     expected: list[ExpectedFigure] = []
@@ -166,12 +169,21 @@ def read_experiment(directory: Path) -> tuple[ExperimentRecord, list[StoredCell]
     rates: list[float | None] = [*record.rates] or [None]
     cells = []
     for configuration in record.configurations:
+        if record.find_max is not None:
+            cells += _probes(directory / CELLS / configuration.name)
+            continue
         for rate in rates:
             for repeat in range(1, record.repeats + 1):
                 folder = cell_folder(directory, configuration.name, rate, repeat)
                 if (cell := read_cell(folder)) is not None:
                     cells.append(StoredCell(cell, folder))
     return record, cells
+
+
+def _probes(directory: Path) -> list[StoredCell]:
+    """The cells of a configuration, whose rates only the folders know, by repeat and rate."""
+    found = [StoredCell(_read(path, Cell), path.parent) for path in directory.glob(f"*/{CELL}")]
+    return sorted(found, key=lambda each: (each.cell.repeat, each.cell.rate or 0.0))
 
 
 def read_record(directory: Path) -> ExperimentRecord:

@@ -15,6 +15,7 @@ from compose.experiment import (
     experiment_report,
     experiment_run,
     real_cell,
+    search_run,
     simulated_engine,
     virtual_cell,
 )
@@ -116,10 +117,16 @@ def _run(arguments: argparse.Namespace) -> int:
         check_command(arguments.engine)
     record = experiment_run.described(experiment, virtual=arguments.virtual, engine=arguments.engine)
     every = _chosen(experiment, experiment_run.plans(experiment, arguments.out), arguments)
-    print(_expectation(experiment, every, virtual=arguments.virtual), flush=True)
+    limits, report = experiment.find_max, partial(print, flush=True)
+    if limits is not None:
+        search_run.check(experiment)
+    report(_expectation(experiment, every, virtual=arguments.virtual))
     measure = _virtually(experiment) if arguments.virtual else _really(experiment, arguments)
     try:
-        cells = experiment_run.run(every, record, experiment.slos, arguments.out, measure, partial(print, flush=True))
+        if limits is None:
+            cells = experiment_run.run(every, record, experiment.slos, arguments.out, measure, report)
+        else:
+            cells = search_run.run(experiment, limits, every, record, arguments.out, measure, report)
     except interrupt.InterruptedBySignalError as stopped:
         print(f"{stopped}: all processes have been stopped; the same command continues the experiment")
         return stopped.exit_code
@@ -129,7 +136,7 @@ def _run(arguments: argparse.Namespace) -> int:
 def _with_requests(experiment: Experiment, requests: int) -> Experiment:
     if requests < 1:
         raise UsageError(f"--requests: {requests} is not a number of requests; write 1 or more")
-    if not experiment.rates:
+    if not experiment.rates and experiment.find_max is None:
         raise UsageError(f"--requests: {experiment.name} has no rates, and its phases set the number of requests")
     return replace(experiment, requests=requests)
 
@@ -138,7 +145,8 @@ def _chosen(experiment: Experiment, every: list[CellPlan], arguments: argparse.N
     """The cells of `--configurations` and `--rates`."""
     names, rates = arguments.configurations, arguments.rates
     if rates is not None and not experiment.rates:
-        raise UsageError(f"--rates: {experiment.name} has no rates; remove the flag")
+        reason = "has no rates" if experiment.find_max is None else "searches its rates (find_max)"
+        raise UsageError(f"--rates: {experiment.name} {reason}; remove the flag")
     mistakes = [
         f"{flag}: {name!r} is not in {experiment.name}; {nearest(name, choices)}"
         for flag, given, choices in (
@@ -158,6 +166,12 @@ def _chosen(experiment: Experiment, every: list[CellPlan], arguments: argparse.N
 
 
 def _expectation(experiment: Experiment, every: Sequence[CellPlan], *, virtual: bool) -> str:
+    if (limits := experiment.find_max) is not None:
+        searches = f"{len(every)} search{'es' if len(every) > 1 else ''}"
+        return (
+            f"{experiment.name}: {searches} from {limits.floor:g} to {limits.cap:g} requests/s, with about "
+            f"{limits.bisections + 2} probes of {experiment.requests} requests each"
+        )
     load = sum(plan.seconds for plan in every)
     cells = f"{experiment.name}: {len(every)} cells with {spell_duration(round(load))} of load"
     if virtual:

@@ -9,13 +9,16 @@ from typing import Annotated, Any
 import yaml
 
 from compose import rewrite_config
-from compose.experiment.cell_store import Direction, ExpectedFigure, Metric, Prediction
+from compose.experiment.cell_store import ExpectedFigure, Prediction
+from compose.experiment.prediction_keys import EXPECTED, PREDICTIONS
+from compose.experiment.search_limits import FIND_MAX, SearchLimits
 from exporters import slos
 from exporters.errors import UsageError
-from exporters.yaml_keys import COUNT, DURATION, NAMED, TEXT, Key, Kind, choice, distinct_list_of, list_of, read
+from exporters.yaml_keys import COUNT, DURATION, NAMED, TEXT, Key, Kind, distinct_list_of, read
 from exporters.yaml_reader import NAME, FileError, Node, Reader, built_in_names, find_built_in, nearest, open_yaml
 from loadgen import scenario
 from loadgen.arrivals import POSITIVE
+from loadgen.rate_search import Limits
 from loadgen.scenario import Scenario
 
 SHIPPED = Path(__file__).parent / "scenarios"
@@ -97,44 +100,6 @@ def _configurations(node: Node) -> Mapping[str, Engine]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Prediction:
-    """A direction from a baseline, or an interval."""
-
-    configuration: Annotated[str, Key(TEXT)]
-    request_class: Annotated[str, Key(TEXT, name="class")] = ""
-    metric: Annotated[Metric, Key(choice(Metric))]
-    rate: Annotated[float | None, Key(POSITIVE)] = None
-    baseline: Annotated[str | None, Key(TEXT)] = None
-    direction: Annotated[Direction | None, Key(choice(Direction))] = None
-    low: Annotated[float | None, Key(Kind(Node.number, {}))] = None
-    high: Annotated[float | None, Key(Kind(Node.number, {}))] = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Expected:
-    configuration: Annotated[str, Key(TEXT)]
-    request_class: Annotated[str, Key(TEXT, name="class")] = ""
-    metric: Annotated[Metric, Key(choice(Metric))]
-    rate: Annotated[float | None, Key(POSITIVE)] = None
-    value: Annotated[float, Key(Kind(Node.number, {}))]
-    note: Annotated[str, Key(TEXT)] = ""
-
-
-def _prediction(node: Node) -> Prediction:
-    found = read(_Prediction, node)
-    by_direction = found.direction is not None and found.baseline is not None
-    by_interval = found.low is not None or found.high is not None
-    if not node.reader.problems and by_direction == by_interval:
-        node.problem("needs baseline and direction, or low or high; write one of them")
-    return Prediction(**{name: getattr(found, name) for name in Prediction.__struct_fields__})
-
-
-def _expected(node: Node) -> ExpectedFigure:
-    found = read(_Expected, node)
-    return ExpectedFigure(**{name: getattr(found, name) for name in ExpectedFigure.__struct_fields__})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Keys:
     """The keys of the file; times in seconds, `rates` in requests/s, with all turns of conversations."""
 
@@ -148,18 +113,22 @@ class _Keys:
         tuple[float, ...], Key(distinct_list_of(POSITIVE, "is empty; write rates in requests/s, such as [1, 2]"))
     ] = ()
     requests: Annotated[int | None, Key(COUNT)] = None
+    find_max: Annotated[SearchLimits | None, Key(FIND_MAX)] = None
     repeats: Annotated[int, Key(COUNT)] = 1
     max_concurrency: Annotated[int | None, Key(COUNT)] = None
     warm_up: Annotated[int | None, Key(COUNT)] = None
     cool_down: Annotated[float | None, Key(DURATION)] = None
     slos: Annotated[str | None, Key(Kind(_slos, {}))] = None
-    predictions: Annotated[tuple[Prediction, ...], Key(list_of(Kind(_prediction, {})))] = ()
-    expected: Annotated[tuple[ExpectedFigure, ...], Key(list_of(Kind(_expected, {})))] = ()
+    predictions: Annotated[tuple[Prediction, ...], Key(PREDICTIONS)] = ()
+    expected: Annotated[tuple[ExpectedFigure, ...], Key(EXPECTED)] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experiment:
-    """A checked experiment; `configurations` have the defaults of `engine`, `slos` is the text of an SLO file."""
+    """A checked experiment; `configurations` have the defaults of `engine`, `slos` is the text of an SLO file.
+
+    With `find_max`, there are no `rates`, and `requests` are those of a probe.
+    """
 
     name: str
     source: str
@@ -169,6 +138,7 @@ class Experiment:
     load: Load
     rates: tuple[float, ...]
     requests: int | None
+    find_max: Limits | None
     repeats: int
     max_concurrency: int | None
     warm_up: int | None
@@ -231,7 +201,8 @@ def load(path: Path) -> Experiment:
         configurations={name: engine.over(keys.engine) for name, engine in keys.configurations.items()},
         load=keys.load,
         rates=keys.rates,
-        requests=keys.requests,
+        requests=keys.requests if keys.find_max is None else keys.find_max.requests,
+        find_max=None if keys.find_max is None else keys.find_max.limits,
         repeats=keys.repeats,
         max_concurrency=keys.max_concurrency,
         warm_up=keys.warm_up,
@@ -247,10 +218,15 @@ def _check(keys: _Keys, reader: Reader) -> None:
     nodes = reader.node().mapping()
     if keys.requests is not None and "rates" not in nodes:
         nodes["requests"].problem("needs rates; add them, or remove requests")
-    if keys.rates and keys.load is not None:
+    if "find_max" in nodes:
+        for key in ("rates", "predictions", "expected"):
+            if key in nodes:
+                nodes[key].problem("does not go with find_max, which chooses its rates; remove one of them")
+    if keys.load is not None:
         phases = keys.load.scenario.phases
-        if len(phases) != 1 or not phases[0].constant_rate:
-            nodes["rates"].problem("needs a load with a single phase of a constant rate, which the rates replace")
+        for key in ("rates", "find_max"):
+            if key in nodes and (len(phases) != 1 or not phases[0].constant_rate):
+                nodes[key].problem("needs a load with a single phase of a constant rate, which the rates replace")
     if not keys.configurations:
         return
     known = list(keys.configurations)
