@@ -134,7 +134,8 @@ class EngineReading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
     """One configuration at one rate, measured once; `rate` in requests/s, `seconds` with start and end of the engine.
 
-    `repeat` counts from 1. `reason` says why a cell is not done.
+    `repeat` counts from 1. `reason` says why a cell is not done. `engine_start` is the time from the start of the
+    engine's process until it was healthy, in seconds, None in virtual time.
     """
 
     configuration: str
@@ -143,6 +144,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     status: CellStatus
     reason: str | None = None
     seconds: float
+    engine_start: float | None = None
     engine: EngineReading = EngineReading()
 
 

@@ -14,6 +14,7 @@ from compose.experiment import (
     experiment_file,
     experiment_report,
     experiment_run,
+    grade_command,
     real_cell,
     search_run,
     simulated_engine,
@@ -79,6 +80,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="output tokens/s that have the full weight (default: %(default)g)",
     )
     scored.set_defaults(run=_score)
+    text = "grade the criteria of seed 003 by what experiments have measured"
+    grade = actions.add_parser("grade", help=text, description=f"{text.capitalize()}.")
+    grade_command.configure(grade)
     text = "list the built-in experiments"
     actions.add_parser("list", help=text, description=f"{text.capitalize()}.").set_defaults(run=_list)
 
