@@ -175,7 +175,6 @@ def _really(experiment: Experiment, arguments: argparse.Namespace) -> Callable[[
         program=EngineProgram(arguments.engine, installation),
         directory=arguments.out.absolute(),
         max_concurrency=experiment.max_concurrency,
-        warm_up=experiment.warm_up,
         cool_down=experiment.cool_down,
     )
     return lambda plan: interrupt.run(real_cell.measure(settings, plan))
@@ -187,7 +186,9 @@ def _virtually(experiment: Experiment) -> Callable[[CellPlan], Cell]:
 
 def _measure_virtually(experiment: Experiment, rule: SloFile, plan: CellPlan) -> Cell:
     preset, flags = simulated_engine.simulated(plan.engine)
-    seconds, reading = virtual_cell.measure(plan.folder, plan.scenario, rule, preset, flags, experiment.max_concurrency)
+    seconds, reading = virtual_cell.measure(
+        plan.folder, plan.scenario, rule, preset, flags, experiment.max_concurrency, plan.engine.warm_up
+    )
     return Cell(
         configuration=plan.configuration,
         rate=plan.rate,

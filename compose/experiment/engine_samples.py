@@ -12,10 +12,11 @@ RUNNING = "vllm:num_requests_running"
 WAITING = "vllm:num_requests_waiting"
 USAGE = "vllm:kv_cache_usage_perc"
 PREEMPTIONS = "vllm:num_preemptions_total"
+GENERATED = "vllm:generation_tokens_total"
 QUERIES = "vllm:prefix_cache_queries_total"
 HITS = "vllm:prefix_cache_hits_total"
 CACHE_CONFIG = "vllm:cache_config_info"
-_NAMES = frozenset(map(plain_name, (RUNNING, WAITING, USAGE, PREEMPTIONS, QUERIES, HITS, CACHE_CONFIG)))
+_NAMES = frozenset(map(plain_name, (RUNNING, WAITING, USAGE, PREEMPTIONS, GENERATED, QUERIES, HITS, CACHE_CONFIG)))
 _OTHER_NAMES = {"kv_cache_dtype": "cache_dtype"}
 """Flags whose setting has another name in `vllm:cache_config_info`."""
 
@@ -29,6 +30,7 @@ class EngineSample:
     waiting: float | None
     usage: float | None
     preemptions: float | None
+    generated: float | None
     queries: float | None
     hits: float | None
     settings: Mapping[str, str]
@@ -60,6 +62,7 @@ def parse_sample(text: str, at: float) -> EngineSample:
         waiting=value(WAITING),
         usage=value(USAGE, max),
         preemptions=value(PREEMPTIONS),
+        generated=value(GENERATED),
         queries=value(QUERIES),
         hits=value(HITS),
         settings=settings,
@@ -103,6 +106,7 @@ def reading(samples: Sequence[EngineSample], settings: Mapping[str, str], start:
         kv_usage_max=max(usage, default=None),
         kv_usage_mean=fmean(usage) if usage else None,
         preemptions=rise(lambda sample: sample.preemptions),
+        generated_tokens=rise(lambda sample: sample.generated),
         prefix_query_tokens=rise(lambda sample: sample.queries),
         prefix_hit_tokens=rise(lambda sample: sample.hits),
         waiting_max=max(waiting, default=None),

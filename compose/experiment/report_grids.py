@@ -117,10 +117,14 @@ def contents(experiment: Experiment) -> Iterator[Grid | Sentences | str]:
         rows = [[metric.title, *(cell(metric, group) for group in groups)] for metric in ENGINE]
         yield Grid(f"Engine{experiment.at(rate)}", ["figure", *_titles(groups)], rows, labels=1)
     flags = [
-        [each.name, " ".join(f"--{name}={flag}" for name, flag in each.flags.items()) or "-"]
+        [
+            each.name,
+            " ".join(f"--{name}={flag}" for name, flag in each.flags.items()) or "-",
+            "-" if each.warm_up is None else str(each.warm_up),
+        ]
         for each in experiment.record.configurations
     ]
-    yield Grid("Configurations", ["configuration", "engine flags"], flags, left=(0, 1))
+    yield Grid("Configurations", ["configuration", "engine flags", "warm-up"], flags, left=(0, 1))
 
 
 def cell(metric: ReportMetric, group: Group, request_class: str = TOTAL) -> str:

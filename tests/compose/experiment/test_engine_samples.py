@@ -15,6 +15,8 @@ vllm:num_requests_waiting{engine="0",model_name="m"} 0.0
 vllm:kv_cache_usage_perc{engine="0",model_name="m"} 0.25
 vllm:kv_cache_usage_perc{engine="1",model_name="m"} 0.75
 vllm:num_preemptions_total{engine="0",model_name="m"} 7.0
+vllm:generation_tokens_total{engine="0",model_name="m"} 80.0
+vllm:generation_tokens_total{engine="1",model_name="m"} 20.0
 vllm:cache_config_info{block_size="16",enable_prefix_caching="False",num_gpu_blocks="101"} 1.0
 vllm:prompt_tokens_total{engine="0",model_name="m"} 9.0
 """
@@ -27,6 +29,7 @@ def test_a_sample_adds_up_the_ranks_of_an_engine_and_has_the_highest_usage() -> 
         waiting=0.0,
         usage=0.75,
         preemptions=7.0,
+        generated=100.0,
         queries=None,
         hits=None,
         settings={"block_size": "16", "enable_prefix_caching": "False", "num_gpu_blocks": "101"},
@@ -40,6 +43,7 @@ def sample(at: float, *, running: float = 0.0, usage: float = 0.0, preemptions: 
         waiting=2 * running,
         usage=usage,
         preemptions=preemptions,
+        generated=100 * preemptions,
         queries=None,
         hits=None,
         settings={},
@@ -60,6 +64,7 @@ def test_counters_start_at_the_last_sample_before_the_load_and_gauges_after_it()
         kv_usage_max=0.5,
         kv_usage_mean=0.375,
         preemptions=4,
+        generated_tokens=400,
         waiting_max=8,
         waiting_mean=6,
         running_max=4,

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compose.experiment.virtual_engine import VirtualEngine, VirtualLoad
+from compose.experiment.virtual_engine import VirtualEngine
+from compose.experiment.virtual_run import VirtualLoad, VirtualRun
 from compose.simulator.engine_flags import preset_flags
 from compose.simulator.presets import PRESETS
 from exporters import slos
@@ -37,7 +38,8 @@ def run(
         timeout=load.timeout,
         max_concurrency=limit,
     )
-    VirtualEngine(preset_flags(TOY), TOY, virtual, lambda record, _: records.append(record), lambda *_: None).run()
+    engine = VirtualEngine(preset_flags(TOY), TOY)
+    VirtualRun(engine, virtual, lambda record, _: records.append(record), lambda *_: None).run()
     return records
 
 
