@@ -11,6 +11,7 @@ from rich.console import Console
 from compose import interrupt
 from compose.experiment import (
     challenge_score,
+    error_windows,
     experiment_file,
     experiment_report,
     experiment_run,
@@ -18,7 +19,7 @@ from compose.experiment import (
     simulated_engine,
     virtual_cell,
 )
-from compose.experiment.cell_store import Cell, CellStatus, read_experiment
+from compose.experiment.cell_store import SLOS, Cell, CellStatus, read_experiment
 from compose.experiment.engine_program import SIMULATOR, EngineProgram, check_command
 from compose.experiment.experiment_file import Experiment
 from compose.experiment.experiment_run import CellPlan
@@ -26,10 +27,11 @@ from compose.experiment.real_cell import CellSettings
 from compose.vllm_cpu import launch
 from compose.vllm_cpu.install import ensure_installed
 from exporters import slos
-from exporters.errors import UsageError
-from exporters.quantities import spell_duration
+from exporters.errors import UsageError, parse_flag
+from exporters.quantities import parse_duration, spell_duration
 from exporters.slos import SloFile
 from exporters.yaml_reader import nearest
+from loadgen.request_record import read_records, read_run
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -78,6 +80,24 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="output tokens/s that have the full weight (default: %(default)g)",
     )
     scored.set_defaults(run=_score)
+    text = "print the error rate of a rolling window beside the burn rates of a page, over the time of each cell"
+    windows = actions.add_parser("windows", help=text, description=f"{text.capitalize()}.")
+    windows.add_argument("folder", type=Path, metavar="DIR", help="output folder of the experiment")
+    windows.add_argument("--slo", metavar="NAME", help="SLO of the burn rates (default: the first on availability)")
+    windows.add_argument(
+        "--rolling",
+        default=spell_duration(error_windows.ROLLING),
+        metavar="TIME",
+        help="length of the rolling window (default: %(default)s)",
+    )
+    windows.add_argument(
+        "--every",
+        default=spell_duration(error_windows.EVERY),
+        metavar="TIME",
+        help="time between the rows (default: %(default)s)",
+    )
+    windows.add_argument("--since", default="0s", metavar="TIME", help="time of the first row (default: %(default)s)")
+    windows.set_defaults(run=_windows)
     text = "list the built-in experiments"
     actions.add_parser("list", help=text, description=f"{text.capitalize()}.").set_defaults(run=_list)
 
@@ -93,6 +113,24 @@ def _score(arguments: argparse.Namespace) -> int:
     print_table = Console().print
     print_table(challenge_score.table(cells, arguments.reference))
     print_table("throughput has 40 points at the reference; 15 points for code and documentation are not measured")
+    return 0
+
+
+def _windows(arguments: argparse.Namespace) -> int:
+    rolling, every = (
+        parse_flag(f"--{name}", getattr(arguments, name), parse_duration) for name in ("rolling", "every")
+    )
+    since = parse_flag("--since", arguments.since, partial(parse_duration, allow_zero=True))
+    _, cells = read_experiment(arguments.folder)
+    file = slos.load(arguments.folder / SLOS)
+    slo = error_windows.chosen(file, arguments.slo)
+    pages, console = error_windows.page_tiers(file, slo), Console(highlight=False)
+    for stored in cells:
+        if stored.cell.status is CellStatus.DONE:
+            times = error_windows.times(since, every, read_run(stored.folder).seconds)
+            found = error_windows.moments(read_records(stored.folder), slo, pages, rolling=rolling, times=times)
+            title = f"{stored.cell.configuration}, repeat {stored.cell.repeat}: {slo.name}"
+            console.print(error_windows.table(title, found, pages, rolling))
     return 0
 
 

@@ -1,6 +1,7 @@
 """Answers repeated requests to the simulated API from a response cache: the same bytes again, all at once."""
 
 import asyncio
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -18,7 +19,8 @@ class Writable(Protocol):
     def write(self, data: bytes) -> None: ...
 
 
-_WRITER = "stream_writer"
+_recorder: ContextVar[Writable | None] = ContextVar("recorder", default=None)
+"""Of the request that the task handles; keys of a request differ between versions of aiohttp."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +55,12 @@ def replaying(cache: ResponseCache[StoredResponse]) -> Middleware:
         if stored is not None:
             await asyncio.sleep(HIT_SECONDS)
             return await _send(stored, request)
-        request[_WRITER] = recorder = _Recorder(request.transport)
-        response = await handler(request)
+        recorder = _Recorder(request.transport)
+        token = _recorder.set(recorder)
+        try:
+            response = await handler(request)
+        finally:
+            _recorder.reset(token)  # the task also handles the next request of the connection
         if response.status == 200:
             unary = response.body if isinstance(response, web.Response) else None
             stream = not isinstance(unary, bytes)
@@ -77,8 +83,7 @@ async def _send(stored: StoredResponse, request: web.Request) -> web.StreamRespo
 
 def writer_of(request: web.Request) -> Writable | None:
     """Where the chunks of a stream are written; None if the client has disconnected."""
-    found: Writable | None = request.get(_WRITER, request.transport)
-    return found
+    return _recorder.get() or request.transport
 
 
 async def open_stream(request: web.Request) -> web.StreamResponse:
