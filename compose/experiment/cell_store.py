@@ -1,5 +1,6 @@
 """The output folder of an experiment: its settings, its SLO file, and a folder for each cell with a load run."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -154,6 +155,11 @@ class StoredCell:
 def cell_folder(directory: Path, configuration: str, rate: float | None, repeat: int) -> Path:
     """The folder of a cell, such as `cells/prefix/32-1`, or `cells/prefix/phases-1` without a rate."""
     return directory / CELLS / configuration / f"{'phases' if rate is None else f'{rate:g}'}-{repeat}"
+
+
+def at_rate(rate: float | None, rates: Collection[float | None]) -> str:
+    """The rate after a name, such as ` at 32/s`; empty if there is only one."""
+    return f" at {rate:g}/s" if rate is not None and len(rates) > 1 else ""
 
 
 def read_experiment(directory: Path) -> tuple[ExperimentRecord, list[StoredCell]]:

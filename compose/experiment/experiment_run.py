@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from compose.experiment.cell_store import Cell, Configuration, ExperimentRecord, cell_folder
+from compose.experiment.cell_store import Cell, Configuration, ExperimentRecord, at_rate, cell_folder
 from compose.experiment.experiment_file import Engine, Experiment
 from compose.experiment.experiment_folder import finished, opened, write_cell
 from exporters.output_files import write_file
@@ -18,9 +18,14 @@ SCENARIO = "scenario.yaml"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellPlan:
-    """A cell to measure; `load` is the text of its load scenario."""
+    """A cell to measure; `load` is the text of its load scenario.
 
+    `group` is the name of all its repeats: the configuration, and the rate if the experiment has several.
+    """
+
+    experiment: str
     configuration: str
+    group: str
     engine: Engine
     rate: float | None
     repeat: int
@@ -66,7 +71,9 @@ def plans(experiment: Experiment, directory: Path) -> list[CellPlan]:
     rates: list[float | None] = [*experiment.rates] or [None]
     return [
         CellPlan(
+            experiment=experiment.name,
             configuration=name,
+            group=name + at_rate(rate, rates),
             engine=engine,
             rate=rate,
             repeat=repeat,

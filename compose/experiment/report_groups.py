@@ -1,13 +1,21 @@
 """The cells of an experiment, grouped for the report: valid and excluded repeats of a configuration at a rate."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from compose.experiment.cell_store import SLOS, CellStatus, EngineReading, ExperimentRecord, StoredCell, read_experiment
+from compose.experiment.cell_store import (
+    SLOS,
+    CellStatus,
+    EngineReading,
+    ExperimentRecord,
+    StoredCell,
+    at_rate,
+    read_experiment,
+)
 from exporters import slos
 from exporters.errors import UsageError
-from loadgen.regrading import regrade
+from loadgen.regrading import regrade_run
 from loadgen.report import INVALID
 from loadgen.request_record import Record, Run, read_records, read_run
 from loadgen.summary import summarise
@@ -89,7 +97,7 @@ class Experiment:
 
     def at(self, rate: float | None) -> str:
         """The rate after the name of what is measured at it; empty if there is only one."""
-        return _at(rate, self.groups)
+        return at_rate(rate, self.groups)
 
     @property
     def timeout(self) -> float | None:
@@ -126,15 +134,11 @@ def read_groups(directory: Path, rule: Path | None) -> Experiment:
                     repeats.append(found)
                 else:
                     excluded.append(found)
-            name = configuration.name + _at(rate, rates)
+            name = configuration.name + at_rate(rate, rates)
             groups[rate].append(Group(configuration.name, name, rate, tuple(repeats), tuple(excluded)))
     if problems:
         raise UsageError("\n".join(problems))
     return Experiment(record, used, _classes(groups, used.file), groups)
-
-
-def _at(rate: float | None, rates: Collection[float | None]) -> str:
-    return f" at {rate:g}/s" if rate is not None and len(rates) > 1 else ""
 
 
 def _read(stored: StoredCell | None, number: int, rule: Rule) -> Repeat | Excluded:
@@ -147,7 +151,7 @@ def _read(stored: StoredCell | None, number: int, rule: Rule) -> Repeat | Exclud
     if faults := summarise(run, records).health.faults:
         return Excluded(number, INVALID, "; ".join(faults))
     if rule.regraded:
-        records = [regrade(each, rule.file) for each in records]
+        run, records = regrade_run(run, records, rule.file, rule.path)
     return Repeat(run, records, cell.engine)
 
 

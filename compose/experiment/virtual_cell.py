@@ -1,9 +1,9 @@
 """Measures one cell in virtual time and writes the files of a load run."""
 
 from importlib import metadata
-from pathlib import Path
 
 from compose.experiment.cell_store import EngineReading
+from compose.experiment.experiment_run import CellPlan
 from compose.experiment.simulated_engine import settings
 from compose.experiment.virtual_engine import VirtualEngine, VirtualLoad
 from compose.simulator.engine_flags import EngineFlags
@@ -15,9 +15,8 @@ from loadgen.chunk_totals import ChunkTotals
 from loadgen.completion_response import CompletionResponse
 from loadgen.record_file import RecordFile
 from loadgen.request_plan import Workload, schedule_hash
-from loadgen.request_record import REQUESTS, Record, Run, replace_file
-from loadgen.result_store import objectives, result_files
-from loadgen.scenario import Scenario
+from loadgen.request_record import REQUESTS, Record, Run, objectives, replace_file, rule_of_run
+from loadgen.result_store import result_files
 from loadgen.summary import summarise
 
 TARGET = "virtual time"
@@ -60,18 +59,18 @@ class EngineTotals:
 
 
 def measure(
-    folder: Path,
-    scenario: Scenario,
+    plan: CellPlan,
     slos: SloFile,
     preset: Preset,
     flags: EngineFlags,
     max_concurrency: int | None,
 ) -> tuple[float, EngineReading]:
-    """Run a scenario, write its files, and return its length in seconds and the engine's figures.
+    """Run the scenario of a cell, write its files, and return its length in seconds and the engine's figures.
 
     Raises:
         OSError: the folder cannot be written.
     """
+    folder, scenario = plan.folder, plan.scenario
     folder.mkdir(parents=True, exist_ok=True)
     schedule = Workload(scenario, scenario.phases, scenario.seed)
     file, records, chunks, totals = RecordFile(folder / REQUESTS), list[Record](), ChunkTotals(), EngineTotals()
@@ -94,6 +93,8 @@ def measure(
         raise OSError(file.failure)
     run = Run(
         scenario=scenario.name,
+        experiment=plan.experiment,
+        configuration=plan.group,
         seed=scenario.seed,
         schedule=schedule_hash(schedule),
         shares=scenario.shares,
@@ -104,6 +105,7 @@ def measure(
         phases=list(scenario.phases),
         classes=list(scenario.shares),
         slos=objectives(slos),
+        rule=rule_of_run(slos),
         max_send_lag=SEND_LATE,
         max_concurrency=max_concurrency,
         same_machine=True,
