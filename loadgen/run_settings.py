@@ -56,6 +56,8 @@ class RunSettings:
     metrics: Address | None
     metrics_wait: float
     warm_up: Waves = ()
+    experiment: str = ""
+    configuration: str = ""
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -93,6 +95,16 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         default=5.0,  # the discovery of a Prometheus that has just started, as in the lab
         help="additional time for Prometheus to discover this process before the first scrape (default: 5s)",
+    )
+
+    parser.add_argument(
+        "--experiment", metavar="NAME", default="", help="experiment of the run, for run.json and the metrics"
+    )
+    parser.add_argument(
+        "--configuration",
+        metavar="NAME",
+        default="",
+        help="configuration of the engine in this run, for run.json and the metrics",
     )
 
 
@@ -259,6 +271,8 @@ def _settings(
         check=not arguments.no_check,
         metrics=arguments.metrics,
         metrics_wait=arguments.metrics_wait,
+        experiment=arguments.experiment,
+        configuration=arguments.configuration,
     )
 
 

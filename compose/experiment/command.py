@@ -29,6 +29,7 @@ from compose.experiment.real_cell import CellSettings
 from compose.vllm_cpu import launch
 from compose.vllm_cpu.install import ensure_installed
 from exporters import slos
+from exporters.addresses import parse_address
 from exporters.errors import UsageError, parse_flag
 from exporters.quantities import parse_duration, spell_duration
 from exporters.slos import SloFile
@@ -73,6 +74,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="measure only these numbers of users of the file in this run (default: all)",
     )
     run.add_argument("--requests", type=int, metavar="N", help="requests of each rate, instead of those of the file")
+    address = partial(parse_address, example="127.0.0.1:9465")
+    run.add_argument(
+        "--metrics", type=address, metavar="HOST:PORT", help="serve /metrics of the load generator of each cell here"
+    )
+    run.add_argument(
+        "--sidecar-metrics", type=address, metavar="HOST:PORT", help="serve /metrics of the sidecar of each cell here"
+    )
     run.set_defaults(run=_run)
     text = "print the results of an experiment by class and configuration"
     report = actions.add_parser("report", help=text, description=f"{text.capitalize()}.")
@@ -159,6 +167,10 @@ def _run(arguments: argparse.Namespace) -> int:
         experiment = _with_requests(experiment, arguments.requests)
     if arguments.virtual and arguments.engine != SIMULATOR:
         raise UsageError(f"--virtual: runs the simulator only; remove --engine {arguments.engine}")
+    if arguments.virtual and (arguments.metrics or arguments.sidecar_metrics):
+        raise UsageError(
+            "--virtual: serves no metrics, because it has no processes; remove --metrics, --sidecar-metrics"
+        )
     if arguments.engine == SIMULATOR:
         simulated_engine.check(experiment)
     elif arguments.engine != launch.NAME:
@@ -245,6 +257,9 @@ def _really(experiment: Experiment, arguments: argparse.Namespace) -> Callable[[
         directory=arguments.out.absolute(),
         max_concurrency=experiment.max_concurrency,
         cool_down=experiment.cool_down,
+        metrics=arguments.metrics,
+        sidecar_metrics=arguments.sidecar_metrics,
+        scrape_interval=slos.loads(experiment.slos).scrape_interval,
     )
     return lambda plan: interrupt.run(real_cell.measure(settings, plan))
 
@@ -255,9 +270,7 @@ def _virtually(experiment: Experiment) -> Callable[[CellPlan], Cell]:
 
 def _measure_virtually(experiment: Experiment, rule: SloFile, plan: CellPlan) -> Cell:
     preset, flags = simulated_engine.simulated(plan.engine)
-    seconds, reading = virtual_cell.measure(
-        plan.folder, plan.scenario, rule, preset, flags, experiment.max_concurrency, plan.engine.warm_up
-    )
+    seconds, reading = virtual_cell.measure(plan, rule, preset, flags, experiment.max_concurrency)
     return Cell(
         configuration=plan.configuration,
         rate=plan.level.rate,

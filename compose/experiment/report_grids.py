@@ -1,6 +1,7 @@
 """The report as facts, notes and tables of text, in the order in which every format shows them."""
 
 from collections.abc import Iterator, Sequence
+from math import inf
 
 from compose.experiment.cell_store import ExperimentRecord
 from compose.experiment.load_level import Level
@@ -15,6 +16,8 @@ from compose.experiment.report_searches import searches
 from compose.experiment.report_tables import Grid, Sentences, cell
 from exporters.comparison.estimates import CONFIDENCE
 from exporters.quantities import spell_duration
+from exporters.yaml_keys import NO_TIMEOUT
+from loadgen.regrading import AGAIN
 from loadgen.summary import TOTAL
 
 _TIMES_NOTE = (
@@ -53,7 +56,7 @@ _PREDICTIONS_NOTE = (
 def facts(experiment: Experiment) -> dict[str, str]:
     """What was measured, and by which SLO rule it is judged."""
     record, rule = experiment.record, experiment.rule
-    judged_by = "stored requests judged again by" if rule.regraded else "verdicts of the runs, by"
+    judged_by = AGAIN if rule.regraded else "verdicts of the runs, by"
     states = [each.state for group in experiment for each in group.excluded]
     counts = [f"{sum(len(group.repeats) for group in experiment)} valid"]
     counts += [f"{states.count(state)} {state}" for state in dict.fromkeys(states)]
@@ -83,6 +86,8 @@ def _slos(experiment: Experiment) -> Iterator[str]:
 
 def _first_token(experiment: Experiment) -> str:
     timeout, cut = experiment.rule.file.first_token_timeout, experiment.timeout
+    if timeout == inf:
+        return NO_TIMEOUT
     text = spell_duration(timeout)
     if cut is not None and timeout >= cut:
         return f"none: {text} is not below the client timeout of {spell_duration(cut)}"
