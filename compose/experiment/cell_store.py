@@ -9,6 +9,7 @@ import msgspec
 
 from compose.experiment.load_level import Level, levels
 from exporters.errors import UsageError, system_reason
+from loadgen.rate_search import Limits
 
 _T = TypeVar("_T")
 
@@ -93,7 +94,7 @@ class ExperimentRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of an experiment; `rates` in requests/s, `concurrencies` in users of a closed loop.
 
     Both are empty where the phases of the scenario are used. `requests` is the number of requests of each rate, None
-    where the length of the phase sets it.
+    where the length of the phase sets it. With `find_max`, the rates of each configuration are those of its probes.
     """
 
     name: str
@@ -106,6 +107,7 @@ class ExperimentRecord(msgspec.Struct, frozen=True, kw_only=True):
     rates: list[float]
     concurrencies: list[int] = []
     requests: int | None = None
+    find_max: Limits | None = None
     repeats: int
     predictions: list[Prediction] = []
     expected: list[ExpectedFigure] = []
@@ -148,6 +150,8 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     """One configuration at one level, measured once; `rate` in requests/s, `concurrency` in users.
 
     `seconds` includes start and end of the engine. `repeat` counts from 1. `reason` says why a cell is not done.
+    `engine_start` is the time from the start of the engine's process until it was healthy, in seconds, None in virtual
+    time.
     """
 
     configuration: str
@@ -157,6 +161,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     status: CellStatus
     reason: str | None = None
     seconds: float
+    engine_start: float | None = None
     engine: EngineReading = EngineReading()
 
     @property
@@ -186,12 +191,21 @@ def read_experiment(directory: Path) -> tuple[ExperimentRecord, list[StoredCell]
     record = read_record(directory)
     cells = []
     for configuration in record.configurations:
+        if record.find_max is not None:
+            cells += _probes(directory / CELLS / configuration.name)
+            continue
         for level in record.levels:
             for repeat in range(1, record.repeats + 1):
                 folder = cell_folder(directory, configuration.name, level, repeat)
                 if (cell := read_cell(folder)) is not None:
                     cells.append(StoredCell(cell, folder))
     return record, cells
+
+
+def _probes(directory: Path) -> list[StoredCell]:
+    """The cells of a configuration, whose rates only the folders know, by repeat and rate."""
+    found = [StoredCell(_read(path, Cell), path.parent) for path in directory.glob(f"*/{CELL}")]
+    return sorted(found, key=lambda each: (each.cell.repeat, each.cell.rate or 0.0))
 
 
 def read_record(directory: Path) -> ExperimentRecord:

@@ -14,7 +14,9 @@ from compose.experiment import (
     experiment_file,
     experiment_report,
     experiment_run,
+    grade_command,
     real_cell,
+    search_run,
     simulated_engine,
     virtual_cell,
 )
@@ -84,6 +86,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="output tokens/s that have the full weight (default: %(default)g)",
     )
     scored.set_defaults(run=_score)
+    text = "grade the criteria of seed 003 by what experiments have measured"
+    grade = actions.add_parser("grade", help=text, description=f"{text.capitalize()}.")
+    grade_command.configure(grade)
     text = "list the built-in experiments"
     actions.add_parser("list", help=text, description=f"{text.capitalize()}.").set_defaults(run=_list)
 
@@ -122,10 +127,16 @@ def _run(arguments: argparse.Namespace) -> int:
         check_command(arguments.engine)
     record = experiment_run.described(experiment, virtual=arguments.virtual, engine=arguments.engine)
     every = _chosen(experiment, experiment_run.plans(experiment, arguments.out), arguments)
-    print(_expectation(experiment, every, virtual=arguments.virtual), flush=True)
+    limits, report = experiment.find_max, partial(print, flush=True)
+    if limits is not None:
+        search_run.check(experiment)
+    report(_expectation(experiment, every, virtual=arguments.virtual))
     measure = _virtually(experiment) if arguments.virtual else _really(experiment, arguments)
     try:
-        cells = experiment_run.run(every, record, experiment.slos, arguments.out, measure, partial(print, flush=True))
+        if limits is None:
+            cells = experiment_run.run(every, record, experiment.slos, arguments.out, measure, report)
+        else:
+            cells = search_run.run(experiment, limits, every, record, arguments.out, measure, report)
     except interrupt.InterruptedBySignalError as stopped:
         print(f"{stopped}: all processes have been stopped; the same command continues the experiment")
         return stopped.exit_code
@@ -135,7 +146,7 @@ def _run(arguments: argparse.Namespace) -> int:
 def _with_requests(experiment: Experiment, requests: int) -> Experiment:
     if requests < 1:
         raise UsageError(f"--requests: {requests} is not a number of requests; write 1 or more")
-    if not experiment.rates:
+    if not experiment.rates and experiment.find_max is None:
         raise UsageError(f"--requests: {experiment.name} has no rates, and its phases set the number of requests")
     return replace(experiment, requests=requests)
 
@@ -148,7 +159,8 @@ def _chosen(experiment: Experiment, every: list[CellPlan], arguments: argparse.N
         ("concurrencies", concurrencies, experiment.concurrencies),
     ):
         if given is not None and not present:
-            raise UsageError(f"--{flag}: {experiment.name} has no {flag}; remove the flag")
+            reason = f"has no {flag}" if experiment.find_max is None else "searches its rates (find_max)"
+            raise UsageError(f"--{flag}: {experiment.name} {reason}; remove the flag")
     mistakes = [
         f"{flag}: {name!r} is not in {experiment.name}; {nearest(name, choices)}"
         for flag, given, choices in (
@@ -171,6 +183,12 @@ def _chosen(experiment: Experiment, every: list[CellPlan], arguments: argparse.N
 
 
 def _expectation(experiment: Experiment, every: Sequence[CellPlan], *, virtual: bool) -> str:
+    if (limits := experiment.find_max) is not None:
+        searches = f"{len(every)} search{'es' if len(every) > 1 else ''}"
+        return (
+            f"{experiment.name}: {searches} from {limits.floor:g} to {limits.cap:g} requests/s, with about "
+            f"{limits.bisections + 2} probes of {experiment.requests} requests each"
+        )
     load = sum(plan.seconds for plan in every)
     cells = f"{experiment.name}: {len(every)} cells with {spell_duration(round(load))} of load"
     if virtual:

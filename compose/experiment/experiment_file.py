@@ -12,12 +12,14 @@ from compose import rewrite_config
 from compose.experiment.cell_store import ExpectedFigure, Prediction
 from compose.experiment.expected_figures import EXPECTED, PREDICTION
 from compose.experiment.load_level import PHASES, Level, levels
+from compose.experiment.search_limits import FIND_MAX, SearchLimits
 from exporters import slos
 from exporters.errors import UsageError
 from exporters.yaml_keys import COUNT, DURATION, NAMED, TEXT, Key, Kind, distinct_list_of, list_of, read
 from exporters.yaml_reader import NAME, FileError, Node, Reader, built_in_names, find_built_in, nearest, open_yaml
 from loadgen import scenario
 from loadgen.arrivals import POSITIVE
+from loadgen.rate_search import Limits
 from loadgen.scenario import Scenario
 
 SHIPPED = Path(__file__).parent / "scenarios"
@@ -118,6 +120,7 @@ class _Keys:
         tuple[int, ...], Key(distinct_list_of(COUNT, "is empty; write numbers of users, such as [10, 50]"))
     ] = ()
     requests: Annotated[int | None, Key(COUNT)] = None
+    find_max: Annotated[SearchLimits | None, Key(FIND_MAX)] = None
     repeats: Annotated[int, Key(COUNT)] = 1
     max_concurrency: Annotated[int | None, Key(COUNT)] = None
     warm_up: Annotated[int | None, Key(COUNT)] = None
@@ -129,7 +132,10 @@ class _Keys:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experiment:
-    """A checked experiment; `configurations` have the defaults of `engine`, `slos` is the text of an SLO file."""
+    """A checked experiment; `configurations` have the defaults of `engine`, `slos` is the text of an SLO file.
+
+    With `find_max`, there are no `rates`, and `requests` are those of a probe.
+    """
 
     name: str
     source: str
@@ -140,6 +146,7 @@ class Experiment:
     rates: tuple[float, ...]
     concurrencies: tuple[int, ...]
     requests: int | None
+    find_max: Limits | None
     repeats: int
     max_concurrency: int | None
     warm_up: int | None
@@ -210,7 +217,8 @@ def load(path: Path) -> Experiment:
         load=keys.load,
         rates=keys.rates,
         concurrencies=keys.concurrencies,
-        requests=keys.requests,
+        requests=keys.requests if keys.find_max is None else keys.find_max.requests,
+        find_max=None if keys.find_max is None else keys.find_max.limits,
         repeats=keys.repeats,
         max_concurrency=keys.max_concurrency,
         warm_up=keys.warm_up,
@@ -226,13 +234,16 @@ def _check(keys: _Keys, reader: Reader) -> None:
     nodes = reader.node().mapping()
     if keys.requests is not None and "rates" not in nodes:
         nodes["requests"].problem("needs rates; add them, or remove requests")
-    if keys.rates and keys.load is not None:
+    if "find_max" in nodes:
+        for key in ("rates", "predictions", "expected"):
+            if key in nodes:
+                nodes[key].problem("does not go with find_max, which chooses its rates; remove one of them")
+    if keys.load is not None:
         phases = keys.load.scenario.phases
-        if len(phases) != 1 or not phases[0].constant_rate:
-            nodes["rates"].problem("needs a load with a single phase of a constant rate, which the rates replace")
-    if keys.concurrencies and keys.load is not None:
-        phases = keys.load.scenario.phases
-        if len(phases) != 1 or phases[0].users is None:
+        for key in ("rates", "find_max"):
+            if key in nodes and (len(phases) != 1 or not phases[0].constant_rate):
+                nodes[key].problem("needs a load with a single phase of a constant rate, which the rates replace")
+        if keys.concurrencies and (len(phases) != 1 or phases[0].users is None):
             nodes["concurrencies"].problem(
                 "needs a load with a single phase with users, whose number the concurrencies replace"
             )

@@ -56,6 +56,7 @@ def described(experiment: Experiment, *, virtual: bool, engine: str) -> Experime
         rates=list(experiment.rates),
         concurrencies=list(experiment.concurrencies),
         requests=experiment.requests,
+        find_max=experiment.find_max,
         repeats=experiment.repeats,
         predictions=list(experiment.predictions),
         expected=list(experiment.expected),
@@ -63,20 +64,27 @@ def described(experiment: Experiment, *, virtual: bool, engine: str) -> Experime
 
 
 def plans(experiment: Experiment, directory: Path) -> list[CellPlan]:
-    """All cells in the order in which they run: repeats last, so that a slow change of the machine hits all alike."""
+    """All cells in the order in which they run: repeats last, so that a slow change of the machine hits all alike.
+
+    With `find_max`, one for each search.
+    """
     return [
-        CellPlan(
-            configuration=name,
-            engine=engine,
-            level=level,
-            repeat=repeat,
-            load=experiment.load_of(level, repeat),
-            folder=cell_folder(directory, name, level, repeat),
-        )
+        plan(experiment, directory, name, level, repeat)
         for repeat in range(1, experiment.repeats + 1)
-        for name, engine in experiment.configurations.items()
+        for name in experiment.configurations
         for level in experiment.levels
     ]
+
+
+def plan(experiment: Experiment, directory: Path, configuration: str, level: Level, repeat: int) -> CellPlan:
+    return CellPlan(
+        configuration=configuration,
+        engine=experiment.configurations[configuration],
+        level=level,
+        repeat=repeat,
+        load=experiment.load_of(level, repeat),
+        folder=cell_folder(directory, configuration, level, repeat),
+    )
 
 
 def run(
@@ -92,18 +100,22 @@ def run(
     Raises:
         UsageError: the folder is in use, has other settings, or cannot be written.
     """
-    cells = []
     with opened(directory, record, slos):
-        for number, plan in enumerate(every, start=1):
-            cell = finished(plan.folder)
-            if cell is None:
-                write_file(plan.folder / SCENARIO, plan.load)
-                cell = measure(plan)
-                write_cell(plan.folder, cell)
-                state = f"{cell.status.value} in {spell_duration(round(cell.seconds))}"
-            else:
-                state = f"{cell.status.value}, kept from an earlier run"
-            reason = "" if cell.reason is None else f": {cell.reason}"
-            report(f"{number} of {len(every)}: {plan.name}: {state}{reason}")
-            cells.append(cell)
-    return cells
+        return [
+            measured(plan, f"{number} of {len(every)}", measure, report) for number, plan in enumerate(every, start=1)
+        ]
+
+
+def measured(plan: CellPlan, label: str, measure: Callable[[CellPlan], Cell], report: Callable[[str], None]) -> Cell:
+    """The cell of an open folder, measured unless it has a result; reports its state."""
+    cell = finished(plan.folder)
+    if cell is None:
+        write_file(plan.folder / SCENARIO, plan.load)
+        cell = measure(plan)
+        write_cell(plan.folder, cell)
+        state = f"{cell.status.value} in {spell_duration(round(cell.seconds))}"
+    else:
+        state = f"{cell.status.value}, kept from an earlier run"
+    reason = "" if cell.reason is None else f": {cell.reason}"
+    report(f"{label}: {plan.name}: {state}{reason}")
+    return cell

@@ -1,25 +1,18 @@
 """The report as facts, notes and tables of text, in the order in which every format shows them."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 
+from compose.experiment.cell_store import ExperimentRecord
 from compose.experiment.load_level import Level
 from compose.experiment.report_conclusions import Best, best, conclusions
 from compose.experiment.report_estimates import value
 from compose.experiment.report_floor import floors
 from compose.experiment.report_frontier import LATENCIES, frontier_rows
 from compose.experiment.report_groups import Experiment, Group
-from compose.experiment.report_metrics import (
-    BY_CLASS,
-    ENGINE,
-    GOODPUT,
-    JUDGED,
-    METRICS,
-    THROUGHPUT,
-    TPOT_P50,
-    ReportMetric,
-)
+from compose.experiment.report_metrics import BY_CLASS, ENGINE, GOODPUT, JUDGED, METRICS, THROUGHPUT, TPOT_P50
 from compose.experiment.report_predictions import beside, judged
+from compose.experiment.report_searches import searches
+from compose.experiment.report_tables import Grid, Sentences, cell
 from exporters.comparison.estimates import CONFIDENCE
 from exporters.quantities import spell_duration
 from loadgen.summary import TOTAL
@@ -57,28 +50,6 @@ _PREDICTIONS_NOTE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Grid:
-    """A table; the first `labels` columns are repeated where the others do not fit, `left` are aligned to the left.
-
-    With `labels` of 0, it is never split.
-    """
-
-    title: str
-    headings: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    labels: int = 0
-    left: Sequence[int] = field(default_factory=lambda: (0,))
-
-
-@dataclass(frozen=True, slots=True)
-class Sentences:
-    """A list of sentences under a title."""
-
-    title: str
-    lines: Sequence[str]
-
-
 def facts(experiment: Experiment) -> dict[str, str]:
     """What was measured, and by which SLO rule it is judged."""
     record, rule = experiment.record, experiment.rule
@@ -89,12 +60,19 @@ def facts(experiment: Experiment) -> dict[str, str]:
     return {
         "source": record.source,
         "engine": record.engine + (", in virtual time" if record.virtual else ""),
-        "load": ",".join(level.text for level in record.levels).strip() or "the phases of the scenario",
+        "load": _load(record),
         "cells": ", ".join(counts),
         "SLO rule": f"{judged_by} {rule.path}",
         "SLOs": "; ".join(_slos(experiment)),
         "first-token timeout": _first_token(experiment),
     }
+
+
+def _load(record: ExperimentRecord) -> str:
+    if (limits := record.find_max) is not None:
+        found = f"searched from {limits.floor:g}/s to {limits.cap:g}/s, until both ends of the answer differ by at most"
+        return f"{found} {limits.resolution:.3g}; about {record.requests} requests a probe"
+    return ",".join(level.text for level in record.levels).strip() or "the phases of the scenario"
 
 
 def _slos(experiment: Experiment) -> Iterator[str]:
@@ -119,6 +97,20 @@ def contents(experiment: Experiment) -> Iterator[Grid | Sentences | str]:
     if excluded:
         headings = ["configuration", "repeat", "state", "reason"]
         yield Grid("Cells without figures", headings, excluded, left=(0, 2, 3))
+    if experiment.record.find_max is None:
+        yield from _compared(experiment)
+    else:
+        yield from searches(experiment)
+        yield _TIMES_NOTE
+    flags = [
+        [each.name, " ".join(f"--{name}={flag}" for name, flag in each.flags.items()) or "-"]
+        for each in experiment.record.configurations
+    ]
+    yield Grid("Configurations", ["configuration", "engine flags"], flags, left=(0, 1))
+
+
+def _compared(experiment: Experiment) -> Iterator[Grid | Sentences | str]:
+    """The configurations beside each other, at each level."""
     for level, groups in experiment.groups.items():
         yield from _goodput(experiment, groups, level)
     yield _GOODPUT_NOTE
@@ -137,25 +129,6 @@ def contents(experiment: Experiment) -> Iterator[Grid | Sentences | str]:
     for level, groups in experiment.groups.items():
         rows = [[metric.title, *(cell(metric, group) for group in groups)] for metric in ENGINE]
         yield Grid(f"Engine{experiment.at(level)}", ["figure", *_titles(groups)], rows, labels=1)
-    flags = [
-        [each.name, " ".join(f"--{name}={flag}" for name, flag in each.flags.items()) or "-"]
-        for each in experiment.record.configurations
-    ]
-    yield Grid("Configurations", ["configuration", "engine flags"], flags, left=(0, 1))
-
-
-def cell(metric: ReportMetric, group: Group, request_class: str = TOTAL) -> str:
-    """The value with the spread of the repeats, or the state of a group without figures."""
-    if group.state:
-        return group.state
-    found = value(metric, group, request_class)
-    if found is None:
-        return "-"
-    text = metric.unit.text(found.pooled)
-    if found.spread is None or found.spread[0] == found.spread[1]:
-        return text
-    low, high = (metric.unit.text(end).removesuffix(" %") for end in found.spread)
-    return f"{text} [{low}..{high}]"
 
 
 def _titles(groups: Sequence[Group]) -> list[str]:

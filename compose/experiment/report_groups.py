@@ -5,9 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from compose.experiment.cell_store import SLOS, CellStatus, EngineReading, ExperimentRecord, StoredCell, read_experiment
+from compose.experiment.experiment_run import SCENARIO
 from compose.experiment.load_level import Level
+from compose.experiment.rate_judgement import RateJudgement, judgement
 from exporters import slos
 from exporters.errors import UsageError
+from loadgen import scenario
 from loadgen.regrading import regrade
 from loadgen.report import INVALID
 from loadgen.request_record import Record, Run, read_records, read_run
@@ -20,11 +23,12 @@ _STATES = {CellStatus.INVALID: INVALID, CellStatus.FAILED: FAILED}
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """One valid cell: its run and requests, and what the engine reported."""
+    """One valid cell: its run and requests, and what the engine reported; `number` counts from 1."""
 
     run: Run
     records: Sequence[Record]
     engine: EngineReading
+    number: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +81,16 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """What the report describes; `groups` by level, in the order of the configurations."""
+    """What the report describes; `groups` by level, in the order of the configurations.
+
+    Of a search for the largest rate, `groups` are the probes, and `judgement` decides them, None before the first one.
+    """
 
     record: ExperimentRecord
     rule: Rule
     classes: tuple[str, ...]
     groups: dict[Level, list[Group]]
+    judgement: RateJudgement | None = None
 
     def __iter__(self) -> Iterator[Group]:
         for groups in self.groups.values():
@@ -111,14 +119,21 @@ def read_groups(directory: Path, rule: Path | None) -> Experiment:
     by_place = {(each.cell.configuration, each.cell.level, each.cell.repeat): each for each in cells}
     groups: dict[Level, list[Group]] = {}
     problems: list[str] = []
-    for level in record.levels:
+    searched = record.find_max is not None
+    measured = (
+        sorted({each.cell.level for each in cells}, key=lambda level: level.rate or 0.0) if searched else record.levels
+    )
+    for level in measured:
         groups[level] = []
         for configuration in record.configurations:
             repeats: list[Repeat] = []
             excluded: list[Excluded] = []
             for number in range(1, record.repeats + 1):
+                place = (configuration.name, level, number)
+                if searched and place not in by_place:
+                    continue
                 try:
-                    found = _read(by_place.get((configuration.name, level, number)), number, used)
+                    found = _read(by_place.get(place), number, used)
                 except UsageError as error:
                     problems.append(str(error))
                     continue
@@ -126,11 +141,13 @@ def read_groups(directory: Path, rule: Path | None) -> Experiment:
                     repeats.append(found)
                 else:
                     excluded.append(found)
-            name = configuration.name + _at(level, record.levels)
-            groups[level].append(Group(configuration.name, name, level, tuple(repeats), tuple(excluded)))
+            if repeats or excluded:
+                name = configuration.name + _at(level, measured)
+                groups[level].append(Group(configuration.name, name, level, tuple(repeats), tuple(excluded)))
     if problems:
         raise UsageError("\n".join(problems))
-    return Experiment(record, used, _classes(groups, used.file), groups)
+    judged_by = judgement(scenario.load(cells[0].folder / SCENARIO), used.file) if searched and cells else None
+    return Experiment(record, used, _classes(groups, used.file), groups, judged_by)
 
 
 def _at(level: Level, levels: Collection[Level]) -> str:
@@ -148,7 +165,7 @@ def _read(stored: StoredCell | None, number: int, rule: Rule) -> Repeat | Exclud
         return Excluded(number, INVALID, "; ".join(faults))
     if rule.regraded:
         records = [regrade(each, rule.file) for each in records]
-    return Repeat(run, records, cell.engine)
+    return Repeat(run, records, cell.engine, number)
 
 
 def _classes(groups: dict[Level, list[Group]], file: slos.SloFile) -> tuple[str, ...]:

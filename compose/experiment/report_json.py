@@ -13,6 +13,7 @@ from compose.experiment.report_grids import facts
 from compose.experiment.report_groups import Experiment, Group
 from compose.experiment.report_metrics import ENGINE, METRICS
 from compose.experiment.report_predictions import beside, judged
+from compose.experiment.report_searches import found_rates
 from exporters.comparison.estimates import CONFIDENCE
 from loadgen.summary import TOTAL
 
@@ -36,6 +37,20 @@ def as_json(experiment: Experiment) -> str:
                 metric.name: [point.name for point in frontier(points(experiment, metric))] for metric in LATENCIES
             },
             "tpot_floors": {each.group.name: _finite(each.tpot) for each in floors(experiment)},
+            "largest_rates": [
+                {
+                    "configuration": each.configuration,
+                    "repeat": each.repeat,
+                    "finding": each.answer.finding,
+                    "low": each.answer.low,
+                    "high": each.answer.high,
+                    "undecided": each.answer.undecided,
+                    "limited_by": [{"class": tally.request_class, "slo": tally.slo} for tally in each.missed],
+                    "text": each.text,
+                    "stopped": each.stopped,
+                }
+                for each in found_rates(experiment)
+            ],
             "best": [
                 {
                     **asdict(level),
