@@ -8,7 +8,7 @@ from compose.experiment.load_level import Level
 from compose.experiment.report_conclusions import Best, best, conclusions
 from compose.experiment.report_estimates import value
 from compose.experiment.report_floor import floors
-from compose.experiment.report_frontier import LATENCIES, rows
+from compose.experiment.report_frontier import LATENCIES, frontier_rows
 from compose.experiment.report_groups import Experiment, Group
 from compose.experiment.report_metrics import BY_CLASS, ENGINE, GOODPUT, JUDGED, METRICS, THROUGHPUT, TPOT_P50
 from compose.experiment.report_predictions import beside, judged
@@ -165,7 +165,7 @@ def _winner(winner: Best) -> list[str]:
 
 
 def _frontier(experiment: Experiment) -> Iterator[Grid | str]:
-    if len(found := rows(experiment)) > 1:
+    if len(found := frontier_rows(experiment)) > 1:
         titles = [metric.title for metric in (THROUGHPUT, *LATENCIES)]
         yield Grid("Throughput against latency", ["configuration", *titles], found, labels=1)
         yield _FRONTIER_NOTE
