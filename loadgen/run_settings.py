@@ -73,7 +73,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--warm-up",
         type=_at_least_one,
         metavar="N",
-        help="before the first phase, send 1, 2, 4 ... N requests at once, cold and again warm (default: none)",
+        help="before the first phase, send 1, 2, 4 ... N requests at once, cold and again warm, and then the texts "
+        "that prompts share (default: none)",
     )
     parser.add_argument(
         "--allow-invalid", action="store_true", help="exit with 0 even if the load generator was too slow"

@@ -47,9 +47,9 @@ _FLOOR_NOTE = (
     "gives each request one token, or more with speculative decoding. GPU and model are those of the preset."
 )
 _PREDICTIONS_NOTE = (
-    "A prediction is decided by the 95 % interval of the difference or of the value. Figures of the engine have no "
-    "interval: every repeat must differ from every repeat of the baseline. same: the interval is within 10 points, or "
-    "within 10 % of the baseline."
+    "A prediction is decided by the 95 % interval of the difference or of the value. Means and figures of the engine "
+    "have no interval: every repeat must differ from every repeat of the baseline. same: the interval is within 10 "
+    "points, or within 10 % of the baseline."
 )
 
 

@@ -29,8 +29,8 @@ from loadgen.summary import summarise
 TARGET = "virtual time"
 
 
-class Wave:
-    """The requests of a wave as a schedule."""
+class WaveSchedule:
+    """The requests of a wave of the warm-up."""
 
     def __init__(self, requests: Sequence[PlannedRequest]) -> None:
         self._requests = requests
@@ -161,7 +161,7 @@ def _warm_up(folder: Path, scenario: Scenario, engine: VirtualEngine, load: Virt
 
     def send(requests: Sequence[PlannedRequest]) -> list[Record]:
         records: list[Record] = []
-        wave = replace(load, schedule=Wave(requests), phases=(), outage=None)
+        wave = replace(load, schedule=WaveSchedule(requests), phases=(), outage=None)
         VirtualRun(engine, wave, lambda record, _: records.append(record), lambda *_: None).run()
         return records
 
