@@ -64,6 +64,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="RATE[,RATE...]",
         help="measure only these rates of the file in this run (default: all)",
     )
+    run.add_argument(
+        "--concurrencies",
+        type=_words,
+        metavar="USERS[,USERS...]",
+        help="measure only these numbers of users of the file in this run (default: all)",
+    )
     run.add_argument("--requests", type=int, metavar="N", help="requests of each rate, instead of those of the file")
     run.set_defaults(run=_run)
     text = "print the results of an experiment by class and configuration"
@@ -146,16 +152,21 @@ def _with_requests(experiment: Experiment, requests: int) -> Experiment:
 
 
 def _chosen(experiment: Experiment, every: list[CellPlan], arguments: argparse.Namespace) -> list[CellPlan]:
-    """The cells of `--configurations` and `--rates`."""
-    names, rates = arguments.configurations, arguments.rates
-    if rates is not None and not experiment.rates:
-        reason = "has no rates" if experiment.find_max is None else "searches its rates (find_max)"
-        raise UsageError(f"--rates: {experiment.name} {reason}; remove the flag")
+    """The cells of `--configurations`, `--rates` and `--concurrencies`."""
+    names, rates, concurrencies = arguments.configurations, arguments.rates, arguments.concurrencies
+    for flag, given, present in (
+        ("rates", rates, experiment.rates),
+        ("concurrencies", concurrencies, experiment.concurrencies),
+    ):
+        if given is not None and not present:
+            reason = f"has no {flag}" if experiment.find_max is None else "searches its rates (find_max)"
+            raise UsageError(f"--{flag}: {experiment.name} {reason}; remove the flag")
     mistakes = [
         f"{flag}: {name!r} is not in {experiment.name}; {nearest(name, choices)}"
         for flag, given, choices in (
             ("--configurations", names, list(experiment.configurations)),
             ("--rates", rates, [f"{rate:g}" for rate in experiment.rates]),
+            ("--concurrencies", concurrencies, [str(users) for users in experiment.concurrencies]),
         )
         for name in given or ()
         if name not in choices
@@ -165,7 +176,9 @@ def _chosen(experiment: Experiment, every: list[CellPlan], arguments: argparse.N
     return [
         plan
         for plan in every
-        if (names is None or plan.configuration in names) and (rates is None or f"{plan.rate:g}" in rates)
+        if (names is None or plan.configuration in names)
+        and (rates is None or f"{plan.level.rate:g}" in rates)
+        and (concurrencies is None or str(plan.level.concurrency) in concurrencies)
     ]
 
 
@@ -208,7 +221,8 @@ def _measure_virtually(experiment: Experiment, rule: SloFile, plan: CellPlan) ->
     seconds, reading = virtual_cell.measure(plan.folder, plan.scenario, rule, preset, flags, experiment.max_concurrency)
     return Cell(
         configuration=plan.configuration,
-        rate=plan.rate,
+        rate=plan.level.rate,
+        concurrency=plan.level.concurrency,
         repeat=plan.repeat,
         status=CellStatus.DONE,
         seconds=round(seconds, 3),

@@ -1,6 +1,6 @@
 """An experiment file: engine configurations, and the requests that each of them is measured under."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -10,11 +10,12 @@ import yaml
 
 from compose import rewrite_config
 from compose.experiment.cell_store import ExpectedFigure, Prediction
-from compose.experiment.prediction_keys import EXPECTED, PREDICTIONS
+from compose.experiment.expected_figures import EXPECTED, PREDICTION
+from compose.experiment.load_level import PHASES, Level, levels
 from compose.experiment.search_limits import FIND_MAX, SearchLimits
 from exporters import slos
 from exporters.errors import UsageError
-from exporters.yaml_keys import COUNT, DURATION, NAMED, TEXT, Key, Kind, distinct_list_of, read
+from exporters.yaml_keys import COUNT, DURATION, NAMED, TEXT, Key, Kind, distinct_list_of, list_of, read
 from exporters.yaml_reader import NAME, FileError, Node, Reader, built_in_names, find_built_in, nearest, open_yaml
 from loadgen import scenario
 from loadgen.arrivals import POSITIVE
@@ -101,7 +102,10 @@ def _configurations(node: Node) -> Mapping[str, Engine]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Keys:
-    """The keys of the file; times in seconds, `rates` in requests/s, with all turns of conversations."""
+    """The keys of the file; times in seconds, `rates` in requests/s with all turns of conversations.
+
+    `concurrencies` are numbers of users of a closed loop.
+    """
 
     name: Annotated[str, Key(NAMED)]
     source: Annotated[str, Key(TEXT)]
@@ -112,6 +116,9 @@ class _Keys:
     rates: Annotated[
         tuple[float, ...], Key(distinct_list_of(POSITIVE, "is empty; write rates in requests/s, such as [1, 2]"))
     ] = ()
+    concurrencies: Annotated[
+        tuple[int, ...], Key(distinct_list_of(COUNT, "is empty; write numbers of users, such as [10, 50]"))
+    ] = ()
     requests: Annotated[int | None, Key(COUNT)] = None
     find_max: Annotated[SearchLimits | None, Key(FIND_MAX)] = None
     repeats: Annotated[int, Key(COUNT)] = 1
@@ -119,8 +126,8 @@ class _Keys:
     warm_up: Annotated[int | None, Key(COUNT)] = None
     cool_down: Annotated[float | None, Key(DURATION)] = None
     slos: Annotated[str | None, Key(Kind(_slos, {}))] = None
-    predictions: Annotated[tuple[Prediction, ...], Key(PREDICTIONS)] = ()
-    expected: Annotated[tuple[ExpectedFigure, ...], Key(EXPECTED)] = ()
+    predictions: Annotated[tuple[Prediction, ...], Key(list_of(PREDICTION))] = ()
+    expected: Annotated[tuple[ExpectedFigure, ...], Key(list_of(EXPECTED))] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +144,7 @@ class Experiment:
     configurations: Mapping[str, Engine]
     load: Load
     rates: tuple[float, ...]
+    concurrencies: tuple[int, ...]
     requests: int | None
     find_max: Limits | None
     repeats: int
@@ -147,13 +155,20 @@ class Experiment:
     predictions: tuple[Prediction, ...]
     expected: tuple[ExpectedFigure, ...]
 
-    def load_of(self, rate: float | None, repeat: int) -> str:
+    @property
+    def levels(self) -> list[Level]:
+        return levels(self.rates, self.concurrencies)
+
+    def load_of(self, level: Level, repeat: int) -> str:
         """The load scenario of a cell: repeats have other seeds, configurations the same requests."""
         plain = dict(self.load.plain) | {"seed": self.load.scenario.seed + repeat - 1}
-        if rate is not None:
+        if level.rate is not None:
             (phase,) = plain["phases"]
-            duration = {} if self.requests is None else {"duration": f"{self.requests / rate:.6f}s"}
-            plain["phases"] = [phase | {"rate": rate / mean_turns(self.load.scenario)} | duration]
+            duration = {} if self.requests is None else {"duration": f"{self.requests / level.rate:.6f}s"}
+            plain["phases"] = [phase | {"rate": level.rate / mean_turns(self.load.scenario)} | duration]
+        elif level.concurrency is not None:
+            (phase,) = plain["phases"]
+            plain["phases"] = [phase | {"users": level.concurrency}]
         return yaml.safe_dump(plain, sort_keys=False, width=120)
 
 
@@ -201,6 +216,7 @@ def load(path: Path) -> Experiment:
         configurations={name: engine.over(keys.engine) for name, engine in keys.configurations.items()},
         load=keys.load,
         rates=keys.rates,
+        concurrencies=keys.concurrencies,
         requests=keys.requests if keys.find_max is None else keys.find_max.requests,
         find_max=None if keys.find_max is None else keys.find_max.limits,
         repeats=keys.repeats,
@@ -218,15 +234,30 @@ def _check(keys: _Keys, reader: Reader) -> None:
     nodes = reader.node().mapping()
     if keys.requests is not None and "rates" not in nodes:
         nodes["requests"].problem("needs rates; add them, or remove requests")
-    if "find_max" in nodes:
-        for key in ("rates", "predictions", "expected"):
-            if key in nodes:
-                nodes[key].problem("does not go with find_max, which chooses its rates; remove one of them")
+    for key in ("rates", "concurrencies", "predictions", "expected"):
+        if "find_max" in nodes and key in nodes:
+            nodes[key].problem("does not go with find_max, which chooses its rates; remove one of them")
     if keys.load is not None:
         phases = keys.load.scenario.phases
         for key in ("rates", "find_max"):
             if key in nodes and (len(phases) != 1 or not phases[0].constant_rate):
                 nodes[key].problem("needs a load with a single phase of a constant rate, which the rates replace")
+    if keys.concurrencies and keys.load is not None:
+        phases = keys.load.scenario.phases
+        if len(phases) != 1 or phases[0].users is None:
+            nodes["concurrencies"].problem(
+                "needs a load with a single phase with users, whose number the concurrencies replace"
+            )
+    measured = levels(keys.rates, keys.concurrencies)
+    sections: Mapping[str, Sequence[Prediction | ExpectedFigure]] = {
+        "predictions": keys.predictions,
+        "expected": keys.expected,
+    }
+    for section, claims in sections.items():
+        for place, claim in zip(_items(nodes, section), claims, strict=False):  # no claims after a mistake in the list
+            level = Level(claim.rate, claim.concurrency)
+            if level not in (PHASES, *measured):
+                place.problem(f"{level.text.strip()} is not measured; add it to rates or concurrencies")
     if not keys.configurations:
         return
     known = list(keys.configurations)
@@ -235,7 +266,7 @@ def _check(keys: _Keys, reader: Reader) -> None:
         ("predictions", "baseline"),
         ("expected", "configuration"),
     ):
-        for place in nodes[section].items() if section in nodes and nodes[section].is_list else ():
+        for place in _items(nodes, section):
             name = place.mapping().get(field)
             if name is not None and (text := name.text()) is not None and text not in known:
                 name.problem(f"{text!r} is no configuration of this file; {nearest(text, known)}")
@@ -243,7 +274,11 @@ def _check(keys: _Keys, reader: Reader) -> None:
         return
     classes = list(keys.load.scenario.shapes)
     for section in ("predictions", "expected"):
-        for place in nodes[section].items() if section in nodes and nodes[section].is_list else ():
+        for place in _items(nodes, section):
             name = place.mapping().get("class")
             if name is not None and (text := name.text()) is not None and text not in ("", *classes):
                 name.problem(f"{text!r} is no class of the load; {nearest(text, classes)}")
+
+
+def _items(nodes: Mapping[str, Node], section: str) -> list[Node]:
+    return nodes[section].items() if section in nodes and nodes[section].is_list else []

@@ -7,6 +7,7 @@ from pathlib import Path
 from compose.experiment.cell_store import Cell, Configuration, ExperimentRecord, cell_folder
 from compose.experiment.experiment_file import Engine, Experiment
 from compose.experiment.experiment_folder import finished, opened, write_cell
+from compose.experiment.load_level import Level
 from exporters.output_files import write_file
 from exporters.quantities import spell_duration
 from exporters.yaml_reader import parse_yaml
@@ -22,15 +23,14 @@ class CellPlan:
 
     configuration: str
     engine: Engine
-    rate: float | None
+    level: Level
     repeat: int
     load: str
     folder: Path
 
     @property
     def name(self) -> str:
-        rate = "" if self.rate is None else f" at {self.rate:g} requests/s"
-        return f"{self.configuration}{rate}, repeat {self.repeat}"
+        return f"{self.configuration}{self.level.text}, repeat {self.repeat}"
 
     @property
     def scenario(self) -> Scenario:
@@ -51,9 +51,10 @@ def described(experiment: Experiment, *, virtual: bool, engine: str) -> Experime
         virtual=virtual,
         engine=engine,
         configurations=[
-            Configuration(name, dict(each.flags or {})) for name, each in experiment.configurations.items()
+            Configuration(name, dict(each.flags or {}), each.preset) for name, each in experiment.configurations.items()
         ],
         rates=list(experiment.rates),
+        concurrencies=list(experiment.concurrencies),
         requests=experiment.requests,
         find_max=experiment.find_max,
         repeats=experiment.repeats,
@@ -67,23 +68,22 @@ def plans(experiment: Experiment, directory: Path) -> list[CellPlan]:
 
     With `find_max`, one for each search.
     """
-    rates: list[float | None] = [*experiment.rates] or [None]
     return [
-        plan(experiment, directory, name, rate, repeat)
+        plan(experiment, directory, name, level, repeat)
         for repeat in range(1, experiment.repeats + 1)
         for name in experiment.configurations
-        for rate in rates
+        for level in experiment.levels
     ]
 
 
-def plan(experiment: Experiment, directory: Path, configuration: str, rate: float | None, repeat: int) -> CellPlan:
+def plan(experiment: Experiment, directory: Path, configuration: str, level: Level, repeat: int) -> CellPlan:
     return CellPlan(
         configuration=configuration,
         engine=experiment.configurations[configuration],
-        rate=rate,
+        level=level,
         repeat=repeat,
-        load=experiment.load_of(rate, repeat),
-        folder=cell_folder(directory, configuration, rate, repeat),
+        load=experiment.load_of(level, repeat),
+        folder=cell_folder(directory, configuration, level, repeat),
     )
 
 

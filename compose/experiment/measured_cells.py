@@ -24,8 +24,7 @@ class MeasuredCell:
 
     @property
     def name(self) -> str:
-        rate = "" if self.cell.rate is None else f" at {self.cell.rate:g}/s"
-        return f"{self.experiment.name} {self.cell.configuration}{rate}"
+        return f"{self.experiment.name} {self.cell.configuration}{self.cell.level.text}"
 
     @property
     def simulated(self) -> bool:

@@ -62,7 +62,8 @@ async def measure(settings: CellSettings, plan: CellPlan) -> Cell:
         await processes.stop()
     return Cell(
         configuration=plan.configuration,
-        rate=plan.rate,
+        rate=plan.level.rate,
+        concurrency=plan.level.concurrency,
         repeat=plan.repeat,
         status=status,
         reason=reason,

@@ -72,17 +72,15 @@ def _found(
 ) -> FoundRate:
     probes: dict[float, Probe] = {}
     stopped = [
-        f"{each.state} at {group.rate:g} requests/s"
-        for group in groups
-        for each in group.excluded
-        if each.repeat == repeat
+        f"{each.state}{group.level.text}" for group in groups for each in group.excluded if each.repeat == repeat
     ]
     for group in groups:
+        rate = group.level.rate
         for each in group.repeats:
-            if each.number == repeat and group.rate is not None and experiment.judgement is not None:
+            if each.number == repeat and rate is not None and experiment.judgement is not None:
                 seconds = sum(phase.duration for phase in each.run.phases)
                 verdicts = experiment.judgement.verdicts(each.records, seconds)
-                probes[group.rate] = Probe(group.rate, replace(group, repeats=(each,), excluded=()), verdicts)
+                probes[rate] = Probe(rate, replace(group, repeats=(each,), excluded=()), verdicts)
     results: dict[float, Attainment] = {rate: probe.verdicts.attainment for rate, probe in probes.items()}
     return FoundRate(configuration, repeat, probes, answer(results, limits), stopped)
 

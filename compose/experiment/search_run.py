@@ -8,6 +8,7 @@ from compose.experiment.cell_store import Cell, CellStatus, ExperimentRecord
 from compose.experiment.experiment_file import Experiment, mean_turns
 from compose.experiment.experiment_folder import opened
 from compose.experiment.experiment_run import CellPlan
+from compose.experiment.load_level import Level
 from compose.experiment.rate_judgement import RateJudgement, answer_text, judgement
 from exporters import slos
 from loadgen.attainment import Verdicts
@@ -53,7 +54,7 @@ def run(
             label = f"search {number} of {len(searches)}"
 
             def probe(rate: float, each: CellPlan = each, label: str = label) -> Verdicts:
-                plan = experiment_run.plan(experiment, directory, each.configuration, rate, each.repeat)
+                plan = experiment_run.plan(experiment, directory, each.configuration, Level(rate), each.repeat)
                 cells.append(experiment_run.measured(plan, label, measure, report))
                 if cells[-1].status is not CellStatus.DONE:
                     raise ProbeFailedError

@@ -56,7 +56,7 @@ def test_each_configuration_has_its_largest_rate(tmp_path: Path, capsys: pytest.
     printed = capsys.readouterr().out
     assert printed.splitlines()[:3] == [
         "small: 2 searches from 1 to 64 requests/s, with about 3 probes of 100 requests each",
-        "search 1 of 2: base at 8 requests/s, repeat 1: done in 13s",
+        "search 1 of 2: base at 8/s, repeat 1: done in 13s",
         "    met",
     ]
     assert answers(printed) == [UNDECIDED, ABOVE]
@@ -111,7 +111,7 @@ def test_the_report_names_the_largest_rate_and_the_slo_that_limits_it(
     assert main(["experiment", "report", str(out), "--format", "markdown"]) == 0
     lines = capsys.readouterr().out.splitlines()
     rates = "searched from 1/s to 64/s, until both ends of the answer differ by at most 0.5; about 100 requests a probe"
-    assert f"- rates: {rates}" in lines
+    assert f"- load: {rates}" in lines
     (row,) = (line for line in lines if line.startswith("| base | 1 | undecided"))
     assert row == (
         f"| base | 1 | {UNDECIDED} | ttft of long, ttft of short | "
@@ -138,7 +138,7 @@ def test_a_cell_without_a_valid_measurement_ends_its_search(tmp_path: Path) -> N
     def measure(plan: CellPlan) -> Cell:
         return Cell(
             configuration=plan.configuration,
-            rate=plan.rate,
+            rate=plan.level.rate,
             repeat=plan.repeat,
             status=CellStatus.INVALID,
             reason="the load generator was too slow",
@@ -152,12 +152,12 @@ def test_a_cell_without_a_valid_measurement_ends_its_search(tmp_path: Path) -> N
     cells = search_run.run(experiment, experiment.find_max, searches, record, out, measure, said.append)
     assert [cell.configuration for cell in cells] == ["base", "prefix"]
     assert said[:2] == [
-        "search 1 of 2: base at 8 requests/s, repeat 1: invalid in 1s: the load generator was too slow",
+        "search 1 of 2: base at 8/s, repeat 1: invalid in 1s: the load generator was too slow",
         ("search 1 of 2: base, repeat 1: largest rate: the search has stopped at a cell without a valid measurement"),
     ]
     found = [*found_rates(read_groups(out, None))]
     assert [(each.text, each.reasons) for each in found] == [
-        ("undecided: no rate is met, none is missed; the search has not ended", ["INVALID at 8 requests/s"])
+        ("undecided: no rate is met, none is missed; the search has not ended", ["INVALID at 8/s"])
     ] * 2
 
 

@@ -1,10 +1,10 @@
-"""The keys `predictions` and `expected` of an experiment file."""
+"""The sections of an experiment file with what is expected: predictions, and the figures of the source."""
 
 from dataclasses import dataclass
 from typing import Annotated
 
 from compose.experiment.cell_store import Direction, ExpectedFigure, Metric, Prediction
-from exporters.yaml_keys import TEXT, Key, Kind, choice, list_of, read
+from exporters.yaml_keys import COUNT, TEXT, Key, Kind, choice, read
 from exporters.yaml_reader import Node
 from loadgen.arrivals import POSITIVE
 
@@ -17,6 +17,7 @@ class _Prediction:
     request_class: Annotated[str, Key(TEXT, name="class")] = ""
     metric: Annotated[Metric, Key(choice(Metric))]
     rate: Annotated[float | None, Key(POSITIVE)] = None
+    concurrency: Annotated[int | None, Key(COUNT)] = None
     baseline: Annotated[str | None, Key(TEXT)] = None
     direction: Annotated[Direction | None, Key(choice(Direction))] = None
     low: Annotated[float | None, Key(Kind(Node.number, {}))] = None
@@ -29,6 +30,7 @@ class _Expected:
     request_class: Annotated[str, Key(TEXT, name="class")] = ""
     metric: Annotated[Metric, Key(choice(Metric))]
     rate: Annotated[float | None, Key(POSITIVE)] = None
+    concurrency: Annotated[int | None, Key(COUNT)] = None
     value: Annotated[float, Key(Kind(Node.number, {}))]
     note: Annotated[str, Key(TEXT)] = ""
 
@@ -47,5 +49,5 @@ def _expected(node: Node) -> ExpectedFigure:
     return ExpectedFigure(**{name: getattr(found, name) for name in ExpectedFigure.__struct_fields__})
 
 
-PREDICTIONS = list_of(Kind(_prediction, {}))
-EXPECTED = list_of(Kind(_expected, {}))
+PREDICTION = Kind(_prediction, {})
+EXPECTED = Kind(_expected, {})
