@@ -242,9 +242,7 @@ def _check(keys: _Keys, reader: Reader) -> None:
         for key in ("rates", "find_max"):
             if key in nodes and (len(phases) != 1 or not phases[0].constant_rate):
                 nodes[key].problem("needs a load with a single phase of a constant rate, which the rates replace")
-    if keys.concurrencies and keys.load is not None:
-        phases = keys.load.scenario.phases
-        if len(phases) != 1 or phases[0].users is None:
+        if keys.concurrencies and (len(phases) != 1 or phases[0].users is None):
             nodes["concurrencies"].problem(
                 "needs a load with a single phase with users, whose number the concurrencies replace"
             )
