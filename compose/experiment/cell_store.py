@@ -30,6 +30,7 @@ class Metric(StrEnum):
     GOODPUT = "goodput"
     COMPLETION = "completion"
     OUTPUT_TOKENS_PER_SECOND = "output_tokens_per_second"
+    TTFT_MEAN = "ttft_mean"
     TTFT_P50 = "ttft_p50"
     TTFT_P99 = "ttft_p99"
     TPOT_P50 = "tpot_p50"
@@ -39,6 +40,7 @@ class Metric(StrEnum):
     E2E_P50 = "e2e_p50"
     E2E_P99 = "e2e_p99"
     PREEMPTIONS = "preemptions"
+    GENERATED_TOKENS = "generated_tokens"
     KV_CAPACITY_TOKENS = "kv_capacity_tokens"
     KV_USAGE_MAX = "kv_usage_max"
     HIT_RATIO = "hit_ratio"
@@ -48,12 +50,14 @@ class Metric(StrEnum):
 class Configuration(msgspec.Struct, frozen=True):
     """The engine flags of one configuration, by name without the leading dashes; a switch has `true` or `false`.
 
-    `preset` is the GPU and the model that the file names.
+    `preset` is the GPU and the model that the file names. `warm_up` is the largest wave of the warm-up, None without
+    one.
     """
 
     name: str
     flags: dict[str, str]
     preset: str | None = None
+    warm_up: int | None = None
 
 
 class Direction(StrEnum):
@@ -136,6 +140,7 @@ class EngineReading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     kv_usage_max: float | None = None
     kv_usage_mean: float | None = None
     preemptions: int | None = None
+    generated_tokens: int | None = None
     prefix_query_tokens: int | None = None
     prefix_hit_tokens: int | None = None
     waiting_max: float | None = None

@@ -11,6 +11,7 @@ from rich.console import Console
 from compose import interrupt
 from compose.experiment import (
     challenge_score,
+    error_windows,
     experiment_file,
     experiment_report,
     experiment_run,
@@ -20,7 +21,7 @@ from compose.experiment import (
     simulated_engine,
     virtual_cell,
 )
-from compose.experiment.cell_store import Cell, CellStatus, read_experiment
+from compose.experiment.cell_store import SLOS, Cell, CellStatus, read_experiment
 from compose.experiment.engine_program import SIMULATOR, EngineProgram, check_command
 from compose.experiment.experiment_file import Experiment
 from compose.experiment.experiment_run import CellPlan
@@ -28,10 +29,11 @@ from compose.experiment.real_cell import CellSettings
 from compose.vllm_cpu import launch
 from compose.vllm_cpu.install import ensure_installed
 from exporters import slos
-from exporters.errors import UsageError
-from exporters.quantities import spell_duration
+from exporters.errors import UsageError, parse_flag
+from exporters.quantities import parse_duration, spell_duration
 from exporters.slos import SloFile
 from exporters.yaml_reader import nearest
+from loadgen.request_record import read_records, read_run
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -89,6 +91,24 @@ def configure(parser: argparse.ArgumentParser) -> None:
     text = "grade the criteria of seed 003 by what experiments have measured"
     grade = actions.add_parser("grade", help=text, description=f"{text.capitalize()}.")
     grade_command.configure(grade)
+    text = "print the error rate of a rolling window beside the burn rates of a page, over the time of each cell"
+    windows = actions.add_parser("windows", help=text, description=f"{text.capitalize()}.")
+    windows.add_argument("folder", type=Path, metavar="DIR", help="output folder of the experiment")
+    windows.add_argument("--slo", metavar="NAME", help="SLO of the burn rates (default: the first on availability)")
+    windows.add_argument(
+        "--rolling",
+        default=spell_duration(error_windows.ROLLING),
+        metavar="TIME",
+        help="length of the rolling window (default: %(default)s)",
+    )
+    windows.add_argument(
+        "--every",
+        default=spell_duration(error_windows.EVERY),
+        metavar="TIME",
+        help="time between the rows (default: %(default)s)",
+    )
+    windows.add_argument("--since", default="0s", metavar="TIME", help="time of the first row (default: %(default)s)")
+    windows.set_defaults(run=_windows)
     text = "list the built-in experiments"
     actions.add_parser("list", help=text, description=f"{text.capitalize()}.").set_defaults(run=_list)
 
@@ -104,6 +124,24 @@ def _score(arguments: argparse.Namespace) -> int:
     print_table = Console().print
     print_table(challenge_score.table(cells, arguments.reference))
     print_table("throughput has 40 points at the reference; 15 points for code and documentation are not measured")
+    return 0
+
+
+def _windows(arguments: argparse.Namespace) -> int:
+    rolling, every = (
+        parse_flag(f"--{name}", getattr(arguments, name), parse_duration) for name in ("rolling", "every")
+    )
+    since = parse_flag("--since", arguments.since, partial(parse_duration, allow_zero=True))
+    _, cells = read_experiment(arguments.folder)
+    file = slos.load(arguments.folder / SLOS)
+    slo = error_windows.chosen(file, arguments.slo)
+    pages, console = error_windows.page_tiers(file, slo), Console(highlight=False)
+    for stored in cells:
+        if stored.cell.status is CellStatus.DONE:
+            times = error_windows.times(since, every, read_run(stored.folder).seconds)
+            found = error_windows.moments(read_records(stored.folder), slo, pages, rolling=rolling, times=times)
+            title = f"{stored.cell.configuration}, repeat {stored.cell.repeat}: {slo.name}"
+            console.print(error_windows.table(title, found, pages, rolling))
     return 0
 
 
@@ -206,7 +244,6 @@ def _really(experiment: Experiment, arguments: argparse.Namespace) -> Callable[[
         program=EngineProgram(arguments.engine, installation),
         directory=arguments.out.absolute(),
         max_concurrency=experiment.max_concurrency,
-        warm_up=experiment.warm_up,
         cool_down=experiment.cool_down,
     )
     return lambda plan: interrupt.run(real_cell.measure(settings, plan))
@@ -218,7 +255,9 @@ def _virtually(experiment: Experiment) -> Callable[[CellPlan], Cell]:
 
 def _measure_virtually(experiment: Experiment, rule: SloFile, plan: CellPlan) -> Cell:
     preset, flags = simulated_engine.simulated(plan.engine)
-    seconds, reading = virtual_cell.measure(plan.folder, plan.scenario, rule, preset, flags, experiment.max_concurrency)
+    seconds, reading = virtual_cell.measure(
+        plan.folder, plan.scenario, rule, preset, flags, experiment.max_concurrency, plan.engine.warm_up
+    )
     return Cell(
         configuration=plan.configuration,
         rate=plan.level.rate,

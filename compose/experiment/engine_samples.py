@@ -12,13 +12,14 @@ RUNNING = "vllm:num_requests_running"
 WAITING = "vllm:num_requests_waiting"
 USAGE = "vllm:kv_cache_usage_perc"
 PREEMPTIONS = "vllm:num_preemptions_total"
+GENERATED = "vllm:generation_tokens_total"
 QUERIES = "vllm:prefix_cache_queries_total"
 HITS = "vllm:prefix_cache_hits_total"
 DRAFTS = "vllm:spec_decode_num_drafts_total"
 DRAFT_TOKENS = "vllm:spec_decode_num_draft_tokens_total"
 ACCEPTED = "vllm:spec_decode_num_accepted_tokens_total"
 CACHE_CONFIG = "vllm:cache_config_info"
-_COUNTERS = (PREEMPTIONS, QUERIES, HITS, DRAFTS, DRAFT_TOKENS, ACCEPTED)
+_COUNTERS = (PREEMPTIONS, GENERATED, QUERIES, HITS, DRAFTS, DRAFT_TOKENS, ACCEPTED)
 _NAMES = frozenset(map(plain_name, (RUNNING, WAITING, USAGE, *_COUNTERS, CACHE_CONFIG)))
 _OTHER_NAMES = {"kv_cache_dtype": "cache_dtype"}
 """Flags whose setting has another name in `vllm:cache_config_info`."""
@@ -103,6 +104,7 @@ def reading(samples: Sequence[EngineSample], settings: Mapping[str, str], start:
         kv_usage_max=max(usage, default=None),
         kv_usage_mean=fmean(usage) if usage else None,
         preemptions=rise(PREEMPTIONS),
+        generated_tokens=rise(GENERATED),
         prefix_query_tokens=rise(QUERIES),
         prefix_hit_tokens=rise(HITS),
         waiting_max=max(waiting, default=None),

@@ -1,7 +1,7 @@
 """An experiment file: engine configurations, and the requests that each of them is measured under."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any
@@ -50,14 +50,22 @@ def _flags(node: Node) -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
-    """The flags of an engine, by vLLM's names without dashes, and the preset of the simulator."""
+    """The flags of an engine, by vLLM's names without dashes, and the preset of the simulator.
+
+    `warm_up` is the largest wave of its warm-up.
+    """
 
     preset: Annotated[str | None, Key(TEXT)] = None
     flags: Annotated[Mapping[str, str] | None, Key(Kind(_flags, {}))] = None
+    warm_up: Annotated[int | None, Key(COUNT)] = None
 
     def over(self, defaults: "Engine") -> "Engine":
         """This engine, with defaults for what it does not set."""
-        return Engine(preset=self.preset or defaults.preset, flags={**(defaults.flags or {}), **(self.flags or {})})
+        return Engine(
+            preset=self.preset or defaults.preset,
+            flags={**(defaults.flags or {}), **(self.flags or {})},
+            warm_up=self.warm_up or defaults.warm_up,
+        )
 
 
 def _load(node: Node) -> Load | None:
@@ -149,7 +157,6 @@ class Experiment:
     find_max: Limits | None
     repeats: int
     max_concurrency: int | None
-    warm_up: int | None
     cool_down: float
     slos: str
     predictions: tuple[Prediction, ...]
@@ -208,12 +215,13 @@ def load(path: Path) -> Experiment:
     keys = read(_Keys, reader.node())
     _check(keys, reader)
     reader.finish()
+    defaults = replace(keys.engine, warm_up=keys.engine.warm_up or keys.warm_up)
     return Experiment(
         name=keys.name,
         source=keys.source,
         description=keys.description,
         sha256=sha256(reader.content.encode()).hexdigest(),
-        configurations={name: engine.over(keys.engine) for name, engine in keys.configurations.items()},
+        configurations={name: engine.over(defaults) for name, engine in keys.configurations.items()},
         load=keys.load,
         rates=keys.rates,
         concurrencies=keys.concurrencies,
@@ -221,7 +229,6 @@ def load(path: Path) -> Experiment:
         find_max=None if keys.find_max is None else keys.find_max.limits,
         repeats=keys.repeats,
         max_concurrency=keys.max_concurrency,
-        warm_up=keys.warm_up,
         cool_down=keys.cool_down or 0.0,
         slos=keys.slos or DEFAULT_SLOS.read_text(encoding="utf-8"),
         predictions=keys.predictions,

@@ -51,7 +51,8 @@ def described(experiment: Experiment, *, virtual: bool, engine: str) -> Experime
         virtual=virtual,
         engine=engine,
         configurations=[
-            Configuration(name, dict(each.flags or {}), each.preset) for name, each in experiment.configurations.items()
+            Configuration(name, dict(each.flags or {}), each.preset, each.warm_up)
+            for name, each in experiment.configurations.items()
         ],
         rates=list(experiment.rates),
         concurrencies=list(experiment.concurrencies),

@@ -38,7 +38,6 @@ class CellSettings:
     program: EngineProgram
     directory: Path
     max_concurrency: int | None
-    warm_up: int | None
     cool_down: float
 
 
@@ -187,8 +186,8 @@ def _load(settings: CellSettings, plan: CellPlan, ports: Ports) -> Service:
     flags = {"--target": ports.url("relay"), "--out": str(plan.folder), "--slos": str(settings.directory / SLOS)}
     if settings.max_concurrency is not None:
         flags["--max-concurrency"] = str(settings.max_concurrency)
-    if settings.warm_up is not None:
-        flags["--warm-up"] = str(settings.warm_up)
+    if plan.engine.warm_up is not None:
+        flags["--warm-up"] = str(plan.engine.warm_up)
     arguments = (word for flag in flags.items() for word in flag)
     return Service(
         name="load",

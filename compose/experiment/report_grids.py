@@ -111,10 +111,14 @@ def contents(experiment: Experiment) -> Iterator[Grid | Sentences | str]:
         yield from searches(experiment)
         yield _TIMES_NOTE
     flags = [
-        [each.name, " ".join(f"--{name}={flag}" for name, flag in each.flags.items()) or "-"]
+        [
+            each.name,
+            " ".join(f"--{name}={flag}" for name, flag in each.flags.items()) or "-",
+            "-" if each.warm_up is None else str(each.warm_up),
+        ]
         for each in experiment.record.configurations
     ]
-    yield Grid("Configurations", ["configuration", "engine flags"], flags, left=(0, 1))
+    yield Grid("Configurations", ["configuration", "engine flags", "warm-up"], flags, left=(0, 1))
 
 
 def _compared(experiment: Experiment) -> Iterator[Grid | Sentences | str]:

@@ -10,7 +10,7 @@ from compose.experiment.load_level import PHASES, Level
 from compose.experiment.report_conclusions import spell_difference
 from compose.experiment.report_estimates import Value, difference, estimate, interval, value
 from compose.experiment.report_groups import Experiment, Group
-from compose.experiment.report_metrics import METRICS, Reading, ReportMetric, Unit
+from compose.experiment.report_metrics import METRICS, Mean, Reading, ReportMetric, Unit
 from exporters.comparison.estimates import Interval, Z
 from exporters.yaml_reader import nearest
 from loadgen.summary import TOTAL
@@ -108,7 +108,7 @@ def _judge(prediction: Prediction, groups: dict[str, Group], first: str) -> tupl
         return Verdict.UNDECIDED, "not measured"
     if prediction.direction is None:
         return _within(prediction, metric, after, present[0], name)
-    if isinstance(metric.source, Reading):
+    if isinstance(metric.source, Mean | Reading):
         return _by_repeats(prediction.direction, metric, *present)
     found = difference(metric, before[0], after, name)
     if found is None:
@@ -143,7 +143,7 @@ def _within(
 
 
 def _by_repeats(direction: Direction, metric: ReportMetric, after: Value, before: Value) -> tuple[Verdict, str]:
-    """A figure of the engine has no interval: every repeat must differ from every repeat of the baseline."""
+    """A mean or a figure of the run has no interval: every repeat must differ from every repeat of the baseline."""
     text = f"{metric.unit.text(after.pooled)}, baseline {metric.unit.text(before.pooled)}"
     exact = isinstance(metric.source, Reading) and metric.source.exact
     if not exact and min(len(after.repeats), len(before.repeats)) < 2:

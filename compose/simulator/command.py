@@ -25,6 +25,9 @@ _HELP = {
     "enable_prefix_caching": "reuse the KV cache blocks of common prompt prefixes (default: on)",
     "enable_chunked_prefill": "compute a prompt in several steps (default: on)",
     "seed": "seed of completion lengths and texts (default: 0)",
+    "response_cache": "answer a request that repeats an earlier body without the engine (default: off)",
+    "outage_after": "seconds from the first start to an outage (default: 0)",
+    "outage_seconds": "length of the outage, in which connections are refused; 0: none (default: 0)",
 }
 
 

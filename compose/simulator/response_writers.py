@@ -6,6 +6,7 @@ from typing import Protocol
 
 from compose.simulator.completion import Completion
 from compose.simulator.response_format import chunk
+from compose.simulator.response_replay import Writable
 from compose.simulator.scheduler import FinishReason, Job
 from compose.simulator.structured_completion import StructuredCompletion
 
@@ -39,9 +40,7 @@ class StreamWriter:
     fills the transport's buffer, because an engine does not wait.
     """
 
-    def __init__(
-        self, transport: asyncio.Transport, format_: Format, completion: Completion | StructuredCompletion
-    ) -> None:
+    def __init__(self, transport: Writable, format_: Format, completion: Completion | StructuredCompletion) -> None:
         self.finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._transport = transport
         self._format = format_

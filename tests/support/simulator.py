@@ -16,10 +16,11 @@ async def simulator(
     *,
     preset: Preset = PRESETS["toy"],
     max_num_seqs: int | None = None,
+    response_cache: bool = False,
     invalid_output: float = 0.0,
 ) -> AsyncIterator[str]:
     """The URL of a simulated engine."""
-    flags = preset_flags(preset)
+    flags = replace(preset_flags(preset), response_cache=response_cache)
     if max_num_seqs is not None:
         flags = replace(flags, max_num_seqs=max_num_seqs)
     config = SimulatorConfig(

@@ -12,7 +12,7 @@ from exporters.errors import UsageError
 from exporters.yaml_reader import FileError, parse_yaml
 from loadgen import scenario
 from loadgen.request_plan import Workload, schedule_hash
-from tests.compose.experiment.toy_experiment import LOAD, write_experiment
+from tests.compose.experiment.toy_experiment import HEAD, LOAD, write_experiment
 
 INVALID = Path(__file__).parent / "invalid" / "experiment.yaml"
 
@@ -20,7 +20,8 @@ INVALID = Path(__file__).parent / "invalid" / "experiment.yaml"
 def test_optional_keys_have_defaults(tmp_path: Path) -> None:
     read = experiment_file.load(write_experiment(tmp_path))
     assert (read.name, read.rates, read.requests, read.repeats, read.max_concurrency) == ("small", (), None, 1, None)
-    assert (read.warm_up, read.cool_down, read.predictions, read.expected) == (None, 0.0, (), ())
+    assert (read.cool_down, read.predictions, read.expected) == (0.0, (), ())
+    assert {engine.warm_up for engine in read.configurations.values()} == {None}
     assert read.slos == experiment_file.DEFAULT_SLOS.read_text()
 
 
@@ -30,6 +31,12 @@ def test_a_configuration_has_the_default_flags_that_it_does_not_set(tmp_path: Pa
         "base": ("toy", {"enable-prefix-caching": "false"}),
         "prefix": ("toy", {"enable-prefix-caching": "true"}),
     }
+
+
+def test_a_configuration_can_have_a_warm_up_of_its_own(tmp_path: Path) -> None:
+    head = HEAD.replace("base: {}", "base: {warm_up: 2}")
+    read = experiment_file.load(write_experiment(tmp_path, head=head, more="warm_up: 8\n"))
+    assert {name: engine.warm_up for name, engine in read.configurations.items()} == {"base": 2, "prefix": 8}
 
 
 def test_predictions_and_expected_figures_are_read(tmp_path: Path) -> None:
@@ -123,7 +130,7 @@ def test_all_mistakes_of_a_file_are_reported_at_once() -> None:
             "5:43: configurations.prefix.flags.enable_prefix_caching: 'enable_prefix_caching' is not the name of a "
             "flag; write 'enable-prefix-caching'"
         ),
-        "5:50: configurations.prefix.speed: unknown key; known: preset, flags",
+        "5:50: configurations.prefix.speed: unknown key; known: preset, flags, warm_up",
         "6:9: rates[0]: expected a number above 0, found '0'",
         "7:11: requests: expected a whole number of at least 1, found 'many'",
         "11:52: load.classes.siso.prompt_tokens.max: max '10' is below min '20'",
@@ -133,8 +140,8 @@ def test_all_mistakes_of_a_file_are_reported_at_once() -> None:
         "21:5: expected[0]: value is missing",
         (
             "21:37: expected[0].metric: 'goodness' is unknown; known: goodput, completion, output_tokens_per_second, "
-            "ttft_p50, ttft_p99, tpot_p50, tpot_p99, itl_p50, itl_p99, e2e_p50, e2e_p99, preemptions, "
-            "kv_capacity_tokens, kv_usage_max, hit_ratio, waiting_max"
+            "ttft_mean, ttft_p50, ttft_p99, tpot_p50, tpot_p99, itl_p50, itl_p99, e2e_p50, e2e_p99, preemptions, "
+            "generated_tokens, kv_capacity_tokens, kv_usage_max, hit_ratio, waiting_max"
         ),
     ]
 

@@ -8,7 +8,8 @@ import pytest
 from compose.cli import main
 from compose.experiment.cell_store import CELL, StoredCell, read_experiment
 from loadgen.request_record import RUN, SUMMARY, ClientOutcome, read_records, read_run
-from tests.compose.experiment.toy_experiment import LOAD, write_experiment
+from loadgen.warm_up import WARM_UP
+from tests.compose.experiment.toy_experiment import HEAD, LOAD, write_experiment
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -85,6 +86,26 @@ def test_an_interrupted_experiment_continues_and_keeps_its_cells(
     first, second = capsys.readouterr().out.splitlines()[1:]
     assert first == "1 of 2: base, repeat 1: done, kept from an earlier run"
     assert second.startswith("2 of 2: prefix, repeat 1: done in ")
+
+
+def test_a_warm_up_fills_the_prefix_cache_and_is_not_part_of_the_figures(tmp_path: Path) -> None:
+    head = HEAD.replace("true}}", "true}, warm_up: 2}")
+    assert run(write_experiment(tmp_path, head=head), tmp_path / "warm") == 0
+    run(write_experiment(tmp_path), tmp_path / "cold")
+    warm, cold = (read_experiment(tmp_path / name)[1][1] for name in ("warm", "cold"))
+    warm_records, cold_records = (read_records(each.folder) for each in (warm, cold))
+    assert read_run(warm.folder).schedule == read_run(cold.folder).schedule
+    assert [record.number for record in warm_records] == [record.number for record in cold_records]
+    asked = sum(record.prompt_tokens or 0 for record in warm_records)
+    assert warm.cell.engine.prefix_query_tokens == cold.cell.engine.prefix_query_tokens == asked
+    first = next(record for record in cold_records if record.request_class == "long")
+    assert not first.cached_tokens
+    assert all((record.cached_tokens or 0) >= 784 for record in warm_records if record.request_class == "long")
+    waves = json.loads((warm.folder / WARM_UP).read_text())
+    assert [(wave["pass"], wave["size"]) for wave in waves[:4]] == [("cold", 1), ("cold", 2), ("warm", 1), ("warm", 2)]
+    assert {wave["pass"] for wave in waves[4:]} == {"shared"}
+    assert {record["outcome"] for wave in waves for record in wave["records"]} == {"ok"}
+    assert not (cold.folder / WARM_UP).exists()
 
 
 def test_other_settings_than_those_of_the_folder_are_refused(
