@@ -10,7 +10,7 @@ import pytest
 from compose.cli import main
 from compose.experiment.cell_store import Cell, CellStatus, Configuration, ExperimentRecord
 from compose.experiment.lab_criteria import Grade, Graded, graded
-from compose.experiment.measured_cells import MeasuredCell
+from compose.experiment.measured_cells import MeasuredCell, read_measured
 from compose.experiment.running_costs import Prices, RunningCost
 from exporters.requestlog.log_entry import LogEntry
 from exporters.signals import Outcome
@@ -28,6 +28,7 @@ ITEMS = [
     "Admission control",
 ]
 GOLDEN = Path(__file__).parent / "golden"
+PAGE = Path(__file__).parents[3] / "docs" / "experiments" / "seed-003.md"
 PRICES = Prices(4.0, 0.1, 0.4)
 
 
@@ -222,6 +223,18 @@ def test_costs_are_those_of_an_hour_at_the_measured_rate() -> None:
     assert (cost.prompt, cost.completion, cost.api) == pytest.approx((1.0, 0.1, 0.14))
     assert of("Cost", cell) == (Grade.UNKNOWN, "no prices")
     assert of("Cost", cell, prices=PRICES) == (Grade.PASS, "the table below, with 1 cells")
+
+
+def test_the_page_of_seed_003_has_the_grades_of_the_recorded_run(tmp_path: Path) -> None:
+    """A row ends with the grade, and with figures of the evidence after a colon."""
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in PAGE.read_text(encoding="utf-8").splitlines()]
+    found = [*graded(read_measured([unpack("h200", tmp_path / "out")]), PRICES)]
+    by_item = {row[0]: row for row in rows if len(row) == 4}
+    for each in found:
+        item, criterion, _, result = by_item[each.item]
+        grade, _, figures = result.partition(": ")
+        assert (item, criterion, grade) == (each.item, each.criterion, each.grade.value)
+        assert figures in each.evidence
 
 
 def test_a_recorded_run_of_a_real_engine_is_graded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
