@@ -80,13 +80,8 @@ def _loading(cells: Sequence[MeasuredCell]) -> Graded:
         evidence = "no configuration has the times of two starts of its engine"
     else:
         evidence = "the simulator loads no model"
-    return Graded(
-        item,
-        criterion,
-        Grade.UNKNOWN,
-        evidence,
-        f"two starts, the first of them before the machine has loaded the model: {_STARTS}",
-    )
+    needed = f"two starts, the first of them before the machine has loaded the model: {_STARTS}"
+    return Graded(item, criterion, Grade.UNKNOWN, evidence, needed)
 
 
 def _compatibility(cells: Sequence[MeasuredCell]) -> Graded:
@@ -113,9 +108,8 @@ def _stability(cells: Sequence[MeasuredCell], real: str) -> Graded:
     if not enough:
         most = max((found.total() for found in counts.values()), default=0)
         evidence = f"no configuration has {OF} requests at one rate; the most are {most}"
-        return Graded(
-            item, criterion, Grade.UNKNOWN, evidence, f"a longer load: {_REAL.format(name='seed-003-blocking')}"
-        )
+        needed = f"a longer load: {_REAL.format(name='seed-003-blocking')}"
+        return Graded(item, criterion, Grade.UNKNOWN, evidence, needed)
     worst, found = max(enough.items(), key=lambda each: each[1][True] / each[1].total())
     missed = sum(each[True] * OF > MOST_FAILED * each.total() for each in enough.values())
     evidence = (
@@ -149,14 +143,8 @@ def _observability(cells: Sequence[MeasuredCell]) -> Graded:
         (record, log.get(record.request_id)) for cell in cells if (log := cell.log) is not None for record in cell.sent
     ]
     if not sent:
-        evidence = "these folders have no request log of the sidecar"
-        return Graded(
-            item,
-            criterion,
-            Grade.UNKNOWN,
-            evidence,
-            "a load through the sidecar: vllm-slo experiment run seed-003-blocking --out DIR",
-        )
+        needed = "a load through the sidecar: vllm-slo experiment run seed-003-blocking --out DIR"
+        return Graded(item, criterion, Grade.UNKNOWN, "these folders have no request log of the sidecar", needed)
     complete = sum(_logged(record, entry) for record, entry in sent)
     evidence = (
         f"{complete:,} of {len(sent):,} requests have a line with request_id, model, e2e_ms and, if they completed, "
@@ -174,26 +162,22 @@ def _logged(record: Record, entry: LogEntry | None) -> bool:
 def _admission(cells: Sequence[MeasuredCell]) -> Graded:
     item, criterion = "Admission control", "per-team queue isolated, rejection events logged"
     rejected = [
-        (cell.log or {}).get(record.request_id)
+        log.get(record.request_id)
         for cell in cells
-        if not cell.experiment.virtual
+        if (log := cell.log) is not None
         for record in cell.sent
         if record.outcome is ClientOutcome.REJECTED
     ]
     logged = sum(entry is not None and entry.outcome is Outcome.REJECTED for entry in rejected)
-    evidence = (
-        f"{logged:,} of {len(rejected):,} rejections are in the request log as rejected"
-        if rejected
-        else ("no request was rejected")
-    )
+    evidence = "no request through a sidecar was rejected"
+    if rejected:
+        evidence = f"{logged:,} of {len(rejected):,} rejections are in the request log as rejected"
     if logged < len(rejected):
         return Graded(item, criterion, Grade.FAIL, evidence)
-    return Graded(
-        item,
-        criterion,
-        Grade.UNKNOWN,
-        f"{evidence}; the queues of teams are not measurable here: an experiment sends the requests of one team, and "
-        "neither vLLM nor the sidecar has a queue per team",
-        "the wait of a team while another one exceeds its limit, behind the gateway that limits them: "
-        "vllm-slo requests LOG --tenant TEAM --columns tenant,outcome,ttft_ms",
+    evidence += (
+        "; the queues of teams are not measurable here: an experiment sends the requests of one team, and neither "
     )
+    evidence += "vLLM nor the sidecar has a queue per team"
+    needed = "the wait of a team while another one exceeds its limit, behind the gateway that limits them: "
+    needed += "vllm-slo requests LOG --tenant TEAM --columns tenant,outcome,ttft_ms"
+    return Graded(item, criterion, Grade.UNKNOWN, evidence, needed)

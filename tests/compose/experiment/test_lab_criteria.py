@@ -215,6 +215,8 @@ def test_a_rejection_without_a_line_fails_and_the_queues_of_teams_stay_unknown()
     )
     missing = (Grade.FAIL, "1 of 2 rejections are in the request log as rejected")
     assert of("Admission control", measured(sent, log=both[:1])) == missing
+    without = of("Admission control", measured(sent))[1].partition(";")[0]
+    assert without == "no request through a sidecar was rejected"
 
 
 def test_costs_are_those_of_an_hour_at_the_measured_rate() -> None:

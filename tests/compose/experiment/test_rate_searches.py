@@ -9,13 +9,13 @@ from compose.cli import main
 from compose.experiment import experiment_file, experiment_run, search_run
 from compose.experiment.cell_store import CELL, Cell, CellStatus, read_experiment
 from compose.experiment.experiment_run import CellPlan
-from compose.experiment.rate_judgement import answer_text, judgement
+from compose.experiment.rate_judgement import CONFIDENCE, answer_text, judgement
 from compose.experiment.report_groups import read_groups
 from compose.experiment.report_searches import found_rates
 from exporters import slos
 from exporters.signals import Verdict
 from exporters.yaml_reader import FileError
-from loadgen.attainment import Attainment
+from loadgen.attainment import Attainment, events_needed
 from loadgen.rate_search import Answer, Finding
 from loadgen.request_record import SUMMARY, ClientOutcome
 from tests.compose.experiment.toy_experiment import write_experiment
@@ -190,6 +190,11 @@ def test_a_probe_is_decided_on_all_of_its_requests(
     ]
     assert judged_by.verdicts(records, 10.0).attainment is expected
     assert judged_by.verdicts([], 10.0).attainment is Attainment.UNDECIDED
+
+
+def test_the_documentation_says_how_many_requests_an_objective_of_99_percent_needs() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "experiments" / "index.md").read_text(encoding="utf-8")
+    assert f"An SLO with an objective of 99 % needs {events_needed(0.99, CONFIDENCE)} requests without" in page
 
 
 @pytest.mark.parametrize(
