@@ -22,6 +22,7 @@ from exporters.addresses import Address
 from exporters.quantities import spell_duration
 from loadgen.request_record import REQUESTS, SUMMARY, read_run
 
+REQUEST_LOG = "request-log.jsonl"
 IDLE_WITHIN = 120.0
 """Longest wait in seconds for an empty engine after the load."""
 _INTERVAL = 1.0
@@ -43,7 +44,6 @@ class CellSettings:
     program: EngineProgram
     directory: Path
     max_concurrency: int | None
-    warm_up: int | None
     cool_down: float
     metrics: Address | None = None
     sidecar_metrics: Address | None = None
@@ -53,7 +53,7 @@ class CellSettings:
 async def measure(settings: CellSettings, plan: CellPlan) -> Cell:
     """Measure a cell; whatever happens, its processes have ended on return."""
     begin = time.monotonic()
-    status, reason, figures = CellStatus.DONE, None, EngineReading()
+    status, reason, figures, started = CellStatus.DONE, None, EngineReading(), None
     processes = ChildProcesses(plan.folder / "logs")
     try:
         async with aiohttp.ClientSession() as http:
@@ -61,7 +61,7 @@ async def measure(settings: CellSettings, plan: CellPlan) -> Cell:
             try:
                 await _measure(settings, plan, watched, processes)
             finally:
-                figures = watched.reading(plan.folder)
+                figures, started = watched.reading(plan.folder), watched.started
     except InvalidCellError as error:
         status, reason = CellStatus.INVALID, str(error)
     except ServiceFailedError as error:
@@ -70,11 +70,13 @@ async def measure(settings: CellSettings, plan: CellPlan) -> Cell:
         await processes.stop()
     return Cell(
         configuration=plan.configuration,
-        rate=plan.rate,
+        rate=plan.level.rate,
+        concurrency=plan.level.concurrency,
         repeat=plan.repeat,
         status=status,
         reason=reason,
         seconds=round(time.monotonic() - begin, 3),
+        engine_start=started,
         engine=figures,
     )
 
@@ -83,12 +85,13 @@ async def _measure(
     settings: CellSettings, plan: CellPlan, watched: "_WatchedEngine", processes: ChildProcesses
 ) -> None:
     ports = watched.ports
-    for service in (
-        settings.program.service(plan.engine, ports.engine),
-        _sidecar(settings, plan.folder, ports),
-    ):
+    engine = settings.program.service(plan.engine, ports.engine)
+    begin = time.monotonic()
+    for service in (engine, _sidecar(settings, plan.folder, ports)):
         child = await processes.start(service)
         await child.wait_until_ready(watched.http, service.start_timeout)
+        if service is engine:
+            watched.started = round(time.monotonic() - begin, 3)
     await watched.read_settings(simulated=settings.program.name == SIMULATOR)
     if wrong := differences(plan.engine.flags or {}, watched.settings):
         raise InvalidCellError("; ".join(wrong))
@@ -114,6 +117,7 @@ class _WatchedEngine:
     def __init__(self, http: aiohttp.ClientSession, ports: Ports) -> None:
         self.http = http
         self.ports = ports
+        self.started: float | None = None
         self.settings: dict[str, str] = {}
         self._samples: list[EngineSample] = []
 
@@ -177,7 +181,7 @@ def _sidecar(settings: CellSettings, folder: Path, ports: Ports) -> Service:
         "--metrics": str(metrics),
         "--slos": str(settings.directory / SLOS),
         "--engine-name": f"{ports.url('engine')}=engine",  # the same series in all cells
-        "--request-log": str(folder / "request-log.jsonl"),
+        "--request-log": str(folder / REQUEST_LOG),
         "--drain-delay": "0s",  # no load balancer has to notice
         "--drain": "5s",
         "--linger": spell_duration(linger),
@@ -197,8 +201,8 @@ def _load(settings: CellSettings, plan: CellPlan, ports: Ports) -> Service:
         flags["--metrics"] = str(settings.metrics)
     if settings.max_concurrency is not None:
         flags["--max-concurrency"] = str(settings.max_concurrency)
-    if settings.warm_up is not None:
-        flags["--warm-up"] = str(settings.warm_up)
+    if plan.engine.warm_up is not None:
+        flags["--warm-up"] = str(plan.engine.warm_up)
     arguments = (word for flag in flags.items() for word in flag)
     return Service(
         name="load",
