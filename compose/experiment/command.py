@@ -15,7 +15,9 @@ from compose.experiment import (
     experiment_file,
     experiment_report,
     experiment_run,
+    grade_command,
     real_cell,
+    search_run,
     simulated_engine,
     virtual_cell,
 )
@@ -64,6 +66,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="RATE[,RATE...]",
         help="measure only these rates of the file in this run (default: all)",
     )
+    run.add_argument(
+        "--concurrencies",
+        type=_words,
+        metavar="USERS[,USERS...]",
+        help="measure only these numbers of users of the file in this run (default: all)",
+    )
     run.add_argument("--requests", type=int, metavar="N", help="requests of each rate, instead of those of the file")
     run.set_defaults(run=_run)
     text = "print the results of an experiment by class and configuration"
@@ -80,6 +88,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="output tokens/s that have the full weight (default: %(default)g)",
     )
     scored.set_defaults(run=_score)
+    text = "grade the criteria of seed 003 by what experiments have measured"
+    grade = actions.add_parser("grade", help=text, description=f"{text.capitalize()}.")
+    grade_command.configure(grade)
     text = "print the error rate of a rolling window beside the burn rates of a page, over the time of each cell"
     windows = actions.add_parser("windows", help=text, description=f"{text.capitalize()}.")
     windows.add_argument("folder", type=Path, metavar="DIR", help="output folder of the experiment")
@@ -154,10 +165,16 @@ def _run(arguments: argparse.Namespace) -> int:
         check_command(arguments.engine)
     record = experiment_run.described(experiment, virtual=arguments.virtual, engine=arguments.engine)
     every = _chosen(experiment, experiment_run.plans(experiment, arguments.out), arguments)
-    print(_expectation(experiment, every, virtual=arguments.virtual), flush=True)
+    limits, report = experiment.find_max, partial(print, flush=True)
+    if limits is not None:
+        search_run.check(experiment)
+    report(_expectation(experiment, every, virtual=arguments.virtual))
     measure = _virtually(experiment) if arguments.virtual else _really(experiment, arguments)
     try:
-        cells = experiment_run.run(every, record, experiment.slos, arguments.out, measure, partial(print, flush=True))
+        if limits is None:
+            cells = experiment_run.run(every, record, experiment.slos, arguments.out, measure, report)
+        else:
+            cells = search_run.run(experiment, limits, every, record, arguments.out, measure, report)
     except interrupt.InterruptedBySignalError as stopped:
         print(f"{stopped}: all processes have been stopped; the same command continues the experiment")
         return stopped.exit_code
@@ -167,21 +184,27 @@ def _run(arguments: argparse.Namespace) -> int:
 def _with_requests(experiment: Experiment, requests: int) -> Experiment:
     if requests < 1:
         raise UsageError(f"--requests: {requests} is not a number of requests; write 1 or more")
-    if not experiment.rates:
+    if not experiment.rates and experiment.find_max is None:
         raise UsageError(f"--requests: {experiment.name} has no rates, and its phases set the number of requests")
     return replace(experiment, requests=requests)
 
 
 def _chosen(experiment: Experiment, every: list[CellPlan], arguments: argparse.Namespace) -> list[CellPlan]:
-    """The cells of `--configurations` and `--rates`."""
-    names, rates = arguments.configurations, arguments.rates
-    if rates is not None and not experiment.rates:
-        raise UsageError(f"--rates: {experiment.name} has no rates; remove the flag")
+    """The cells of `--configurations`, `--rates` and `--concurrencies`."""
+    names, rates, concurrencies = arguments.configurations, arguments.rates, arguments.concurrencies
+    for flag, given, present in (
+        ("rates", rates, experiment.rates),
+        ("concurrencies", concurrencies, experiment.concurrencies),
+    ):
+        if given is not None and not present:
+            reason = f"has no {flag}" if experiment.find_max is None else "searches its rates (find_max)"
+            raise UsageError(f"--{flag}: {experiment.name} {reason}; remove the flag")
     mistakes = [
         f"{flag}: {name!r} is not in {experiment.name}; {nearest(name, choices)}"
         for flag, given, choices in (
             ("--configurations", names, list(experiment.configurations)),
             ("--rates", rates, [f"{rate:g}" for rate in experiment.rates]),
+            ("--concurrencies", concurrencies, [str(users) for users in experiment.concurrencies]),
         )
         for name in given or ()
         if name not in choices
@@ -191,11 +214,19 @@ def _chosen(experiment: Experiment, every: list[CellPlan], arguments: argparse.N
     return [
         plan
         for plan in every
-        if (names is None or plan.configuration in names) and (rates is None or f"{plan.rate:g}" in rates)
+        if (names is None or plan.configuration in names)
+        and (rates is None or f"{plan.level.rate:g}" in rates)
+        and (concurrencies is None or str(plan.level.concurrency) in concurrencies)
     ]
 
 
 def _expectation(experiment: Experiment, every: Sequence[CellPlan], *, virtual: bool) -> str:
+    if (limits := experiment.find_max) is not None:
+        searches = f"{len(every)} search{'es' if len(every) > 1 else ''}"
+        return (
+            f"{experiment.name}: {searches} from {limits.floor:g} to {limits.cap:g} requests/s, with about "
+            f"{limits.bisections + 2} probes of {experiment.requests} requests each"
+        )
     load = sum(plan.seconds for plan in every)
     cells = f"{experiment.name}: {len(every)} cells with {spell_duration(round(load))} of load"
     if virtual:
@@ -229,7 +260,8 @@ def _measure_virtually(experiment: Experiment, rule: SloFile, plan: CellPlan) ->
     )
     return Cell(
         configuration=plan.configuration,
-        rate=plan.rate,
+        rate=plan.level.rate,
+        concurrency=plan.level.concurrency,
         repeat=plan.repeat,
         status=CellStatus.DONE,
         seconds=round(seconds, 3),

@@ -120,6 +120,12 @@ def _hit_ratio(engine: EngineReading) -> float | None:
     return engine.prefix_hit_tokens / engine.prefix_query_tokens
 
 
+def _draft_acceptance(engine: EngineReading) -> float | None:
+    if not engine.draft_tokens or engine.accepted_draft_tokens is None:
+        return None
+    return engine.accepted_draft_tokens / engine.draft_tokens
+
+
 def _received(repeat: Repeat) -> float:
     return sum(record.completion_tokens or 0 for record in repeat.records)
 
@@ -192,6 +198,7 @@ ENGINE = (
     _reading("kv_usage_max", "KV cache usage, max", lambda engine: engine.kv_usage_max, Unit.SHARE, combine=max),
     _reading("kv_usage_mean", "KV cache usage, mean", lambda engine: engine.kv_usage_mean, Unit.SHARE),
     _reading("hit_ratio", "prefix cache hit ratio", _hit_ratio, Unit.SHARE, Better.HIGHER),
+    _reading("draft_acceptance", "draft tokens accepted", _draft_acceptance, Unit.SHARE, Better.HIGHER),
     _reading("waiting_max", "requests waiting, max", lambda engine: engine.waiting_max, combine=max),
     _reading("waiting_mean", "requests waiting, mean", lambda engine: engine.waiting_mean),
     _reading("running_max", "requests running, max", lambda engine: engine.running_max, combine=max),

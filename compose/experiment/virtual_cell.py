@@ -48,6 +48,7 @@ class EngineTotals:
         self._usage = self._waiting = 0.0  # integrals over time
         self._maxima = (0.0, 0.0, 0.0)
         self._preemptions = self._queries = self._hits = self._generated = 0
+        self._drafts = self._draft_tokens = self._accepted = 0
 
     def add(self, step: Step, scheduler: Scheduler) -> None:
         usage, waiting, running = scheduler.pool.usage, len(scheduler.waiting), len(step.scheduled)
@@ -56,14 +57,19 @@ class EngineTotals:
         most = self._maxima
         self._maxima = max(most[0], usage), max(most[1], waiting), max(most[2], running)
         self._preemptions += len(step.preempted)
-        self._generated += len(step.tokens)
+        self._generated += sum(token.count for token in step.tokens)
         for job in step.admitted:
             self._queries += job.prompt_length
             self._hits += job.cached
+        for token in step.tokens:
+            self._drafts += token.drafted > 0
+            self._draft_tokens += token.drafted
+            self._accepted += token.accepted
 
     def reading(self, preset: Preset, flags: EngineFlags, seconds: float) -> EngineReading:
         """The figures of a run of this length; an idle engine has no requests and uses no KV cache."""
         caching = flags.enable_prefix_caching  # without it vLLM counts no queries
+        drafting = preset.speculation is not None  # without it vLLM has no counters of drafts
         return EngineReading(
             settings=settings(preset, flags),
             kv_capacity_tokens=flags.kv_tokens,
@@ -76,6 +82,9 @@ class EngineTotals:
             waiting_max=self._maxima[1],
             waiting_mean=round(self._waiting / seconds, 6),
             running_max=self._maxima[2],
+            drafts=self._drafts if drafting else None,
+            draft_tokens=self._draft_tokens if drafting else None,
+            accepted_draft_tokens=self._accepted if drafting else None,
         )
 
 

@@ -66,6 +66,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="share of the memory of the GPU, for the size of the KV cache (default: the preset's)",
     )
     parser.add_argument(
+        "--speculative-config",
+        metavar="JSON",
+        help='speculative decoding, such as \'{"method": "ngram", "num_speculative_tokens": 5}\' (default: off)',
+    )
+    parser.add_argument(
         "--restart-seconds",
         type=float,
         default=1.0,
@@ -105,6 +110,7 @@ def configuration(args: argparse.Namespace) -> SimulatorConfig:
         Variant.QUANTIZATION: args.quantization,
         Variant.ENFORCE_EAGER: "true" if args.enforce_eager else None,
         Variant.GPU_MEMORY_UTILIZATION: args.gpu_memory_utilization,
+        Variant.SPECULATIVE_CONFIG: args.speculative_config,
     }
     try:
         preset = vary(PRESETS[args.preset], {flag: value for flag, value in varied.items() if value is not None})

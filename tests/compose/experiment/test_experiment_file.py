@@ -6,6 +6,7 @@ import pytest
 
 from compose.experiment import experiment_file, simulated_engine
 from compose.experiment.cell_store import Direction, ExpectedFigure, Metric, Prediction
+from compose.experiment.load_level import Level
 from exporters import slos
 from exporters.errors import UsageError
 from exporters.yaml_reader import FileError, parse_yaml
@@ -61,13 +62,13 @@ expected: [{configuration: base, metric: completion, value: 0.21, note: a note}]
     assert read.expected == (ExpectedFigure(configuration="base", metric=Metric.COMPLETION, value=0.21, note="a note"),)
 
 
-def _scenario(experiment: experiment_file.Experiment, rate: float | None, repeat: int = 1) -> scenario.Scenario:
-    return scenario.parse(parse_yaml(experiment.load_of(rate, repeat), "load"))
+def _scenario(experiment: experiment_file.Experiment, level: Level, repeat: int = 1) -> scenario.Scenario:
+    return scenario.parse(parse_yaml(experiment.load_of(level, repeat), "load"))
 
 
 def test_a_rate_replaces_that_of_the_phase_and_requests_its_length(tmp_path: Path) -> None:
     experiment = experiment_file.load(write_experiment(tmp_path, more="rates: [4, 8]\nrequests: 32\n"))
-    phases = [_scenario(experiment, rate).phases[0] for rate in (4, 8)]
+    phases = [_scenario(experiment, level).phases[0] for level in experiment.levels]
     assert [(phase.name, phase.rate, phase.duration) for phase in phases] == [("steady", 4, 8), ("steady", 8, 4)]
 
 
@@ -75,14 +76,30 @@ def test_a_rate_counts_all_turns_of_conversations(tmp_path: Path) -> None:
     talk = "output_tokens: {min: 12, max: 52}, conversation: {turns: {min: 2, max: 4}, think_time: {min: 1s, max: 1s}}"
     load = LOAD.replace("output_tokens: {min: 12, max: 52}", talk)
     experiment = experiment_file.load(write_experiment(tmp_path, load=load, more="rates: [4]\n"))
-    assert _scenario(experiment, 4).phases[0].rate == 2  # half of the arrivals have 3 requests, the others 1
+    (phase,) = _scenario(experiment, Level(rate=4)).phases
+    assert phase.rate == 2  # half of the arrivals have 3 requests, the others 1
+
+
+USERS = LOAD.replace("rate: 10}]", "users: 3, think_time: 1s}]")
+
+
+def test_a_concurrency_replaces_the_number_of_users(tmp_path: Path) -> None:
+    more = """\
+concurrencies: [2, 5]
+expected: [{configuration: base, metric: completion, concurrency: 5, value: 1}]
+"""
+    experiment = experiment_file.load(write_experiment(tmp_path, load=USERS, more=more))
+    phases = [_scenario(experiment, level).phases[0] for level in experiment.levels]
+    assert [(phase.users, phase.think_time, phase.duration) for phase in phases] == [(2, 1, 5), (5, 1, 5)]
+    assert [level.name for level in experiment.levels] == ["2-users", "5-users"]
+    assert experiment.expected[0].concurrency == 5
 
 
 def test_repeats_have_other_requests() -> None:
     experiment = experiment_file.load(experiment_file.find("seed-000"))
     hashes = []
     for repeat in (1, 2, 1):
-        load = _scenario(experiment, 32, repeat)
+        load = _scenario(experiment, Level(rate=32), repeat)
         hashes.append(schedule_hash(Workload(load, load.phases, load.seed)))
     assert hashes[0] == hashes[2] != hashes[1]
 
@@ -159,6 +176,22 @@ def test_rates_need_a_load_with_one_phase(tmp_path: Path) -> None:
     assert str(caught.value) == (
         f"{path}:17:8: rates: needs a load with a single phase of a constant rate, which the rates replace"
     )
+
+
+def test_concurrencies_need_a_load_with_users_and_figures_a_load_that_is_measured(tmp_path: Path) -> None:
+    more = """\
+concurrencies: [1, 10]
+predictions: [{configuration: prefix, metric: goodput, rate: 2, baseline: base, direction: higher}]
+expected: [{configuration: base, metric: goodput, value: 1, concurrency: 50}]
+"""
+    path = write_experiment(tmp_path, more=more)
+    with pytest.raises(FileError) as caught:
+        experiment_file.load(path)
+    assert str(caught.value).replace(f"{path}:", "").splitlines() == [
+        "17:16: concurrencies: needs a load with a single phase with users, whose number the concurrencies replace",
+        "18:15: predictions[0]: at 2/s is not measured; add it to rates or concurrencies",
+        "19:12: expected[0]: with 50 users is not measured; add it to rates or concurrencies",
+    ]
 
 
 def test_flags_that_the_simulator_does_not_accept_are_reported_for_all_configurations(tmp_path: Path) -> None:

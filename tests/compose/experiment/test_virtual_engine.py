@@ -75,7 +75,9 @@ def most_at_once(records: list[Record]) -> int:
 def test_at_most_max_concurrency_requests_are_on_the_way_in_the_order_of_their_due_times(limit: int, seed: int) -> None:
     records = run("duration: 2s, rate: 60", limit=limit, seed=seed)
     assert most_at_once(records) <= limit
-    sent = sorted((record for record in records if record.sent is not None), key=lambda record: record.due)
+    sent = sorted(
+        (record for record in records if record.sent is not None), key=lambda record: (record.due, record.number)
+    )
     assert all(earlier.sent <= later.sent for earlier, later in pairwise(sent) if earlier.sent and later.sent)
 
 

@@ -9,7 +9,7 @@ from compose.cli import main
 from compose.experiment.cell_store import CELL, StoredCell, read_experiment
 from loadgen.request_record import RUN, SUMMARY, ClientOutcome, read_records, read_run
 from loadgen.warm_up import WARM_UP
-from tests.compose.experiment.toy_experiment import HEAD, write_experiment
+from tests.compose.experiment.toy_experiment import HEAD, LOAD, write_experiment
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -163,6 +163,20 @@ def test_an_experiment_can_be_measured_in_parts(tmp_path: Path) -> None:
     assert contents(parts) == contents(whole)
 
 
+def test_an_experiment_is_measured_with_several_numbers_of_users(tmp_path: Path) -> None:
+    load = LOAD.replace("rate: 10}]", "users: 1}]")
+    path = write_experiment(tmp_path, load=load, more="concurrencies: [2, 5]\n")
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    assert run(path, whole) == 0
+    assert run(path, parts, "--concurrencies", "5") == 0
+    assert sorted(each.name for each in (parts / "cells" / "prefix").iterdir()) == ["5-users-1"]
+    assert run(path, parts) == 0
+    assert contents(parts) == contents(whole)
+    for stored in read_experiment(whole)[1]:
+        assert stored.cell.engine.running_max == stored.cell.concurrency
+        assert stored.folder.name == f"{stored.cell.concurrency}-users-1"
+
+
 def test_the_number_of_requests_belongs_to_the_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, out = write_experiment(tmp_path, more=RATES), tmp_path / "out"
     assert run(path, out, "--requests", "40", "--rates", "4", "--configurations", "base") == 0
@@ -183,6 +197,7 @@ def test_the_number_of_requests_belongs_to_the_settings(tmp_path: Path, capsys: 
         (RATES, ["--rates", "2,3"], "--rates: '3' is not in small; known: 2, 4"),
         (RATES, ["--requests", "0"], "--requests: 0 is not a number of requests; write 1 or more"),
         ("", ["--rates", "2"], "--rates: small has no rates; remove the flag"),
+        ("", ["--concurrencies", "2"], "--concurrencies: small has no concurrencies; remove the flag"),
         ("", ["--requests", "9"], "--requests: small has no rates, and its phases set the number of requests"),
     ],
 )  # fmt: skip
