@@ -39,37 +39,39 @@ def proven_drift(offset: Interval) -> float:
 
 def clocks(sources: Mapping[str, Response | ServerTime | Unread]) -> Finding:
     """The drift of each clock that could be read; `sources` by name."""
-    drifts: dict[str, float] = {}
-    unread: list[str] = []
-    for name, source in sources.items():
-        offset = (
-            date_offset(source)
-            if isinstance(source, Response)
-            else query_offset(source)
-            if isinstance(source, ServerTime)
-            else source
-        )
-        if isinstance(offset, Unread):
-            unread.append(name)
-        else:
-            drifts[name] = proven_drift(offset)
     looked_at = "Date headers and time() of Prometheus, against the clock of this machine"
+    offsets = {name: _offset(source) for name, source in sources.items()}
+    drifts = {name: proven_drift(offset) for name, offset in offsets.items() if not isinstance(offset, Unread)}
+    unread = [name for name in offsets if name not in drifts]
     if not drifts:
-        return Unread("no clock was read: " + ", ".join(unread), "start the services, or set their URLs").not_checked(
-            looked_at
-        )
-    found = ", ".join(f"{name} {_spell(drift)}" for name, drift in drifts.items())
-    found += f"; not read: {', '.join(unread)}" if unread else ""
-    worst = max(map(abs, drifts.values()))
-    if worst < _WARNING:
+        return Unread(f"not read: {', '.join(unread)}", "start the services, or set their URLs").not_checked(looked_at)
+    parts = {
+        "agree": [name for name, drift in drifts.items() if abs(drift) < _WARNING],
+        "differ": [_spell(name, drift) for name, drift in drifts.items() if abs(drift) >= _WARNING],
+        "not read": unread,
+    }
+    found = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in parts.items() if names)
+    if not parts["differ"]:
         return Finding(State.OK, looked_at, found)
-    cost = (
+    return Finding(
+        State.WARNING if max(map(abs, drifts.values())) < _FAILED else State.FAILED,
+        looked_at,
+        found,
         "log, spans and series of one request have different times, config changes are drawn at the wrong moment, and "
-        "waits from x-request-start are wrong"
+        "waits from x-request-start are wrong",
+        "timedatectl set-ntp true, on each machine",
     )
-    state = State.WARNING if worst < _FAILED else State.FAILED
-    return Finding(state, looked_at, found, cost, "timedatectl set-ntp true, on each machine")
 
 
-def _spell(drift: float) -> str:
-    return "agrees" if abs(drift) < _WARNING else f"is at least {abs(drift):.1f} s {'ahead' if drift > 0 else 'behind'}"
+def _offset(source: Response | ServerTime | Unread) -> Interval | Unread:
+    match source:
+        case Response():
+            return date_offset(source)
+        case ServerTime():
+            return query_offset(source)
+        case Unread():
+            return source
+
+
+def _spell(name: str, drift: float) -> str:
+    return f"{name} is at least {abs(drift):.1f} s {'ahead' if drift > 0 else 'behind'}"

@@ -16,6 +16,8 @@ def engine_metrics(engine: EngineReading) -> Finding:
     """Whether the metrics of a known engine can be read."""
     looked_at = f"{engine.place.url}/metrics"
     match engine.metrics:
+        case Unread() as unread if engine.is_relay:
+            return unread.not_checked(looked_at)
         case Unread() as unread:
             return engine.place.finding(unread, "engine panels are empty, and alerts on the engine are silent")
         case metrics if metrics.engine_type is None:
@@ -69,8 +71,8 @@ def cached_tokens(engine: EngineReading, page: SidecarPage | Unread) -> Finding:
     fix = "vllm serve MODEL --enable-prompt-tokens-details"
     if not isinstance(engine.answer, Unread):
         if engine.answer["usage"].get("prompt_tokens_details") is not None:
-            return Finding(State.OK, "usage of a response", "it has prompt_tokens_details")
-        return Finding(State.WARNING, "usage of a response", "it has no prompt_tokens_details", cost, fix)
+            return Finding(State.OK, "usage of a response", "a response has prompt_tokens_details")
+        return Finding(State.WARNING, "usage of a response", "a response has no prompt_tokens_details", cost, fix)
     looked_at = signals.CACHED_TOKENS.name
     if isinstance(page, Unread):
         return _no_evidence(engine, page).not_checked(looked_at)
@@ -92,8 +94,8 @@ def engine_times(engine: EngineReading, page: SidecarPage | Unread) -> Finding:
         return Finding(State.OK, looked_at, f"{timed:,.0f} requests have times of the engine")
     if not isinstance(engine.answer, Unread):
         if engine.answer.get("metrics") is not None:
-            return Finding(State.OK, "metrics of a response", "it has times of the engine")
-        return Finding(State.WARNING, "metrics of a response", "it has none", cost, fix)
+            return Finding(State.OK, "metrics of a response", "a response has times of the engine")
+        return Finding(State.WARNING, "metrics of a response", "a response has no times of the engine", cost, fix)
     if isinstance(page, Unread):
         return _no_evidence(engine, page).not_checked(looked_at)
     if requests := _finished(page):

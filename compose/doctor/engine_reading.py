@@ -30,6 +30,11 @@ class EngineReading:
     answer: Mapping[str, Any] | Unread
     """The response to one small chat completion."""
 
+    @property
+    def is_relay(self) -> bool:
+        """Whether the URL is a sidecar's address for clients."""
+        return isinstance(self.page, Response) and _is_refusal(self.page)
+
 
 def read_engine(place: Place, headers: Mapping[str, str], *, send_request: bool) -> EngineReading:
     """Read an engine; only with `send_request` it computes something."""
@@ -41,7 +46,7 @@ def read_engine(place: Place, headers: Mapping[str, str], *, send_request: bool)
             place=place,
             page=page.result(),
             metrics=_metrics(place, page.result()),
-            observability=_observability(place, info.result()),
+            observability=_observability(place, page.result(), info.result()),
             answer=Unread("no request was sent", f"vllm-slo doctor --url {place.url} {SEND}")
             if answer is None
             else answer.result(),
@@ -51,21 +56,22 @@ def read_engine(place: Place, headers: Mapping[str, str], *, send_request: bool)
 def _metrics(place: Place, page: Response | Unread) -> EngineMetrics | Unread:
     if isinstance(page, Unread):
         return page
-    if page.status == 403 and _MESSAGE in page.body:
-        return Unread(
-            f"{place.url} is a sidecar, which does not relay /metrics", f"set {place.flag} to the URL of the engine"
-        )
     if page.status != 200:
-        return _rejected(place, "/metrics", page.status)
+        return _rejected(place, "/metrics", page)
     try:
         return normalise(page.body)
     except ValueError as error:
         return Unread(f"{place.url}/metrics is not an exposition: {error}", f"set {place.flag} to the URL of an engine")
 
 
-def _observability(place: Place, response: Response | Unread) -> Mapping[str, Any] | Unread:
+def _observability(place: Place, page: Response | Unread, response: Response | Unread) -> Mapping[str, Any] | Unread:
+    if isinstance(page, Unread):
+        return page
     if isinstance(response, Unread):
-        return response
+        # vLLM collects its environment before the first response.
+        return Unread(f"{response.reason} to /server_info, whose first response takes longer", "repeat this command")
+    if _is_refusal(response):
+        return _rejected(place, "/server_info", response)
     if response.status != 200:
         return Unread(
             f"{place.url}/server_info: HTTP {response.status}; vLLM serves it only with VLLM_SERVER_DEV_MODE=1",
@@ -87,7 +93,7 @@ def _ask(place: Place, headers: Mapping[str, str]) -> Mapping[str, Any] | Unread
     if isinstance(models, Unread):
         return models
     if models.status != 200:
-        return _rejected(place, "/v1/models", models.status)
+        return _rejected(place, "/v1/models", models)
     try:
         model = json.loads(models.body)["data"][0]["id"]
     except (ValueError, LookupError, TypeError):
@@ -97,7 +103,7 @@ def _ask(place: Place, headers: Mapping[str, str]) -> Mapping[str, Any] | Unread
     if isinstance(response, Unread):
         return response
     if response.status != 200:
-        return _rejected(place, "/v1/chat/completions", response.status)
+        return _rejected(place, "/v1/chat/completions", response)
     try:
         answer = json.loads(response.body)
         answer["usage"]["prompt_tokens"]
@@ -106,6 +112,15 @@ def _ask(place: Place, headers: Mapping[str, str]) -> Mapping[str, Any] | Unread
     return dict(answer)
 
 
-def _rejected(place: Place, path: str, status: int) -> Unread:
-    fix = "set --engine-token-file FILE" if status in DENIED else f"check {place.flag}"
-    return Unread(f"{place.url}{path}: HTTP {status}", fix)
+def _is_refusal(response: Response) -> bool:
+    """Whether a sidecar has refused to relay the path."""
+    return response.status == 403 and _MESSAGE in response.body
+
+
+def _rejected(place: Place, path: str, response: Response) -> Unread:
+    if _is_refusal(response):
+        return Unread(
+            f"{place.url} is a sidecar, which does not relay {path}", f"set {place.flag} to the URL of the engine"
+        )
+    fix = "set --engine-token-file FILE" if response.status in DENIED else f"check {place.flag}"
+    return Unread(f"{place.url}{path}: HTTP {response.status}", fix)

@@ -4,7 +4,6 @@ import http.client
 import os
 import resource
 import shutil
-from collections.abc import Iterable
 from pathlib import Path
 
 from compose.doctor.finding import Finding, State, Unread
@@ -21,16 +20,17 @@ _FULL = 0.9
 """Share of the limit of connections from which a burst is rejected soon."""
 
 _HEALTH = {
-    "engine": "/health",
-    "relay": "/health",
-    "sidecar": "/healthz",
-    "prometheus": "/-/healthy",
-    "alertmanager": "/-/healthy",
-    "webhook": "/healthz",
-    "load": "/metrics",
-    "grafana": "/api/health",
-    "traces": "/healthz",
+    "engine": ("/health",),
+    "relay": ("/health",),
+    "sidecar": ("/healthz",),
+    "prometheus": ("/-/healthy",),
+    "alertmanager": ("/-/healthy",),
+    "webhook": ("/healthz",),
+    "load": ("/metrics",),
+    "grafana": ("/api/health", "/slo-overview"),  # the second is of the preview that replaces Grafana
+    "traces": ("/healthz",),
 }
+"""Paths of which one responds with 200 if the program on the port is the service."""
 
 
 def descriptors(page: SidecarPage | Unread, clients: int) -> Finding:
@@ -99,28 +99,21 @@ def free_ports(ports: Ports) -> Finding:
     """Whether each port of the lab is free, or used by the lab or the sidecar itself."""
     looked_at = f"ports of the lab on {HOST}"
     busy = [name for name in SERVICES if is_busy(getattr(ports, name))]
-    foreign = [name for name in busy if not _responds(getattr(ports, name), _HEALTH[name])]
+    foreign = [name for name in busy if not any(_responds(getattr(ports, name), path) for path in _HEALTH[name])]
     if foreign:
         return Finding(
             State.WARNING,
             looked_at,
-            f"used by other programs: {_names(foreign, ports)}",
+            "in use by other programs: " + ", ".join(f"{getattr(ports, name)} ({name})" for name in foreign),
             "`vllm-slo up` and `docker compose up` do not start, or Prometheus scrapes another program",
             "vllm-slo up --ports auto",
         )
     if busy:
-        return Finding(
-            State.OK, looked_at, f"used by services that respond: {_names(busy, ports)}; the others are free"
-        )
+        return Finding(State.OK, looked_at, f"in use by {', '.join(busy)}, which respond; the others are free")
     return Finding(State.OK, looked_at, f"all {len(SERVICES)} are free")
 
 
-def _names(services: Iterable[str], ports: Ports) -> str:
-    return ", ".join(f"{getattr(ports, name)} ({name})" for name in services)
-
-
 def _responds(port: int, path: str) -> bool:
-    """Whether the program on a port has the health endpoint of its service."""
     connection = http.client.HTTPConnection(HOST, port, timeout=1.0)
     try:
         connection.request("GET", path)

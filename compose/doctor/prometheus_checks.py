@@ -28,7 +28,7 @@ def targets(reading: PrometheusReading, spec: SloFile) -> Finding:
     """Whether Prometheus scrapes the job that the rules read, without errors."""
     names = jobs(spec)
     looked_at = f"targets of the job {', '.join(names)}"
-    cost = "what it counts is missing from dashboards, alerts and budgets"
+    cost = "dashboards, alerts and budgets miss the requests and the engines of these targets"
     if isinstance(reading.targets, Unread):
         return reading.targets.not_checked(looked_at)
     ours = our_targets(reading.targets, spec)

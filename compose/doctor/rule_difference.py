@@ -93,9 +93,9 @@ def our_rules(groups: Iterable[Mapping[str, Any]]) -> Rules:
 
 
 def best_match(candidates: Sequence[tuple[str, SloFile]], found: Rules, formatted: Format) -> Match:
-    """The SLO file, with one of its sources, whose rules differ least from those found.
+    """The SLO file, with one of its sources, with which most of the rules agree; the first one if none has any.
 
-    `formatted` is asked only about expressions of this file that differ in more than white space.
+    `formatted` is asked only about the expressions of this file, as it may send a request for each.
     """
     matches = [
         Match(name, each, len(expected), difference(expected, found))
@@ -103,7 +103,7 @@ def best_match(candidates: Sequence[tuple[str, SloFile]], found: Rules, formatte
         for each in (spec, *(replace(spec, source=source) for source in Source if source is not spec.source))
         for expected in (rendered(each),)
     ]
-    best = min(matches, key=lambda match: match.difference.count)
+    best = max(matches, key=lambda match: match.total - len(match.difference.missing) - len(match.difference.changed))
     return replace(best, difference=difference(rendered(best.spec), found, cache(formatted)))
 
 
