@@ -16,6 +16,9 @@ Findings = Sequence[tuple[Check, Finding]]
 
 _STYLES = {State.OK: "green", State.WARNING: "yellow", State.FAILED: "bold red", State.NOT_CHECKED: "dim"}
 _GAP = 2
+_LOOKED_AT = "looked at"
+_LABEL_WIDTH = len(_LOOKED_AT)
+_STATE_WIDTH = max(map(len, State))
 
 
 def counts(findings: Findings) -> dict[State, int]:
@@ -35,22 +38,27 @@ def print_report(findings: Findings, console: Console) -> None:
 
     A command is not wrapped, so that it can be copied, and is shown once.
     """
-    shown = {""}
     name_width = max(len(check.name) for check, _ in findings)
-    state_width = max(map(len, State))
+    shown = {""}
     for check, finding in findings:
-        grid = Table.grid(padding=(0, _GAP, 0, 0))
-        grid.add_column(width=state_width)
-        grid.add_column(width=name_width)
-        grid.add_column(overflow="fold")
-        grid.add_row(Text(finding.state, style=_STYLES[finding.state]), check.name, Text(finding.found))
+        state = Text(finding.state, style=_STYLES[finding.state])
+        console.print(_row((_STATE_WIDTH, state), (name_width, Text(check.name)), Text(finding.found)))
         if finding.state in {State.WARNING, State.FAILED}:
-            grid.add_row("", Text("looked at", style="dim"), Text(finding.looked_at))
-            grid.add_row("", Text("cost", style="dim"), Text(finding.cost))
-        console.print(grid)
+            for label, text in ((_LOOKED_AT, finding.looked_at), ("cost", finding.cost)):
+                console.print(_row((_STATE_WIDTH, Text()), (_LABEL_WIDTH, Text(label, style="dim")), Text(text)))
         if finding.fix not in shown:
             shown.add(finding.fix)
-            fix = Text(" " * (state_width + _GAP)).append("fix".ljust(name_width + _GAP), "dim").append(finding.fix)
-            console.print(fix, soft_wrap=True)
+            indent, label = " " * (_STATE_WIDTH + _GAP), "fix".ljust(_LABEL_WIDTH + _GAP)
+            console.print(Text(indent).append(label, "dim").append(finding.fix), soft_wrap=True)
     total = ", ".join(f"{count} {state}" for state, count in counts(findings).items())
     console.print(Text(f"\n{len(findings)} checks: {total}"))
+
+
+def _row(first: tuple[int, Text], second: tuple[int, Text], last: Text) -> Table:
+    """Two columns of fixed width, and one that wraps."""
+    grid = Table.grid(padding=(0, _GAP, 0, 0))
+    for width, _ in (first, second):
+        grid.add_column(width=width)
+    grid.add_column(overflow="fold")
+    grid.add_row(first[1], second[1], last)
+    return grid

@@ -32,11 +32,11 @@ EIGHTY = """\
 ok           descriptors  up to 9,952 clients a relay
 failed       request log  1.0 GiB used, 2.0 GiB free, less than
                           --request-log-total 8.0 GiB
-             looked at    /var/log/vllm-slo/requests.jsonl
-             cost         on a full disk, lines of the request log are dropped
-             fix          a command that is longer than the terminal is wide, and that is not wrapped
+             looked at  /var/log/vllm-slo/requests.jsonl
+             cost       on a full disk, lines of the request log are dropped
+             fix        a command that is longer than the terminal is wide, and that is not wrapped
 not checked  trace file   http://127.0.0.1:9090: connection refused
-             fix          start it
+             fix        start it
 not checked  ports        http://127.0.0.1:9090: connection refused
 
 4 checks: 1 ok, 0 warning, 1 failed, 2 not checked
