@@ -8,9 +8,9 @@ from typing import Any
 
 from compose.doctor.finding import Place, Unread
 from compose.doctor.http_fetch import Response, fetch
+from exporters.engines.engine_settings import SERVER_INFO
 from exporters.engines.engine_token import DENIED
 from exporters.engines.normalisation import EngineMetrics, normalise
-from exporters.engines.scraper import SERVER_INFO
 
 SEND = "--send-request"
 _MESSAGE = "vllm-slo:"

@@ -14,7 +14,7 @@ from compose.doctor.finding import Finding, State
 
 Findings = Sequence[tuple[Check, Finding]]
 
-_STYLES = {State.OK: "green", State.WARNING: "yellow", State.FAILED: "bold red", State.NOT_CHECKED: "dim"}
+_STYLES = {State.OK: "green", State.WARNING: "yellow", State.FAILED: "bold red", State.NOT_CHECKED: "cyan"}
 _GAP = 2
 _LOOKED_AT = "looked at"
 _LABEL_WIDTH = len(_LOOKED_AT)

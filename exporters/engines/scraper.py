@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from exporters.engines.engine_settings import models_settings, server_info_settings
+from exporters.engines.engine_settings import SERVER_INFO, models_settings, server_info_settings
 from exporters.engines.engine_state import MODELS_UNAUTHORIZED, UNAUTHORIZED, EngineState
 from exporters.engines.engine_token import DENIED, AccessLog, EngineToken
 from exporters.engines.normalisation import EngineMetrics, normalise
@@ -26,9 +26,6 @@ IDENTITY_TIMEOUT_SECONDS = 1.0
 
 RETRY_SECONDS = 5.0
 """Interval after one of these requests timed out or was denied; one at each scrape would slow down all scrapes."""
-
-SERVER_INFO = "/server_info?config_format=json"
-"""Served with VLLM_SERVER_DEV_MODE=1; vLLM collects its environment for some seconds before the first response."""
 
 SERVER_INFO_TRIES = 6
 """Half a minute, in which that response may still show the setting that changed the fingerprint."""

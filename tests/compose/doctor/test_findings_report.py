@@ -2,6 +2,7 @@
 
 import io
 import json
+from pathlib import Path
 
 from rich.console import Console
 
@@ -78,3 +79,9 @@ def test_every_state_is_counted() -> None:
 
 def test_names_of_checks_are_distinct() -> None:
     assert len({check.name for check in CHECKS}) == len(CHECKS)
+
+
+def test_the_documentation_lists_every_check() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "doctor.md").read_text(encoding="utf-8")
+    table = "\n".join(["| check | question |", "|---|---|", *(f"| {each.name} | {each.question} |" for each in CHECKS)])
+    assert f"\n{table}\n\n" in page
