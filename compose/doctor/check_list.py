@@ -105,9 +105,9 @@ def run(readings: Readings) -> list[tuple[Check, Finding]]:
 
 
 def _loaded(settings: Settings, prometheus: PrometheusReading) -> Match | Unread:
-    if isinstance(prometheus.groups, Unread):
-        return prometheus.groups
-    return best_match(settings.specs, our_rules(prometheus.groups), prometheus.formatted)
+    if isinstance(prometheus.rules, Unread):
+        return prometheus.rules
+    return best_match(settings.specs, prometheus.rules, prometheus.formatted)
 
 
 def _written(settings: Settings) -> Match | Unread:
@@ -136,7 +136,7 @@ def _request_log(of: Readings) -> Finding:
 
 def _trace_file(of: Readings) -> Finding:
     cost = "on a full disk, `vllm-slo traces` rejects spans"
-    return machine_checks.disk(of.settings.trace_file, "--trace-file", of.settings.trace_size, "--trace-max-size", cost)
+    return machine_checks.disk(of.settings.trace_file, "--trace-file", of.settings.trace_size, "--max-size", cost)
 
 
 CHECKS = (

@@ -123,8 +123,8 @@ def _settings(arguments: argparse.Namespace) -> Settings:
 
 
 def _place(flag: str, url: str | None, default: str) -> Place:
-    if url is not None:
-        parse_url(flag, url, f"http://host:port, such as {default}")
+    if url is not None and parse_url(flag, url, f"http://host:port, such as {default}").user is not None:
+        raise UsageError(f"{flag}: credentials in the URL would be printed, and are not supported; remove them")
     return Place((url or default).rstrip("/"), flag, url is not None)
 
 

@@ -46,13 +46,15 @@ def descriptors(page: SidecarPage | Unread, clients: int) -> Finding:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         limit = client_limit(MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS))
         looked_at = "limit of open files of this shell"
-        found = f"soft {_limit(soft)}, which the sidecar raises to hard {_limit(hard)}: up to {limit:,} clients a relay"
+        found = (
+            f"soft {_limit(soft)}, which the sidecar raises to hard {_limit(hard)}: up to {limit:,} clients per relay"
+        )
     else:
         open_now = page.values(signals.SIDECAR_CONNECTIONS, Label.PROCESS)
         fullest = max(limits, key=lambda name: open_now.get(name, 0.0) / max(1.0, limits[name]))
         limit, connected = int(min(limits.values())), int(open_now.get(fullest, 0.0))
         looked_at = f"{signals.SIDECAR_CONNECTIONS_LIMIT.name} of the running relays"
-        found = f"up to {limit:,} clients a relay; {fullest} has {connected:,}"
+        found = f"up to {limit:,} clients per relay; {fullest} has {connected:,}"
         if connected >= _FULL * limits[fullest]:
             return Finding(State.FAILED, looked_at, found, cost, fix)
     if limit < clients:

@@ -10,6 +10,7 @@ import yaml
 
 from compose.doctor.finding import Place, Unread
 from compose.doctor.http_fetch import TIMEOUT
+from compose.doctor.rule_difference import Rules, our_rules
 from exporters.prometheus_api import Prometheus, PrometheusError, UnreachableError
 
 _T = TypeVar("_T")
@@ -34,8 +35,8 @@ class PrometheusReading:
     config: Mapping[str, Any] | Unread
     targets: Sequence[Mapping[str, Any]] | Unread
     """The active targets."""
-    groups: Sequence[Mapping[str, Any]] | Unread
-    """The loaded groups of rules."""
+    rules: Rules | Unread
+    """Those of our groups."""
     clock: ServerTime | Unread
 
     def formatted(self, expression: str) -> str | None:
@@ -62,7 +63,7 @@ def read_prometheus(place: Place) -> PrometheusReading:
         flags = pool.submit(get, "/api/v1/status/flags", dict)
         config = pool.submit(get, "/api/v1/status/config", lambda data: dict(yaml.safe_load(data["yaml"])))
         targets = pool.submit(get, "/api/v1/targets", lambda data: list(data["activeTargets"]), {"state": "active"})
-        groups = pool.submit(get, "/api/v1/rules", lambda data: list(data["groups"]))
+        rules = pool.submit(get, "/api/v1/rules", lambda data: our_rules(data["groups"]))
         clock = pool.submit(_server_time, place, client)
         return PrometheusReading(
             place=place,
@@ -70,7 +71,7 @@ def read_prometheus(place: Place) -> PrometheusReading:
             flags=flags.result(),
             config=config.result(),
             targets=targets.result(),
-            groups=groups.result(),
+            rules=rules.result(),
             clock=clock.result(),
         )
 

@@ -14,7 +14,7 @@ UNREACHABLE = Finding(
     State.NOT_CHECKED, "http://127.0.0.1:9090", "http://127.0.0.1:9090: connection refused", fix="start it"
 )
 FINDINGS = [
-    (CHECKS[0], Finding(State.OK, "limits", "up to 9,952 clients a relay")),
+    (CHECKS[0], Finding(State.OK, "limits", "up to 9,952 clients per relay")),
     (
         CHECKS[1],
         Finding(
@@ -30,7 +30,7 @@ FINDINGS = [
 ]
 
 EIGHTY = """\
-ok           descriptors  up to 9,952 clients a relay
+ok           descriptors  up to 9,952 clients per relay
 failed       request log  1.0 GiB used, 2.0 GiB free, less than
                           --request-log-total 8.0 GiB
              looked at  /var/log/vllm-slo/requests.jsonl

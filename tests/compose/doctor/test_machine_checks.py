@@ -40,7 +40,7 @@ def fix(files: int) -> str:
             Finding(
                 State.OK,
                 "limit of open files of this shell",
-                "soft 1,024, which the sidecar raises to hard 20,000: up to 9,952 clients a relay",
+                "soft 1,024, which the sidecar raises to hard 20,000: up to 9,952 clients per relay",
             ),
             id="the hard limit counts, as the sidecar raises the soft one",
         ),
@@ -50,7 +50,7 @@ def fix(files: int) -> str:
             Finding(
                 State.WARNING,
                 "limit of open files of this shell",
-                "soft 1,024, which the sidecar raises to hard 1,024: up to 464 clients a relay; --clients is 1,000",
+                "soft 1,024, which the sidecar raises to hard 1,024: up to 464 clients per relay; --clients is 1,000",
                 COST,
                 fix(2096),
             ),
@@ -62,7 +62,7 @@ def fix(files: int) -> str:
             Finding(
                 State.OK,
                 "limit of open files of this shell",
-                "soft 1,024, which the sidecar raises to hard unlimited: up to 524,240 clients a relay",
+                "soft 1,024, which the sidecar raises to hard unlimited: up to 524,240 clients per relay",
             ),
             id="without a hard limit",
         ),
@@ -90,11 +90,15 @@ def page(limit: float, connections: float) -> SidecarPage:
 @pytest.mark.parametrize(
     "limit,connections,state,found",
     [
-        pytest.param(1500, 3, State.OK, "up to 1,500 clients a relay; relay-0 has 3", id="enough"),
+        pytest.param(1500, 3, State.OK, "up to 1,500 clients per relay; relay-0 has 3", id="enough"),
         pytest.param(
-            464, 3, State.WARNING, "up to 464 clients a relay; relay-0 has 3; --clients is 1,000", id="less than needed"
+            464,
+            3,
+            State.WARNING,
+            "up to 464 clients per relay; relay-0 has 3; --clients is 1,000",
+            id="less than needed",
         ),
-        pytest.param(1500, 1350, State.FAILED, "up to 1,500 clients a relay; relay-0 has 1,350", id="nearly full"),
+        pytest.param(1500, 1350, State.FAILED, "up to 1,500 clients per relay; relay-0 has 1,350", id="nearly full"),
     ],
 )
 def test_with_a_sidecar_the_fullest_relay_counts(limit: float, connections: float, state: State, found: str) -> None:

@@ -19,7 +19,7 @@ from compose.doctor.prometheus_checks import (
     targets,
 )
 from compose.doctor.prometheus_reading import PrometheusReading, read_prometheus
-from compose.doctor.rule_difference import Difference, Match, best_match, our_rules, rendered
+from compose.doctor.rule_difference import Difference, Match, best_match, rendered
 from compose.prometheus_tools import Tools
 from exporters.slos import SHIPPED, SloFile, load
 from tests.support.fake_prometheus import FakePrometheus
@@ -39,7 +39,7 @@ def reading(
     flags: Mapping[str, str] | Unread = REFUSED,
 ) -> PrometheusReading:
     return PrometheusReading(
-        place=PLACE, version=REFUSED, flags=flags, config=config, targets=active, groups=REFUSED, clock=REFUSED
+        place=PLACE, version=REFUSED, flags=flags, config=config, targets=active, rules=REFUSED, clock=REFUSED
     )
 
 
@@ -299,7 +299,7 @@ def test_a_server_without_the_status_endpoints_is_read_as_far_as_it_goes() -> No
     def respond(path: str, _: dict[str, str]) -> tuple[int, Any]:
         match path:
             case "/api/v1/rules":
-                return 200, {"data": {"groups": []}}
+                return 200, {"data": {"groups": [{"name": "vllm-slo-burn"}]}}
             case "/api/v1/query":
                 return 200, {"data": {"resultType": "vector", "result": [{"metric": {}, "value": [7, "7.5"]}]}}
             case "/api/v1/status/config":
@@ -307,13 +307,13 @@ def test_a_server_without_the_status_endpoints_is_read_as_far_as_it_goes() -> No
             case _:
                 return 404, b"page not found"
 
+    fix = "start it, or set --prometheus URL"
     with FakePrometheus(respond) as fake:
         found = read_prometheus(Place(fake.url, "--prometheus", named=True))
         assert found.formatted("up") is None
-    assert found.groups == []
+    assert found.rules == Unread(f"{fake.url}: /api/v1/rules: the response is not from Prometheus", fix)
     assert not isinstance(found.clock, Unread)
     assert found.clock.time == 7.5
-    fix = "start it, or set --prometheus URL"
     assert found.flags == Unread(f"{fake.url}: /api/v1/status/flags: HTTP 404 Not Found", fix)
     assert found.config == Unread(f"{fake.url}: /api/v1/status/config: the response is not from Prometheus", fix)
     assert server(found) == Finding(
@@ -329,7 +329,7 @@ def test_a_server_that_is_not_there_is_one_reason_for_all_checks() -> None:
     place = Place(f"http://127.0.0.1:{free_port()}", "--prometheus", named=False)
     found = read_prometheus(place)
     refused = Unread(f"{place.url}: connection refused", "start it, or set --prometheus URL")
-    parts = [found.version, found.flags, found.config, found.targets, found.groups, found.clock]
+    parts = [found.version, found.flags, found.config, found.targets, found.rules, found.clock]
     assert parts == [refused] * 6
     assert server(found) == refused.not_checked(place.url)
 
@@ -350,8 +350,8 @@ async def test_a_real_prometheus_shows_the_rules_and_settings_that_it_was_given(
     edited = replace(SPEC, slos=tuple(replace(slo, objective=0.9) for slo in SPEC.slos))
 
     def compare(found: PrometheusReading, spec: SloFile) -> Match:
-        assert not isinstance(found.groups, Unread)
-        return best_match([("slos.yaml", spec)], our_rules(found.groups), found.formatted)
+        assert not isinstance(found.rules, Unread)
+        return best_match([("slos.yaml", spec)], found.rules, found.formatted)
 
     async with prometheus(tools.prometheus, tmp_path, port, job=JOB, rules=rules) as url:
         found = await asyncio.to_thread(read_after_a_scrape, Place(url, "--prometheus", named=True))
