@@ -1,12 +1,16 @@
-"""The cells of an experiment, grouped for the report: valid and excluded repeats of a configuration at a rate."""
+"""The cells of an experiment, grouped for the report: valid and excluded repeats of a configuration at a level."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from compose.experiment.cell_store import SLOS, CellStatus, EngineReading, ExperimentRecord, StoredCell, read_experiment
+from compose.experiment.experiment_run import SCENARIO
+from compose.experiment.load_level import Level
+from compose.experiment.rate_judgement import RateJudgement, judgement
 from exporters import slos
 from exporters.errors import UsageError
+from loadgen import scenario
 from loadgen.regrading import regrade
 from loadgen.report import INVALID
 from loadgen.request_record import Record, Run, read_records, read_run
@@ -19,11 +23,12 @@ _STATES = {CellStatus.INVALID: INVALID, CellStatus.FAILED: FAILED}
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """One valid cell: its run and requests, and what the engine reported."""
+    """One valid cell: its run and requests, and what the engine reported; `number` counts from 1."""
 
     run: Run
     records: Sequence[Record]
     engine: EngineReading
+    number: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +42,14 @@ class Excluded:
 
 @dataclass(frozen=True, slots=True, eq=False)  # without eq, it is hashed by identity
 class Group:
-    """All repeats of one configuration at one rate (requests/s, None for the phases of the scenario).
+    """All repeats of one configuration at one level.
 
-    `name` has the rate if the experiment has several.
+    `name` has the level if the experiment has several.
     """
 
     configuration: str
     name: str
-    rate: float | None
+    level: Level
     repeats: tuple[Repeat, ...]
     excluded: tuple[Excluded, ...]
 
@@ -76,20 +81,24 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """What the report describes; `groups` by rate, in the order of the configurations."""
+    """What the report describes; `groups` by level, in the order of the configurations.
+
+    Of a search for the largest rate, `groups` are the probes, and `judgement` decides them, None before the first one.
+    """
 
     record: ExperimentRecord
     rule: Rule
     classes: tuple[str, ...]
-    groups: dict[float | None, list[Group]]
+    groups: dict[Level, list[Group]]
+    judgement: RateJudgement | None = None
 
     def __iter__(self) -> Iterator[Group]:
         for groups in self.groups.values():
             yield from groups
 
-    def at(self, rate: float | None) -> str:
-        """The rate after the name of what is measured at it; empty if there is only one."""
-        return _at(rate, self.groups)
+    def at(self, level: Level) -> str:
+        """The level after the name of what is measured at it; empty if there is only one."""
+        return _at(level, self.groups)
 
     @property
     def timeout(self) -> float | None:
@@ -107,18 +116,24 @@ def read_groups(directory: Path, rule: Path | None) -> Experiment:
     record, cells = read_experiment(directory)
     path = rule or directory / SLOS
     used = Rule(path, slos.load(path), regraded=rule is not None)
-    by_place = {(each.cell.configuration, each.cell.rate, each.cell.repeat): each for each in cells}
-    groups: dict[float | None, list[Group]] = {}
+    by_place = {(each.cell.configuration, each.cell.level, each.cell.repeat): each for each in cells}
+    groups: dict[Level, list[Group]] = {}
     problems: list[str] = []
-    rates: list[float | None] = [*record.rates] or [None]
-    for rate in rates:
-        groups[rate] = []
+    searched = record.find_max is not None
+    measured = (
+        sorted({each.cell.level for each in cells}, key=lambda level: level.rate or 0.0) if searched else record.levels
+    )
+    for level in measured:
+        groups[level] = []
         for configuration in record.configurations:
             repeats: list[Repeat] = []
             excluded: list[Excluded] = []
             for number in range(1, record.repeats + 1):
+                place = (configuration.name, level, number)
+                if searched and place not in by_place:
+                    continue
                 try:
-                    found = _read(by_place.get((configuration.name, rate, number)), number, used)
+                    found = _read(by_place.get(place), number, used)
                 except UsageError as error:
                     problems.append(str(error))
                     continue
@@ -126,15 +141,17 @@ def read_groups(directory: Path, rule: Path | None) -> Experiment:
                     repeats.append(found)
                 else:
                     excluded.append(found)
-            name = configuration.name + _at(rate, rates)
-            groups[rate].append(Group(configuration.name, name, rate, tuple(repeats), tuple(excluded)))
+            if repeats or excluded:
+                name = configuration.name + _at(level, measured)
+                groups[level].append(Group(configuration.name, name, level, tuple(repeats), tuple(excluded)))
     if problems:
         raise UsageError("\n".join(problems))
-    return Experiment(record, used, _classes(groups, used.file), groups)
+    judged_by = judgement(scenario.load(cells[0].folder / SCENARIO), used.file) if searched and cells else None
+    return Experiment(record, used, _classes(groups, used.file), groups, judged_by)
 
 
-def _at(rate: float | None, rates: Collection[float | None]) -> str:
-    return f" at {rate:g}/s" if rate is not None and len(rates) > 1 else ""
+def _at(level: Level, levels: Collection[Level]) -> str:
+    return level.text if len(levels) > 1 else ""
 
 
 def _read(stored: StoredCell | None, number: int, rule: Rule) -> Repeat | Excluded:
@@ -148,10 +165,10 @@ def _read(stored: StoredCell | None, number: int, rule: Rule) -> Repeat | Exclud
         return Excluded(number, INVALID, "; ".join(faults))
     if rule.regraded:
         records = [regrade(each, rule.file) for each in records]
-    return Repeat(run, records, cell.engine)
+    return Repeat(run, records, cell.engine, number)
 
 
-def _classes(groups: dict[float | None, list[Group]], file: slos.SloFile) -> tuple[str, ...]:
+def _classes(groups: dict[Level, list[Group]], file: slos.SloFile) -> tuple[str, ...]:
     """In the order of the scenario; those of the SLO file if no cell is valid."""
     runs = [repeat.run for each in groups.values() for group in each for repeat in group.repeats]
     return tuple(dict.fromkeys(name for run in runs for name in run.classes)) or tuple(c.name for c in file.classes)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from compose.experiment.cell_store import EngineReading, Metric
+from compose.experiment.load_level import PHASES
 from compose.experiment.report_conclusions import best
 from compose.experiment.report_estimates import difference, excludes_zero, interval, value
 from compose.experiment.report_groups import Group, Repeat, read_groups
@@ -60,7 +61,7 @@ def records(draw: st.DrawFn) -> Record:
 
 
 def group(made: list[Record], name: str = "base", schedule: str = "0f") -> Group:
-    return Group(name, name, None, (Repeat(structs.replace(RUN, schedule=schedule), made, EngineReading()),), ())
+    return Group(name, name, PHASES, (Repeat(structs.replace(RUN, schedule=schedule), made, EngineReading()),), ())
 
 
 @given(st.lists(records(), min_size=1, max_size=40))

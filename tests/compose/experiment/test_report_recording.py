@@ -4,13 +4,17 @@ from pathlib import Path
 
 import pytest
 
+from compose.experiment import experiment_file
+from compose.experiment.cell_store import Metric
 from compose.experiment.report_conclusions import conclusions
 from compose.experiment.report_estimates import value
 from compose.experiment.report_grids import facts
-from compose.experiment.report_groups import Experiment, read_groups
-from compose.experiment.report_metrics import COMPLETION, ENGINE, GOODPUT, JUDGED, ReportMetric
+from compose.experiment.report_groups import Experiment, Group, read_groups
+from compose.experiment.report_metrics import COMPLETION, ENGINE, GOODPUT, JUDGED, METRICS, ReportMetric
 from exporters.slos import SHIPPED
+from loadgen.summary import TOTAL
 from tests.compose.experiment.report_folders import RECORDINGS, unpack
+from tests.support.markdown_tables import DOCS, table_rows
 
 SEED_RULE = RECORDINGS / "seed_rule.yaml"
 
@@ -74,6 +78,7 @@ def test_completion_and_the_figures_of_the_engine_are_those_of_the_recording(rec
     assert completion.pooled == pytest.approx(546 / 725)
     figures = {metric.name: value(metric, base) for metric in ENGINE}
     assert {name: each.pooled for name, each in figures.items() if each is not None} == {
+        "output_tokens": 430_554,
         "preemptions": 406,
         "kv_capacity_tokens": 56_992,
         "kv_usage_max": 1.0,
@@ -82,3 +87,40 @@ def test_completion_and_the_figures_of_the_engine_are_those_of_the_recording(rec
         "waiting_mean": 356.44,
         "running_max": 60,
     }
+
+
+TTFT_THRESHOLD = 5.0  # seconds, of siso and liso
+
+
+def from_the_sending(group: Group, name: str) -> int:
+    """Percent of the offered requests of a class with a first token in time, counted from the sending."""
+    (repeat,) = group.repeats
+    mine = [record for record in repeat.records if record.request_class == name]
+    fast = [record for record in mine if record.ttft_sent is not None and record.ttft_sent <= TTFT_THRESHOLD]
+    return round(100 * len(fast) / len(mine))
+
+
+def text(group: Group, metric: ReportMetric, name: str = TOTAL) -> str:
+    found = value(metric, group, name)
+    assert found is not None
+    return metric.unit.text(found.pooled)
+
+
+def test_the_docs_have_the_figures_of_seed_000_on_a_gpu(tmp_path: Path) -> None:
+    rule = tmp_path / "rule.yaml"
+    rule.write_text(experiment_file.load(experiment_file.find("seed-000")).slos)
+    (groups,) = read_groups(unpack("h200-seed-000", tmp_path / "out"), rule).groups.values()
+    rows = table_rows(DOCS / "experiments" / "seed-000.md", "On a GPU")
+    for name in ("siso", "silo", "liso", "lilo"):
+        for measured, group in zip(rows[name][1:3], groups, strict=True):
+            assert float(measured.split()[0]) == round(float(text(group, GOODPUT, name).split()[0]))
+    for name in ("siso", "liso"):
+        assert rows[name][3:] == [str(from_the_sending(group, name)) for group in groups]
+    for row, metric in (
+        ("output tokens/s", Metric.OUTPUT_TOKENS_PER_SECOND),
+        ("TTFT p50", Metric.TTFT_P50),
+        ("preemptions (source)", Metric.PREEMPTIONS),
+    ):
+        cells = [cell.split(" (")[0] for cell in rows[row][1:]]
+        assert cells == [text(group, METRICS[metric]) for group in groups]
+    assert rows["prefix cache hits"][2] == text(groups[1], METRICS[Metric.HIT_RATIO])
