@@ -391,34 +391,37 @@ spec:
       initContainers:
         - {name: download, image: "download:1", volumeMounts: [{name: models, mountPath: /models}]}
       containers:
-        - name: vllm
+        - name: chat-8b
           image: vllm/vllm-openai:v0.25.1
           args: [--model=/models/chat]
           volumeMounts: [{name: models, mountPath: /models}]
+        - {name: agent, image: "agent:1"}
       volumes: [{name: models, emptyDir: {}}]
 """
 
 
 def test_the_component_adds_the_sidecar_to_an_existing_deployment_and_changes_nothing_else(
-    tmp_path: Path, rendered: list[Object], pod: dict[str, Any], sidecar: dict[str, Any]
+    tmp_path: Path, pod: dict[str, Any], sidecar: dict[str, Any]
 ) -> None:
     (tmp_path / "deployment.yaml").write_text(EXISTING)
     patched = one(objects(with_components(tmp_path, ("sidecar",), (tmp_path / "deployment.yaml",))), "Deployment")
-    before, after = yaml.safe_load(EXISTING), patched["spec"]["template"]["spec"]
     assert [core_error(patched, version) for version in VERSIONS] == [""] * len(VERSIONS)
-    assert named(after["initContainers"], "sidecar") == sidecar
-    was = before["spec"]["template"]["spec"]
-    assert named(after["initContainers"], "download") == was["initContainers"][0]
-    (vllm,) = after["containers"]
-    added = [each for each in vllm["volumeMounts"] if each["name"].startswith("vllm-slo-")]
-    hook = named(pod["containers"], "vllm")["lifecycle"]
-    assert vllm == {
-        **was["containers"][0],
-        "lifecycle": hook,
-        "volumeMounts": [*added, *was["containers"][0]["volumeMounts"]],
-    }
-    assert [each for each in after["volumes"] if not each["name"].startswith("vllm-slo-")] == was["volumes"]
-    assert patched["metadata"] == before["metadata"]
+    spec = patched["spec"]["template"]["spec"]
+    assert named(spec["initContainers"], "sidecar") == sidecar
+    assert spec["containers"][0].pop("lifecycle") == named(pod["containers"], "vllm")["lifecycle"]
+    added = [each for each in spec["containers"][0]["volumeMounts"] if each["name"].startswith("vllm-slo-")]
+    assert added == [each for each in pod["containers"][0]["volumeMounts"] if each["name"].startswith("vllm-slo-")]
+    assert spec.pop("terminationGracePeriodSeconds") == pod["terminationGracePeriodSeconds"]
+    for owner, key in ((spec, "initContainers"), (spec, "volumes"), (spec["containers"][0], "volumeMounts")):
+        owner[key] = [each for each in owner[key] if not each["name"].startswith("vllm-slo-") and each != sidecar]
+    assert patched == yaml.safe_load(EXISTING)
+
+
+def test_a_container_without_mounts_is_reported(tmp_path: Path, pod: dict[str, Any]) -> None:
+    mounts = "          volumeMounts: [{name: models, mountPath: /models}]\n"
+    (tmp_path / "deployment.yaml").write_text(EXISTING.replace(mounts, ""))
+    with pytest.raises(UsageError, match=r"doc is missing path: .*containers/0/volumeMounts/-"):
+        with_components(tmp_path, ("sidecar",), (tmp_path / "deployment.yaml",))
 
 
 def test_each_component_is_documented_and_the_example_of_the_documentation_renders(tmp_path: Path) -> None:
