@@ -81,6 +81,10 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     low: float | None = None
     high: float | None = None
 
+    @property
+    def level(self) -> Level:
+        return Level(self.rate, self.concurrency)
+
 
 class ExpectedFigure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A figure of the source; the class is empty for all of them; `note` says what may differ."""
@@ -92,6 +96,10 @@ class ExpectedFigure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     concurrency: int | None = None  # users, None for all numbers of users
     value: float
     note: str = ""
+
+    @property
+    def level(self) -> Level:
+        return Level(self.rate, self.concurrency)
 
 
 class ExperimentRecord(msgspec.Struct, frozen=True, kw_only=True):

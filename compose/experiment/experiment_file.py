@@ -260,9 +260,8 @@ def _check(keys: _Keys, reader: Reader) -> None:
     }
     for section, claims in sections.items():
         for place, claim in zip(_items(nodes, section), claims, strict=False):  # no claims after a mistake in the list
-            level = Level(claim.rate, claim.concurrency)
-            if level not in (PHASES, *measured):
-                place.problem(f"{level.text.strip()} is not measured; add it to rates or concurrencies")
+            if claim.level not in (PHASES, *measured):
+                place.problem(f"{claim.level.text.strip()} is not measured; add it to rates or concurrencies")
     if not keys.configurations:
         return
     known = list(keys.configurations)

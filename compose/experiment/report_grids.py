@@ -9,7 +9,7 @@ from compose.experiment.report_conclusions import Best, best, conclusions
 from compose.experiment.report_estimates import value
 from compose.experiment.report_floor import floors
 from compose.experiment.report_frontier import LATENCIES, frontier_rows
-from compose.experiment.report_groups import Experiment, Group
+from compose.experiment.report_groups import NOT_RUN, Experiment, Group
 from compose.experiment.report_metrics import (
     BY_CLASS,
     ENGINE,
@@ -68,6 +68,8 @@ def facts(experiment: Experiment) -> dict[str, str]:
     states = [each.state for group in experiment for each in group.excluded]
     counts = [f"{sum(len(group.repeats) for group in experiment)} valid"]
     counts += [f"{states.count(state)} {state}" for state in dict.fromkeys(states)]
+    if experiment.left_out:
+        counts.append(f"{experiment.left_out} of other configurations and loads {NOT_RUN}")
     return {
         "source": record.source,
         "engine": record.engine + (", in virtual time" if record.virtual else ""),

@@ -4,9 +4,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from compose.experiment.cell_store import SLOS, CellStatus, EngineReading, ExperimentRecord, StoredCell, read_experiment
+import msgspec
+
+from compose.experiment.cell_store import (
+    SLOS,
+    CellStatus,
+    EngineReading,
+    ExpectedFigure,
+    ExperimentRecord,
+    Prediction,
+    StoredCell,
+    read_experiment,
+)
 from compose.experiment.experiment_run import SCENARIO
-from compose.experiment.load_level import Level, at_level
+from compose.experiment.load_level import PHASES, Level, at_level
 from compose.experiment.rate_judgement import RateJudgement, judgement
 from exporters import slos
 from exporters.errors import UsageError
@@ -84,6 +95,7 @@ class Experiment:
     """What the report describes; `groups` by level, in the order of the configurations.
 
     Of a search for the largest rate, `groups` are the probes, and `judgement` decides them, None before the first one.
+    `record` has only the configurations and levels with a cell; `left_out` is the number of cells of the others.
     """
 
     record: ExperimentRecord
@@ -91,6 +103,7 @@ class Experiment:
     classes: tuple[str, ...]
     groups: dict[Level, list[Group]]
     judgement: RateJudgement | None = None
+    left_out: int = 0
 
     def __iter__(self) -> Iterator[Group]:
         for groups in self.groups.values():
@@ -113,7 +126,8 @@ def read_groups(directory: Path, rule: Path | None) -> Experiment:
         UsageError: the folder is not the output of an experiment, or files of cells cannot be read (all of them).
         FileError: the mistakes in the SLO file.
     """
-    record, cells = read_experiment(directory)
+    whole, cells = read_experiment(directory)
+    record = _measured(whole, cells)
     path = rule or directory / SLOS
     used = Rule(path, slos.load(path), regraded=rule is not None)
     by_place = {(each.cell.configuration, each.cell.level, each.cell.repeat): each for each in cells}
@@ -146,7 +160,34 @@ def read_groups(directory: Path, rule: Path | None) -> Experiment:
     if problems:
         raise UsageError("\n".join(problems))
     judged_by = judgement(scenario.load(cells[0].folder / SCENARIO), used.file) if searched and cells else None
-    return Experiment(record, used, _classes(groups, used.file), groups, judged_by)
+    left_out = 0 if searched else _count(whole) - _count(record)
+    return Experiment(record, used, _classes(groups, used.file), groups, judged_by, left_out)
+
+
+def _measured(record: ExperimentRecord, cells: Sequence[StoredCell]) -> ExperimentRecord:
+    """Without the configurations and levels that no run has chosen yet, and what is expected of them."""
+    if record.find_max is not None or not cells:
+        return record
+    configurations = {each.cell.configuration for each in cells}
+    levels = {each.cell.level for each in cells}
+
+    def has_cells(claim: Prediction | ExpectedFigure) -> bool:
+        return claim.configuration in configurations and claim.level in (PHASES, *levels)
+
+    return msgspec.structs.replace(
+        record,
+        configurations=[each for each in record.configurations if each.name in configurations],
+        rates=[rate for rate in record.rates if Level(rate) in levels],
+        concurrencies=[users for users in record.concurrencies if Level(concurrency=users) in levels],
+        predictions=[
+            each for each in record.predictions if has_cells(each) and each.baseline in (None, *configurations)
+        ],
+        expected=[each for each in record.expected if has_cells(each)],
+    )
+
+
+def _count(record: ExperimentRecord) -> int:
+    return len(record.configurations) * len(record.levels) * record.repeats
 
 
 def _read(stored: StoredCell | None, number: int, rule: Rule) -> Repeat | Excluded:

@@ -80,8 +80,7 @@ def beside(experiment: Experiment) -> Iterator[Beside]:
 
 def _at(experiment: Experiment, claim: Prediction | ExpectedFigure) -> Iterator[tuple[Level, list[Group]]]:
     """The groups of one level, or of all."""
-    level = Level(claim.rate, claim.concurrency)
-    return ((each, groups) for each, groups in experiment.groups.items() if level in (PHASES, each))
+    return ((each, groups) for each, groups in experiment.groups.items() if claim.level in (PHASES, each))
 
 
 def _problem(groups: dict[str, Group], *configurations: str) -> str:

@@ -6,10 +6,7 @@ from collections.abc import Awaitable, Callable
 import aiohttp
 import msgspec
 
-from exporters.engines.engine_settings import server_info_settings
-
-PATH = "/server_info?config_format=json"
-"""Served with VLLM_SERVER_DEV_MODE=1; vLLM collects its environment for some seconds before the first response."""
+from exporters.engines.engine_settings import SERVER_INFO, server_info_settings
 
 TIMEOUT_SECONDS = 5.0
 """Timeout of a request: under load vLLM takes more than a second."""
@@ -23,7 +20,7 @@ class ServerInfoReader:
 
     def __init__(self, fetch: Callable[[aiohttp.ClientSession, str], Awaitable[bytes]], base_url: str) -> None:
         self._fetch = fetch
-        self._url = f"{base_url}{PATH}"
+        self._url = f"{base_url}{SERVER_INFO}"
         self._tries = 0
         self._request: asyncio.Task[None] | None = None
         self.settings: dict[str, str] = {}
