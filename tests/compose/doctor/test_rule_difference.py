@@ -13,7 +13,7 @@ from alerts.links import Links
 from alerts.prices import Prices
 from alerts.rule_file import render
 from compose.doctor.rule_difference import Rule, Rules, best_match, difference, our_rules, rendered
-from exporters.slos import SHIPPED, SloFile, Source, load
+from exporters.slos import SHIPPED, Measure, SloFile, Source, load
 
 SPEC = load(SHIPPED)
 OURS = rendered(SPEC)
@@ -22,6 +22,11 @@ KEYS = sorted(OURS)
 
 def in_file(text: str) -> Rules:
     return our_rules(yaml.safe_load(text)["groups"])
+
+
+def test_durations_that_a_rule_file_rounds_are_the_same() -> None:
+    spec = replace(SPEC, period=7000.0, scrape_interval=0.2)
+    assert difference(rendered(spec), in_file(render(spec))).count == 0
 
 
 @pytest.mark.parametrize("source", Source)
@@ -102,6 +107,12 @@ def test_the_file_and_the_source_are_found_by_the_rules(
     match = best_match([("shipped", SPEC), ("other", with_objective(0.9))], rendered(spec), formatted)
     assert (match.name, match.spec.source, match.difference.count) == (name, source, 0)
     assert match.total == len(rendered(spec))
+
+
+def test_a_file_of_which_vllm_alone_counts_nothing_has_one_source() -> None:
+    spec = replace(SPEC, slos=tuple(slo for slo in SPEC.slos if slo.measure is Measure.AVAILABILITY))
+    match = best_match([("shipped", spec)], rendered(spec), never)
+    assert (match.spec, match.difference.count) == (spec, 0)
 
 
 def test_without_rules_the_first_file_is_missing_all_of_its_rules() -> None:
