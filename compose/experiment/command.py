@@ -1,7 +1,7 @@
 """`vllm-slo experiment`: measures engine configurations under the same requests."""
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -10,29 +10,25 @@ from rich.console import Console
 
 from compose import interrupt
 from compose.experiment import (
+    cell_measurement,
     challenge_score,
     error_windows,
     experiment_file,
     experiment_report,
     experiment_run,
     grade_command,
-    real_cell,
     search_run,
     simulated_engine,
-    virtual_cell,
 )
-from compose.experiment.cell_store import SLOS, Cell, CellStatus, read_experiment
-from compose.experiment.engine_program import SIMULATOR, EngineProgram, check_command
+from compose.experiment.cell_store import SLOS, CellStatus, read_experiment
+from compose.experiment.engine_program import SIMULATOR, check_command
 from compose.experiment.experiment_file import Experiment
 from compose.experiment.experiment_run import CellPlan
-from compose.experiment.real_cell import CellSettings
 from compose.vllm_cpu import launch
-from compose.vllm_cpu.install import ensure_installed
 from exporters import slos
 from exporters.addresses import parse_address
 from exporters.errors import UsageError, parse_flag
 from exporters.quantities import parse_duration, spell_duration
-from exporters.slos import SloFile
 from exporters.yaml_reader import nearest
 from loadgen.request_record import read_records, read_run
 
@@ -181,7 +177,16 @@ def _run(arguments: argparse.Namespace) -> int:
     if limits is not None:
         search_run.check(experiment)
     report(_expectation(experiment, every, virtual=arguments.virtual))
-    measure = _virtually(experiment) if arguments.virtual else _really(experiment, arguments)
+    if arguments.virtual:
+        measure = cell_measurement.in_virtual_time(experiment)
+    else:
+        measure = cell_measurement.in_real_time(
+            experiment,
+            arguments.engine,
+            arguments.out,
+            metrics=arguments.metrics,
+            sidecar_metrics=arguments.sidecar_metrics,
+        )
     try:
         if limits is None:
             cells = experiment_run.run(every, record, experiment.slos, arguments.out, measure, report)
@@ -245,38 +250,3 @@ def _expectation(experiment: Experiment, every: Sequence[CellPlan], *, virtual: 
         return f"{cells}, in virtual time"
     most = load + sum(plan.scenario.timeout + experiment.cool_down for plan in every)
     return f"{cells}; with the requests that are open at the end up to {spell_duration(round(most))}, and engine starts"
-
-
-def _really(experiment: Experiment, arguments: argparse.Namespace) -> Callable[[CellPlan], Cell]:
-    installation = None
-    if arguments.engine == launch.NAME:
-        installation = ensure_installed(print)
-        launch.refuse_short_of_memory()
-    settings = CellSettings(
-        program=EngineProgram(arguments.engine, installation),
-        directory=arguments.out.absolute(),
-        max_concurrency=experiment.max_concurrency,
-        cool_down=experiment.cool_down,
-        metrics=arguments.metrics,
-        sidecar_metrics=arguments.sidecar_metrics,
-        scrape_interval=slos.loads(experiment.slos).scrape_interval,
-    )
-    return lambda plan: interrupt.run(real_cell.measure(settings, plan))
-
-
-def _virtually(experiment: Experiment) -> Callable[[CellPlan], Cell]:
-    return partial(_measure_virtually, experiment, slos.loads(experiment.slos))
-
-
-def _measure_virtually(experiment: Experiment, rule: SloFile, plan: CellPlan) -> Cell:
-    preset, flags = simulated_engine.simulated(plan.engine)
-    seconds, reading = virtual_cell.measure(plan, rule, preset, flags, experiment.max_concurrency)
-    return Cell(
-        configuration=plan.configuration,
-        rate=plan.level.rate,
-        concurrency=plan.level.concurrency,
-        repeat=plan.repeat,
-        status=CellStatus.DONE,
-        seconds=round(seconds, 3),
-        engine=reading,
-    )

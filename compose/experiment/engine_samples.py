@@ -95,9 +95,12 @@ def reading(samples: Sequence[EngineSample], settings: Mapping[str, str], start:
         return [found for sample in samples if (found := value(sample)) is not None]
 
     def rise(name: str) -> int | None:
-        if not gauge(lambda sample: sample.counters[name]):
+        def counter(sample: EngineSample) -> float | None:
+            return sample.counters[name]
+
+        if not gauge(counter):
             return None
-        counts = pairwise(gauge(lambda sample: sample.counters[name], [*before, *during]))
+        counts = pairwise(gauge(counter, [*before, *during]))
         return round(sum(b - a if b >= a else b for a, b in counts))  # a counter that falls has started at 0 again
 
     usage, waiting = gauge(lambda sample: sample.usage), gauge(lambda sample: sample.waiting)

@@ -241,10 +241,9 @@ def _check(keys: _Keys, reader: Reader) -> None:
     nodes = reader.node().mapping()
     if keys.requests is not None and "rates" not in nodes:
         nodes["requests"].problem("needs rates; add them, or remove requests")
-    if "find_max" in nodes:
-        for key in ("rates", "predictions", "expected"):
-            if key in nodes:
-                nodes[key].problem("does not go with find_max, which chooses its rates; remove one of them")
+    for key in ("rates", "concurrencies", "predictions", "expected"):
+        if "find_max" in nodes and key in nodes:
+            nodes[key].problem("does not go with find_max, which chooses its rates; remove one of them")
     if keys.load is not None:
         phases = keys.load.scenario.phases
         for key in ("rates", "find_max"):

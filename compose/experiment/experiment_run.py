@@ -7,7 +7,7 @@ from pathlib import Path
 from compose.experiment.cell_store import Cell, Configuration, ExperimentRecord, cell_folder
 from compose.experiment.experiment_file import Engine, Experiment
 from compose.experiment.experiment_folder import finished, opened, write_cell
-from compose.experiment.load_level import Level, at_level
+from compose.experiment.load_level import Level
 from exporters.output_files import write_file
 from exporters.quantities import spell_duration
 from exporters.yaml_reader import parse_yaml
@@ -21,7 +21,7 @@ SCENARIO = "scenario.yaml"
 class CellPlan:
     """A cell to measure; `load` is the text of its load scenario.
 
-    `group` is the name of all its repeats: the configuration, and the rate if the experiment has several.
+    `group` is the name of all its repeats: the configuration, and the level if the experiment has several.
     """
 
     experiment: str
@@ -83,12 +83,10 @@ def plans(experiment: Experiment, directory: Path) -> list[CellPlan]:
 
 
 def plan(experiment: Experiment, directory: Path, configuration: str, level: Level, repeat: int) -> CellPlan:
-    # the rates of a search are not known beforehand
-    text = at_level(level, experiment.levels) if experiment.find_max is None else level.text
     return CellPlan(
         experiment=experiment.name,
         configuration=configuration,
-        group=configuration + text,
+        group=configuration + ("" if experiment.levels == [level] else level.text),
         engine=experiment.configurations[configuration],
         level=level,
         repeat=repeat,

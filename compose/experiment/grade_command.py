@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
     cells = read_measured(arguments.folders)
     found = [*graded(cells, prices)]
     engines = dict.fromkeys(
-        f"{cell.experiment.name} by {cell.experiment.engine}{', in virtual time' if cell.virtual else ''}"
+        f"{cell.experiment.name} by {cell.experiment.engine}{', in virtual time' if cell.experiment.virtual else ''}"
         for cell in cells
     )
     print(f"{len(cells)} valid cells: {'; '.join(engines) or 'none'}")

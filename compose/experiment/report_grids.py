@@ -10,7 +10,15 @@ from compose.experiment.report_estimates import value
 from compose.experiment.report_floor import floors
 from compose.experiment.report_frontier import LATENCIES, frontier_rows
 from compose.experiment.report_groups import Experiment, Group
-from compose.experiment.report_metrics import BY_CLASS, ENGINE, GOODPUT, JUDGED, METRICS, THROUGHPUT, TPOT_P50
+from compose.experiment.report_metrics import (
+    BY_CLASS,
+    ENGINE,
+    GOODPUT,
+    JUDGED,
+    METRICS,
+    THROUGHPUT,
+    TPOT_P50,
+)
 from compose.experiment.report_predictions import beside, judged
 from compose.experiment.report_searches import searches
 from compose.experiment.report_tables import Grid, Sentences, cell

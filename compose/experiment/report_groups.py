@@ -119,11 +119,10 @@ def read_groups(directory: Path, rule: Path | None) -> Experiment:
     by_place = {(each.cell.configuration, each.cell.level, each.cell.repeat): each for each in cells}
     groups: dict[Level, list[Group]] = {}
     problems: list[str] = []
-    searched = record.find_max is not None
-    measured = (
-        sorted({each.cell.level for each in cells}, key=lambda level: level.rate or 0.0) if searched else record.levels
-    )
-    for level in measured:
+    searched, levels = record.find_max is not None, record.levels
+    if searched:
+        levels = sorted({each.cell.level for each in cells}, key=lambda level: level.rate or 0.0)
+    for level in levels:
         groups[level] = []
         for configuration in record.configurations:
             repeats: list[Repeat] = []
@@ -142,7 +141,7 @@ def read_groups(directory: Path, rule: Path | None) -> Experiment:
                 else:
                     excluded.append(found)
             if repeats or excluded:
-                name = configuration.name + at_level(level, measured)
+                name = configuration.name + at_level(level, levels)
                 groups[level].append(Group(configuration.name, name, level, tuple(repeats), tuple(excluded)))
     if problems:
         raise UsageError("\n".join(problems))

@@ -75,8 +75,8 @@ def _found(
         f"{each.state}{group.level.text}" for group in groups for each in group.excluded if each.repeat == repeat
     ]
     for group in groups:
+        rate = group.level.rate
         for each in group.repeats:
-            rate = group.level.rate
             if each.number == repeat and rate is not None and experiment.judgement is not None:
                 seconds = sum(phase.duration for phase in each.run.phases)
                 verdicts = experiment.judgement.verdicts(each.records, seconds)

@@ -58,7 +58,7 @@ class EngineTotals:
         most = self._maxima
         self._maxima = max(most[0], usage), max(most[1], waiting), max(most[2], running)
         self._preemptions += len(step.preempted)
-        self._generated += len(step.tokens)
+        self._generated += sum(token.count for token in step.tokens)
         for job in step.admitted:
             self._queries += job.prompt_length
             self._hits += job.cached

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from compose.cli import main
-from compose.experiment.report_grids import Grid, contents
+from compose.experiment.report_grids import contents
 from compose.experiment.report_groups import read_groups
+from compose.experiment.report_tables import Grid
 
 PAGE = (Path(__file__).parents[2] / "docs/experiments/seed-001.md").read_text()
 

@@ -7,6 +7,9 @@ from pathlib import Path
 import msgspec
 
 from compose.experiment.cell_store import CellStatus, read_experiment
+from compose.experiment.lab_criteria import Grade, graded
+from compose.experiment.measured_cells import read_measured
+from loadgen.request_plan import CHAT
 from loadgen.request_record import ClientOutcome, read_records, read_run
 from tests.compose.experiment.toy_experiment import write_experiment
 from tests.support.waiting import HANG
@@ -73,3 +76,33 @@ def test_an_engine_that_does_not_start_fails_its_cell_with_its_last_lines(tmp_pa
             f"engine exited with status 1; last lines of {log}:\n    {log.read_text().strip()}"
         )
     assert msgspec.json.decode((tmp_path / "out" / "experiment.json").read_bytes())["engine"] == engine
+
+
+def test_a_search_in_real_time_measures_each_rate_once_and_is_graded(tmp_path: Path) -> None:
+    """The SLO is met at every rate, so the search ends above its highest one."""
+    more = """\
+find_max: {lowest: 9, highest: 16, requests: 60, resolution: 1}
+slos:
+  version: 1
+  period: 30d
+  classes: [{name: short}, {name: long}]
+  slos: [{name: availability, classes: [short, long], signal: availability, objective: 80%}]
+"""
+    path, out = write_experiment(tmp_path, more=more), tmp_path / "out"
+    result = run(path, out, "--configurations", "prefix")
+    _, cells = read_experiment(out)
+    assert [stored.cell.status for stored in cells].count(CellStatus.FAILED) == 0, result.stdout
+    assert cells[0].cell.rate == 12
+    assert cells[0].cell.engine_start
+    if result.returncode == 0:  # a cell is invalid where the machine is too slow
+        assert [stored.cell.rate for stored in cells] == [12, 16]
+        answer = "prefix, repeat 1: largest rate: at or above the highest rate: 16 requests/s is met"
+        assert result.stdout.splitlines()[-1] == f"search 1 of 1: {answer}"
+    again = run(path, out, "--configurations", "prefix")
+    assert again.stdout.count("kept from an earlier run") == len(cells)
+    found = {each.item: each for each in graded(read_measured([out]), None)}
+    if result.returncode == 0:
+        chat = sum(record.endpoint == CHAT for stored in cells for record in read_records(stored.folder))
+        assert found["API compatibility"].grade is Grade.PASS
+        assert found["API compatibility"].evidence.startswith(f"{chat} of {chat} calls of POST /v1/chat/completions")
+        assert found["Observability"].grade is Grade.PASS
