@@ -56,7 +56,7 @@ def read_prometheus(place: Place) -> PrometheusReading:
         except PrometheusError as error:
             return _unread(place, path, error)
         except (LookupError, TypeError, ValueError, AttributeError, yaml.YAMLError):
-            return place.unreachable(f"{path}: the response is not from Prometheus")
+            return _other(place, path)
 
     with ThreadPoolExecutor() as pool:
         version = pool.submit(get, "/api/v1/status/buildinfo", lambda data: str(data["version"]))
@@ -81,7 +81,11 @@ def _client(place: Place) -> Prometheus:
 
 
 def _unread(place: Place, path: str, error: PrometheusError) -> Unread:
-    return place.unreachable(error.reason if isinstance(error, UnreachableError) else f"{path}: {error.reason}")
+    return place.unreachable(error.reason) if isinstance(error, UnreachableError) else _other(place, path, error.reason)
+
+
+def _other(place: Place, path: str, reason: str = "the response is not from Prometheus") -> Unread:
+    return Unread(f"{place.url}{path}: {reason}", f"check {place.flag}; other servers may lack this endpoint")
 
 
 def _server_time(place: Place, client: Prometheus) -> ServerTime | Unread:
@@ -91,5 +95,5 @@ def _server_time(place: Place, client: Prometheus) -> ServerTime | Unread:
     except PrometheusError as error:
         return _unread(place, "/api/v1/query", error)
     except (ValueError, LookupError, TypeError):
-        return place.unreachable("/api/v1/query: the response is not from Prometheus")
+        return _other(place, "/api/v1/query")
     return ServerTime(sample.value, sent_at, time.time())

@@ -1,13 +1,14 @@
 """Compares loaded rules with those that the SLO file gives, by their content and not by the age of files."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 from alerts.rule_file import rules
-from alerts.rule_groups import Alert
+from alerts.rule_groups import Alert, Recording
+from exporters.errors import UsageError
 from exporters.quantities import parse_duration
 from exporters.slos import SloFile, Source
 
@@ -65,8 +66,7 @@ def rendered(spec: SloFile) -> Rules:
     return {
         _key(rule.name, rule.labels) if isinstance(rule, Alert) else _key(rule.series.name, rule.labels): Rule(
             rule.expr,
-            group.interval,
-            *((rule.pending_for, rule.keep_firing_for) if isinstance(rule, Alert) else ()),
+            *map(_seconds, (group.interval, *_durations(rule))),
         )
         for group in rules(spec)
         for rule in group.rules
@@ -100,11 +100,23 @@ def best_match(candidates: Sequence[tuple[str, SloFile]], found: Rules, formatte
     matches = [
         Match(name, each, len(expected), difference(expected, found))
         for name, spec in candidates
-        for each in (spec, *(replace(spec, source=source) for source in Source if source is not spec.source))
-        for expected in (rendered(each),)
+        for each, expected in _with_each_source(spec)
     ]
     best = max(matches, key=lambda match: match.total - len(match.difference.missing) - len(match.difference.changed))
     return replace(best, difference=difference(rendered(best.spec), found, cache(formatted)))
+
+
+def _with_each_source(spec: SloFile) -> Iterator[tuple[SloFile, Rules]]:
+    """The file and its rules, with its own source first, as `--source` of the command that renders may differ."""
+    yield spec, rendered(spec)
+    for source in Source:
+        if source is not spec.source:
+            other = replace(spec, source=source)
+            try:
+                rules_of_other = rendered(other)
+            except UsageError:  # vLLM counts none of its SLOs
+                continue
+            yield other, rules_of_other
 
 
 def difference(expected: Rules, found: Rules, formatted: Format = lambda _: None) -> Difference:
@@ -125,6 +137,10 @@ def difference(expected: Rules, found: Rules, formatted: Format = lambda _: None
     )
 
 
+def _durations(rule: Recording | Alert) -> tuple[float, ...]:
+    return (rule.pending_for, rule.keep_firing_for) if isinstance(rule, Alert) else ()
+
+
 def _key(name: str, labels: Mapping[str, str]) -> Key:
     return str(name), tuple(sorted((str(key), str(value)) for key, value in labels.items()))
 
@@ -139,4 +155,5 @@ def _stripped(expression: str) -> str:
 
 
 def _seconds(value: Any) -> float:
-    return float(value) if isinstance(value, int | float) else parse_duration(value)
+    """Whole milliseconds, to which rule files round durations."""
+    return round(float(value) if isinstance(value, int | float) else parse_duration(value), 3)

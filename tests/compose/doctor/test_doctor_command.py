@@ -9,11 +9,18 @@ import pytest
 
 from alerts.rule_file import render
 from compose.cli import main
+from compose.doctor.finding import Place, Unread
+from compose.doctor.prometheus_reading import read_prometheus
 from compose.doctor.rule_difference import rendered
+from compose.prometheus_tools import Tools
 from compose.rewrite_config import COMPOSE_DIRECTORY
 from exporters.slos import SHIPPED, load
 from tests.support.fake_engine import Engine, serving
 from tests.support.ports import free_lab_ports, free_port
+from tests.support.prometheus_process import prometheus
+from tests.support.sidecar_process import SLOS, sidecar
+from tests.support.simulator import simulator
+from tests.support.waiting import wait_until
 
 LAB = COMPOSE_DIRECTORY / "slos.yaml"
 
@@ -168,3 +175,34 @@ async def test_the_token_is_sent_to_the_engine(flags: list[str], tmp_path: Path)
         words = ["--url", engine.url, "--send-request", "--engine-token-file", str(tmp_path / "token")]
         await asyncio.to_thread(main, [*flags, *words])
     assert [head["authorization"] for head in engine.heads] == ["Bearer secret"]
+
+
+async def test_a_running_sidecar_engine_and_prometheus_are_checked(
+    tools: Tools, flags: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """The scrape interval of this Prometheus is another one than the SLO file's."""
+    slos, rules = tmp_path / "doctor.yaml", tmp_path / "rules.yaml"
+    slos.write_text(SLOS)
+    rules.write_text(render(load(slos)))
+    async with (
+        simulator() as engine,
+        sidecar(tmp_path, engine) as running,
+        prometheus(tools.prometheus, tmp_path, running.metrics_port, job="vllm-slo-sidecar", rules=rules) as url,
+    ):
+        words = ["--url", engine, "--sidecar", running.pages, "--prometheus", url, "--slos", str(slos)]
+
+        def is_scraped() -> bool:
+            active = read_prometheus(Place(url, "--prometheus", named=True)).targets
+            return not isinstance(active, Unread) and any(each["health"] == "up" for each in active)
+
+        await asyncio.to_thread(wait_until, is_scraped)
+        status = await asyncio.to_thread(main, [*flags, *words, "--send-request", "--request-log", str(running.log)])
+    found = findings(capsys)
+    assert status == 1
+    states = {name: finding["state"] for name, finding in found.items()}
+    expected = {"descriptors", "request log", "clocks", "sidecar", "engine metrics", "cached tokens", "engine times"}
+    expected |= {"prometheus", "scrape targets", "rules", "exemplars", "histograms", "ports"}
+    assert {name for name, state in states.items() if state == "ok"} == expected
+    assert {name for name, state in states.items() if state == "failed"} == {"scrape interval"}
+    assert found["scrape interval"]["found"] == "1s, and the SLO file has 200ms"
+    assert found["clocks"]["found"] == "agree: engine, sidecar, Prometheus"

@@ -307,19 +307,19 @@ def test_a_server_without_the_status_endpoints_is_read_as_far_as_it_goes() -> No
             case _:
                 return 404, b"page not found"
 
-    fix = "start it, or set --prometheus URL"
+    fix = "check --prometheus; other servers may lack this endpoint"
     with FakePrometheus(respond) as fake:
         found = read_prometheus(Place(fake.url, "--prometheus", named=True))
         assert found.formatted("up") is None
-    assert found.rules == Unread(f"{fake.url}: /api/v1/rules: the response is not from Prometheus", fix)
+    assert found.rules == Unread(f"{fake.url}/api/v1/rules: the response is not from Prometheus", fix)
     assert not isinstance(found.clock, Unread)
     assert found.clock.time == 7.5
-    assert found.flags == Unread(f"{fake.url}: /api/v1/status/flags: HTTP 404 Not Found", fix)
-    assert found.config == Unread(f"{fake.url}: /api/v1/status/config: the response is not from Prometheus", fix)
+    assert found.flags == Unread(f"{fake.url}/api/v1/status/flags: HTTP 404 Not Found", fix)
+    assert found.config == Unread(f"{fake.url}/api/v1/status/config: the response is not from Prometheus", fix)
     assert server(found) == Finding(
         State.FAILED,
         fake.url,
-        f"{fake.url}: /api/v1/status/buildinfo: HTTP 404 Not Found",
+        f"{fake.url}/api/v1/status/buildinfo: HTTP 404 Not Found",
         "no alert fires, and dashboards are empty",
         fix,
     )

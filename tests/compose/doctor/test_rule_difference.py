@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from alerts.links import Links
 from alerts.prices import Prices
-from alerts.rule_file import render
+from alerts.rule_file import render, rules
 from compose.doctor.rule_difference import Rule, Rules, best_match, difference, our_rules, rendered
-from exporters.slos import SHIPPED, SloFile, Source, load
+from exporters.slos import SHIPPED, Measure, SloFile, Source, load
 
 SPEC = load(SHIPPED)
 OURS = rendered(SPEC)
@@ -22,6 +22,12 @@ KEYS = sorted(OURS)
 
 def in_file(text: str) -> Rules:
     return our_rules(yaml.safe_load(text)["groups"])
+
+
+def test_durations_that_a_rule_file_rounds_are_the_same() -> None:
+    spec = replace(SPEC, period=7200.0, scrape_interval=0.2)
+    assert any(group.interval != round(group.interval, 3) for group in rules(spec))
+    assert difference(rendered(spec), in_file(render(spec))).count == 0
 
 
 @pytest.mark.parametrize("source", Source)
@@ -104,6 +110,12 @@ def test_the_file_and_the_source_are_found_by_the_rules(
     assert match.total == len(rendered(spec))
 
 
+def test_a_file_of_which_vllm_alone_counts_nothing_has_one_source() -> None:
+    spec = replace(SPEC, slos=tuple(slo for slo in SPEC.slos if slo.measure is Measure.AVAILABILITY))
+    match = best_match([("shipped", spec)], rendered(spec), never)
+    assert (match.spec, match.difference.count) == (spec, 0)
+
+
 def test_without_rules_the_first_file_is_missing_all_of_its_rules() -> None:
     match = best_match([("shipped", SPEC), ("other", with_objective(0.9))], {}, never)
     assert (match.name, match.spec) == ("shipped", SPEC)
@@ -122,9 +134,9 @@ def test_rules_of_other_groups_are_not_ours() -> None:
 
 def test_the_text_names_the_first_rule_of_each_kind() -> None:
     first, second, third, *_ = KEYS
-    rules = {key: OURS[key] for key in (first, second)}
+    expected = {key: OURS[key] for key in (first, second)}
     found = {second: change(OURS[second], "interval"), third: OURS[third], ("x", (("window", "5m"),)): OURS[third]}
-    text = str(difference(rules, found))
+    text = str(difference(expected, found))
     assert text.startswith(f"1 missing ({first[0]}")
     assert "1 changed" in text
     assert "2 not of this file" in text
