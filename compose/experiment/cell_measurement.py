@@ -14,11 +14,21 @@ from compose.experiment.real_cell import CellSettings
 from compose.vllm_cpu import launch
 from compose.vllm_cpu.install import ensure_installed
 from exporters import slos
+from exporters.addresses import Address
 from exporters.slos import SloFile
 
 
-def in_real_time(experiment: Experiment, engine: str, directory: Path) -> Callable[[CellPlan], Cell]:
+def in_real_time(
+    experiment: Experiment,
+    engine: str,
+    directory: Path,
+    *,
+    metrics: Address | None,
+    sidecar_metrics: Address | None,
+) -> Callable[[CellPlan], Cell]:
     """Starts the engine of a cell, and a sidecar and the load generator, which write below the directory.
+
+    Load generator and sidecar of all cells serve their metrics at these addresses, or at free ones.
 
     Raises:
         UsageError: vLLM on the CPU is wanted, and cannot be installed or has too little memory.
@@ -32,6 +42,9 @@ def in_real_time(experiment: Experiment, engine: str, directory: Path) -> Callab
         directory=directory.absolute(),
         max_concurrency=experiment.max_concurrency,
         cool_down=experiment.cool_down,
+        metrics=metrics,
+        sidecar_metrics=sidecar_metrics,
+        scrape_interval=slos.loads(experiment.slos).scrape_interval,
     )
     return lambda plan: interrupt.run(real_cell.measure(settings, plan))
 
@@ -43,9 +56,7 @@ def in_virtual_time(experiment: Experiment) -> Callable[[CellPlan], Cell]:
 
 def _measure(experiment: Experiment, rule: SloFile, plan: CellPlan) -> Cell:
     preset, flags = simulated_engine.simulated(plan.engine)
-    seconds, reading = virtual_cell.measure(
-        plan.folder, plan.scenario, rule, preset, flags, experiment.max_concurrency, plan.engine.warm_up
-    )
+    seconds, reading = virtual_cell.measure(plan, rule, preset, flags, experiment.max_concurrency)
     return Cell(
         configuration=plan.configuration,
         rate=plan.level.rate,

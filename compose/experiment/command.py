@@ -26,6 +26,7 @@ from compose.experiment.experiment_file import Experiment
 from compose.experiment.experiment_run import CellPlan
 from compose.vllm_cpu import launch
 from exporters import slos
+from exporters.addresses import parse_address
 from exporters.errors import UsageError, parse_flag
 from exporters.quantities import parse_duration, spell_duration
 from exporters.yaml_reader import nearest
@@ -69,6 +70,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="measure only these numbers of users of the file in this run (default: all)",
     )
     run.add_argument("--requests", type=int, metavar="N", help="requests of each rate, instead of those of the file")
+    address = partial(parse_address, example="127.0.0.1:9465")
+    run.add_argument(
+        "--metrics", type=address, metavar="HOST:PORT", help="serve /metrics of the load generator of each cell here"
+    )
+    run.add_argument(
+        "--sidecar-metrics", type=address, metavar="HOST:PORT", help="serve /metrics of the sidecar of each cell here"
+    )
     run.set_defaults(run=_run)
     text = "print the results of an experiment by class and configuration"
     report = actions.add_parser("report", help=text, description=f"{text.capitalize()}.")
@@ -155,6 +163,10 @@ def _run(arguments: argparse.Namespace) -> int:
         experiment = _with_requests(experiment, arguments.requests)
     if arguments.virtual and arguments.engine != SIMULATOR:
         raise UsageError(f"--virtual: runs the simulator only; remove --engine {arguments.engine}")
+    if arguments.virtual and (arguments.metrics or arguments.sidecar_metrics):
+        raise UsageError(
+            "--virtual: serves no metrics, because it has no processes; remove --metrics, --sidecar-metrics"
+        )
     if arguments.engine == SIMULATOR:
         simulated_engine.check(experiment)
     elif arguments.engine != launch.NAME:
@@ -168,7 +180,13 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.virtual:
         measure = cell_measurement.in_virtual_time(experiment)
     else:
-        measure = cell_measurement.in_real_time(experiment, arguments.engine, arguments.out)
+        measure = cell_measurement.in_real_time(
+            experiment,
+            arguments.engine,
+            arguments.out,
+            metrics=arguments.metrics,
+            sidecar_metrics=arguments.sidecar_metrics,
+        )
     try:
         if limits is None:
             cells = experiment_run.run(every, record, experiment.slos, arguments.out, measure, report)

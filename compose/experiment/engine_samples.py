@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import fmean
 
 from compose.experiment.cell_store import EngineReading
@@ -90,12 +91,17 @@ def reading(samples: Sequence[EngineSample], settings: Mapping[str, str], start:
     during = [sample for sample in samples if sample.at >= start]
     before = [sample for sample in samples if sample.at < start][-1:] or during[:1]
 
-    def gauge(value: Callable[[EngineSample], float | None]) -> list[float]:
-        return [found for sample in during if (found := value(sample)) is not None]
+    def gauge(value: Callable[[EngineSample], float | None], samples: Sequence[EngineSample] = during) -> list[float]:
+        return [found for sample in samples if (found := value(sample)) is not None]
 
     def rise(name: str) -> int | None:
-        begin, end = (each[-1].counters[name] if each else None for each in (before, during))
-        return None if begin is None or end is None else round(end - begin)
+        def counter(sample: EngineSample) -> float | None:
+            return sample.counters[name]
+
+        if not gauge(counter):
+            return None
+        counts = pairwise(gauge(counter, [*before, *during]))
+        return round(sum(b - a if b >= a else b for a, b in counts))  # a counter that falls has started at 0 again
 
     usage, waiting = gauge(lambda sample: sample.usage), gauge(lambda sample: sample.waiting)
     return EngineReading(

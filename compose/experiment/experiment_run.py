@@ -19,9 +19,14 @@ SCENARIO = "scenario.yaml"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellPlan:
-    """A cell to measure; `load` is the text of its load scenario."""
+    """A cell to measure; `load` is the text of its load scenario.
 
+    `group` is the name of all its repeats: the configuration, and the level if the experiment has several.
+    """
+
+    experiment: str
     configuration: str
+    group: str
     engine: Engine
     level: Level
     repeat: int
@@ -79,7 +84,9 @@ def plans(experiment: Experiment, directory: Path) -> list[CellPlan]:
 
 def plan(experiment: Experiment, directory: Path, configuration: str, level: Level, repeat: int) -> CellPlan:
     return CellPlan(
+        experiment=experiment.name,
         configuration=configuration,
+        group=configuration + ("" if experiment.levels == [level] else level.text),
         engine=experiment.configurations[configuration],
         level=level,
         repeat=repeat,

@@ -1,6 +1,6 @@
 """How much load a cell offers: a rate, or a number of users."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 
@@ -37,3 +37,8 @@ def levels(rates: Iterable[float], concurrencies: Iterable[int]) -> list[Level]:
     """The loads at which each configuration is measured."""
     found = [Level(rate=rate) for rate in rates] + [Level(concurrency=users) for users in concurrencies]
     return found or [PHASES]
+
+
+def at_level(level: Level, among: Collection[Level]) -> str:
+    """The level after the name of what is measured at it; empty if there is only one."""
+    return level.text if len(among) > 1 else ""

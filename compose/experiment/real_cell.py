@@ -18,6 +18,8 @@ from compose.experiment.engine_samples import EngineSample, differences, parse_s
 from compose.experiment.experiment_run import SCENARIO, CellPlan
 from compose.ports import Ports, free_ports
 from compose.services import OURS
+from exporters.addresses import Address
+from exporters.quantities import spell_duration
 from loadgen.request_record import REQUESTS, SUMMARY, read_run
 
 REQUEST_LOG = "request-log.jsonl"
@@ -33,12 +35,19 @@ class InvalidCellError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellSettings:
-    """What all cells of an experiment have in common; `cool_down` in seconds."""
+    """What all cells of an experiment have in common; `cool_down` in seconds.
+
+    Prometheus scrapes the load generator at `metrics` and the sidecar at `sidecar_metrics`, every `scrape_interval`
+    seconds.
+    """
 
     program: EngineProgram
     directory: Path
     max_concurrency: int | None
     cool_down: float
+    metrics: Address | None = None
+    sidecar_metrics: Address | None = None
+    scrape_interval: float = 0.0
 
 
 async def measure(settings: CellSettings, plan: CellPlan) -> Cell:
@@ -78,7 +87,7 @@ async def _measure(
     ports = watched.ports
     engine = settings.program.service(plan.engine, ports.engine)
     begin = time.monotonic()
-    for service in (engine, _sidecar(ports, settings.directory / SLOS, plan.folder)):
+    for service in (engine, _sidecar(settings, plan.folder, ports)):
         child = await processes.start(service)
         await child.wait_until_ready(watched.http, service.start_timeout)
         if service is engine:
@@ -163,27 +172,33 @@ class _WatchedEngine:
         return {}
 
 
-def _sidecar(ports: Ports, slos: Path, folder: Path) -> Service:
+def _sidecar(settings: CellSettings, folder: Path, ports: Ports) -> Service:
+    metrics = settings.sidecar_metrics or ports.address("sidecar")
+    linger = 0.0 if settings.sidecar_metrics is None else 2 * settings.scrape_interval  # one scrape may fail
     flags = {
         "--upstream": ports.url("engine"),
         "--listen": ports.address("relay"),
-        "--metrics": ports.address("sidecar"),
-        "--slos": str(slos),
+        "--metrics": str(metrics),
+        "--slos": str(settings.directory / SLOS),
+        "--engine-name": f"{ports.url('engine')}=engine",  # the same series in all cells
         "--request-log": str(folder / REQUEST_LOG),
         "--drain-delay": "0s",  # no load balancer has to notice
         "--drain": "5s",
-        "--linger": "0s",  # no Prometheus has to scrape
+        "--linger": spell_duration(linger),
     }
     return Service(
         name="sidecar",
         command=(*OURS, "sidecar", *(word for flag in flags.items() for word in flag)),
-        ready_url=ports.url("sidecar") + "/readyz",
-        grace=25,
+        ready_url=f"http://{metrics}/readyz",
+        grace=25 + linger,
     )
 
 
 def _load(settings: CellSettings, plan: CellPlan, ports: Ports) -> Service:
     flags = {"--target": ports.url("relay"), "--out": str(plan.folder), "--slos": str(settings.directory / SLOS)}
+    flags |= {"--experiment": plan.experiment, "--configuration": plan.group}
+    if settings.metrics is not None:
+        flags["--metrics"] = str(settings.metrics)
     if settings.max_concurrency is not None:
         flags["--max-concurrency"] = str(settings.max_concurrency)
     if plan.engine.warm_up is not None:

@@ -46,7 +46,7 @@ def frontier(every: Iterable[Point]) -> list[Point]:
     return kept
 
 
-def rows(experiment: Experiment) -> list[Sequence[str]]:
+def frontier_rows(experiment: Experiment) -> list[Sequence[str]]:
     """The name, the throughput and each latency of each point; `*` where it is on the frontier."""
     throughputs: dict[str, str] = {}
     columns: list[dict[str, str]] = []

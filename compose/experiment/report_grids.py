@@ -1,13 +1,14 @@
 """The report as facts, notes and tables of text, in the order in which every format shows them."""
 
 from collections.abc import Iterator, Sequence
+from math import inf
 
 from compose.experiment.cell_store import ExperimentRecord
 from compose.experiment.load_level import Level
 from compose.experiment.report_conclusions import Best, best, conclusions
 from compose.experiment.report_estimates import value
 from compose.experiment.report_floor import floors
-from compose.experiment.report_frontier import LATENCIES, rows
+from compose.experiment.report_frontier import LATENCIES, frontier_rows
 from compose.experiment.report_groups import Experiment, Group
 from compose.experiment.report_metrics import (
     BY_CLASS,
@@ -23,6 +24,8 @@ from compose.experiment.report_searches import searches
 from compose.experiment.report_tables import Grid, Sentences, cell
 from exporters.comparison.estimates import CONFIDENCE
 from exporters.quantities import spell_duration
+from exporters.yaml_keys import NO_TIMEOUT
+from loadgen.regrading import AGAIN
 from loadgen.summary import TOTAL
 
 _TIMES_NOTE = (
@@ -52,16 +55,16 @@ _FLOOR_NOTE = (
     "gives each request one token, or more with speculative decoding. GPU and model are those of the preset."
 )
 _PREDICTIONS_NOTE = (
-    "A prediction is decided by the 95 % interval of the difference or of the value. Figures of the engine have no "
-    "interval: every repeat must differ from every repeat of the baseline. same: the interval is within 10 points, or "
-    "within 10 % of the baseline."
+    "A prediction is decided by the 95 % interval of the difference or of the value. Means and figures of the engine "
+    "have no interval: every repeat must differ from every repeat of the baseline. same: the interval is within 10 "
+    "points, or within 10 % of the baseline."
 )
 
 
 def facts(experiment: Experiment) -> dict[str, str]:
     """What was measured, and by which SLO rule it is judged."""
     record, rule = experiment.record, experiment.rule
-    judged_by = "stored requests judged again by" if rule.regraded else "verdicts of the runs, by"
+    judged_by = AGAIN if rule.regraded else "verdicts of the runs, by"
     states = [each.state for group in experiment for each in group.excluded]
     counts = [f"{sum(len(group.repeats) for group in experiment)} valid"]
     counts += [f"{states.count(state)} {state}" for state in dict.fromkeys(states)]
@@ -91,6 +94,8 @@ def _slos(experiment: Experiment) -> Iterator[str]:
 
 def _first_token(experiment: Experiment) -> str:
     timeout, cut = experiment.rule.file.first_token_timeout, experiment.timeout
+    if timeout == inf:
+        return NO_TIMEOUT
     text = spell_duration(timeout)
     if cut is not None and timeout >= cut:
         return f"none: {text} is not below the client timeout of {spell_duration(cut)}"
@@ -168,7 +173,7 @@ def _winner(winner: Best) -> list[str]:
 
 
 def _frontier(experiment: Experiment) -> Iterator[Grid | str]:
-    if len(found := rows(experiment)) > 1:
+    if len(found := frontier_rows(experiment)) > 1:
         titles = [metric.title for metric in (THROUGHPUT, *LATENCIES)]
         yield Grid("Throughput against latency", ["configuration", *titles], found, labels=1)
         yield _FRONTIER_NOTE

@@ -1,17 +1,17 @@
 """The cells of an experiment, grouped for the report: valid and excluded repeats of a configuration at a level."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from compose.experiment.cell_store import SLOS, CellStatus, EngineReading, ExperimentRecord, StoredCell, read_experiment
 from compose.experiment.experiment_run import SCENARIO
-from compose.experiment.load_level import Level
+from compose.experiment.load_level import Level, at_level
 from compose.experiment.rate_judgement import RateJudgement, judgement
 from exporters import slos
 from exporters.errors import UsageError
 from loadgen import scenario
-from loadgen.regrading import regrade
+from loadgen.regrading import regrade_run
 from loadgen.report import INVALID
 from loadgen.request_record import Record, Run, read_records, read_run
 from loadgen.summary import summarise
@@ -98,7 +98,7 @@ class Experiment:
 
     def at(self, level: Level) -> str:
         """The level after the name of what is measured at it; empty if there is only one."""
-        return _at(level, self.groups)
+        return at_level(level, self.groups)
 
     @property
     def timeout(self) -> float | None:
@@ -141,16 +141,12 @@ def read_groups(directory: Path, rule: Path | None) -> Experiment:
                 else:
                     excluded.append(found)
             if repeats or excluded:
-                name = configuration.name + _at(level, levels)
+                name = configuration.name + at_level(level, levels)
                 groups[level].append(Group(configuration.name, name, level, tuple(repeats), tuple(excluded)))
     if problems:
         raise UsageError("\n".join(problems))
     judged_by = judgement(scenario.load(cells[0].folder / SCENARIO), used.file) if searched and cells else None
     return Experiment(record, used, _classes(groups, used.file), groups, judged_by)
-
-
-def _at(level: Level, levels: Collection[Level]) -> str:
-    return level.text if len(levels) > 1 else ""
 
 
 def _read(stored: StoredCell | None, number: int, rule: Rule) -> Repeat | Excluded:
@@ -163,7 +159,7 @@ def _read(stored: StoredCell | None, number: int, rule: Rule) -> Repeat | Exclud
     if faults := summarise(run, records).health.faults:
         return Excluded(number, INVALID, "; ".join(faults))
     if rule.regraded:
-        records = [regrade(each, rule.file) for each in records]
+        run, records = regrade_run(run, records, rule.file, rule.path)
     return Repeat(run, records, cell.engine, number)
 
 

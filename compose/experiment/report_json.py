@@ -30,7 +30,7 @@ def as_json(experiment: Experiment) -> str:
             "description": record.description,
             "facts": facts(experiment),
             "regraded": experiment.rule.regraded,
-            "first_token_timeout": experiment.rule.file.first_token_timeout,
+            "first_token_timeout": _finite(experiment.rule.file.first_token_timeout),
             "confidence": CONFIDENCE,
             "groups": [_group(experiment, group) for group in experiment],
             "frontiers": {

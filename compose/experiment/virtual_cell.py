@@ -6,6 +6,7 @@ from importlib import metadata
 from pathlib import Path
 
 from compose.experiment.cell_store import EngineReading
+from compose.experiment.experiment_run import CellPlan
 from compose.experiment.simulated_engine import settings
 from compose.experiment.virtual_engine import VirtualEngine
 from compose.experiment.virtual_run import VirtualLoad, VirtualRun
@@ -20,16 +21,16 @@ from loadgen.chunk_totals import ChunkTotals
 from loadgen.completion_response import CompletionResponse
 from loadgen.record_file import RecordFile
 from loadgen.request_plan import PlannedRequest, Workload, schedule_hash
-from loadgen.request_record import REQUESTS, Record, Run, replace_file
-from loadgen.result_store import objectives, result_files
+from loadgen.request_record import REQUESTS, Record, Run, objectives, replace_file, rule_of_run
+from loadgen.result_store import result_files
 from loadgen.scenario import Scenario
 from loadgen.summary import summarise
 
 TARGET = "virtual time"
 
 
-class Wave:
-    """The requests of a wave as a schedule."""
+class WaveSchedule:
+    """The requests of a wave of the warm-up."""
 
     def __init__(self, requests: Sequence[PlannedRequest]) -> None:
         self._requests = requests
@@ -57,7 +58,7 @@ class EngineTotals:
         most = self._maxima
         self._maxima = max(most[0], usage), max(most[1], waiting), max(most[2], running)
         self._preemptions += len(step.preempted)
-        self._generated += len(step.tokens)
+        self._generated += sum(token.count for token in step.tokens)
         for job in step.admitted:
             self._queries += job.prompt_length
             self._hits += job.cached
@@ -89,21 +90,20 @@ class EngineTotals:
 
 
 def measure(
-    folder: Path,
-    scenario: Scenario,
+    plan: CellPlan,
     slos: SloFile,
     preset: Preset,
     flags: EngineFlags,
     max_concurrency: int | None,
-    largest_wave: int | None,
 ) -> tuple[float, EngineReading]:
-    """Run a scenario, write its files, and return its length in seconds and the engine's figures.
+    """Run the scenario of a cell, write its files, and return its length in seconds and the engine's figures.
 
-    The outage of the engine counts from the start of the run. With `largest_wave`, a warm-up precedes it.
+    The outage of the engine counts from the start of the run. With `warm_up`, a warm-up precedes it.
 
     Raises:
         OSError: the folder cannot be written.
     """
+    folder, scenario = plan.folder, plan.scenario
     folder.mkdir(parents=True, exist_ok=True)
     schedule = Workload(scenario, scenario.phases, scenario.seed)
     file, records, chunks, totals = RecordFile(folder / REQUESTS), list[Record](), ChunkTotals(), EngineTotals()
@@ -122,14 +122,16 @@ def measure(
         outage=(flags.outage_after, flags.outage_after + flags.outage_seconds) if flags.outage_seconds else None,
     )
     engine = VirtualEngine(flags, preset)
-    if largest_wave is not None:
-        _warm_up(folder, scenario, engine, load, largest_wave)
+    if plan.engine.warm_up is not None:
+        _warm_up(folder, scenario, engine, load, plan.engine.warm_up)
     seconds = VirtualRun(engine, load, keep, totals.add).run()
     file.close()
     if file.failure is not None:
         raise OSError(file.failure)
     run = Run(
         scenario=scenario.name,
+        experiment=plan.experiment,
+        configuration=plan.group,
         seed=scenario.seed,
         schedule=schedule_hash(schedule),
         shares=scenario.shares,
@@ -140,6 +142,7 @@ def measure(
         phases=list(scenario.phases),
         classes=list(scenario.shares),
         slos=objectives(slos),
+        rule=rule_of_run(slos),
         max_send_lag=SEND_LATE,
         max_concurrency=max_concurrency,
         same_machine=True,
@@ -158,7 +161,7 @@ def _warm_up(folder: Path, scenario: Scenario, engine: VirtualEngine, load: Virt
 
     def send(requests: Sequence[PlannedRequest]) -> list[Record]:
         records: list[Record] = []
-        wave = replace(load, schedule=Wave(requests), phases=(), outage=None)
+        wave = replace(load, schedule=WaveSchedule(requests), phases=(), outage=None)
         VirtualRun(engine, wave, lambda record, _: records.append(record), lambda *_: None).run()
         return records
 

@@ -17,10 +17,11 @@ from loadgen.request_plan import CHAT, PlannedRequest, encode_body
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Answer:
-    """A request in the engine, or its copy in the response cache."""
+    """A request in the engine, or its copy in the response cache, with the number of chunks of its stream."""
 
     job: Job
     completion: Completion
+    chunks: int = 0
 
 
 class VirtualEngine:

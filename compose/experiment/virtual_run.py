@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from heapq import heappop, heappush
 from itertools import count
@@ -181,7 +181,7 @@ class VirtualRun:
             return
         exchange.answer, response = answer, exchange.response
         if exchange.request.stream:
-            add_all_tokens(response, answer.job.generated, self.now)
+            add_all_tokens(response, answer.chunks, self.now)
         complete(response, answer.job, self.now)
         self._end(exchange, ClientOutcome.OK, None)
 
@@ -216,7 +216,8 @@ class VirtualRun:
             if token.finish is not None:
                 complete(response, token.job, self.now)
                 if exchange.answer is not None:
-                    self._engine.keep(exchange.request, exchange.answer)
+                    chunks = len(response.gaps) + 1
+                    self._engine.keep(exchange.request, replace(exchange.answer, chunks=chunks))
                 self._end(exchange, ClientOutcome.OK, None)
 
     def _time_out(self, exchange: _Exchange) -> None:

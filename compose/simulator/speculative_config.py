@@ -12,7 +12,7 @@ from exporters.yaml_keys import COUNT, TEXT, Key, Kind, choice, list_of, read
 from exporters.yaml_reader import FileError, Node, nearest, parse_yaml
 
 ACCEPTANCE = 0.7
-"""Assumed probability that a draft token is accepted; Leviathan et al. (2023), table 3, measured 0.53 to 0.89."""
+"""Assumed probability that a draft token is accepted."""
 _FLAG = "speculative_config"
 
 

@@ -81,6 +81,12 @@ def test_counters_start_at_the_last_sample_before_the_load_and_gauges_after_it()
     )
 
 
+def test_counters_go_on_after_a_restart_of_the_engine() -> None:
+    samples = [sample(1, preemptions=5), sample(2, preemptions=9), sample(3, preemptions=2), sample(4, preemptions=3)]
+    found = reading(samples, {}, 1.5)
+    assert (found.preemptions, found.generated_tokens) == (4 + 2 + 1, 700)
+
+
 def test_an_engine_without_metrics_has_no_figures() -> None:
     assert reading([], {}, 0.0) == EngineReading()
 

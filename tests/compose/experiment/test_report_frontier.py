@@ -9,7 +9,7 @@ from msgspec import structs
 from compose.experiment.cell_store import Configuration
 from compose.experiment.load_level import Level
 from compose.experiment.report_floor import floors
-from compose.experiment.report_frontier import frontier, points, rows
+from compose.experiment.report_frontier import frontier, frontier_rows, points
 from compose.experiment.report_groups import Experiment, read_groups
 from compose.experiment.report_json import as_json
 from compose.experiment.report_metrics import TPOT_P50
@@ -55,7 +55,7 @@ def test_a_point_of_every_configuration_and_level_has_its_throughput_and_latency
 def test_the_frontier_is_that_of_a_drawing_by_hand(experiment: Experiment) -> None:
     best = [point.name for point in frontier(points(experiment, TPOT_P50))]
     assert best == ["fast with 50 users", "fast with 10 users", "odd with 10 users"]
-    column = {row[0]: (row[1], row[4]) for row in rows(experiment)}
+    column = {row[0]: (row[1], row[4]) for row in frontier_rows(experiment)}
     assert column == {
         "slow with 10 users": ("200", "30 ms"),
         "slow with 50 users": ("400", "50 ms"),

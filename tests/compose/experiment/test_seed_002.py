@@ -11,8 +11,9 @@ from compose.experiment.report_floor import floors
 from compose.experiment.report_frontier import frontier, points
 from compose.experiment.report_groups import Experiment, Group, read_groups
 from compose.experiment.report_metrics import THROUGHPUT, TPOT_P50, TPOT_P99, TTFT_P99, ReportMetric
+from tests.support.markdown_tables import DOCS
 
-PAGE = Path(__file__).parents[3] / "docs" / "experiments" / "seed-002.md"
+PAGE = DOCS / "experiments" / "seed-002.md"
 
 
 def run(name: str, out: Path) -> Experiment:
