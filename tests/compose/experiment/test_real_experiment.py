@@ -2,17 +2,23 @@
 
 import subprocess
 import sys
+import urllib.request
+from http.client import HTTPException
 from pathlib import Path
 
 import msgspec
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 from compose.experiment.cell_store import CellStatus, read_experiment
 from compose.experiment.lab_criteria import Grade, graded
 from compose.experiment.measured_cells import read_measured
+from exporters import signals
 from loadgen.request_plan import CHAT
 from loadgen.request_record import ClientOutcome, read_records, read_run
 from tests.compose.experiment.toy_experiment import write_experiment
-from tests.support.waiting import HANG
+from tests.support.ports import free_port
+from tests.support.waiting import HANG, wait_until
 
 ROOT = Path(__file__).parents[3]
 COMMAND = [sys.executable, "-c", "import sys; from compose.cli import main; sys.exit(main())", "experiment", "run"]
@@ -49,6 +55,63 @@ def test_a_cell_has_the_requests_of_virtual_time_and_what_the_engine_reported(tm
         assert reported.settings["enable_prefix_caching"] == modelled.settings["enable_prefix_caching"]
     assert not real[0].cell.engine.prefix_hit_tokens
     assert real[1].cell.engine.prefix_hit_tokens
+
+
+def test_prometheus_can_scrape_each_cell_with_its_configuration(tmp_path: Path) -> None:
+    """As Prometheus: both addresses, again and again, whichever process of which cell listens there."""
+    load, sidecar = free_port(), free_port()
+    flags = ("--metrics", f"127.0.0.1:{load}", "--sidecar-metrics", f"127.0.0.1:{sidecar}")
+    command = [*COMMAND, str(write_experiment(tmp_path)), "--out", str(tmp_path / "out"), *flags]
+    info, last = set[tuple[str, ...]](), dict[str, dict[str, float]]()
+
+    def scraped_until_its_end() -> bool:
+        page = metrics(load)
+        for sample in page.get(signals.LOAD_RUN.name, ()):
+            info.add(tuple(sample.labels[name] for name in ("scenario", "experiment", "configuration")))
+        for name in (signals.LOAD_SCHEDULED.name, signals.LOAD_ENDED.name, signals.LOAD_GOOD.name):
+            for sample in page.get(name, ()):
+                counts = last.setdefault(sample.labels["configuration"], {})
+                counts[f"{name} {sample.labels['class']} {sample.labels.get('outcome')}"] = sample.value
+        if metrics(sidecar):
+            sidecars.add(len(info))
+        return process.poll() is not None
+
+    sidecars = set[int]()
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL) as process:
+        assert wait_until(scraped_until_its_end, 4 * HANG)
+    assert info == {("small", "small", "base"), ("small", "small", "prefix")}
+    assert sidecars == {0, 1, 2}  # before, in and after the first run
+    _, cells = read_experiment(tmp_path / "out")
+    for stored in cells:
+        run, records = read_run(stored.folder), read_records(stored.folder)
+        name = stored.cell.configuration
+        assert (run.experiment, run.configuration) == ("small", name)
+        totals = {
+            signal.name: sum(count for key, count in last[name].items() if key.startswith(signal.name))
+            for signal in (signals.LOAD_SCHEDULED, signals.LOAD_ENDED, signals.LOAD_GOOD)
+        }
+        assert list(totals.values()) == [len(records), len(records), sum(record.good is True for record in records)]
+
+
+def metrics(port: int) -> dict[str, list[Sample]]:
+    """The samples of a scrape by name; none while nothing listens."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=HANG) as response:
+            families = list(text_string_to_metric_families(response.read().decode()))
+    except (OSError, HTTPException):
+        return {}
+    found: dict[str, list[Sample]] = {}
+    for sample in (sample for family in families for sample in family.samples):
+        found.setdefault(sample.name, []).append(sample)
+    return found
+
+
+def test_virtual_time_serves_no_metrics(tmp_path: Path) -> None:
+    result = run(write_experiment(tmp_path), tmp_path / "out", "--virtual", "--metrics", "127.0.0.1:9465")
+    assert (result.returncode, result.stderr) == (
+        2,
+        ("vllm-slo: --virtual: serves no metrics, because it has no processes; remove --metrics, --sidecar-metrics\n"),
+    )
 
 
 def test_an_engine_with_another_setting_makes_the_cell_invalid(tmp_path: Path) -> None:
