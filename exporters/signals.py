@@ -754,6 +754,16 @@ COST_API_PER_MILLION = Recorded(
     (_W,),
 )
 
+# For autoscalers; only if the rules are rendered with --autoscaling.
+SIGNAL_P90 = Recorded(
+    "llm_slo:signal:p90_threshold_ratio",
+    "90th percentile of the SLO's signal / threshold, over the shortest window; absent without requests.",
+    (_M, _C, _S),
+)
+OLDEST_WAIT_RATIO = Recorded(
+    "llm_slo:oldest_wait:threshold_ratio", "Oldest wait for a first token / threshold of TTFT.", (_M, _C, _S)
+)
+
 ENGINE_MODEL = Recorded(
     "llm_engine:model:group",
     "1 for each model of an engine, also while it is down.",

@@ -10,6 +10,7 @@ from math import inf
 from pathlib import Path
 from typing import Annotated
 
+from exporters import signals
 from exporters.label_keys import ALERT_LABELS, SEVERITY, TARGET_LABELS, AlertLabels
 from exporters.quantities import number
 from exporters.signals import GENERATING, MEASURED, OTHER, Endpoint
@@ -53,6 +54,18 @@ class Measure(StrEnum):
     AVAILABILITY = "availability"
     VALID_OUTPUT = "valid_output"
 
+
+HISTOGRAMS = {
+    Measure.TTFT: signals.TTFT,
+    Measure.TTFT_ANSWER: signals.TTFT_ANSWER,
+    Measure.TPOT: signals.TPOT,
+    Measure.ITL_P95: signals.INTER_CHUNK,
+    Measure.E2E: signals.DURATION,
+    Measure.QUEUE: signals.QUEUE,
+    Measure.PREFILL: signals.PREFILL,
+    Measure.DECODE: signals.DECODE,
+}
+"""The sidecar's histogram for each signal. That of itl_p95 counts gaps; all others count requests."""
 
 WITHOUT_THRESHOLD = (Measure.AVAILABILITY, Measure.VALID_OUTPUT)
 """Signals that are good or bad by themselves."""
