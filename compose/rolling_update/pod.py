@@ -40,27 +40,24 @@ class PodFiles:
 
 
 class Pod:
-    """Runs from `start` to `stop`."""
+    """A pod whose processes do not run yet."""
 
     def __init__(self, name: str, address: str, files: PodFiles, processes: ChildProcesses) -> None:
         self.name, self.address = name, address
         self._files, self._processes = files, processes
-        self._started: list[ChildProcess] = []
+        self._metrics = f"http://{address}:{METRICS}"
+        self._started: list[ChildProcess] = []  # the sidecar, then the engine
 
-    async def start(self, http: aiohttp.ClientSession) -> None:
-        """Start the sidecar, then the engine; returns when the readiness probes of both succeed."""
-        files, sidecar, engine = self._files, f"http://{self.address}:{METRICS}", f"http://{self.address}:{ENGINE}"
-        words = files.manifest.sidecar_words(self.address, files.folder, files.changed)
-        grace = files.manifest.grace
-        simulate = (*OURS, "simulate", "--preset=h200-qwen2.5-14b", f"--listen={self.address}:{ENGINE}")
-        for service in (
-            Service(name=f"sidecar-{self.name}", command=(*OURS, *words), ready_url=f"{sidecar}/healthz", grace=grace),
-            Service(name=f"engine-{self.name}", command=simulate, ready_url=f"{engine}/health", grace=grace),
-        ):
-            child = await self._processes.start(service)
-            self._started.append(child)
-            await child.wait_until_ready(http, service.start_timeout)
-        while not await _is_ready(http, f"{sidecar}/readyz"):
+    async def start_sidecar(self, http: aiohttp.ClientSession) -> None:
+        """Start the native sidecar; returns when its startup probe succeeds."""
+        words = self._files.manifest.sidecar_words(self.address, self._files.folder, self._files.changed)
+        await self._start(http, "sidecar", (*OURS, *words), f"{self._metrics}/healthz")
+
+    async def start_engine(self, http: aiohttp.ClientSession) -> None:
+        """Start the engine; returns when the readiness probes of both succeed."""
+        words = ("simulate", "--preset=h200-qwen2.5-14b", f"--listen={self.address}:{ENGINE}")
+        await self._start(http, "engine", (*OURS, *words), f"http://{self.address}:{ENGINE}/health")
+        while not await _is_ready(http, f"{self._metrics}/readyz"):
             await asyncio.sleep(0.1)
 
     async def stop(self, *, hook: bool) -> Stop:
@@ -78,6 +75,14 @@ class Pod:
         words = self._files.manifest.hook_words(self.address, self._files.folder)
         service = Service(name=f"hook-{self.name}", command=(sys.executable, "-I", *words), may_exit=True)
         return await (await self._processes.start(service)).wait()
+
+    async def _start(self, http: aiohttp.ClientSession, kind: str, command: tuple[str, ...], probe: str) -> None:
+        service = Service(
+            name=f"{kind}-{self.name}", command=command, ready_url=probe, grace=self._files.manifest.grace
+        )
+        child = await self._processes.start(service)
+        self._started.append(child)
+        await child.wait_until_ready(http, service.start_timeout)
 
     def kill(self) -> None:
         for child in self._started:

@@ -7,7 +7,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Coroutine, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,9 @@ from loadgen.request_record import SUMMARY
 
 SLOS = COMPOSE_DIRECTORY / "slos.yaml"
 SCENARIO = Path(__file__).with_name("scenario.yaml")
+_COLD_START = 60.0
+"""Seconds that an engine may take to start, on a busy machine."""
+
 _BALANCER = 254
 """The last part of the address of the balancer; those of pods count from 1."""
 
@@ -127,6 +130,8 @@ class _RollingUpdate:
         # The deletion of a pod removes its endpoint and starts its hook at the same time.
         removal = asyncio.ensure_future(self._after_delay(remove_replica(self._folder, slot)))
         stop = await old.stop(hook=self._config.hook)
+        del self._pods[slot]
+        self._write_targets()
         await removal
         new = await self._new_pod(slot)
         await self._after_delay(add_replica(self._folder, slot, new.address))
@@ -147,8 +152,10 @@ class _RollingUpdate:
         (folder / "token").write_text(self._token, encoding="ascii")
         files = PodFiles(self._manifest, folder, self._config.changed)
         pod = self._pods[slot] = Pod(name, _address(self._created), files, self._processes)
+        await pod.start_sidecar(self._http)
+        # Not before: the alert's duration is scaled to the period of this run, but the start of a process is not.
         self._write_targets()
-        await pod.start(self._http)
+        await pod.start_engine(self._http)
         return pod
 
     async def _start(self, service: Service) -> ChildProcess:
@@ -172,6 +179,7 @@ class _RollingUpdate:
         shutil.rmtree(self._folder / "pods", ignore_errors=True)
         directory.rules.mkdir(parents=True)
         spec = slos.load(SLOS)
+        spec = replace(spec, alerting=replace(spec.alerting, cold_start=_COLD_START))
         (directory.rules / "rules.yaml").write_text(rule_file.render(spec), encoding="utf-8")
         targets = [{"files": [str(self._targets)], "refresh_interval": "1s"}]
         prometheus = {
@@ -186,7 +194,7 @@ class _RollingUpdate:
         return self._folder / "targets.json"
 
     def _write_targets(self) -> None:
-        """Prometheus scrapes the present pods, also while they start and stop, as with the discovery of Kubernetes."""
+        """Prometheus scrapes the present pods, also while they stop, as with the discovery of Kubernetes."""
         partial = self._folder / "targets.partial"
         partial.write_text(json.dumps([{"targets": [f"{each.address}:{METRICS}" for each in self._pods.values()]}]))
         partial.rename(self._targets)
