@@ -110,7 +110,8 @@ def measure(pages: FleetPages, tools: Tools, minutes: float) -> Iterator[str]:
         firing = sorted({each.labels["alertname"] for each in server.alerts() if each.state == "firing"})
         head = server.get("/api/v1/status/tsdb", {})["headStats"]["numSeries"]
         yield f"Prometheus {version}: {len(pages.names)} sidecars every {SCRAPE} s, {rules} rules, {seconds:.0f} s"
-        yield f"series of a sidecar: {value('max(scrape_samples_post_metric_relabeling)'):,.0f}"
+        series = value("max(scrape_samples_post_metric_relabeling)")
+        yield f"series of a sidecar: {series:,.0f}; {pages.moving:,} of them change in each scrape"
         yield f"series of all sidecars: {value('sum(scrape_samples_post_metric_relabeling)'):,.0f}"
         yield f"series recorded by the rules: {recorded:,.0f}; series in the head: {head:,}"
         yield f"CPU of Prometheus: {cpu / seconds:.3f} cores"

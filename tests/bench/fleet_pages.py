@@ -38,9 +38,9 @@ class FleetPages:
         self._parts.append((rest, None))
 
     @property
-    def series(self) -> int:
-        """Samples of one page."""
-        return sum(bool(line) and not line.startswith("#") for line in self.render("x", 0).splitlines())
+    def moving(self) -> int:
+        """Samples that differ in each scrape; those of a counter at 0 do not."""
+        return sum(bool(value) for _, value in self._parts)
 
     def render(self, name: str, seconds: float) -> str:
         """The page of a sidecar, `seconds` after the start."""
