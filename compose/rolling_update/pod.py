@@ -51,7 +51,9 @@ class Pod:
     async def start_sidecar(self, http: aiohttp.ClientSession) -> None:
         """Start the native sidecar; returns when its startup probe succeeds."""
         words = self._files.manifest.sidecar_words(self.address, self._files.folder, self._files.changed)
-        await self._start(http, "sidecar", (*OURS, *words), f"{self._metrics}/healthz")
+        # In a pod, the name of the host is that of the pod.
+        name = f"--engine-name=http://{self.address}:{ENGINE}={self.name}:{ENGINE}"
+        await self._start(http, "sidecar", (*OURS, *words, name), f"{self._metrics}/healthz")
 
     async def start_engine(self, http: aiohttp.ClientSession) -> None:
         """Start the engine; returns when the readiness probes of both succeed."""
