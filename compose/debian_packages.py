@@ -39,6 +39,18 @@ def unpack(cache: Path, missing: Sequence[str], report: Report) -> Path:
     return root
 
 
+def unpack_packages(target: Path, packages: Sequence[str]) -> None:
+    """Unpack packages of the machine's sources into `target`. Call it under the lock.
+
+    Raises:
+        UsageError: the packages cannot be downloaded or unpacked.
+    """
+    _require_apt(packages)
+    with unpacking(target) as work:
+        apt = _private_apt(work)
+        _unpack_packages(apt, packages, work, _run([*apt, "update"], work))
+
+
 def unpack_suite(target: Path, suite: str, package: str, missing: Sequence[str]) -> None:
     """Unpack `package` of a Debian `suite` into `target`; `missing` is for the message. Call it under the lock.
 
