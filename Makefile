@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo test coverage test-fast schema pictures stack-test engine-test check format docs generate lock \
+.PHONY: setup demo test coverage test-fast schema pictures stack-test engine-test check format docs generate lock images \
   lock-programs bench bench-load bench-parsers bench-rules bench-dashboards bench-requests bench-agreement bench-freeze scenarios fuzz soak clean
 
 setup: $(VENV)/.ready
@@ -89,10 +89,21 @@ generate: setup
 	$(BIN)/python -m exporters.requestlog.field_docs
 	$(BIN)/python docs/generate.py
 
-# Needs uv; writes what is tested, with hashes and without the address of any index.
+# Needs uv; writes what is tested, with hashes and without the address of any index, and the part of it in each image.
+LOCK := uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
+  --no-header --no-annotate --quiet
 lock:
-	uv pip compile pyproject.toml --extra lab --group dev --universal --python-version 3.11 --generate-hashes \
-	  --no-emit-index-url --no-emit-find-links --no-header --no-annotate --quiet -o requirements.lock
+	$(LOCK) pyproject.toml --extra lab --group dev -o requirements.lock
+	for extra in sidecar loadgen dashboards; do \
+	  $(LOCK) pyproject.toml --extra $$extra --constraint requirements.lock -o compose/locks/$$extra.lock || exit; done
+	$(LOCK) --group pyproject.toml:image --constraint requirements.lock -o compose/locks/build.lock
+
+# The images of compose/Dockerfile, in the version of the project; needs Docker with BuildKit.
+IMAGE_VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+images:
+	docker build --file compose/Dockerfile --target sidecar --tag vllm-slo:$(IMAGE_VERSION) $(BUILD) .
+	docker build --file compose/Dockerfile --target loadgen --tag vllm-slo-loadgen:$(IMAGE_VERSION) $(BUILD) .
+	docker build --file compose/Dockerfile --target dashboards --tag vllm-slo-dashboards:$(IMAGE_VERSION) $(BUILD) .
 
 # The checksums of the Prometheus and Alertmanager releases in compose/programs.lock, read from the releases themselves.
 # To change a version, edit it there first. Needs the network; without it the file stays unchanged.
