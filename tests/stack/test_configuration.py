@@ -80,6 +80,19 @@ def mounts(name: str) -> list[tuple[str, str, str]]:
     return [(part[0], part[1], part[2] if len(part) > 2 else "rw") for part in parts]
 
 
+@pytest.mark.parametrize("name", ["compose.yaml", OVERLAY])
+def test_the_files_are_valid_by_the_schema_of_compose(name: str) -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    schema = json.loads((ROOT / "tests" / "stack" / "compose-spec.json").read_text(encoding="utf-8"))
+    validator = jsonschema.Draft7Validator(schema)
+    document = read(COMPOSE / name)
+    assert [error.message for error in validator.iter_errors(document)] == []
+    document["services"]["prometheus"]["mem_limits"] = "1g"
+    assert [error.message for error in validator.iter_errors(document)] == [
+        "'mem_limits' does not match any of the regexes: '^x-'"
+    ]
+
+
 def test_docker_compose_in_the_repository_uses_the_lab_with_the_simulator() -> None:
     assert settings(".env") == {"COMPOSE_FILE": "compose/compose.yaml"}
     assert settings("compose/.env") == {"COMPOSE_PROFILES": "simulator"}
