@@ -4,8 +4,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo test coverage test-fast schema pictures stack-test engine-test check format docs generate lock images \
-  lock-programs bench bench-load bench-parsers bench-rules bench-dashboards bench-requests bench-agreement bench-freeze scenarios fuzz soak clean
+.PHONY: setup demo test coverage test-fast schema pictures stack-test engine-test check manifests format docs generate lock images \
+  lock-programs bench bench-load bench-parsers bench-rules bench-dashboards bench-requests bench-agreement bench-freeze bench-fleet \
+  scenarios rolling-update fuzz soak clean
 
 setup: $(VENV)/.ready
 
@@ -42,14 +43,22 @@ coverage:
 test-fast: setup
 	$(BIN)/pytest $(PARALLEL) -m 'not slow and not stack and not engine'
 
-# Grafana's own types and functions, which hold the dashboards and the preview; without npm or the network those tests are
-# skipped, and say so.
+# Grafana's own types and functions, which hold the dashboards and the preview, and the schemas of custom resources of Kubernetes;
+# without npm or the network those tests are skipped, and say so.
 SCHEMA := tests/dashboards/schema
-schema: $(SCHEMA)/node_modules/.ready
+CUSTOM_RESOURCES := tests/compose/kubernetes/schema
+schema: $(SCHEMA)/node_modules/.ready $(CUSTOM_RESOURCES)/node_modules/.ready
 
-$(SCHEMA)/node_modules/.ready: $(SCHEMA)/package.json
-	npm install --prefix $(SCHEMA) --no-package-lock --no-audit --no-fund --silent
+%/node_modules/.ready: %/package.json
+	npm install --prefix $* --no-package-lock --no-audit --no-fund --silent
 	@touch $@
+
+# Renders compose/kubernetes with every component and validates each object, unknown fields refused. Without kubectl, a Debian
+# to unpack it from, or npm, the part that needs it is left out, with its reason.
+manifests: setup
+	@! command -v npm >/dev/null || $(MAKE) --no-print-directory $(CUSTOM_RESOURCES)/node_modules/.ready || \
+	  echo "the schemas of custom resources were not available" >&2
+	$(BIN)/python -m tests.compose.kubernetes.manifest_validation
 
 # The container lab for real; where no container can be started, it is skipped with the reason. The tests of its
 # configuration run too, because some of them need the Docker command.
@@ -60,7 +69,7 @@ stack-test: setup
 engine-test: setup
 	$(BIN)/pytest -m engine tests/engine
 
-check: setup
+check: setup manifests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -77,6 +86,8 @@ format: setup
 
 generate: setup
 	$(BIN)/vllm-slo alerts render
+	$(BIN)/vllm-slo alerts render --format prometheusrule --autoscaling --label release=kube-prometheus-stack \
+	  --out compose/kubernetes/components/alerts/generated
 	$(BIN)/vllm-slo alerts schema
 	$(BIN)/vllm-slo alerts alertmanager --page pagerduty=@/etc/alertmanager/secrets/pagerduty \
 	  --page 'slack=#llm-oncall' --ticket 'slack=#llm-tickets' --ticket email=llm@example.org \
@@ -150,6 +161,16 @@ bench-freeze: setup
 # second run continues where the first one ended. SCENARIOS="--rules-of CHECKOUT --out DIR" uses the rules of another release.
 scenarios: setup
 	$(BIN)/python -m tests.alerts.alertmanager.scenarios $(SCENARIOS)
+
+# What one real Prometheus needs to scrape 100 sidecars and evaluate the shipped rules, in 8 minutes. FLEET="--sidecars 20
+# --minutes 2" is shorter.
+bench-fleet: setup
+	$(BIN)/python -m tests.bench.fleet $(FLEET)
+
+# Three replicas behind HAProxy, replaced one by one under 100 requests/s: no request lost, no page, the budget untouched.
+# ROLLING="--balancing tcp" balances connections, ROLLING=--without-hook shows what is lost without the preStop hook.
+rolling-update: setup
+	$(BIN)/python -m compose.rolling_update.command $(ROLLING)
 
 # Spoiled requests, answers and event streams against the relay's parsers. A fault found comes with its reproducer.
 fuzz: MINUTES ?= 10

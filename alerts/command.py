@@ -87,6 +87,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "cost there (default: none)",
     )
     render_parser.add_argument(
+        "--autoscaling",
+        action="store_true",
+        help="record how close latencies and waits are to their thresholds, for an autoscaler such as KEDA",
+    )
+    render_parser.add_argument(
         "--format",
         choices=("plain", "prometheusrule"),
         default="plain",
@@ -214,7 +219,9 @@ def _render(arguments: argparse.Namespace) -> int:
     most = arguments.max_rules_per_group
     if most < FEWEST:
         raise UsageError(f"--max-rules-per-group: {most} is too few; use {FEWEST} or more")
-    groups = limited(rules(spec, links, prices), most)
+    if arguments.autoscaling and spec.source is Source.ENGINE:
+        raise UsageError("--autoscaling: needs the series of the sidecar; remove it, or use --source sidecar")
+    groups = limited(rules(spec, links, prices, autoscaling=arguments.autoscaling), most)
     if arguments.format == "prometheusrule":
         name, labels = checked_name(arguments.name or "vllm-slo"), checked_labels(arguments.label)
         text = prometheus_rule(groups, name, labels, head(spec))

@@ -1,6 +1,7 @@
 """Assembles the rule file of an SLO file: all groups of recording rules and alerts."""
 
 from alerts.alert_labels import with_alert_labels
+from alerts.autoscaling_rules import autoscaling_group
 from alerts.baselines import baseline_groups
 from alerts.burn_alerts import burn_rules, low_traffic_alert
 from alerts.cold_start import cold_start
@@ -34,13 +35,15 @@ from exporters.slos import SloFile, Source
 DEFAULT_LINKS = Links()
 
 
-def rules(spec: SloFile, links: Links = DEFAULT_LINKS, prices: Prices | None = None) -> tuple[RuleGroup, ...]:
+def rules(
+    spec: SloFile, links: Links = DEFAULT_LINKS, prices: Prices | None = None, *, autoscaling: bool = False
+) -> tuple[RuleGroup, ...]:
     """Burn alerts are in one group with their counts and the held pages, so that they read the same evaluation.
 
-    `prices` adds the cost rules. Without a sidecar, only the rules that vLLM can feed.
+    `prices` adds the cost rules. Without a sidecar, only the rules that vLLM can feed, none for autoscaling.
     """
     if spec.source is Source.SIDECAR:
-        groups = _groups(spec, links, prices)
+        groups = (*_groups(spec, links, prices), *([autoscaling_group(spec)] if autoscaling else []))
     else:
         supported = supported_groups(_groups(effective_spec(spec), links, prices), spec)
         groups = (*vllm_groups(spec, links), *supported)

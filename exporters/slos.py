@@ -10,8 +10,9 @@ from math import inf
 from pathlib import Path
 from typing import Annotated
 
+from exporters import signals
 from exporters.label_keys import ALERT_LABELS, SEVERITY, TARGET_LABELS, AlertLabels
-from exporters.quantities import number
+from exporters.quantities import number, spell_duration
 from exporters.signals import GENERATING, MEASURED, OTHER, Endpoint
 from exporters.yaml_keys import (
     COUNT,
@@ -19,6 +20,7 @@ from exporters.yaml_keys import (
     FLAG,
     NAMED,
     TEXT,
+    TIMEOUT,
     Key,
     Kind,
     Schema,
@@ -53,6 +55,18 @@ class Measure(StrEnum):
     AVAILABILITY = "availability"
     VALID_OUTPUT = "valid_output"
 
+
+HISTOGRAMS = {
+    Measure.TTFT: signals.TTFT,
+    Measure.TTFT_ANSWER: signals.TTFT_ANSWER,
+    Measure.TPOT: signals.TPOT,
+    Measure.ITL_P95: signals.INTER_CHUNK,
+    Measure.E2E: signals.DURATION,
+    Measure.QUEUE: signals.QUEUE,
+    Measure.PREFILL: signals.PREFILL,
+    Measure.DECODE: signals.DECODE,
+}
+"""The sidecar's histogram for each signal. That of itl_p95 counts gaps; all others count requests."""
 
 WITHOUT_THRESHOLD = (Measure.AVAILABILITY, Measure.VALID_OUTPUT)
 """Signals that are good or bad by themselves."""
@@ -318,7 +332,7 @@ class SloFile:
     first_token_timeout: Annotated[
         float,
         Key(
-            DURATION,
+            TIMEOUT,
             "A request without a first token by then is bad for tpot, itl_p95, decode and availability; it stays open.",
         ),
     ] = 60.0
@@ -352,6 +366,13 @@ class SloFile:
     ]
     alerting: Annotated[Alerting, Key(section(Alerting))] = Alerting()
     labels: Annotated[AlertLabels, Key(ALERT_LABELS, "Labels of all alerts, such as {team: ml}.")] = ()
+
+    @property
+    def first_token_rule(self) -> str:
+        """The first-token timeout for reports."""
+        if self.first_token_timeout == inf:
+            return "no first-token timeout"
+        return f"first-token timeout of {spell_duration(self.first_token_timeout)}"
 
     @property
     def class_names(self) -> tuple[str, ...]:

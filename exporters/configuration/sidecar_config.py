@@ -62,6 +62,7 @@ class SidecarConfig(msgspec.Struct, frozen=True, kw_only=True):
     engine_token_file: str | None = None  # a path, as above; None: the engine is asked without a token
     roofline: Ceilings | None = None  # exposed for comparison with the measurements
     allow_paths: tuple[str, ...] = ()
+    expose_engine_metrics: bool = False
     models: tuple[str, ...] = ()
     max_models: int = MAX_MODELS
     inject_usage: bool = True

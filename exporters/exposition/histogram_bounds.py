@@ -1,24 +1,14 @@
 """Histogram bounds: the declared ones and the thresholds of the SLO file."""
 
-from exporters.signals import DECODE, DURATION, INTER_CHUNK, PREFILL, QUEUE, TPOT, TTFT, TTFT_ANSWER, Signal
-from exporters.slos import Measure, SloFile
-
-_MEASURES = {
-    TTFT: Measure.TTFT,
-    TTFT_ANSWER: Measure.TTFT_ANSWER,
-    TPOT: Measure.TPOT,
-    INTER_CHUNK: Measure.ITL_P95,
-    DURATION: Measure.E2E,
-    QUEUE: Measure.QUEUE,
-    PREFILL: Measure.PREFILL,
-    DECODE: Measure.DECODE,
-}
+from exporters.signals import INTER_CHUNK, Signal
+from exporters.slos import HISTOGRAMS, SloFile
 
 
 def bounds(signal: Signal, slos: SloFile) -> tuple[float, ...]:
     """Ascending upper bounds without +Inf; thresholds are bounds, so that queries on them are exact."""
-    measure = _MEASURES.get(signal)
-    thresholds = {slo.threshold for slo in slos.slos if slo.measure is measure and slo.threshold is not None}
+    thresholds = {
+        slo.threshold for slo in slos.slos if HISTOGRAMS.get(slo.measure) is signal and slo.threshold is not None
+    }
     return tuple(sorted({*signal.bounds, *thresholds}))
 
 

@@ -16,7 +16,7 @@ from exporters.relay.http1_parser import Header, RequestHead, ResponseHead
 from exporters.relay.logged_content import LoggedContent
 from exporters.relay.measurement import Measurement, MeasurementContext
 from exporters.relay.message_heads import ResponseFraming
-from exporters.relay.paths import METERED, Route, normalise, route_of_path
+from exporters.relay.paths import ENGINE_METRICS, METERED, Route, normalise, route_of_path
 from exporters.relay.upstream import UpstreamConnection, UpstreamPool
 from exporters.signals import GENERATING, Outcome
 
@@ -25,6 +25,9 @@ PARSED_LIMIT = 8 * 1024 * 1024
 
 _OPTIONS = "OPTIONS"
 """The method of a CORS preflight, which is forwarded, but is no request event: it has no record and no verdict."""
+
+_SCRAPES = ("GET", "HEAD")
+"""The methods that --expose-engine-metrics relays, for the same reason without a record."""
 
 # Enum member access takes 0.2 us in CPython 3.11, and each request uses all of these.
 _BODY_END, _CONNECTED = RequestEvent.BODY_END, RequestEvent.CONNECTED
@@ -79,6 +82,7 @@ class Exchange:
 
     switches_protocol = False
     """Whether the request asks for another protocol, so that the engine may respond with status 101."""
+    _recorded = True
     _body_size = 0
     _dialect: Dialect
     """The API of the request, if its path is measured."""
@@ -95,11 +99,14 @@ class Exchange:
         self._path = normalise(head.target)
         self._route = route_of_path(self._path, context.config.allow_paths)
         dialect = None
-        if self._route is _METERED:
-            if head.method == _OPTIONS:
+        if head.method == _OPTIONS:
+            self._recorded = False
+            if self._route is _METERED:
                 self._route = Route.PASSED
-            else:
-                dialect = self._dialect = METERED[self._path]
+        elif self._route is _METERED:
+            dialect = self._dialect = METERED[self._path]
+        elif self._path == ENGINE_METRICS and context.config.expose_engine_metrics and head.method in _SCRAPES:
+            self._recorded, self._route = False, Route.PASSED
         self._state = ExchangeState(streams=dialect is None)
         self.measurement = Measurement(context.measuring, head, self._path, dialect)
         self._silent_since = self.measurement.zero
@@ -445,7 +452,7 @@ class Exchange:
         framing = self._framing
         if self.measurement.offered:
             record = self.measurement.close(outcome, self._status, at, event_stream=framing.event_stream)
-            self._context.ended(self, None if self._head.method == _OPTIONS else record)
+            self._context.ended(self, record if self._recorded else None)
         response = self._state.response
         if response is _COMPLETE:
             self._client.exchange_over(reusable=framing.reusable and self._state.request.body_complete)

@@ -36,6 +36,7 @@ _APIS: Mapping[str, tuple[Dialect, Endpoint]] = {
 METERED: Mapping[str, Dialect] = {path: dialect for path, (dialect, _) in _APIS.items()}
 
 REALTIME = "/v1/realtime"
+ENGINE_METRICS = "/metrics"
 
 # Inference and model paths of the engines. All other paths (/metrics, /sleep, /v1/load_lora_adapter) expose or control
 # the engine; the operator must allow each of them.

@@ -66,6 +66,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="additional path to relay; the default is inference and model paths only (repeatable)",
     )
     relay.add_argument(
+        "--expose-engine-metrics",
+        action="store_true",
+        help="relay GET /metrics to the engine, for routers that read it at the serving address; these requests are in "
+        "no series and in no log",
+    )
+    relay.add_argument(
         "--workers", type=int, default=1, metavar="N", help="number of relay processes (default %(default)s)"
     )
 
@@ -306,6 +312,7 @@ def run(arguments: argparse.Namespace) -> int:
         engine_token_file=arguments.engine_token_file,
         roofline=read_ceilings(Path(arguments.roofline)) if arguments.roofline else None,
         allow_paths=tuple(arguments.allow_path),
+        expose_engine_metrics=arguments.expose_engine_metrics,
         models=tuple(arguments.model),
         max_models=arguments.max_models,
         inject_usage=not arguments.no_inject_usage,

@@ -96,6 +96,7 @@ class Promtool:
         cases: Iterable[Case],
         *,
         prices: Prices | None = None,
+        autoscaling: bool = False,
         more: Iterable[RuleGroup] = (),
         most: int | None = None,
         in_order: bool = True,
@@ -111,7 +112,7 @@ class Promtool:
         all_cases = list(cases)
         queries = [str(query["expr"]) for case in all_cases for query in case.queries]
         queries += [f'ALERTS{{alertname="{alert["alertname"]}"}}' for case in all_cases for alert in case.alerts]
-        groups = _rules_read_by(queries, [*rules(all_cases[0].spec, prices=prices), *more])
+        groups = _rules_read_by(queries, [*rules(all_cases[0].spec, prices=prices, autoscaling=autoscaling), *more])
         groups = groups if most is None else [*limited(groups, most)]
         groups = groups if in_order else groups[::-1]
         groups = [_while(condition, group) for group in groups] if condition else groups

@@ -7,7 +7,7 @@ from exporters.configuration.sidecar_config import FollowedLog, LogFormat
 from exporters.errors import UsageError
 
 ONLY_RELAY = (
-    *("--listen", "--tls-cert", "--tls-key", "--workers"),
+    *("--listen", "--tls-cert", "--tls-key", "--expose-engine-metrics", "--workers"),
     *("--max-head", "--max-body", "--connect-timeout", "--client-idle"),
     *("--cut-stalled-client", "--cut-first-token", "--cut-idle", "--drain-delay", "--drain"),
     *("--no-inject-usage", "--request-log", "--request-log-max-size", "--request-log-max-age", "--request-log-total"),

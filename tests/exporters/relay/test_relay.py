@@ -329,6 +329,31 @@ async def test_a_path_that_the_operator_allows_passes(tmp_path: Path) -> None:
         assert response.endswith(b"ok")
 
 
+@pytest.mark.parametrize("path", ["/metrics", "/metrics?name=vllm:num_requests_waiting", "//metrics"])
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+async def test_exposed_engine_metrics_are_relayed_and_are_no_request_event(
+    tmp_path: Path, method: str, path: str
+) -> None:
+    async with staged(tmp_path, ok, expose_engine_metrics=True) as stage:
+        client = await stage.connect()
+        await client.send(f"{method} {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer key\r\n\r\n".encode())
+        assert (await client.until(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 OK\r\n")
+        assert b"authorization: Bearer key\r\n" in stage.requests[0].head
+        await stage.ask(b"GET /v1/models HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+        assert (await stage.record()).endpoint == "/v1/models"
+        assert (len(stage.records), stage.judged, stage.relay.open_requests) == (1, [], 0)
+
+
+@pytest.mark.parametrize("method, path", [("POST", "/metrics"), ("GET", "/metrics/x")])
+async def test_exposed_engine_metrics_open_nothing_else(tmp_path: Path, method: str, path: str) -> None:
+    async with staged(tmp_path, ok, expose_engine_metrics=True) as stage:
+        request = f"{method} {path} HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+        response = await stage.ask(request.encode())
+        assert error_in(response)["code"] == "path_not_allowed"
+        assert stage.requests == []
+        assert (await stage.record()).outcome is Outcome.CLIENT_ERROR
+
+
 async def test_the_wait_before_the_sidecar_counts_if_the_sender_is_trusted(tmp_path: Path) -> None:
     began = time.monotonic()
     async with staged(tmp_path, whole_stream) as stage:

@@ -20,7 +20,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *flags: str) -> str:
 
 @pytest.mark.parametrize("flag", ONLY_RELAY)
 def test_a_flag_of_the_relay_is_rejected(flag: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    value = [] if flag == "--no-inject-usage" else ["7"]
+    value = [] if flag in {"--no-inject-usage", "--expose-engine-metrics"} else ["7"]
     errors = refusal(capsys, "--follow", str(tmp_path / "log"), "--follow-state", str(tmp_path / "state"), flag, *value)
     assert errors == f"vllm-slo: {flag}: has no effect with --follow and --format vllm-slo; remove it\n"
     assert list(tmp_path.iterdir()) == []

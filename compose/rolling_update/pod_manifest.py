@@ -1,0 +1,61 @@
+"""The part of the Kubernetes manifests that decides how a pod starts and stops, adapted to processes on one machine."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from compose.rewrite_config import COMPOSE_DIRECTORY
+
+COMPONENT = COMPOSE_DIRECTORY / "kubernetes/components/sidecar"
+
+ENGINE, RELAY, METRICS = 8000, 8001, 9464
+"""The ports of each pod."""
+
+_ADMIN, _SLOS, _DATA, _HOOK = "/etc/vllm-slo-admin", "/etc/vllm-slo", "/var/lib/vllm-slo", "/etc/vllm-slo-drain"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodManifest:
+    """Words of the sidecar's and the hook's command as in the manifest; `grace` in seconds."""
+
+    sidecar: tuple[str, ...]
+    hook: tuple[str, ...]
+    grace: float
+
+    def sidecar_words(self, address: str, folder: Path, changed: Mapping[str, str]) -> tuple[str, ...]:
+        """The words for a pod with this address and folder; `changed` has other values of flags, by flag."""
+        places = {"127.0.0.1": address, "0.0.0.0": address, **_folders(folder)}  # noqa: S104 - is replaced
+        words = []
+        for word in self.sidecar:
+            flag = word.partition("=")[0]
+            words.append(f"{flag}={changed[flag]}" if flag in changed else _replaced(word, places))
+        return tuple(words)
+
+    def hook_words(self, address: str, folder: Path) -> tuple[str, ...]:
+        """The words after the interpreter. The address and the token file are the hook's defaults in a pod only."""
+        script, *rest = (_replaced(word, {_HOOK: str(COMPONENT)}) for word in self.hook[1:])
+        return (script, *rest, f"http://{address}:{METRICS}", str(folder / "token"))
+
+
+def read(path: Path = COMPONENT / "sidecar.yaml") -> PodManifest:
+    """The shipped manifest."""
+    spec: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))["spec"]["template"]["spec"]
+    (sidecar,), (engine,) = spec["initContainers"], spec["containers"]
+    return PodManifest(
+        sidecar=tuple(sidecar["args"]),
+        hook=tuple(engine["lifecycle"]["preStop"]["exec"]["command"]),
+        grace=float(spec["terminationGracePeriodSeconds"]),
+    )
+
+
+def _folders(folder: Path) -> dict[str, str]:
+    return {f"{_ADMIN}/": f"{folder}/", f"{_SLOS}/": f"{folder}/", f"{_DATA}/": f"{folder}/"}
+
+
+def _replaced(word: str, places: Mapping[str, str]) -> str:
+    for place, other in places.items():
+        word = word.replace(place, other)
+    return word

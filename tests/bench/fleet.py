@@ -1,0 +1,144 @@
+"""`python -m tests.bench.fleet`: what one real Prometheus needs to scrape many sidecars and evaluate the shipped rules.
+
+A real sidecar in front of a simulated engine serves a few requests of each class. Its page is then served once for each
+simulated sidecar, with another engine name and with counters that grow, by one process.
+"""
+
+import argparse
+import asyncio
+import json
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from alerts.rule_file import render
+from compose.ports import HOST
+from compose.prometheus_tools import Tools
+from exporters import slos
+from exporters.prometheus_api import Prometheus, PrometheusError
+from tests.bench import machine
+from tests.bench.fleet_pages import FleetPages, serving
+from tests.support.ports import free_port
+from tests.support.prometheus_blocks import tools_in
+from tests.support.promtool import ROOT
+from tests.support.sidecar_process import sidecar
+from tests.support.simulator import simulator
+from tests.support.waiting import wait_until
+
+SLOS = ROOT / "alerts/slos.yaml"
+SCRAPE = 15
+WARM_UP = 120
+"""Seconds that are not measured, in which Prometheus creates the series."""
+
+
+async def page_of_a_sidecar() -> tuple[str, str]:
+    """The name of the engine, and the text of /metrics after requests of each class, with and without a stream."""
+    with tempfile.TemporaryDirectory() as name:
+        async with simulator() as engine, sidecar(Path(name), engine, slo_file=SLOS.read_text()) as running:
+            for each in slos.load(SLOS).classes:
+                for stream in (True, False):
+                    body = {
+                        "model": "tiny",
+                        "stream": stream,
+                        "max_tokens": 20,
+                        "messages": [{"role": "user", "content": "hello"}],
+                    }
+                    headers = {"x-request-class": each.name}
+                    async with running.session.post(running.completions, json=body, headers=headers) as response:
+                        assert response.status == 200, await response.text()
+                        await response.read()
+            _, text = await running.fetch("/metrics")
+            return urlsplit(engine).netloc, text
+
+
+@contextmanager
+def prometheus(tools: Tools, folder: Path, pages: FleetPages, port: int) -> Iterator[tuple[int, str]]:
+    """The process id and the URL of a Prometheus that scrapes every page and evaluates the shipped rules."""
+    (folder / "rules.yaml").write_text(render(slos.load(SLOS)))
+    targets = [
+        {"targets": [f"{HOST}:{port}"], "labels": {"instance": f"{name}:9464", "__metrics_path__": f"/{name}"}}
+        for name in pages.names
+    ]
+    config = {
+        "global": {"scrape_interval": f"{SCRAPE}s", "evaluation_interval": f"{SCRAPE}s"},
+        "rule_files": ["rules.yaml"],
+        "scrape_configs": [{"job_name": "vllm-slo-sidecar", "static_configs": targets}],
+    }
+    (folder / "prometheus.yml").write_text(json.dumps(config))
+    address = f"{HOST}:{free_port()}"
+    flags = ["--config.file=prometheus.yml", "--storage.tsdb.path=data", f"--web.listen-address={address}"]
+    with (
+        (folder / "log").open("w") as log,
+        subprocess.Popen([tools.prometheus, *flags], cwd=folder, stdout=log, stderr=log) as process,
+    ):
+        try:
+            yield process.pid, f"http://{address}"
+        finally:
+            process.terminate()
+
+
+def measure(pages: FleetPages, tools: Tools, minutes: float) -> Iterator[str]:
+    """The lines of the report."""
+    port = free_port()
+    with (
+        tempfile.TemporaryDirectory() as name,
+        serving(pages, port),
+        prometheus(tools, Path(name), pages, port) as (pid, url),
+    ):
+        server = Prometheus(url, timeout=60.0)
+
+        def value(query: str) -> float:
+            (sample,) = server.query(query)
+            return sample.value
+
+        up = f"sum(up) == {len(pages.names)}"
+        assert wait_until(lambda: _answers(server, up)), (Path(name) / "log").read_text()
+        time.sleep(WARM_UP)
+        cpu, began = machine.cpu_seconds(pid), time.monotonic()
+        time.sleep(minutes * 60)
+        seconds = time.monotonic() - began
+        cpu = machine.cpu_seconds(pid) - cpu
+        window = f"[{seconds:.0f}s]"
+        version = server.get("/api/v1/status/buildinfo", {})["version"]
+        recorded = value("count({__name__=~'.+:.+'})")
+        rules = sum(len(group["rules"]) for group in server.get("/api/v1/rules", {})["groups"])
+        missed = value(f"sum(count_over_time(up{window}) - sum_over_time(up{window}))")
+        firing = sorted({each.labels["alertname"] for each in server.alerts() if each.state == "firing"})
+        head = server.get("/api/v1/status/tsdb", {})["headStats"]["numSeries"]
+        yield f"Prometheus {version}: {len(pages.names)} sidecars every {SCRAPE} s, {rules} rules, {seconds:.0f} s"
+        series = value("max(scrape_samples_post_metric_relabeling)")
+        yield f"series of a sidecar: {series:,.0f}; {pages.moving:,} of them change in each scrape"
+        yield f"series of all sidecars: {value('sum(scrape_samples_post_metric_relabeling)'):,.0f}"
+        yield f"series recorded by the rules: {recorded:,.0f}; series in the head: {head:,}"
+        yield f"CPU of Prometheus: {cpu / seconds:.3f} cores"
+        yield f"memory of Prometheus: {machine.memory_mb(pid):,.0f} MB (PSS), after {seconds + WARM_UP:.0f} s"
+        yield f"failed scrapes: {missed:.0f}; alerts that fire: {', '.join(firing)}"
+
+
+def _answers(server: Prometheus, query: str) -> bool:
+    try:
+        return bool(server.query(query))
+    except PrometheusError:
+        return False
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sidecars", type=int, default=100)
+    parser.add_argument(
+        "--minutes", type=float, default=6, help="measured, after a warm-up of 2 (default: %(default)s)"
+    )
+    parser.add_argument("--tools", type=Path, help="folder of prometheus and promtool (default: the installed ones)")
+    options = parser.parse_args()
+    engine, page = asyncio.run(page_of_a_sidecar())
+    names = tuple(f"sidecar-{number}" for number in range(options.sidecars))
+    for line in measure(FleetPages(page, engine, names), tools_in(options.tools), options.minutes):
+        print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,437 @@
+"""The manifests are valid, unknown fields are refused, and every name in them exists in what the project generates."""
+
+import argparse
+import json
+import re
+import subprocess
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from alerts.alert_names import AlertName
+from alerts.group_limit import MAX_RULES, limited
+from alerts.prometheusrule import prometheus_rule
+from alerts.rule_file import head, rules
+from alerts.rule_groups import Alert, Recording
+from compose.cli import main
+from compose.prometheus_tools import Tools
+from dashboards.boards.registry import BOARDS
+from exporters.errors import UsageError
+from exporters.quantities import parse_duration
+from exporters.sidecar import command
+from exporters.sidecar.supervision.supervisor import STOP_TIMEOUT
+from exporters.slos import SHIPPED, load
+from tests.compose.kubernetes.kustomize import (
+    BASE,
+    COMPONENTS,
+    MANIFESTS,
+    OPTIONAL,
+    ROOT,
+    Object,
+    objects,
+    render,
+    with_components,
+)
+from tests.compose.kubernetes.manifest_validation import (
+    VERSIONS,
+    core_error,
+    custom_errors,
+    everything,
+    is_custom,
+    name_of,
+    why_no_custom_schemas,
+)
+
+SPEC = load(SHIPPED)
+RULES = [rule for group in rules(SPEC, autoscaling=True) for rule in group.rules]
+ALERTS = {rule.name for rule in RULES if isinstance(rule, Alert)}
+RECORDED = {rule.series.name for rule in RULES if isinstance(rule, Recording)}
+
+
+@pytest.fixture(scope="module")
+def rendered() -> list[Object]:
+    """The base with all components."""
+    try:
+        return everything()
+    except UsageError as error:
+        pytest.skip(f"no program renders the manifests: {error}")
+
+
+@pytest.fixture(scope="module")
+def pod(rendered: list[Object]) -> dict[str, Any]:
+    spec: dict[str, Any] = one(rendered, "Deployment")["spec"]["template"]["spec"]
+    return spec
+
+
+@pytest.fixture(scope="module")
+def sidecar(pod: dict[str, Any]) -> dict[str, Any]:
+    (container,) = pod["initContainers"]
+    assert container["name"] == "sidecar"
+    return dict(container)
+
+
+def one(rendered: list[Object], kind: str, name: str = "") -> Object:
+    (found,) = [each for each in rendered if each["kind"] == kind and name in ("", each["metadata"]["name"])]
+    return found
+
+
+def named(values: list[dict[str, Any]], name: str) -> dict[str, Any]:
+    (found,) = [each for each in values if each["name"] == name]
+    return found
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_object_is_valid_in_this_kubernetes(version: str, rendered: list[Object]) -> None:
+    assert [*filter(None, (core_error(each, version) for each in rendered if not is_custom(each)))] == []
+
+
+@pytest.mark.parametrize("component", OPTIONAL)
+def test_each_component_renders_alone(component: str, tmp_path: Path, rendered: list[Object]) -> None:
+    base = {name_of(each): each for each in objects(render(BASE))}
+    alone = {name_of(each): each for each in objects(with_components(tmp_path, (component,)))}
+    assert base.keys() <= alone.keys()
+    assert alone != base
+    assert {name for name, each in alone.items() if name not in base and each not in rendered} == set()
+
+
+def add(*path: str | int) -> Callable[[Any], None]:
+    """Adds an unknown field to the object at this path."""
+
+    def change(each: Any) -> None:
+        for key in path:
+            each = each[key]
+        each["unknwn"] = "x"
+
+    return change
+
+
+def put(value: object, *path: str | int) -> Callable[[Any], None]:
+    def change(each: Any) -> None:
+        for key in path[:-1]:
+            each = each[key]
+        each[path[-1]] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "kind, change, error",
+    [
+        pytest.param("Service", add("spec", "ports", 0), "Service/llm: spec.ports.0: ", id="Service"),
+        pytest.param(
+            "Deployment",
+            add("spec", "template", "spec", "initContainers", 0, "securityContext"),
+            "Deployment/vllm: spec.template.spec.initContainers.0.securityContext: ",
+            id="Deployment",
+        ),
+        pytest.param("NetworkPolicy", add("spec", "ingress", 0), "NetworkPolicy/vllm: spec.ingress.0: ", id="policy"),
+        pytest.param("PodDisruptionBudget", add("spec"), "PodDisruptionBudget/vllm: spec: ", id="disruption budget"),
+    ],
+)
+@pytest.mark.parametrize("version", VERSIONS)
+def test_kubernetes_refuses_an_unknown_field(
+    kind: str, change: Callable[[Any], None], error: str, version: str, rendered: list[Object]
+) -> None:
+    broken = deepcopy(one(rendered, kind))
+    change(broken)
+    assert core_error(broken, version).startswith(error)
+    assert "'unknwn' was unexpected" in core_error(broken, version)
+
+
+UNKNOWN = "'\"unknwn\"' does not exist in type"
+BROKEN: list[tuple[str, str, Callable[[Any], None], str]] = [
+    ("PodMonitor", "", add("spec", "podMetricsEndpoints", 0), UNKNOWN),
+    ("PodMonitor", "", put("15 s", "spec", "podMetricsEndpoints", 0, "interval"), "interval must match pattern"),
+    ("PrometheusRule", "", add("spec", "groups", 0, "rules", 0), UNKNOWN),
+    ("AlertmanagerConfig", "", add("spec", "receivers", 0, "pagerdutyConfigs", 0), UNKNOWN),
+    ("AlertmanagerConfig", "", put("==", "spec", "route", "matchers", 0, "matchType"), "matchType"),
+    ("GrafanaDashboard", "vllm-slo-fleet", add("spec", "configMapRef"), UNKNOWN),
+    ("ScaledObject", "", add("spec", "advanced", "horizontalPodAutoscalerConfig"), UNKNOWN),
+    ("ScaledObject", "", put("2", "spec", "minReplicaCount"), "minReplicaCount must be integer"),
+]
+
+
+def test_custom_resources_are_valid_and_their_operators_refuse_wrong_ones(rendered: list[Object]) -> None:
+    """In one run, because each start of the compiler takes seconds."""
+    if reason := why_no_custom_schemas():
+        pytest.skip(reason)
+    valid = [each for each in rendered if is_custom(each)]
+    broken = []
+    for kind, name, change, _ in BROKEN:
+        broken.append(deepcopy(one(rendered, kind, name)))
+        change(broken[-1])
+    errors = custom_errors([*valid, *broken])
+    assert errors[: len(valid)] == [""] * len(valid)
+    for (_, _, _, text), error in zip(BROKEN, errors[len(valid) :], strict=True):
+        assert text in error
+
+
+def test_the_rules_are_those_of_the_slo_file_with_the_series_for_autoscaling() -> None:
+    path = MANIFESTS / "components/alerts/generated/prometheusrule.yaml"
+    groups = limited(rules(SPEC, autoscaling=True), MAX_RULES)
+    expected = prometheus_rule(groups, "vllm-slo", {"release": "kube-prometheus-stack"}, head(SPEC))
+    assert path.read_text(encoding="utf-8") == expected, "run `make generate`"
+
+
+def test_the_dashboards_are_those_that_the_command_renders(
+    rendered: list[Object], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["dashboards", "render", "--format", "configmap", "--out", "-"]) == 0
+    for expected in yaml.safe_load_all(capsys.readouterr().out):
+        assert one(rendered, "ConfigMap", expected["metadata"]["name"]) == expected
+
+
+def test_grafana_operator_gets_every_dashboard(rendered: list[Object]) -> None:
+    resources = {each["metadata"]["name"]: each["spec"] for each in rendered if each["kind"] == "GrafanaDashboard"}
+    assert {name: spec["configMapRef"] for name, spec in resources.items()} == {
+        board.uid: {"name": board.uid, "key": board.file_name} for board in BOARDS
+    }
+    for spec in resources.values():
+        assert one(rendered, "ConfigMap", spec["configMapRef"]["name"])["data"].keys() == {spec["configMapRef"]["key"]}
+
+
+def test_every_series_of_the_autoscaler_is_recorded(rendered: list[Object]) -> None:
+    scaled = one(rendered, "ScaledObject")
+    series = [re.findall(r"llm_\w+(?::\w+)+", each["metadata"]["query"]) for each in scaled["spec"]["triggers"]]
+    assert [len(names) for names in series] == [1, 1]
+    assert {name for names in series for name in names} <= RECORDED
+    in_manifest = {
+        rule.get("record") for group in one(rendered, "PrometheusRule")["spec"]["groups"] for rule in group["rules"]
+    }
+    assert {name for names in series for name in names} <= in_manifest
+    assert scaled["spec"]["scaleTargetRef"]["name"] == one(rendered, "Deployment")["metadata"]["name"]
+    assert "replicas" not in one(rendered, "Deployment")["spec"]
+
+
+def test_every_series_and_alert_in_a_comment_of_a_manifest_exists() -> None:
+    for path in (*MANIFESTS.rglob("*.yaml"), ROOT / "docs/kubernetes.md"):
+        if path.parent.name != "generated":
+            text = path.read_text(encoding="utf-8")
+            assert {*re.findall(r"\bllm_\w+(?::\w+)+", text)} <= RECORDED
+            assert {*re.findall(r"\b(?:LLM[A-Z]\w+|VLLMSLO\w+)", text)} <= {str(name) for name in AlertName}
+
+
+def plain_matchers(matchers: list[dict[str, str]]) -> list[str]:
+    assert all(each["name"] != "alertname" or set(each["value"].split("|")) <= ALERTS for each in matchers)
+    return [f'{each["name"]}{each["matchType"]}"{each["value"]}"' for each in matchers]
+
+
+def plain_route(route: dict[str, Any]) -> dict[str, Any]:
+    keys = {"groupBy": "group_by", "groupWait": "group_wait", "groupInterval": "group_interval"}
+    plain = {{**keys, "repeatInterval": "repeat_interval"}.get(key, key): value for key, value in route.items()}
+    plain["receiver"] = f"vllm-slo-{plain['receiver']}"
+    plain["matchers"] = plain_matchers(plain["matchers"])
+    return plain | ({"routes": [plain_route(each) for each in plain["routes"]]} if "routes" in plain else {})
+
+
+def test_the_alertmanager_config_has_the_routes_and_inhibitions_of_the_generated_fragment(
+    rendered: list[Object], capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--page", "webhook=http://x", "--ticket", "webhook=http://x", "--heartbeat", "http://x", "--out", "-"]
+    assert main(["alerts", "alertmanager", "--fragment", *words]) == 0
+    fragment = yaml.safe_load(capsys.readouterr().out)
+    spec = one(rendered, "AlertmanagerConfig")["spec"]
+    assert plain_route(spec["route"]) == fragment["route"]["routes"][0]
+    assert [
+        {
+            "source_matchers": plain_matchers(each["sourceMatch"]),
+            "target_matchers": plain_matchers(each["targetMatch"]),
+            "equal": each["equal"],
+        }
+        for each in spec["inhibitRules"]
+    ] == fragment["inhibit_rules"]
+    assert {each["name"] for each in spec["receivers"]} == {"page", "ticket", "heartbeat"}
+
+
+NOTIFICATION = {
+    "status": "firing",
+    "alerts": [
+        {"status": "firing", "annotations": {"summary": "first", "description": "a: b", "runbook_url": "http://r"}},
+        {"status": "resolved", "annotations": {"summary": "second"}},
+    ],
+}
+
+
+def test_the_texts_of_notifications_render_without_a_template_file(
+    rendered: list[Object], tools: Tools, tmp_path: Path
+) -> None:
+    pages, tickets, _ = one(rendered, "AlertmanagerConfig")["spec"]["receivers"]
+    page, ticket = pages["pagerdutyConfigs"][0], tickets["slackConfigs"][0]
+    (tmp_path / "empty.tmpl").touch()
+    (tmp_path / "data.json").write_text(json.dumps(NOTIFICATION))
+
+    def text(template: str) -> str:
+        words = ("--template.glob", "empty.tmpl", "--template.data", "data.json", "--template.text", template)
+        done = subprocess.run(
+            [tools.amtool, "template", "render", *words], cwd=tmp_path, capture_output=True, text=True, check=True
+        )
+        return done.stdout
+
+    assert text(page["description"]) == "first"
+    assert {each["key"]: text(each["value"]) for each in page["details"]} == {
+        "description": "* a: b",
+        "runbook": "http://r",
+        "dashboard": "",
+        "alerts": "* firing: first * resolved: second ",
+    }
+    assert text(ticket["title"]) == "[firing] first"
+    assert text(ticket["text"]) == "a: b\nhttp://r\n\n* firing: first\n* resolved: second\n"
+
+
+def test_the_scraped_port_job_and_interval_are_those_of_the_sidecar_and_the_slo_file(
+    rendered: list[Object], sidecar: dict[str, Any]
+) -> None:
+    (endpoint,) = one(rendered, "PodMonitor")["spec"]["podMetricsEndpoints"]
+    port = named(sidecar["ports"], endpoint["port"])["containerPort"]
+    assert f"--metrics=0.0.0.0:{port}" in sidecar["args"]
+    assert endpoint["relabelings"] == [{"targetLabel": "job", "replacement": SPEC.scrape_job[0]}]
+    assert parse_duration(endpoint["interval"]) == SPEC.scrape_interval
+    annotations = one(rendered, "Deployment")["spec"]["template"]["metadata"]["annotations"]
+    assert annotations["prometheus.io/port"] == str(port)
+
+
+def test_every_selector_selects_the_pods(rendered: list[Object]) -> None:
+    labels = one(rendered, "Deployment")["spec"]["template"]["metadata"]["labels"]
+    assert one(rendered, "Service")["spec"]["selector"] == labels
+    assert one(rendered, "NetworkPolicy")["spec"]["podSelector"] == {"matchLabels": labels}
+    for kind in ("Deployment", "PodMonitor", "PodDisruptionBudget"):
+        assert one(rendered, kind)["spec"]["selector"] == {"matchLabels": labels}
+
+
+def flags(sidecar: dict[str, Any]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    command.configure(parser)
+    assert sidecar["args"][0] == "sidecar"
+    return parser.parse_args(sidecar["args"][1:])
+
+
+def test_the_drain_fits_into_the_grace_period(pod: dict[str, Any], sidecar: dict[str, Any]) -> None:
+    given, probe = flags(sidecar), sidecar["readinessProbe"]
+    delay, drain, linger = (parse_duration(text) for text in (given.drain_delay, given.drain, given.linger))
+    hook = named(pod["containers"], "vllm")["lifecycle"]["preStop"]["exec"]["command"]
+    limit = float(hook[-1])
+    assert limit >= delay + drain + STOP_TIMEOUT
+    stop_of_vllm, exporter = 20, 5
+    assert pod["terminationGracePeriodSeconds"] >= limit + stop_of_vllm + linger + exporter
+    assert probe["failureThreshold"] * probe["periodSeconds"] + probe["timeoutSeconds"] < delay
+    assert linger > SPEC.scrape_interval
+
+
+def test_a_drained_sidecar_is_restarted_but_not_before_its_drain_has_ended(sidecar: dict[str, Any]) -> None:
+    """`test_drain_hook.py` shows that the port of this probe is closed after a drain."""
+    probe = sidecar["livenessProbe"]
+    assert probe["tcpSocket"] == {"port": "relay"}
+    assert f"--listen=0.0.0.0:{named(sidecar['ports'], 'relay')['containerPort']}" in sidecar["args"]
+    assert (probe["failureThreshold"] - 1) * probe["periodSeconds"] >= parse_duration(flags(sidecar).drain)
+
+
+def test_the_hook_and_the_token_are_mounted_where_both_containers_read_them(
+    rendered: list[Object], pod: dict[str, Any], sidecar: dict[str, Any]
+) -> None:
+    vllm = named(pod["containers"], "vllm")
+    script = Path(vllm["lifecycle"]["preStop"]["exec"]["command"][1])
+    hook = one(rendered, "ConfigMap", "vllm-slo-drain")["data"]
+    assert hook == {script.name: (MANIFESTS / "components/sidecar/drain.py").read_text(encoding="utf-8")}
+    mounts = {each["mountPath"]: each["name"] for each in vllm["volumeMounts"]}
+    assert named(pod["volumes"], mounts[str(script.parent)])["configMap"] == {"name": "vllm-slo-drain"}
+    token = Path(flags(sidecar).admin_token_file)
+    assert f'"{token}"' in hook[script.name]
+    for container in (vllm, sidecar):
+        mounts = {each["mountPath"]: each["name"] for each in container["volumeMounts"]}
+        assert named(pod["volumes"], mounts[str(token.parent)])["secret"] == {"secretName": "vllm-slo-admin"}
+    assert one(rendered, "ConfigMap", "vllm-slo-slos")["data"] == {"slos.yaml": SHIPPED.read_text(encoding="utf-8")}
+
+
+def test_the_sidecar_has_no_rights_and_writes_only_to_volumes(pod: dict[str, Any], sidecar: dict[str, Any]) -> None:
+    assert sidecar["restartPolicy"] == "Always"
+    assert sidecar["securityContext"] == {
+        "runAsNonRoot": True,
+        "runAsUser": 10001,
+        "runAsGroup": 10001,
+        "readOnlyRootFilesystem": True,
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    writable = {each["mountPath"]: each["name"] for each in sidecar["volumeMounts"] if not each.get("readOnly")}
+    assert all("emptyDir" in named(pod["volumes"], name) for name in writable.values())
+    given = flags(sidecar)
+    assert {"/tmp", str(Path(given.request_log).parent), str(Path(given.state).parent)} == writable.keys()  # noqa: S108
+    assert "cpu" not in sidecar["resources"]["limits"]
+    assert sidecar["image"] == f"vllm-slo:{version()}"
+
+
+def version() -> str:
+    found = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    assert found
+    return found[1]
+
+
+def test_clients_and_prometheus_reach_only_the_sidecar(rendered: list[Object], sidecar: dict[str, Any]) -> None:
+    ports = {each["containerPort"] for each in sidecar["ports"]}
+    ingress = one(rendered, "NetworkPolicy")["spec"]["ingress"]
+    assert {port["port"] for rule in ingress for port in rule["ports"]} == ports
+    (port,) = one(rendered, "Service")["spec"]["ports"]
+    assert f"--listen=0.0.0.0:{port['targetPort']}" in sidecar["args"]
+
+
+EXISTING = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: chat, namespace: prod}
+spec:
+  selector: {matchLabels: {model: chat}}
+  template:
+    metadata: {labels: {model: chat}}
+    spec:
+      initContainers:
+        - {name: download, image: "download:1", volumeMounts: [{name: models, mountPath: /models}]}
+      containers:
+        - name: chat-8b
+          image: vllm/vllm-openai:v0.25.1
+          args: [--model=/models/chat]
+          volumeMounts: [{name: models, mountPath: /models}]
+        - {name: agent, image: "agent:1"}
+      volumes: [{name: models, emptyDir: {}}]
+"""
+
+
+def test_the_component_adds_the_sidecar_to_an_existing_deployment_and_changes_nothing_else(
+    tmp_path: Path, pod: dict[str, Any], sidecar: dict[str, Any]
+) -> None:
+    (tmp_path / "deployment.yaml").write_text(EXISTING)
+    patched = one(objects(with_components(tmp_path, ("sidecar",), (tmp_path / "deployment.yaml",))), "Deployment")
+    assert [core_error(patched, version) for version in VERSIONS] == [""] * len(VERSIONS)
+    spec = patched["spec"]["template"]["spec"]
+    assert named(spec["initContainers"], "sidecar") == sidecar
+    assert spec["containers"][0].pop("lifecycle") == named(pod["containers"], "vllm")["lifecycle"]
+    added = [each for each in spec["containers"][0]["volumeMounts"] if each["name"].startswith("vllm-slo-")]
+    assert added == [each for each in pod["containers"][0]["volumeMounts"] if each["name"].startswith("vllm-slo-")]
+    assert spec.pop("terminationGracePeriodSeconds") == pod["terminationGracePeriodSeconds"]
+    for owner, key in ((spec, "initContainers"), (spec, "volumes"), (spec["containers"][0], "volumeMounts")):
+        owner[key] = [each for each in owner[key] if not each["name"].startswith("vllm-slo-") and each != sidecar]
+    assert patched == yaml.safe_load(EXISTING)
+
+
+def test_a_container_without_mounts_is_reported(tmp_path: Path, pod: dict[str, Any]) -> None:
+    mounts = "          volumeMounts: [{name: models, mountPath: /models}]\n"
+    (tmp_path / "deployment.yaml").write_text(EXISTING.replace(mounts, ""))
+    with pytest.raises(UsageError, match=r"doc is missing path: .*containers/0/volumeMounts/-"):
+        with_components(tmp_path, ("sidecar",), (tmp_path / "deployment.yaml",))
+
+
+def test_each_component_is_documented_and_the_example_of_the_documentation_renders(tmp_path: Path) -> None:
+    text = (ROOT / "docs/kubernetes.md").read_text(encoding="utf-8")
+    assert [name for name in COMPONENTS if f"| `{name}` |" not in text] == []
+    example = re.search(r"```yaml\n(# kustomization\.yaml\n.+?)```", text, re.DOTALL)
+    assert example
+    (tmp_path / "slos.yaml").write_bytes(SHIPPED.read_bytes())
+    (tmp_path / "vllm-slo").symlink_to(ROOT)
+    (tmp_path / "kustomization.yaml").write_text(example[1])
+    text = render(tmp_path)
+    assert {each["metadata"]["namespace"] for each in objects(text)} == {"inference"}
+    assert json.dumps(objects(text)).count("registry.example.org/vllm-slo:") == 1

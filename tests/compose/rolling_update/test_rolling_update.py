@@ -1,0 +1,40 @@
+"""A real rolling update under load: nothing is lost with the preStop hook, and without it the checks fail."""
+
+from pathlib import Path
+
+import pytest
+
+from compose.prometheus_tools import Tools
+from compose.rolling_update.haproxy import Balancing, Haproxy, find_haproxy
+from compose.rolling_update.update_checks import checks
+from compose.rolling_update.update_run import UpdateConfig, run
+from compose.run_directory import RunDirectory
+from exporters.errors import UsageError
+
+pytestmark = pytest.mark.lab
+
+
+@pytest.fixture
+def haproxy() -> Haproxy:
+    try:
+        return find_haproxy()
+    except UsageError as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.parametrize("hook", [True, False], ids=["with the hook", "without the hook"])
+async def test_only_the_hook_keeps_every_request(tools: Tools, haproxy: Haproxy, tmp_path: Path, hook: bool) -> None:
+    config = UpdateConfig(
+        directory=RunDirectory(tmp_path / "run"),
+        replicas=2,
+        balancing=Balancing.TCP,
+        hook=hook,
+        steady=2.0,
+        rate_scale=0.2,
+        changed={"--drain-delay": "3s"},
+    )
+    result = await run(config, tools, haproxy, print)
+    by_claim = {each.claim: each for each in checks(result)}
+    assert by_claim["no request fails"].passed is hook, result
+    assert by_claim["Prometheus has read the count of every request"].passed, result
+    assert by_claim["2 replicas stop with status 0"].passed, result
