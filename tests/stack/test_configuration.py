@@ -429,20 +429,33 @@ def test_each_engine_has_its_gpus_by_id_so_that_an_id_can_be_a_mig_instance() ->
     "name, engine",
     [pytest.param("sidecar-2", "simulator-2", id="simulator"), pytest.param("sidecar-vllm-2", "vllm-2", id="gpu")],
 )
-def test_a_second_engine_has_a_sidecar_of_its_own_which_prometheus_scrapes(name: str, engine: str) -> None:
+def test_a_second_engine_has_a_sidecar_of_its_own(name: str, engine: str) -> None:
     second = ENGINES[name]
     assert second["extends"] == {"file": "compose.yaml", "service": name.removesuffix("-2")}
     assert environment(second) == {"VLLM_SLO_UPSTREAM": f"http://{engine}:8000"}
     assert second["depends_on"] == {engine: {"condition": "service_healthy"}}
     assert second["volumes"] == ["requests-2:/var/lib/vllm-slo"]
-    assert second["networks"]["lab"] == {"aliases": ["sidecar-2", "relays"]}
-    (targets,) = read(COMPOSE / "prometheus" / "engines.yml")
-    assert targets == {"targets": ["sidecar-2:9464"]}
-    ((jobs,),) = ([each for each in read(rewrite_config.PROMETHEUS)["scrape_configs"] if "file_sd_configs" in each],)
+    assert second["networks"]["lab"] == {"aliases": ["sidecar-2"]}
+
+
+def test_a_second_engine_has_a_load_generator_of_its_own() -> None:
+    assert environment(ENGINES["locust-2"]) == {"LOCUST_HOST": "http://sidecar-2:8001"}
+
+
+@pytest.mark.parametrize(
+    "job, target",
+    [
+        pytest.param("vllm-slo-sidecar", "sidecar-2:9464", id="the sidecar"),
+        pytest.param("vllm-slo-load", "locust-2:9465", id="the load generator"),
+    ],
+)
+def test_prometheus_scrapes_the_programs_of_a_second_engine(job: str, target: str) -> None:
     (mount,) = ENGINES["prometheus"]["volumes"]
-    source, target, _ = mount.split(":")
-    assert (COMPOSE / source).is_file()
-    assert fnmatch.fnmatchcase(target, jobs["file_sd_configs"][0]["files"][0])
+    folder, mounted, _ = mount.split(":")
+    (scraped,) = [each for each in read(rewrite_config.PROMETHEUS)["scrape_configs"] if each["job_name"] == job]
+    (files,) = [Path(file) for config in scraped["file_sd_configs"] for file in config["files"]]
+    assert str(files.parent) == mounted == rewrite_config.TARGETS
+    assert read(COMPOSE / folder / files.name) == [{"targets": [target]}]
 
 
 @pytest.mark.parametrize(
@@ -456,13 +469,13 @@ def test_a_second_engine_has_a_sidecar_of_its_own_which_prometheus_scrapes(name:
         pytest.param(
             ("compose.yaml", OVERLAY),
             (),
-            {"simulator", "sidecar", "simulator-2", "sidecar-2"},
+            {"simulator", "sidecar", "simulator-2", "sidecar-2", "locust-2"},
             id="two simulators",
         ),
         pytest.param(
             ("compose.yaml", OVERLAY),
             ("--profile", "gpu"),
-            {"vllm", "sidecar-vllm", "vllm-2", "sidecar-vllm-2"},
+            {"vllm", "sidecar-vllm", "vllm-2", "sidecar-vllm-2", "locust-2"},
             id="two GPUs",
         ),
     ],

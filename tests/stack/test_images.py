@@ -16,7 +16,14 @@ EXTRAS = ("sidecar", "loadgen", "dashboards")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 BUILD_TOOLS = {"pip", "setuptools", "wheel", "hatchling", "cyclonedx-bom", "mypy", "ruff", "pytest", "hypothesis"}
 OTHER_EXTRAS = {"locust", "gevent", "flask", "plotly", "grafana-foundation-sdk", "vllm", "torch"}
-SIDECAR_IMAGE = ("exporters", "alerts", "compose/simulator", "compose/cli.py", "compose/webhook_process.py")
+SIDECAR_IMAGE = (
+    "exporters",
+    "alerts",
+    "compose/doctor",
+    "compose/simulator",
+    "compose/cli.py",
+    "compose/webhook_process.py",
+)
 """What the image of the sidecar runs."""
 
 

@@ -38,7 +38,18 @@ pytestmark = pytest.mark.stack
 
 ROOT = Path(__file__).parents[2]
 PROJECT = "vllm-slo-stack-test"
-PUBLISHED = ("RELAY", "SIDECAR", "RELAY_2", "SIDECAR_2", "PROMETHEUS", "ALERTMANAGER", "GRAFANA", "LOCUST", "TEMPO")
+PUBLISHED = (
+    "RELAY",
+    "SIDECAR",
+    "RELAY_2",
+    "SIDECAR_2",
+    "LOCUST_2",
+    "PROMETHEUS",
+    "ALERTMANAGER",
+    "GRAFANA",
+    "LOCUST",
+    "TEMPO",
+)
 TWO_ENGINES = {"COMPOSE_FILE": "compose/compose.yaml:compose/compose.engines.yaml"}
 LOG = "/var/lib/vllm-slo/requests.jsonl"
 UNSENT = 1.0
@@ -346,14 +357,16 @@ def test_a_killed_container_restarts_and_only_its_own_gap_is_lost(
     assert wait_until(lambda: lines() == wanted), wanted.keys() - lines().keys()
 
 
-def test_a_second_engine_has_its_own_sidecar_and_the_load_reaches_both(stack: Stack) -> None:
+def test_a_second_engine_has_its_own_sidecar_and_load_generator(stack: Stack) -> None:
     two = replace(stack, env=stack.env | TWO_ENGINES)
-    two.compose("up", "--detach", "--wait", "simulator-2", "sidecar-2", "prometheus", "locust", within=200)
+    two.compose("up", "--detach", "--wait", "prometheus", "locust-2", within=200)
     assert wait_until(lambda: two.value(f"count({ENGINE_UP.name} == 1)") == 2)
-    start = urllib.request.Request(f"{two.url('locust')}/swarm", data=b"user_count=1&spawn_rate=1")
+    start = urllib.request.Request(f"{two.url('locust_2')}/swarm", data=b"user_count=1&spawn_rate=1")
     with urllib.request.urlopen(start, timeout=10) as response:
         assert json.load(response)["success"]
-    assert wait_until(lambda: two.value(f"count(sum by (instance) ({REQUESTS.name}) > 3)") == 2)
+    second = '{instance="sidecar-2:9464",model!="other"}'
+    assert wait_until(lambda: two.value(f"sum({REQUESTS.name}{second})") > 3)
+    assert wait_until(lambda: two.value('sum(up{job="vllm-slo-load"})') == 2)
 
 
 def test_down_leaves_no_container_no_volume_and_no_network(stack: Stack) -> None:
