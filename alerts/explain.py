@@ -40,11 +40,12 @@ def burned_by(spec: SloFile, slo: Slo) -> tuple[str, ...]:
     if spec.source is Source.ENGINE:
         return (latency_cause or "",)
     unary = {measure for _, measure in applicable_slos([slo], stream=False, several=True).slos.values()}
+    timeout = spec.first_token_timeout
     no_first_token = applicable_slos([slo], stream=True, several=True).awaits_first_token
     causes = (
         latency_cause,
         f"a unary request that takes longer than {limit}" if unary == {Measure.E2E} != {slo.measure} else None,
-        f"no first token within {spell_duration(spec.first_token_timeout)}" if no_first_token else None,
+        f"no first token within {spell_duration(timeout)}" if no_first_token and timeout < math.inf else None,
         "an engine error, timeout or broken stream"
         + (" before it" if slo.measure in {Measure.TTFT, Measure.TTFT_ANSWER} else ""),
         "a 429 or 503" if slo.rejected is Rejected.BAD else None,

@@ -141,8 +141,19 @@ def _values_near(bounds: Iterable[Bound | None], unit: float) -> set[float]:
 
 
 def _check_first_token_timeout(spec: SloFile, keys: dict[str, Node]) -> Iterator[Finding]:
-    """Warnings for a first token that is still good for one SLO of a class and too late for another."""
+    """Warnings for a first token that is still good for one SLO of a class and too late for another, and for none."""
     if spec.source is Source.ENGINE:
+        return
+    if spec.first_token_timeout == inf:
+        if unlimited := [slo.name for slo in spec.slos if _awaits_first_token(slo)]:
+            yield Finding(
+                Level.WARNING,
+                keys["first_token_timeout"].as_problem(
+                    "without a first-token timeout, an engine that hangs uses no error budget of "
+                    f"{', '.join(unlimited)}: a request that the client ends before its first token is abandoned; "
+                    "write a duration, such as 60s"
+                ),
+            )
         return
     timeout = spell_duration(spec.first_token_timeout)
     for item, slo in zip(keys["slos"].items(), spec.slos, strict=True):

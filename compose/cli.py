@@ -47,6 +47,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "exporters.roofline.command",
         "calculate the upper limits of a GPU and model: prefill, decode, KV cache",
     ),
+    "doctor": (
+        "compose.doctor.command",
+        "check the machine, engine, sidecar and Prometheus for what hides requests or alerts",
+    ),
 }
 
 

@@ -80,7 +80,7 @@ def refuse_busy(ports: Ports, used: Iterable[str]) -> None:
     Raises:
         UsageError: lists every port that is in use.
     """
-    busy = [name for name in used if _busy(getattr(ports, name))]
+    busy = [name for name in used if is_busy(getattr(ports, name))]
     if busy:
         raise UsageError(
             "\n".join(f"port {getattr(ports, name)} for {name} is already in use on {HOST}" for name in busy)
@@ -88,7 +88,8 @@ def refuse_busy(ports: Ports, used: Iterable[str]) -> None:
         )
 
 
-def _busy(port: int) -> bool:
+def is_busy(port: int) -> bool:
+    """Whether another program uses the port."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # ignores connections in TIME_WAIT
         try:

@@ -33,6 +33,7 @@ CONTAINER = {
     "grafana": "grafana:3000",
 }
 RULES = "/etc/prometheus/rules"
+TARGETS = "/etc/prometheus/targets"
 DASHBOARDS = "/etc/grafana/dashboards"
 
 
@@ -41,6 +42,7 @@ def replacements(ports: Ports, *, rules: Path, dashboards: Path) -> dict[str, st
     return {
         **{address: ports.address(service) for service, address in CONTAINER.items()},
         RULES: str(rules.absolute()),
+        TARGETS: str(rules.absolute().with_name("targets")),  # of further engines, which only the container lab has
         DASHBOARDS: str(dashboards.absolute()),
     }
 

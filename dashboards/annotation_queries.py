@@ -21,7 +21,9 @@ def annotations(spec: SloFile, *, load_tests: bool = False) -> tuple[dashboard.A
     A value that is a time lasts as long as the sidecar, so its step is longer: a fleet has many such series.
     """
     step, step_of_times = spell_duration(spec.scrape_interval), "1m"
-    tests = _annotation("Load tests", signals.LOAD_RUN.name, "load test: {{scenario}}", "run {{run}}", step)
+    # Grafana shows the name of a label that is missing
+    named = f'label_join({signals.LOAD_RUN.name}, "title", " ", "{Label.SCENARIO}", "{Label.CONFIGURATION}")'
+    tests = _annotation("Load tests", named, "load test: {{title}}", "run {{run}}", step)
     return (
         # the values of these two queries are the times in milliseconds, independent of the scrape
         _annotation(

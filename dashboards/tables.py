@@ -23,6 +23,8 @@ _WIDTHS: Mapping[str, int] = {
     Label.OUTCOME: 175,
     Label.RUN: 190,
     Label.SCENARIO: 160,
+    Label.EXPERIMENT: 130,
+    Label.CONFIGURATION: 130,
     Label.REVISION: 130,
     Label.SETTING: 305,
     Label.SIGNAL: 340,

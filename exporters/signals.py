@@ -47,6 +47,8 @@ class Label(StrEnum):
     BATCH = "batch"
     RUN = "run"
     SCENARIO = "scenario"
+    EXPERIMENT = "experiment"
+    CONFIGURATION = "configuration"
     PROMPT_SIZE = "prompt_size"
     PROMPT_LENGTH = "prompt_length"
     COMPLETION_SIZE = "completion_size"
@@ -587,16 +589,26 @@ FOLLOW_LAG = _gauge(
 )
 
 # The load generator: its schedule and its delays.
-LOAD_RUN = _gauge("llm_load_run_info", "1 while a load test runs.", Label.RUN, Label.SCENARIO)
-LOAD_SCHEDULED = _counter("llm_load_scheduled_requests_total", "Requests that were due by the schedule.", _C)
-LOAD_SENT = _counter("llm_load_sent_requests_total", "Requests sent.", _C)
+_OF_RUN = Label.EXPERIMENT, Label.CONFIGURATION
+"""Empty for a run that is not part of an experiment."""
+LOAD_RUN = _gauge("llm_load_run_info", "1 while a load test runs.", Label.RUN, Label.SCENARIO, *_OF_RUN)
+LOAD_SCHEDULED = _counter("llm_load_scheduled_requests_total", "Requests that were due by the schedule.", _C, *_OF_RUN)
+LOAD_SENT = _counter("llm_load_sent_requests_total", "Requests sent.", _C, *_OF_RUN)
 LOAD_ENDED = _counter(
-    "llm_load_ended_requests_total", "Ended requests, with the outcome that the load generator observed.", _C, _O
+    "llm_load_ended_requests_total",
+    "Ended requests, with the outcome that the load generator observed.",
+    *(_C, _O),
+    *_OF_RUN,
+)
+LOAD_GOOD = _counter(
+    "llm_load_good_requests_total",
+    "Ended requests that were good for all their SLOs, as the load generator judges them.",
+    *(_C, *_OF_RUN),
 )
 LOAD_SEND_LAG = _histogram(
     "llm_load_send_lag_seconds", "Delay between the scheduled and the actual send time.", LAG_SECONDS
 )
-LOAD_SIGNALS = (LOAD_RUN, LOAD_SCHEDULED, LOAD_SENT, LOAD_ENDED, LOAD_SEND_LAG)
+LOAD_SIGNALS = (LOAD_RUN, LOAD_SCHEDULED, LOAD_SENT, LOAD_ENDED, LOAD_GOOD, LOAD_SEND_LAG)
 """The series of the load generator; the sidecar exposes all others."""
 
 SEND_LATE = 0.05
@@ -845,6 +857,8 @@ LABEL_HELP = {
     Label.BATCH: "Number of requests that are decoded together.",
     Label.RUN: "Identifier of the load test.",
     Label.SCENARIO: "Scenario of the load test.",
+    Label.EXPERIMENT: "Experiment that the load test is part of.",
+    Label.CONFIGURATION: "Configuration of the engine in the load test, as the experiment names it.",
     Label.PROMPT_SIZE: "Upper bound of the prompt tokens, with leading zeros, or `above`.",
     Label.PROMPT_LENGTH: "Upper bound of the prompt tokens, two per doubling, with leading zeros, or `above`.",
     Label.COMPLETION_SIZE: "Upper bound of the completion tokens, with leading zeros, `above`, or `none`.",

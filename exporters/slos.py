@@ -12,7 +12,7 @@ from typing import Annotated
 
 from exporters import signals
 from exporters.label_keys import ALERT_LABELS, SEVERITY, TARGET_LABELS, AlertLabels
-from exporters.quantities import number
+from exporters.quantities import number, spell_duration
 from exporters.signals import GENERATING, MEASURED, OTHER, Endpoint
 from exporters.yaml_keys import (
     COUNT,
@@ -20,6 +20,7 @@ from exporters.yaml_keys import (
     FLAG,
     NAMED,
     TEXT,
+    TIMEOUT,
     Key,
     Kind,
     Schema,
@@ -331,7 +332,7 @@ class SloFile:
     first_token_timeout: Annotated[
         float,
         Key(
-            DURATION,
+            TIMEOUT,
             "A request without a first token by then is bad for tpot, itl_p95, decode and availability; it stays open.",
         ),
     ] = 60.0
@@ -365,6 +366,13 @@ class SloFile:
     ]
     alerting: Annotated[Alerting, Key(section(Alerting))] = Alerting()
     labels: Annotated[AlertLabels, Key(ALERT_LABELS, "Labels of all alerts, such as {team: ml}.")] = ()
+
+    @property
+    def first_token_rule(self) -> str:
+        """The first-token timeout for reports."""
+        if self.first_token_timeout == inf:
+            return "no first-token timeout"
+        return f"first-token timeout of {spell_duration(self.first_token_timeout)}"
 
     @property
     def class_names(self) -> tuple[str, ...]:

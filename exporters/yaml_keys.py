@@ -1,5 +1,6 @@
 """Declares the keys of a YAML file as fields of dataclasses; reads the file and generates its JSON Schema."""
 
+import math
 import re
 from collections.abc import Callable
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
@@ -10,6 +11,8 @@ from exporters.quantities import DURATION_UNITS, spell_duration
 from exporters.yaml_reader import NAME, Node, nearest
 
 Schema = dict[str, object]
+
+NO_TIMEOUT = "none"
 
 _T = TypeVar("_T")
 _E = TypeVar("_E", bound=StrEnum)
@@ -137,15 +140,15 @@ COUNT = Kind(_count, {"type": "integer", "minimum": 1})
 FLAG = Kind(Node.boolean, {"type": "boolean"})
 NAMED = Kind(Node.name, text_of(NAME.pattern))
 TEXT = Kind(Node.text, {"type": ["string", "number"]})
-DURATION = Kind(
-    Node.duration,
-    {
-        "description": "A duration such as 250ms, 5s, 12h or 30d.",
-        # above zero: not all digits are 0
-        **text_of(rf"(?=.*[1-9])(\d+(\.\d+)?({'|'.join(DURATION_UNITS)}))+"),
-    },
-)
+_DURATION = rf"(?=.*[1-9])(\d+(\.\d+)?({'|'.join(DURATION_UNITS)}))+"
+"""Above zero: not all digits are 0."""
+DURATION = Kind(Node.duration, {"description": "A duration such as 250ms, 5s, 12h or 30d.", **text_of(_DURATION)})
 """Seconds, above zero."""
+TIMEOUT = Kind(
+    lambda node: math.inf if node.plain() == NO_TIMEOUT else node.duration(f"250ms, 5s, 1m or 12h, or {NO_TIMEOUT}"),
+    {"description": f"A duration such as 5s or 1m, or {NO_TIMEOUT}.", **text_of(f"{NO_TIMEOUT}|{_DURATION}")},
+)
+"""Seconds, above zero; infinite for `none`."""
 
 
 def _keys(cls: type) -> dict[str, tuple[Field[Any], Key]]:

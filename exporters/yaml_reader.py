@@ -248,11 +248,11 @@ class Node:
             return None
         return value
 
-    def duration(self) -> float | None:
-        """Seconds, above zero."""
+    def duration(self, examples: str = "250ms, 5s, 1m, 12h or 30d") -> float | None:
+        """Seconds, above zero; the message about another text has the `examples`."""
         text = self.text()
         try:
-            return None if text is None else parse_duration(text, "250ms, 5s, 1m, 12h or 30d")
+            return None if text is None else parse_duration(text, examples)
         except InvalidValueError as error:
             self.problem(str(error))
             return None

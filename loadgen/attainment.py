@@ -104,3 +104,8 @@ class Verdicts:
         worst = self.attainment
         found = [] if worst is Attainment.MET else [tally for tally in self.tallies if tally.attainment is worst]
         return sorted(found, key=lambda tally: -tally.burn)
+
+    @property
+    def nearest(self) -> Tally | None:
+        """The tally nearest to a miss, or farthest beyond it; None without tallies."""
+        return next(iter(self.deciding()), None) or max(self.tallies, key=lambda tally: tally.burn, default=None)

@@ -6,12 +6,14 @@ from pathlib import Path
 
 from rich.console import Console
 
+from exporters import slos
 from exporters.errors import UsageError
 from exporters.logging_setup import add_logging_flags, configure_logging
 from exporters.output_files import write_file
 from exporters.yaml_reader import nearest
 from loadgen import compare_command, find_max_settings, report, run_settings, summary_export, warm_up
 from loadgen.html_report.report_page import render_page
+from loadgen.regrading import regrade_run
 from loadgen.request_record import read_records, read_run
 from loadgen.summary import summarise
 
@@ -57,6 +59,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     show.add_argument("folder", metavar="DIR", help="output folder of the run")
     show.add_argument("--format", default="table", choices=FORMATS, help="output format (default: %(default)s)")
     show.add_argument("--html", type=Path, metavar="FILE", help="also write the report to this file, with plots")
+    show.add_argument("--slos", type=Path, metavar="FILE", help="judge the stored requests again by this SLO file")
     show.set_defaults(run=_report)
     text = "compare two runs"
     compare = actions.add_parser(
@@ -102,8 +105,9 @@ def _send(settings: run_settings.RunSettings, workers: int) -> int:
 
 def _report(arguments: argparse.Namespace) -> int:
     folder = Path(arguments.folder)
-    run = read_run(folder)
-    records = read_records(folder)
+    run, records = read_run(folder), read_records(folder)
+    if arguments.slos is not None:
+        run, records = regrade_run(run, records, slos.load(arguments.slos), arguments.slos)
     result = summarise(run, records)
     match arguments.format:
         case "table":

@@ -244,7 +244,7 @@ class Dispatcher:
             error=error and self._config.target.without_key(error),
             detailed=self._config.save_detailed,
         )
-        self._series.count_ended(request, outcome)
+        self._series.count_ended(request, outcome, good=record.good is True)
         self._figures.end(record)
         self._on_record(record, response)
         return outcome, response, closed - self.start

@@ -37,9 +37,9 @@ def expected(settings: FindMaxSettings) -> str:
 
 def line(number: int, probe: Probe, *, kept: bool = False) -> str:
     """The result of one probe."""
-    reasons = "; ".join(_reasons(probe.verdicts, 1))
+    why = "; ".join(reasons(probe.verdicts, 1))
     text = f"probe {number}: {probe.rate:g} requests/s: {probe.attainment} after {rounded_duration(probe.seconds)}"
-    return f"{text}{f' ({reasons})' if reasons else ''}{' (of an earlier run)' if kept else ''}"
+    return f"{text}{f' ({why})' if why else ''}{' (of an earlier run)' if kept else ''}"
 
 
 def show(search: Search, confidence: float, console: Console) -> None:
@@ -69,9 +69,9 @@ def answer_text(search: Search, confidence: float) -> str:
         case Finding.UNDECIDED:
             text = f"undecided: {_known(found, search.stopped)} {trusted}"
     binding = next((probe for probe in search.probes if probe.rate == found.high), None)
-    reasons = [] if binding is None else _reasons(binding.verdicts, 2)
-    if binding is not None and reasons:
-        text += f"; at {binding.rate:g} requests/s: {'; '.join(reasons)}"
+    why = [] if binding is None else reasons(binding.verdicts, 2)
+    if binding is not None and why:
+        text += f"; at {binding.rate:g} requests/s: {'; '.join(why)}"
     return f"largest rate: {text}"
 
 
@@ -89,7 +89,8 @@ def _known(found: Answer, stopped: str | None) -> str:
     return text
 
 
-def _reasons(verdicts: Verdicts, most: int) -> list[str]:
+def reasons(verdicts: Verdicts, most: int) -> list[str]:
+    """Why a probe is not met, the worst classes and SLOs first."""
     if (found := verdicts.saturated) is not None:
         rates = f"{found.offered:.3g} requests/s offered, {found.completed:.3g} ended"
         return [f"the server was saturated from about {found.since:.0f} s on: {rates}"]
@@ -113,7 +114,9 @@ def _table(probes: Sequence[Probe]) -> Table:
     for heading in ("events", "bad", "good", "objective"):
         table.add_column(heading, justify="right", no_wrap=True)
     for probe in sorted(probes, key=lambda each: each.rate):
-        worst = next(iter(probe.verdicts.deciding()), None) or max(probe.tallies, key=lambda tally: tally.burn)
+        worst = probe.verdicts.nearest
+        if worst is None:
+            continue
         table.add_row(
             f"{probe.rate:g}",
             f"{probe.seconds:.0f}",

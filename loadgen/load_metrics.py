@@ -1,4 +1,4 @@
-"""The load generator's own metrics: requests scheduled, sent and ended, and the send lag."""
+"""The load generator's own metrics: requests scheduled, sent, ended and good, and the send lag."""
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
@@ -23,6 +23,7 @@ class LoadCounts(msgspec.Struct):
     scheduled: dict[str, int]
     sent: dict[str, int]
     ended: list[tuple[str, ClientOutcome, int]]
+    good: dict[str, int]
     lags: list[int]
     lag_sum: float
 
@@ -30,14 +31,17 @@ class LoadCounts(msgspec.Struct):
 class LoadCollector(Collector):
     """Counts over all runs of this process; every class and outcome starts at 0.
 
-    The SLO file determines the class of a request, as in the sidecar, not the class name in the scenario.
+    The SLO file determines the class of a request, as in the sidecar, not the class name in the scenario. `experiment`
+    and `configuration` are labels of every run.
     """
 
-    def __init__(self, slos: SloFile) -> None:
+    def __init__(self, slos: SloFile, experiment: str = "", configuration: str = "") -> None:
+        self._of_run = experiment, configuration
         self._classify = slos.classify
         self._scheduled = dict.fromkeys(slos.class_names, 0)
         self._sent = dict.fromkeys(slos.class_names, 0)
         self._ended = dict.fromkeys(product(slos.class_names, ClientOutcome), 0)
+        self._good = dict.fromkeys(slos.class_names, 0)
         self._lags = [0] * (len(signals.LOAD_SEND_LAG.bounds) + 1)
         self._lag_sum = 0.0
         self._run: tuple[str, str] | None = None
@@ -60,14 +64,16 @@ class LoadCollector(Collector):
         self._lags[bisect_left(signals.LOAD_SEND_LAG.bounds, lag)] += 1
         self._lag_sum += lag
 
-    def count_ended(self, request: PlannedRequest, outcome: ClientOutcome) -> None:
-        self._ended[self._class(request), outcome] += 1
+    def count_ended(self, request: PlannedRequest, outcome: ClientOutcome, *, good: bool = False) -> None:
+        name = self._class(request)
+        self._ended[name, outcome] += 1
+        self._good[name] += good
 
     def take(self) -> LoadCounts:
         """The counts since the last call, for the process that exposes the sums."""
         ended = [(*key, count) for key, count in self._ended.items() if count]
-        taken = LoadCounts(dict(self._scheduled), dict(self._sent), ended, self._lags, self._lag_sum)
-        for counts in (self._scheduled, self._sent):
+        taken = LoadCounts(dict(self._scheduled), dict(self._sent), ended, dict(self._good), self._lags, self._lag_sum)
+        for counts in (self._scheduled, self._sent, self._good):
             counts.update(dict.fromkeys(counts, 0))
         self._ended.update(dict.fromkeys(self._ended, 0))
         self._lags, self._lag_sum = [0] * len(self._lags), 0.0
@@ -81,17 +87,20 @@ class LoadCollector(Collector):
             self._sent[name] += count
         for name, outcome, count in counts.ended:
             self._ended[name, outcome] += count
+        for name, count in counts.good.items():
+            self._good[name] += count
         self._lags = [ours + theirs for ours, theirs in zip(self._lags, counts.lags, strict=True)]
         self._lag_sum += counts.lag_sum
 
     def collect(self) -> Iterator[Metric]:
         run = GaugeMetricFamily(signals.LOAD_RUN.name, signals.LOAD_RUN.help, labels=signals.LOAD_RUN.labels)
         if self._run is not None:  # the last run, 0 after its end
-            run.add_metric(self._run, self._running)
+            run.add_metric((*self._run, *self._of_run), self._running)
         yield run
-        yield _counter(signals.LOAD_SCHEDULED, (((name,), count) for name, count in self._scheduled.items()))
-        yield _counter(signals.LOAD_SENT, (((name,), count) for name, count in self._sent.items()))
-        yield _counter(signals.LOAD_ENDED, self._ended.items())
+        yield self._counter(signals.LOAD_SCHEDULED, (((name,), count) for name, count in self._scheduled.items()))
+        yield self._counter(signals.LOAD_SENT, (((name,), count) for name, count in self._sent.items()))
+        yield self._counter(signals.LOAD_ENDED, self._ended.items())
+        yield self._counter(signals.LOAD_GOOD, (((name,), count) for name, count in self._good.items()))
         lags = HistogramMetricFamily(signals.LOAD_SEND_LAG.name, signals.LOAD_SEND_LAG.help)
         bounds = map(floatToGoString, (*signals.LOAD_SEND_LAG.bounds, float("inf")))
         lags.add_metric((), list(zip(bounds, accumulate(self._lags), strict=True)), self._lag_sum)
@@ -100,9 +109,8 @@ class LoadCollector(Collector):
     def _class(self, request: PlannedRequest) -> str:
         return self._classify(request.request_class, request.prompt_tokens, request.max_tokens, request.api)
 
-
-def _counter(signal: Signal, rows: Iterable[tuple[tuple[str, ...], int]]) -> Metric:
-    family = CounterMetricFamily(signal.name, signal.help, labels=signal.labels)
-    for labels, value in rows:
-        family.add_metric(labels, value)
-    return family
+    def _counter(self, signal: Signal, rows: Iterable[tuple[tuple[str, ...], int]]) -> Metric:
+        family = CounterMetricFamily(signal.name, signal.help, labels=signal.labels)
+        for labels, value in rows:
+            family.add_metric((*labels, *self._of_run), value)
+        return family

@@ -28,7 +28,7 @@ def run(settings: RunSettings) -> int:
     """
     _quieten()
     environment = Environment(events=locust.events, host=str(settings.target))
-    series = LoadCollector(settings.slos)
+    series = LoadCollector(settings.slos, settings.experiment, settings.configuration)
     endpoint = MetricsEndpoint(series, settings.metrics)
     load = LoadRun(settings, series, environment.events.request.fire)
 
@@ -66,7 +66,7 @@ def run_with_workers(settings: RunSettings, count: int) -> int:
 
     workers = LocalWorkers(count, work)  # before this process has any connection
     try:
-        series = LoadCollector(settings.slos)
+        series = LoadCollector(settings.slos, settings.experiment, settings.configuration)
         endpoint = MetricsEndpoint(series, settings.metrics)
         environment = Environment(events=locust.events, host=str(settings.target))
         runner = environment.create_master_runner(MASTER_HOST, 0)

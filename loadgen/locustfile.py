@@ -62,7 +62,7 @@ def _prepare(environment: Any, runner: Any, **_: Any) -> None:
 
     try:
         settings = from_environment(os.environ, environment.host)
-        Mix.series = LoadCollector(settings.slos)
+        Mix.series = LoadCollector(settings.slos, settings.experiment, settings.configuration)
         MetricsEndpoint(Mix.series, settings.metrics)
         if isinstance(runner, MasterRunner):
             LocustMaster(environment, new_run)

@@ -116,22 +116,31 @@ class ProbePlan:
     dues: Mapping[Pair, Sequence[float]]
 
     def judge(self, look: Look, records: Iterable[Record]) -> Verdicts:
-        """The verdicts on the requests that were due before a look.
+        """The verdicts on the requests that were due before a look; requests without a record count as good."""
+        offered = {pair: bisect_right(dues, look.at) for pair, dues in self.dues.items()}
+        return judge(look, records, self.objectives, offered)
 
-        For a miss, requests without a record count as good, so that a look need not wait for them. A request that the
-        client gave up on (an abandoned verdict) counts as bad: the server did not serve it.
-        """
-        events, bad = Counter[Pair](), Counter[Pair]()
-        for record in records:
-            if record.due <= look.at and record.outcome is not ClientOutcome.NOT_SENT:
-                for slo, verdict in record.slo.items():
-                    events[record.request_class, slo] += 1
-                    bad[record.request_class, slo] += verdict is not Verdict.GOOD
-        tallies = []
-        for pair, objective in self.objectives.items():
-            offered = bisect_right(self.dues[pair], look.at)
-            tallies.append(tally(pair, objective, look, events=events[pair], bad=bad[pair], offered=offered))
-        return Verdicts(tallies)
+
+def judge(
+    look: Look, records: Iterable[Record], objectives: Mapping[Pair, float], offered: Mapping[Pair, int]
+) -> Verdicts:
+    """The verdicts of a look on records that were due before it.
+
+    For a miss, requests that are `offered` and have no record count as good, so that a look need not wait for them. A
+    request that the client gave up on (an abandoned verdict) counts as bad: the server did not serve it.
+    """
+    events, bad = Counter[Pair](), Counter[Pair]()
+    for record in records:
+        if record.due <= look.at and record.outcome is not ClientOutcome.NOT_SENT:
+            for slo, verdict in record.slo.items():
+                events[record.request_class, slo] += 1
+                bad[record.request_class, slo] += verdict is not Verdict.GOOD
+    return Verdicts(
+        [
+            tally(pair, objective, look, events=events[pair], bad=bad[pair], offered=offered.get(pair, 0))
+            for pair, objective in objectives.items()
+        ]
+    )
 
 
 def tally(pair: Pair, objective: float, look: Look, *, events: int, bad: int, offered: int) -> Tally:

@@ -1,4 +1,7 @@
-"""Judges a stored record again, by another SLO file: a record has the times that the verdicts depend on."""
+"""Judges a stored run again, by another SLO file: its records have the times that the verdicts depend on."""
+
+from collections.abc import Iterable
+from pathlib import Path
 
 from msgspec import structs
 
@@ -6,7 +9,15 @@ from exporters.signals import Endpoint
 from exporters.slos import SloFile
 from exporters.verdicts import EndedRequest, Ending, goodput, judge_request
 from loadgen.request_plan import CHAT
-from loadgen.request_record import Record
+from loadgen.request_record import Record, Run, objectives
+
+AGAIN = "stored requests judged again by"
+
+
+def regrade_run(run: Run, records: Iterable[Record], slos: SloFile, path: Path) -> tuple[Run, list[Record]]:
+    """The run as if the SLO file at `path` had judged it."""
+    rule = f"{AGAIN} {path}, {slos.first_token_rule}"
+    return structs.replace(run, slos=objectives(slos), rule=rule), [regrade(each, slos) for each in records]
 
 
 def regrade(record: Record, slos: SloFile) -> Record:

@@ -79,6 +79,7 @@ def render(run: Run, result: Summary, *, narrow: bool = False) -> RenderableType
     columns = [_COUNTS + _TOKENS, _TIMES] if narrow else [_COUNTS + _TIMES + _TOKENS]
     return Group(
         Text(f"{run.scenario}, seed {run.seed}, {run.target}, {run.model}: {run.ended} after {run.seconds:.0f} s"),
+        *(Text(f"{name}: {value}") for name, value in labels(run).items()),
         *(Text(f"{INVALID}: {fault}", style="bold red") for fault in faults),
         *(_table(name + mark, rows, which) for name, rows in blocks.items() for which in columns),
         Text(_LEGEND),
@@ -90,6 +91,12 @@ def render(run: Run, result: Summary, *, narrow: bool = False) -> RenderableType
         *(Text(f"! {warning}", style="bold yellow") for warning in (*unjudged(run.slos), *result.warnings)),
         *(Text(f"{INVALID}: {fault}", style="bold red") for fault in faults),
     )
+
+
+def labels(run: Run) -> dict[str, str]:
+    """The experiment, the configuration and the SLO rule of a run, as far as they are known."""
+    named = {"experiment": run.experiment, "configuration": run.configuration, "SLO rule": run.rule}
+    return {name: value for name, value in named.items() if value}
 
 
 def _steady(name: str, window: StableWindow) -> str:

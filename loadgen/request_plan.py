@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from itertools import count
+from itertools import count, product
 from random import Random
 from typing import Protocol
 
@@ -14,7 +14,7 @@ from exporters.signals import Endpoint
 from loadgen import prompt_text
 from loadgen.arrivals import Phase, arrivals
 from loadgen.prompt_text import Part
-from loadgen.scenario import Conversation, Scenario, TokenRange
+from loadgen.scenario import Conversation, Scenario, Starters, TokenRange
 
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
@@ -135,13 +135,16 @@ class Workload:
         random.seed(seed)
         scenario = self._scenario
         shape = scenario.shapes[name]
-        parts = [Part(seed, _draw(random, shape.prompt_tokens))]
-        max_tokens = _draw(random, shape.output_tokens)
+        text, lengths = seed, random
+        if shape.prompts is not None:
+            text = f"{self._seed}/prompt/{name}/{random.randrange(shape.prompts)}"
+            lengths = Random(text)  # noqa: S311 - repeatable, not secret
+        parts = [Part(text, _draw(lengths, shape.prompt_tokens))]
+        max_tokens = _draw(lengths, shape.output_tokens)
         stream = random.random() < scenario.stream_share
         chat = random.random() < scenario.chat_share
         if shape.document:
-            document = random.randrange(len(scenario.corpus))
-            parts.insert(0, Part(f"{self._seed}/document/{document}", scenario.corpus[document]))
+            parts.insert(0, self._document(random.randrange(len(scenario.corpus))))
         turns: list[Turn] = []
         if shape.conversation is not None:
             chat = True  # the history needs roles
@@ -171,9 +174,43 @@ class Workload:
         if starters is None:
             return []
         ranks = range(1, starters.count + 1)
-        rank = random.choices(ranks, [rank**-starters.exponent for rank in ranks])[0]
+        return [self._of_rank(random.choices(ranks, [rank**-starters.exponent for rank in ranks])[0], name, starters)]
+
+    def _of_rank(self, rank: int, name: str, starters: Starters) -> Part:
         seed = f"{self._seed}/starter/{name}/{rank}"
-        return [Part(seed, _draw(Random(seed), starters.tokens))]  # noqa: S311 - repeatable, not secret
+        return Part(seed, _draw(Random(seed), starters.tokens))  # noqa: S311 - repeatable, not secret
+
+    def _document(self, index: int) -> Part:
+        return Part(f"{self._seed}/document/{index}", self._scenario.corpus[index])
+
+    def shared_beginnings(self, most: int) -> Iterator[PlannedRequest]:
+        """For each text that prompts of a class begin with, a request that computes it: due at 0, with one token.
+
+        The texts are the documents of the corpus and the starters of conversations, the first `most` of a class, of
+        which starters have the highest ranks. The two endpoints put other tokens before a prompt.
+        """
+        chat_share, found = self._scenario.chat_share, dict[tuple[Part, str], str]()
+        for name in (name for name, share in self._shares.items() if share):
+            shape = self._scenario.shapes[name]
+            endpoints = [endpoint for endpoint, share in ((CHAT, chat_share), (COMPLETIONS, 1 - chat_share)) if share]
+            parts: list[Part] = []
+            if shape.conversation is not None and (starters := shape.conversation.starters) is not None:
+                parts = [self._of_rank(rank, name, starters) for rank in range(1, min(starters.count, most) + 1)]
+            elif shape.document:
+                parts = [self._document(index) for index in range(min(len(self._scenario.corpus), most))]
+            for part, endpoint in product(parts, endpoints if shape.conversation is None else [CHAT]):
+                found.setdefault((part, endpoint), name)
+        for number, ((part, endpoint), name) in enumerate(found.items()):
+            yield PlannedRequest(
+                number=number,
+                due=0.0,
+                phase="",
+                request_class=name,
+                stream=True,
+                endpoint=endpoint,
+                parts=(part,),
+                max_tokens=1,
+            )
 
 
 def _draw(random: Random, tokens: TokenRange) -> int:

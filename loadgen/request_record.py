@@ -9,6 +9,7 @@ import msgspec
 
 from exporters.errors import UsageError, system_reason
 from exporters.signals import LoadOutcome, Outcome, Verdict
+from exporters.slos import SloFile
 from loadgen.arrivals import Phase
 from loadgen.saturation import Saturation
 
@@ -116,6 +117,15 @@ class Objective(msgspec.Struct, frozen=True):
     objective: float
 
 
+def objectives(slos: SloFile) -> list[Objective]:
+    return [Objective(slo.name, slo.measure.value, slo.threshold, slo.objective) for slo in slos.slos]
+
+
+def rule_of_run(slos: SloFile) -> str:
+    """The `rule` of a run that this SLO file has judged."""
+    return f"verdicts of the run, {slos.first_token_rule}"
+
+
 class WorkerUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The process of a worker of a distributed run; `lost` is when it was, in seconds since the start of the run."""
 
@@ -131,10 +141,13 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
     `stalls`, `stalled` (seconds) and `worst_stall` are those of the event loop. `same_machine`: the target is a
     loopback address. `schedule` is the hash of the open-loop requests, `shares` the share of each class in them, with a
-    sum of 1. Of several `workers`, `cpu_seconds` and `stalls` are the sums, `stalled` and `worst_stall` the maxima.
+    sum of 1. `rule` says which rule has judged the requests. Of several `workers`, `cpu_seconds` and `stalls` are the
+    sums, `stalled` and `worst_stall` the maxima.
     """
 
     scenario: str
+    experiment: str = ""
+    configuration: str = ""
     seed: int
     schedule: str
     shares: dict[str, float]
@@ -146,6 +159,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     phases: list[Phase]
     classes: list[str]
     slos: list[Objective]
+    rule: str = ""
     max_send_lag: float
     max_concurrency: int | None = None
     same_machine: bool

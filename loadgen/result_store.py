@@ -9,7 +9,6 @@ from msgspec import structs
 
 from exporters.addresses import is_loopback
 from exporters.errors import UsageError, system_reason
-from exporters.slos import SloFile
 from loadgen.bench_result import bench_result
 from loadgen.chunk_totals import ChunkTotals
 from loadgen.completion_response import CompletionResponse
@@ -25,7 +24,9 @@ from loadgen.request_record import (
     Run,
     WorkerUsage,
     json_text,
+    objectives,
     replace_file,
+    rule_of_run,
 )
 from loadgen.run_settings import RunSettings
 from loadgen.saturation import Saturation
@@ -50,6 +51,8 @@ class ResultStore:
         self._cpu = time.process_time()
         self._run = Run(
             scenario=settings.plan.name,
+            experiment=settings.experiment,
+            configuration=settings.configuration,
             seed=settings.seed,
             schedule=schedule,
             shares=dict(settings.plan.shares),
@@ -60,6 +63,7 @@ class ResultStore:
             phases=list(settings.phases),
             classes=list(settings.plan.shares),
             slos=objectives(settings.slos),
+            rule=rule_of_run(settings.slos),
             max_send_lag=settings.max_send_lag,
             max_concurrency=settings.max_concurrency,
             same_machine=is_loopback(settings.target.host),
@@ -155,10 +159,6 @@ def result_files(
     yield SUMMARY, json_text(result)
     yield BENCH, json_text(bench_result(run, result, records, chunks, detailed=detailed))
     yield PAGE, render_page(run, result, records).encode()
-
-
-def objectives(slos: SloFile) -> list[Objective]:
-    return [Objective(slo.name, slo.measure.value, slo.threshold, slo.objective) for slo in slos.slos]
 
 
 def _versions() -> dict[str, str]:

@@ -56,6 +56,8 @@ class RunSettings:
     metrics: Address | None
     metrics_wait: float
     warm_up: Waves = ()
+    experiment: str = ""
+    configuration: str = ""
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -71,7 +73,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--warm-up",
         type=_at_least_one,
         metavar="N",
-        help="before the first phase, send 1, 2, 4 ... N requests at once, cold and again warm (default: none)",
+        help="before the first phase, send 1, 2, 4 ... N requests at once, cold and again warm, and then the texts "
+        "that prompts share (default: none)",
     )
     parser.add_argument(
         "--allow-invalid", action="store_true", help="exit with 0 even if the load generator was too slow"
@@ -93,6 +96,16 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         default=5.0,  # the discovery of a Prometheus that has just started, as in the lab
         help="additional time for Prometheus to discover this process before the first scrape (default: 5s)",
+    )
+
+    parser.add_argument(
+        "--experiment", metavar="NAME", default="", help="experiment of the run, for run.json and the metrics"
+    )
+    parser.add_argument(
+        "--configuration",
+        metavar="NAME",
+        default="",
+        help="configuration of the engine in this run, for run.json and the metrics",
     )
 
 
@@ -259,6 +272,8 @@ def _settings(
         check=not arguments.no_check,
         metrics=arguments.metrics,
         metrics_wait=arguments.metrics_wait,
+        experiment=arguments.experiment,
+        configuration=arguments.configuration,
     )
 
 

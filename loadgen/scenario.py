@@ -74,7 +74,8 @@ class Shape:
     """One request class: its relative share, its prompt tokens, and the tokens that the engine generates.
 
     With `document`, the prompt begins with a document of the corpus. With `conversation`, `prompt_tokens` and
-    `output_tokens` are those of each turn.
+    `output_tokens` are those of each turn. With `prompts`, the requests repeat so many different prompts, each with an
+    output length of its own.
     """
 
     share: Annotated[float, Key(NOT_NEGATIVE)]
@@ -82,6 +83,7 @@ class Shape:
     output_tokens: Annotated[TokenRange, Key(_TOKEN_RANGE)]
     document: Annotated[bool, Key(FLAG)] = False
     conversation: Annotated[Conversation | None, Key(section(Conversation))] = None
+    prompts: Annotated[int | None, Key(COUNT)] = None
 
 
 def _shapes(node: Node) -> dict[str, Shape]:
@@ -91,6 +93,8 @@ def _shapes(node: Node) -> dict[str, Shape]:
         if name in shapes:
             item.problem(f"class {name!r} is defined twice; keep one")
         shapes[name] = read(Shape, item)
+        if shapes[name].prompts is not None and "conversation" in item.mapping():
+            item.mapping()["prompts"].problem("cannot be combined with conversation; keep one")
         if shapes[name].document and not has_corpus:
             item.mapping()["document"].problem("needs a corpus; add one, such as corpus: [800, 3500]")
     if not node.reader.problems and not any(shape.share > 0 for shape in shapes.values()):

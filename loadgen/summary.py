@@ -93,8 +93,10 @@ class Summary:
     """A whole run: the total, each class, the same by phase, and warnings about the figures.
 
     `stable` has the stable window of each open-loop phase with a constant rate, `goodput` is that of the whole run by
-    several definitions, `health` that of the load generator.
+    several definitions, `health` that of the load generator. `rule` says which SLO rule has judged the requests.
     """
+
+    rule: str
 
     total: ClassSummary
     classes: tuple[ClassSummary, ...]
@@ -113,6 +115,7 @@ def summarise(run: Run, records: Sequence[Record]) -> Summary:
     phases = {phase.name: [record for record in records if record.phase == phase.name] for phase in run.phases}
     stable = {phase.name: _stable_window(run, phases[phase.name]) for phase in run.phases if phase.constant_rate}
     return Summary(
+        rule=run.rule,
         total=total,
         classes=_by_class(records, run.classes),
         phases={

@@ -1,6 +1,7 @@
 """The warm-up ramp before a run: waves of 1, 2, 4 ... requests at once, twice, to compare TTFT cold and warm.
 
 Both times the requests have the same classes and lengths, but other texts, so that the prefix cache has no part in it.
+Then the texts that prompts of the run share are sent once, so that the prefix cache has them, as after hours of use.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -23,11 +24,13 @@ from loadgen.summary import quantiles
 
 PHASE = "warm-up"
 WARM_UP = "warm-up.json"
-COLD, WARM = "cold", "warm"
+COLD, WARM, SHARED = "cold", "warm", "shared"
+MOST_SHARED = 64
+"""Shared texts of a class that are sent: thousands would take minutes, and the others are rarely used."""
 
 
 class Wave(msgspec.Struct, frozen=True):
-    """The requests sent at once, `cold` or `warm`; times of the records are in seconds since the start of the wave."""
+    """The requests sent at once, in the pass `cold`, `warm` or `shared`; times in seconds since the start of a wave."""
 
     pass_name: str = msgspec.field(name="pass")
     size: int
@@ -39,17 +42,20 @@ Waves = Sequence[tuple[str, Sequence[PlannedRequest]]]
 
 
 def waves(scenario: Scenario, largest: int, seed: int) -> Waves:
-    """The waves of both passes; every request is a stream, because only streams have a TTFT."""
+    """The waves of all passes; every request is a stream, because only streams have a TTFT."""
     sizes = [1]
     while sizes[-1] * 2 <= largest:
         sizes.append(sizes[-1] * 2)
     phases = [Phase(f"{PHASE}/{size}", 1.0, requests=size) for size in sizes]
-    drawn = list(Workload(scenario, phases, seed))
-    return [
+    workload = Workload(scenario, phases, seed)
+    drawn = list(workload)
+    ramp = [
         (name, [_planned(request, f"{seed}/{PHASE}/{name}") for request in drawn if request.phase == phase.name])
         for name in (COLD, WARM)
         for phase in phases
     ]
+    shared = [structs.replace(request, phase=PHASE) for request in workload.shared_beginnings(MOST_SHARED)]
+    return ramp + [(SHARED, shared[at : at + sizes[-1]]) for at in range(0, len(shared), sizes[-1])]
 
 
 def _planned(request: PlannedRequest, seed: str) -> PlannedRequest:
@@ -97,10 +103,16 @@ def show(folder: Path, console: Console) -> None:
 
 
 def table(sent: Iterable[Wave]) -> Table:
-    """TTFT by size of the wave, cold and warm."""
-    by_size: dict[int, dict[str, Wave]] = {}
+    """TTFT by size of the wave, cold and warm, and that of all shared texts."""
+    by_size: dict[str, dict[str, Wave]] = {}
+    shared: list[Record] = []
     for wave in sent:
-        by_size.setdefault(wave.size, {})[wave.pass_name] = wave
+        if wave.pass_name == SHARED:
+            shared += wave.records
+        else:
+            by_size.setdefault(str(wave.size), {})[wave.pass_name] = wave
+    if shared:
+        by_size[f"{len(shared)} shared texts"] = {COLD: Wave(SHARED, len(shared), shared)}
     headings = ("requests", "cold p50", "max", "warm p50", "max", "cold / warm", "not ok")
     drawn = new_table("warm-up: TTFT of requests at once, not part of the figures", right=headings)
     for size, passes in by_size.items():
@@ -108,7 +120,7 @@ def table(sent: Iterable[Wave]) -> Table:
         medians = [quantiles(values).p50 for values in (cold, warm)]
         ratio = medians[0] / medians[1] if medians[0] and medians[1] else None
         drawn.add_row(
-            str(size),
+            size,
             format_seconds(medians[0]),
             format_seconds(max(cold, default=None)),
             format_seconds(medians[1]),

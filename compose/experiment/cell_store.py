@@ -7,7 +7,9 @@ from typing import TypeVar
 
 import msgspec
 
+from compose.experiment.load_level import Level, levels
 from exporters.errors import UsageError, system_reason
+from loadgen.rate_search import Limits
 
 _T = TypeVar("_T")
 
@@ -28,6 +30,7 @@ class Metric(StrEnum):
     GOODPUT = "goodput"
     COMPLETION = "completion"
     OUTPUT_TOKENS_PER_SECOND = "output_tokens_per_second"
+    TTFT_MEAN = "ttft_mean"
     TTFT_P50 = "ttft_p50"
     TTFT_P99 = "ttft_p99"
     TPOT_P50 = "tpot_p50"
@@ -37,6 +40,7 @@ class Metric(StrEnum):
     E2E_P50 = "e2e_p50"
     E2E_P99 = "e2e_p99"
     PREEMPTIONS = "preemptions"
+    GENERATED_TOKENS = "generated_tokens"
     KV_CAPACITY_TOKENS = "kv_capacity_tokens"
     KV_USAGE_MAX = "kv_usage_max"
     HIT_RATIO = "hit_ratio"
@@ -44,10 +48,16 @@ class Metric(StrEnum):
 
 
 class Configuration(msgspec.Struct, frozen=True):
-    """The engine flags of one configuration, by name without the leading dashes; a switch has `true` or `false`."""
+    """The engine flags of one configuration, by name without the leading dashes; a switch has `true` or `false`.
+
+    `preset` is the GPU and the model that the file names. `warm_up` is the largest wave of the warm-up, None without
+    one.
+    """
 
     name: str
     flags: dict[str, str]
+    preset: str | None = None
+    warm_up: int | None = None
 
 
 class Direction(StrEnum):
@@ -65,10 +75,15 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     request_class: str = msgspec.field(name="class", default="")  # empty: all classes
     metric: Metric
     rate: float | None = None  # in requests/s, None for all rates
+    concurrency: int | None = None  # users, None for all numbers of users
     baseline: str | None = None
     direction: Direction | None = None
     low: float | None = None
     high: float | None = None
+
+    @property
+    def level(self) -> Level:
+        return Level(self.rate, self.concurrency)
 
 
 class ExpectedFigure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -78,14 +93,20 @@ class ExpectedFigure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     request_class: str = msgspec.field(name="class", default="")
     metric: Metric
     rate: float | None = None  # in requests/s, None for all rates
+    concurrency: int | None = None  # users, None for all numbers of users
     value: float
     note: str = ""
 
+    @property
+    def level(self) -> Level:
+        return Level(self.rate, self.concurrency)
+
 
 class ExperimentRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of an experiment; `rates` in requests/s, empty where the phases of the scenario are used.
+    """The settings of an experiment; `rates` in requests/s, `concurrencies` in users of a closed loop.
 
-    `requests` is the number of requests of each rate, None where the length of the phase sets it.
+    Both are empty where the phases of the scenario are used. `requests` is the number of requests of each rate, None
+    where the length of the phase sets it. With `find_max`, the rates of each configuration are those of its probes.
     """
 
     name: str
@@ -96,10 +117,16 @@ class ExperimentRecord(msgspec.Struct, frozen=True, kw_only=True):
     engine: str
     configurations: list[Configuration]
     rates: list[float]
+    concurrencies: list[int] = []
     requests: int | None = None
+    find_max: Limits | None = None
     repeats: int
     predictions: list[Prediction] = []
     expected: list[ExpectedFigure] = []
+
+    @property
+    def levels(self) -> list[Level]:
+        return levels(self.rates, self.concurrencies)
 
 
 class CellStatus(StrEnum):
@@ -121,26 +148,38 @@ class EngineReading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     kv_usage_max: float | None = None
     kv_usage_mean: float | None = None
     preemptions: int | None = None
+    generated_tokens: int | None = None
     prefix_query_tokens: int | None = None
     prefix_hit_tokens: int | None = None
     waiting_max: float | None = None
     waiting_mean: float | None = None
     running_max: float | None = None
+    drafts: int | None = None
+    draft_tokens: int | None = None
+    accepted_draft_tokens: int | None = None
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
-    """One configuration at one rate, measured once; `rate` in requests/s, `seconds` with start and end of the engine.
+    """One configuration at one level, measured once; `rate` in requests/s, `concurrency` in users.
 
-    `repeat` counts from 1. `reason` says why a cell is not done.
+    `seconds` includes start and end of the engine. `repeat` counts from 1. `reason` says why a cell is not done.
+    `engine_start` is the time from the start of the engine's process until it was healthy, in seconds, None in virtual
+    time.
     """
 
     configuration: str
     rate: float | None
+    concurrency: int | None = None
     repeat: int
     status: CellStatus
     reason: str | None = None
     seconds: float
+    engine_start: float | None = None
     engine: EngineReading = EngineReading()
+
+    @property
+    def level(self) -> Level:
+        return Level(self.rate, self.concurrency)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +190,9 @@ class StoredCell:
     folder: Path
 
 
-def cell_folder(directory: Path, configuration: str, rate: float | None, repeat: int) -> Path:
-    """The folder of a cell, such as `cells/prefix/32-1`, or `cells/prefix/phases-1` without a rate."""
-    return directory / CELLS / configuration / f"{'phases' if rate is None else f'{rate:g}'}-{repeat}"
+def cell_folder(directory: Path, configuration: str, level: Level, repeat: int) -> Path:
+    """The folder of a cell, such as `cells/prefix/32-1` for 32 requests/s, `50-users-1` or `phases-1`."""
+    return directory / CELLS / configuration / f"{level.name}-{repeat}"
 
 
 def read_experiment(directory: Path) -> tuple[ExperimentRecord, list[StoredCell]]:
@@ -163,15 +202,23 @@ def read_experiment(directory: Path) -> tuple[ExperimentRecord, list[StoredCell]
         UsageError: the folder is not the output of an experiment.
     """
     record = read_record(directory)
-    rates: list[float | None] = [*record.rates] or [None]
     cells = []
     for configuration in record.configurations:
-        for rate in rates:
+        if record.find_max is not None:
+            cells += _probes(directory / CELLS / configuration.name)
+            continue
+        for level in record.levels:
             for repeat in range(1, record.repeats + 1):
-                folder = cell_folder(directory, configuration.name, rate, repeat)
+                folder = cell_folder(directory, configuration.name, level, repeat)
                 if (cell := read_cell(folder)) is not None:
                     cells.append(StoredCell(cell, folder))
     return record, cells
+
+
+def _probes(directory: Path) -> list[StoredCell]:
+    """The cells of a configuration, whose rates only the folders know, by repeat and rate."""
+    found = [StoredCell(_read(path, Cell), path.parent) for path in directory.glob(f"*/{CELL}")]
+    return sorted(found, key=lambda each: (each.cell.repeat, each.cell.rate or 0.0))
 
 
 def read_record(directory: Path) -> ExperimentRecord:

@@ -62,8 +62,7 @@ def table(cells: Sequence[StoredCell], reference: float) -> Table:
         drawn.add_column(heading, justify="right")
     scored = [(each, _score_of(each, reference)) for each in cells]
     for each, found in sorted(scored, key=lambda pair: -(pair[1].total if pair[1] else 0.0)):
-        rate = "" if each.cell.rate is None else f" at {each.cell.rate:g}/s"
-        name = f"{each.cell.configuration}{rate}, repeat {each.cell.repeat}"
+        name = f"{each.cell.configuration}{each.cell.level.text}, repeat {each.cell.repeat}"
         if found is None:
             drawn.add_row(name, each.cell.status.value)
             continue

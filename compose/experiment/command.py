@@ -1,7 +1,7 @@
 """`vllm-slo experiment`: measures engine configurations under the same requests."""
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -10,26 +10,27 @@ from rich.console import Console
 
 from compose import interrupt
 from compose.experiment import (
+    cell_measurement,
     challenge_score,
+    error_windows,
     experiment_file,
     experiment_report,
     experiment_run,
-    real_cell,
+    grade_command,
+    search_run,
     simulated_engine,
-    virtual_cell,
 )
-from compose.experiment.cell_store import Cell, CellStatus, read_experiment
-from compose.experiment.engine_program import SIMULATOR, EngineProgram, check_command
+from compose.experiment.cell_store import SLOS, CellStatus, read_experiment
+from compose.experiment.engine_program import SIMULATOR, check_command
 from compose.experiment.experiment_file import Experiment
 from compose.experiment.experiment_run import CellPlan
-from compose.experiment.real_cell import CellSettings
 from compose.vllm_cpu import launch
-from compose.vllm_cpu.install import ensure_installed
 from exporters import slos
-from exporters.errors import UsageError
-from exporters.quantities import spell_duration
-from exporters.slos import SloFile
+from exporters.addresses import parse_address
+from exporters.errors import UsageError, parse_flag
+from exporters.quantities import parse_duration, spell_duration
 from exporters.yaml_reader import nearest
+from loadgen.request_record import read_records, read_run
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -62,7 +63,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="RATE[,RATE...]",
         help="measure only these rates of the file in this run (default: all)",
     )
+    run.add_argument(
+        "--concurrencies",
+        type=_words,
+        metavar="USERS[,USERS...]",
+        help="measure only these numbers of users of the file in this run (default: all)",
+    )
     run.add_argument("--requests", type=int, metavar="N", help="requests of each rate, instead of those of the file")
+    address = partial(parse_address, example="127.0.0.1:9465")
+    run.add_argument(
+        "--metrics", type=address, metavar="HOST:PORT", help="serve /metrics of the load generator of each cell here"
+    )
+    run.add_argument(
+        "--sidecar-metrics", type=address, metavar="HOST:PORT", help="serve /metrics of the sidecar of each cell here"
+    )
     run.set_defaults(run=_run)
     text = "print the results of an experiment by class and configuration"
     report = actions.add_parser("report", help=text, description=f"{text.capitalize()}.")
@@ -78,6 +92,27 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="output tokens/s that have the full weight (default: %(default)g)",
     )
     scored.set_defaults(run=_score)
+    text = "grade the criteria of seed 003 by what experiments have measured"
+    grade = actions.add_parser("grade", help=text, description=f"{text.capitalize()}.")
+    grade_command.configure(grade)
+    text = "print the error rate of a rolling window beside the burn rates of a page, over the time of each cell"
+    windows = actions.add_parser("windows", help=text, description=f"{text.capitalize()}.")
+    windows.add_argument("folder", type=Path, metavar="DIR", help="output folder of the experiment")
+    windows.add_argument("--slo", metavar="NAME", help="SLO of the burn rates (default: the first on availability)")
+    windows.add_argument(
+        "--rolling",
+        default=spell_duration(error_windows.ROLLING),
+        metavar="TIME",
+        help="length of the rolling window (default: %(default)s)",
+    )
+    windows.add_argument(
+        "--every",
+        default=spell_duration(error_windows.EVERY),
+        metavar="TIME",
+        help="time between the rows (default: %(default)s)",
+    )
+    windows.add_argument("--since", default="0s", metavar="TIME", help="time of the first row (default: %(default)s)")
+    windows.set_defaults(run=_windows)
     text = "list the built-in experiments"
     actions.add_parser("list", help=text, description=f"{text.capitalize()}.").set_defaults(run=_list)
 
@@ -96,6 +131,24 @@ def _score(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _windows(arguments: argparse.Namespace) -> int:
+    rolling, every = (
+        parse_flag(f"--{name}", getattr(arguments, name), parse_duration) for name in ("rolling", "every")
+    )
+    since = parse_flag("--since", arguments.since, partial(parse_duration, allow_zero=True))
+    _, cells = read_experiment(arguments.folder)
+    file = slos.load(arguments.folder / SLOS)
+    slo = error_windows.chosen(file, arguments.slo)
+    pages, console = error_windows.page_tiers(file, slo), Console(highlight=False)
+    for stored in cells:
+        if stored.cell.status is CellStatus.DONE:
+            times = error_windows.times(since, every, read_run(stored.folder).seconds)
+            found = error_windows.moments(read_records(stored.folder), slo, pages, rolling=rolling, times=times)
+            title = f"{stored.cell.configuration}, repeat {stored.cell.repeat}: {slo.name}"
+            console.print(error_windows.table(title, found, pages, rolling))
+    return 0
+
+
 def _list(_: argparse.Namespace) -> int:
     for name in experiment_file.names():
         experiment = experiment_file.load(experiment_file.find(name))
@@ -110,16 +163,35 @@ def _run(arguments: argparse.Namespace) -> int:
         experiment = _with_requests(experiment, arguments.requests)
     if arguments.virtual and arguments.engine != SIMULATOR:
         raise UsageError(f"--virtual: runs the simulator only; remove --engine {arguments.engine}")
+    if arguments.virtual and (arguments.metrics or arguments.sidecar_metrics):
+        raise UsageError(
+            "--virtual: serves no metrics, because it has no processes; remove --metrics, --sidecar-metrics"
+        )
     if arguments.engine == SIMULATOR:
         simulated_engine.check(experiment)
     elif arguments.engine != launch.NAME:
         check_command(arguments.engine)
     record = experiment_run.described(experiment, virtual=arguments.virtual, engine=arguments.engine)
     every = _chosen(experiment, experiment_run.plans(experiment, arguments.out), arguments)
-    print(_expectation(experiment, every, virtual=arguments.virtual), flush=True)
-    measure = _virtually(experiment) if arguments.virtual else _really(experiment, arguments)
+    limits, report = experiment.find_max, partial(print, flush=True)
+    if limits is not None:
+        search_run.check(experiment)
+    report(_expectation(experiment, every, virtual=arguments.virtual))
+    if arguments.virtual:
+        measure = cell_measurement.in_virtual_time(experiment)
+    else:
+        measure = cell_measurement.in_real_time(
+            experiment,
+            arguments.engine,
+            arguments.out,
+            metrics=arguments.metrics,
+            sidecar_metrics=arguments.sidecar_metrics,
+        )
     try:
-        cells = experiment_run.run(every, record, experiment.slos, arguments.out, measure, partial(print, flush=True))
+        if limits is None:
+            cells = experiment_run.run(every, record, experiment.slos, arguments.out, measure, report)
+        else:
+            cells = search_run.run(experiment, limits, every, record, arguments.out, measure, report)
     except interrupt.InterruptedBySignalError as stopped:
         print(f"{stopped}: all processes have been stopped; the same command continues the experiment")
         return stopped.exit_code
@@ -129,21 +201,27 @@ def _run(arguments: argparse.Namespace) -> int:
 def _with_requests(experiment: Experiment, requests: int) -> Experiment:
     if requests < 1:
         raise UsageError(f"--requests: {requests} is not a number of requests; write 1 or more")
-    if not experiment.rates:
+    if not experiment.rates and experiment.find_max is None:
         raise UsageError(f"--requests: {experiment.name} has no rates, and its phases set the number of requests")
     return replace(experiment, requests=requests)
 
 
 def _chosen(experiment: Experiment, every: list[CellPlan], arguments: argparse.Namespace) -> list[CellPlan]:
-    """The cells of `--configurations` and `--rates`."""
-    names, rates = arguments.configurations, arguments.rates
-    if rates is not None and not experiment.rates:
-        raise UsageError(f"--rates: {experiment.name} has no rates; remove the flag")
+    """The cells of `--configurations`, `--rates` and `--concurrencies`."""
+    names, rates, concurrencies = arguments.configurations, arguments.rates, arguments.concurrencies
+    for flag, given, present in (
+        ("rates", rates, experiment.rates),
+        ("concurrencies", concurrencies, experiment.concurrencies),
+    ):
+        if given is not None and not present:
+            reason = f"has no {flag}" if experiment.find_max is None else "searches its rates (find_max)"
+            raise UsageError(f"--{flag}: {experiment.name} {reason}; remove the flag")
     mistakes = [
         f"{flag}: {name!r} is not in {experiment.name}; {nearest(name, choices)}"
         for flag, given, choices in (
             ("--configurations", names, list(experiment.configurations)),
             ("--rates", rates, [f"{rate:g}" for rate in experiment.rates]),
+            ("--concurrencies", concurrencies, [str(users) for users in experiment.concurrencies]),
         )
         for name in given or ()
         if name not in choices
@@ -153,46 +231,22 @@ def _chosen(experiment: Experiment, every: list[CellPlan], arguments: argparse.N
     return [
         plan
         for plan in every
-        if (names is None or plan.configuration in names) and (rates is None or f"{plan.rate:g}" in rates)
+        if (names is None or plan.configuration in names)
+        and (rates is None or f"{plan.level.rate:g}" in rates)
+        and (concurrencies is None or str(plan.level.concurrency) in concurrencies)
     ]
 
 
 def _expectation(experiment: Experiment, every: Sequence[CellPlan], *, virtual: bool) -> str:
+    if (limits := experiment.find_max) is not None:
+        searches = f"{len(every)} search{'es' if len(every) > 1 else ''}"
+        return (
+            f"{experiment.name}: {searches} from {limits.floor:g} to {limits.cap:g} requests/s, with about "
+            f"{limits.bisections + 2} probes of {experiment.requests} requests each"
+        )
     load = sum(plan.seconds for plan in every)
     cells = f"{experiment.name}: {len(every)} cells with {spell_duration(round(load))} of load"
     if virtual:
         return f"{cells}, in virtual time"
     most = load + sum(plan.scenario.timeout + experiment.cool_down for plan in every)
     return f"{cells}; with the requests that are open at the end up to {spell_duration(round(most))}, and engine starts"
-
-
-def _really(experiment: Experiment, arguments: argparse.Namespace) -> Callable[[CellPlan], Cell]:
-    installation = None
-    if arguments.engine == launch.NAME:
-        installation = ensure_installed(print)
-        launch.refuse_short_of_memory()
-    settings = CellSettings(
-        program=EngineProgram(arguments.engine, installation),
-        directory=arguments.out.absolute(),
-        max_concurrency=experiment.max_concurrency,
-        warm_up=experiment.warm_up,
-        cool_down=experiment.cool_down,
-    )
-    return lambda plan: interrupt.run(real_cell.measure(settings, plan))
-
-
-def _virtually(experiment: Experiment) -> Callable[[CellPlan], Cell]:
-    return partial(_measure_virtually, experiment, slos.loads(experiment.slos))
-
-
-def _measure_virtually(experiment: Experiment, rule: SloFile, plan: CellPlan) -> Cell:
-    preset, flags = simulated_engine.simulated(plan.engine)
-    seconds, reading = virtual_cell.measure(plan.folder, plan.scenario, rule, preset, flags, experiment.max_concurrency)
-    return Cell(
-        configuration=plan.configuration,
-        rate=plan.rate,
-        repeat=plan.repeat,
-        status=CellStatus.DONE,
-        seconds=round(seconds, 3),
-        engine=reading,
-    )

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import fmean
 
 from compose.experiment.cell_store import EngineReading
@@ -12,10 +13,15 @@ RUNNING = "vllm:num_requests_running"
 WAITING = "vllm:num_requests_waiting"
 USAGE = "vllm:kv_cache_usage_perc"
 PREEMPTIONS = "vllm:num_preemptions_total"
+GENERATED = "vllm:generation_tokens_total"
 QUERIES = "vllm:prefix_cache_queries_total"
 HITS = "vllm:prefix_cache_hits_total"
+DRAFTS = "vllm:spec_decode_num_drafts_total"
+DRAFT_TOKENS = "vllm:spec_decode_num_draft_tokens_total"
+ACCEPTED = "vllm:spec_decode_num_accepted_tokens_total"
 CACHE_CONFIG = "vllm:cache_config_info"
-_NAMES = frozenset(map(plain_name, (RUNNING, WAITING, USAGE, PREEMPTIONS, QUERIES, HITS, CACHE_CONFIG)))
+_COUNTERS = (PREEMPTIONS, GENERATED, QUERIES, HITS, DRAFTS, DRAFT_TOKENS, ACCEPTED)
+_NAMES = frozenset(map(plain_name, (RUNNING, WAITING, USAGE, *_COUNTERS, CACHE_CONFIG)))
 _OTHER_NAMES = {"kv_cache_dtype": "cache_dtype"}
 """Flags whose setting has another name in `vllm:cache_config_info`."""
 
@@ -28,9 +34,7 @@ class EngineSample:
     running: float | None
     waiting: float | None
     usage: float | None
-    preemptions: float | None
-    queries: float | None
-    hits: float | None
+    counters: Mapping[str, float | None]
     settings: Mapping[str, str]
 
     @property
@@ -59,9 +63,7 @@ def parse_sample(text: str, at: float) -> EngineSample:
         running=value(RUNNING),
         waiting=value(WAITING),
         usage=value(USAGE, max),
-        preemptions=value(PREEMPTIONS),
-        queries=value(QUERIES),
-        hits=value(HITS),
+        counters={name: value(name) for name in _COUNTERS},
         settings=settings,
     )
 
@@ -89,12 +91,17 @@ def reading(samples: Sequence[EngineSample], settings: Mapping[str, str], start:
     during = [sample for sample in samples if sample.at >= start]
     before = [sample for sample in samples if sample.at < start][-1:] or during[:1]
 
-    def gauge(value: Callable[[EngineSample], float | None]) -> list[float]:
-        return [found for sample in during if (found := value(sample)) is not None]
+    def gauge(value: Callable[[EngineSample], float | None], samples: Sequence[EngineSample] = during) -> list[float]:
+        return [found for sample in samples if (found := value(sample)) is not None]
 
-    def rise(value: Callable[[EngineSample], float | None]) -> int | None:
-        begin, end = (value(each[-1]) if each else None for each in (before, during))
-        return None if begin is None or end is None else round(end - begin)
+    def rise(name: str) -> int | None:
+        def counter(sample: EngineSample) -> float | None:
+            return sample.counters[name]
+
+        if not gauge(counter):
+            return None
+        counts = pairwise(gauge(counter, [*before, *during]))
+        return round(sum(b - a if b >= a else b for a, b in counts))  # a counter that falls has started at 0 again
 
     usage, waiting = gauge(lambda sample: sample.usage), gauge(lambda sample: sample.waiting)
     return EngineReading(
@@ -102,12 +109,16 @@ def reading(samples: Sequence[EngineSample], settings: Mapping[str, str], start:
         kv_capacity_tokens=_capacity(settings),
         kv_usage_max=max(usage, default=None),
         kv_usage_mean=fmean(usage) if usage else None,
-        preemptions=rise(lambda sample: sample.preemptions),
-        prefix_query_tokens=rise(lambda sample: sample.queries),
-        prefix_hit_tokens=rise(lambda sample: sample.hits),
+        preemptions=rise(PREEMPTIONS),
+        generated_tokens=rise(GENERATED),
+        prefix_query_tokens=rise(QUERIES),
+        prefix_hit_tokens=rise(HITS),
         waiting_max=max(waiting, default=None),
         waiting_mean=fmean(waiting) if waiting else None,
         running_max=max(gauge(lambda sample: sample.running), default=None),
+        drafts=rise(DRAFTS),
+        draft_tokens=rise(DRAFT_TOKENS),
+        accepted_draft_tokens=rise(ACCEPTED),
     )
 
 

@@ -1,7 +1,7 @@
 """An experiment file: engine configurations, and the requests that each of them is measured under."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,13 +9,17 @@ from typing import Annotated, Any
 import yaml
 
 from compose import rewrite_config
-from compose.experiment.cell_store import Direction, ExpectedFigure, Metric, Prediction
+from compose.experiment.cell_store import ExpectedFigure, Prediction
+from compose.experiment.expected_figures import EXPECTED, PREDICTION
+from compose.experiment.load_level import PHASES, Level, levels
+from compose.experiment.search_limits import FIND_MAX, SearchLimits
 from exporters import slos
 from exporters.errors import UsageError
-from exporters.yaml_keys import COUNT, DURATION, NAMED, TEXT, Key, Kind, choice, distinct_list_of, list_of, read
+from exporters.yaml_keys import COUNT, DURATION, NAMED, TEXT, Key, Kind, distinct_list_of, list_of, read
 from exporters.yaml_reader import NAME, FileError, Node, Reader, built_in_names, find_built_in, nearest, open_yaml
 from loadgen import scenario
 from loadgen.arrivals import POSITIVE
+from loadgen.rate_search import Limits
 from loadgen.scenario import Scenario
 
 SHIPPED = Path(__file__).parent / "scenarios"
@@ -46,14 +50,22 @@ def _flags(node: Node) -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
-    """The flags of an engine, by vLLM's names without dashes, and the preset of the simulator."""
+    """The flags of an engine, by vLLM's names without dashes, and the preset of the simulator.
+
+    `warm_up` is the largest wave of its warm-up.
+    """
 
     preset: Annotated[str | None, Key(TEXT)] = None
     flags: Annotated[Mapping[str, str] | None, Key(Kind(_flags, {}))] = None
+    warm_up: Annotated[int | None, Key(COUNT)] = None
 
     def over(self, defaults: "Engine") -> "Engine":
         """This engine, with defaults for what it does not set."""
-        return Engine(preset=self.preset or defaults.preset, flags={**(defaults.flags or {}), **(self.flags or {})})
+        return Engine(
+            preset=self.preset or defaults.preset,
+            flags={**(defaults.flags or {}), **(self.flags or {})},
+            warm_up=self.warm_up or defaults.warm_up,
+        )
 
 
 def _load(node: Node) -> Load | None:
@@ -97,46 +109,11 @@ def _configurations(node: Node) -> Mapping[str, Engine]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Prediction:
-    """A direction from a baseline, or an interval."""
-
-    configuration: Annotated[str, Key(TEXT)]
-    request_class: Annotated[str, Key(TEXT, name="class")] = ""
-    metric: Annotated[Metric, Key(choice(Metric))]
-    rate: Annotated[float | None, Key(POSITIVE)] = None
-    baseline: Annotated[str | None, Key(TEXT)] = None
-    direction: Annotated[Direction | None, Key(choice(Direction))] = None
-    low: Annotated[float | None, Key(Kind(Node.number, {}))] = None
-    high: Annotated[float | None, Key(Kind(Node.number, {}))] = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Expected:
-    configuration: Annotated[str, Key(TEXT)]
-    request_class: Annotated[str, Key(TEXT, name="class")] = ""
-    metric: Annotated[Metric, Key(choice(Metric))]
-    rate: Annotated[float | None, Key(POSITIVE)] = None
-    value: Annotated[float, Key(Kind(Node.number, {}))]
-    note: Annotated[str, Key(TEXT)] = ""
-
-
-def _prediction(node: Node) -> Prediction:
-    found = read(_Prediction, node)
-    by_direction = found.direction is not None and found.baseline is not None
-    by_interval = found.low is not None or found.high is not None
-    if not node.reader.problems and by_direction == by_interval:
-        node.problem("needs baseline and direction, or low or high; write one of them")
-    return Prediction(**{name: getattr(found, name) for name in Prediction.__struct_fields__})
-
-
-def _expected(node: Node) -> ExpectedFigure:
-    found = read(_Expected, node)
-    return ExpectedFigure(**{name: getattr(found, name) for name in ExpectedFigure.__struct_fields__})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Keys:
-    """The keys of the file; times in seconds, `rates` in requests/s, with all turns of conversations."""
+    """The keys of the file; times in seconds, `rates` in requests/s with all turns of conversations.
+
+    `concurrencies` are numbers of users of a closed loop.
+    """
 
     name: Annotated[str, Key(NAMED)]
     source: Annotated[str, Key(TEXT)]
@@ -147,19 +124,26 @@ class _Keys:
     rates: Annotated[
         tuple[float, ...], Key(distinct_list_of(POSITIVE, "is empty; write rates in requests/s, such as [1, 2]"))
     ] = ()
+    concurrencies: Annotated[
+        tuple[int, ...], Key(distinct_list_of(COUNT, "is empty; write numbers of users, such as [10, 50]"))
+    ] = ()
     requests: Annotated[int | None, Key(COUNT)] = None
+    find_max: Annotated[SearchLimits | None, Key(FIND_MAX)] = None
     repeats: Annotated[int, Key(COUNT)] = 1
     max_concurrency: Annotated[int | None, Key(COUNT)] = None
     warm_up: Annotated[int | None, Key(COUNT)] = None
     cool_down: Annotated[float | None, Key(DURATION)] = None
     slos: Annotated[str | None, Key(Kind(_slos, {}))] = None
-    predictions: Annotated[tuple[Prediction, ...], Key(list_of(Kind(_prediction, {})))] = ()
-    expected: Annotated[tuple[ExpectedFigure, ...], Key(list_of(Kind(_expected, {})))] = ()
+    predictions: Annotated[tuple[Prediction, ...], Key(list_of(PREDICTION))] = ()
+    expected: Annotated[tuple[ExpectedFigure, ...], Key(list_of(EXPECTED))] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experiment:
-    """A checked experiment; `configurations` have the defaults of `engine`, `slos` is the text of an SLO file."""
+    """A checked experiment; `configurations` have the defaults of `engine`, `slos` is the text of an SLO file.
+
+    With `find_max`, there are no `rates`, and `requests` are those of a probe.
+    """
 
     name: str
     source: str
@@ -168,22 +152,30 @@ class Experiment:
     configurations: Mapping[str, Engine]
     load: Load
     rates: tuple[float, ...]
+    concurrencies: tuple[int, ...]
     requests: int | None
+    find_max: Limits | None
     repeats: int
     max_concurrency: int | None
-    warm_up: int | None
     cool_down: float
     slos: str
     predictions: tuple[Prediction, ...]
     expected: tuple[ExpectedFigure, ...]
 
-    def load_of(self, rate: float | None, repeat: int) -> str:
+    @property
+    def levels(self) -> list[Level]:
+        return levels(self.rates, self.concurrencies)
+
+    def load_of(self, level: Level, repeat: int) -> str:
         """The load scenario of a cell: repeats have other seeds, configurations the same requests."""
         plain = dict(self.load.plain) | {"seed": self.load.scenario.seed + repeat - 1}
-        if rate is not None:
+        if level.rate is not None:
             (phase,) = plain["phases"]
-            duration = {} if self.requests is None else {"duration": f"{self.requests / rate:.6f}s"}
-            plain["phases"] = [phase | {"rate": rate / mean_turns(self.load.scenario)} | duration]
+            duration = {} if self.requests is None else {"duration": f"{self.requests / level.rate:.6f}s"}
+            plain["phases"] = [phase | {"rate": level.rate / mean_turns(self.load.scenario)} | duration]
+        elif level.concurrency is not None:
+            (phase,) = plain["phases"]
+            plain["phases"] = [phase | {"users": level.concurrency}]
         return yaml.safe_dump(plain, sort_keys=False, width=120)
 
 
@@ -223,18 +215,20 @@ def load(path: Path) -> Experiment:
     keys = read(_Keys, reader.node())
     _check(keys, reader)
     reader.finish()
+    defaults = replace(keys.engine, warm_up=keys.engine.warm_up or keys.warm_up)
     return Experiment(
         name=keys.name,
         source=keys.source,
         description=keys.description,
         sha256=sha256(reader.content.encode()).hexdigest(),
-        configurations={name: engine.over(keys.engine) for name, engine in keys.configurations.items()},
+        configurations={name: engine.over(defaults) for name, engine in keys.configurations.items()},
         load=keys.load,
         rates=keys.rates,
-        requests=keys.requests,
+        concurrencies=keys.concurrencies,
+        requests=keys.requests if keys.find_max is None else keys.find_max.requests,
+        find_max=None if keys.find_max is None else keys.find_max.limits,
         repeats=keys.repeats,
         max_concurrency=keys.max_concurrency,
-        warm_up=keys.warm_up,
         cool_down=keys.cool_down or 0.0,
         slos=keys.slos or DEFAULT_SLOS.read_text(encoding="utf-8"),
         predictions=keys.predictions,
@@ -247,10 +241,27 @@ def _check(keys: _Keys, reader: Reader) -> None:
     nodes = reader.node().mapping()
     if keys.requests is not None and "rates" not in nodes:
         nodes["requests"].problem("needs rates; add them, or remove requests")
-    if keys.rates and keys.load is not None:
+    for key in ("rates", "concurrencies", "predictions", "expected"):
+        if "find_max" in nodes and key in nodes:
+            nodes[key].problem("does not go with find_max, which chooses its rates; remove one of them")
+    if keys.load is not None:
         phases = keys.load.scenario.phases
-        if len(phases) != 1 or not phases[0].constant_rate:
-            nodes["rates"].problem("needs a load with a single phase of a constant rate, which the rates replace")
+        for key in ("rates", "find_max"):
+            if key in nodes and (len(phases) != 1 or not phases[0].constant_rate):
+                nodes[key].problem("needs a load with a single phase of a constant rate, which the rates replace")
+        if keys.concurrencies and (len(phases) != 1 or phases[0].users is None):
+            nodes["concurrencies"].problem(
+                "needs a load with a single phase with users, whose number the concurrencies replace"
+            )
+    measured = levels(keys.rates, keys.concurrencies)
+    sections: Mapping[str, Sequence[Prediction | ExpectedFigure]] = {
+        "predictions": keys.predictions,
+        "expected": keys.expected,
+    }
+    for section, claims in sections.items():
+        for place, claim in zip(_items(nodes, section), claims, strict=False):  # no claims after a mistake in the list
+            if claim.level not in (PHASES, *measured):
+                place.problem(f"{claim.level.text.strip()} is not measured; add it to rates or concurrencies")
     if not keys.configurations:
         return
     known = list(keys.configurations)
@@ -259,7 +270,7 @@ def _check(keys: _Keys, reader: Reader) -> None:
         ("predictions", "baseline"),
         ("expected", "configuration"),
     ):
-        for place in nodes[section].items() if section in nodes and nodes[section].is_list else ():
+        for place in _items(nodes, section):
             name = place.mapping().get(field)
             if name is not None and (text := name.text()) is not None and text not in known:
                 name.problem(f"{text!r} is no configuration of this file; {nearest(text, known)}")
@@ -267,7 +278,11 @@ def _check(keys: _Keys, reader: Reader) -> None:
         return
     classes = list(keys.load.scenario.shapes)
     for section in ("predictions", "expected"):
-        for place in nodes[section].items() if section in nodes and nodes[section].is_list else ():
+        for place in _items(nodes, section):
             name = place.mapping().get("class")
             if name is not None and (text := name.text()) is not None and text not in ("", *classes):
                 name.problem(f"{text!r} is no class of the load; {nearest(text, classes)}")
+
+
+def _items(nodes: Mapping[str, Node], section: str) -> list[Node]:
+    return nodes[section].items() if section in nodes and nodes[section].is_list else []

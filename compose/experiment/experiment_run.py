@@ -7,6 +7,7 @@ from pathlib import Path
 from compose.experiment.cell_store import Cell, Configuration, ExperimentRecord, cell_folder
 from compose.experiment.experiment_file import Engine, Experiment
 from compose.experiment.experiment_folder import finished, opened, write_cell
+from compose.experiment.load_level import Level
 from exporters.output_files import write_file
 from exporters.quantities import spell_duration
 from exporters.yaml_reader import parse_yaml
@@ -18,19 +19,23 @@ SCENARIO = "scenario.yaml"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellPlan:
-    """A cell to measure; `load` is the text of its load scenario."""
+    """A cell to measure; `load` is the text of its load scenario.
 
+    `group` is the name of all its repeats: the configuration, and the level if the experiment has several.
+    """
+
+    experiment: str
     configuration: str
+    group: str
     engine: Engine
-    rate: float | None
+    level: Level
     repeat: int
     load: str
     folder: Path
 
     @property
     def name(self) -> str:
-        rate = "" if self.rate is None else f" at {self.rate:g} requests/s"
-        return f"{self.configuration}{rate}, repeat {self.repeat}"
+        return f"{self.configuration}{self.level.text}, repeat {self.repeat}"
 
     @property
     def scenario(self) -> Scenario:
@@ -51,10 +56,13 @@ def described(experiment: Experiment, *, virtual: bool, engine: str) -> Experime
         virtual=virtual,
         engine=engine,
         configurations=[
-            Configuration(name, dict(each.flags or {})) for name, each in experiment.configurations.items()
+            Configuration(name, dict(each.flags or {}), each.preset, each.warm_up)
+            for name, each in experiment.configurations.items()
         ],
         rates=list(experiment.rates),
+        concurrencies=list(experiment.concurrencies),
         requests=experiment.requests,
+        find_max=experiment.find_max,
         repeats=experiment.repeats,
         predictions=list(experiment.predictions),
         expected=list(experiment.expected),
@@ -62,21 +70,29 @@ def described(experiment: Experiment, *, virtual: bool, engine: str) -> Experime
 
 
 def plans(experiment: Experiment, directory: Path) -> list[CellPlan]:
-    """All cells in the order in which they run: repeats last, so that a slow change of the machine hits all alike."""
-    rates: list[float | None] = [*experiment.rates] or [None]
+    """All cells in the order in which they run: repeats last, so that a slow change of the machine hits all alike.
+
+    With `find_max`, one for each search.
+    """
     return [
-        CellPlan(
-            configuration=name,
-            engine=engine,
-            rate=rate,
-            repeat=repeat,
-            load=experiment.load_of(rate, repeat),
-            folder=cell_folder(directory, name, rate, repeat),
-        )
+        plan(experiment, directory, name, level, repeat)
         for repeat in range(1, experiment.repeats + 1)
-        for name, engine in experiment.configurations.items()
-        for rate in rates
+        for name in experiment.configurations
+        for level in experiment.levels
     ]
+
+
+def plan(experiment: Experiment, directory: Path, configuration: str, level: Level, repeat: int) -> CellPlan:
+    return CellPlan(
+        experiment=experiment.name,
+        configuration=configuration,
+        group=configuration + ("" if experiment.levels == [level] else level.text),
+        engine=experiment.configurations[configuration],
+        level=level,
+        repeat=repeat,
+        load=experiment.load_of(level, repeat),
+        folder=cell_folder(directory, configuration, level, repeat),
+    )
 
 
 def run(
@@ -92,18 +108,22 @@ def run(
     Raises:
         UsageError: the folder is in use, has other settings, or cannot be written.
     """
-    cells = []
     with opened(directory, record, slos):
-        for number, plan in enumerate(every, start=1):
-            cell = finished(plan.folder)
-            if cell is None:
-                write_file(plan.folder / SCENARIO, plan.load)
-                cell = measure(plan)
-                write_cell(plan.folder, cell)
-                state = f"{cell.status.value} in {spell_duration(round(cell.seconds))}"
-            else:
-                state = f"{cell.status.value}, kept from an earlier run"
-            reason = "" if cell.reason is None else f": {cell.reason}"
-            report(f"{number} of {len(every)}: {plan.name}: {state}{reason}")
-            cells.append(cell)
-    return cells
+        return [
+            measured(plan, f"{number} of {len(every)}", measure, report) for number, plan in enumerate(every, start=1)
+        ]
+
+
+def measured(plan: CellPlan, label: str, measure: Callable[[CellPlan], Cell], report: Callable[[str], None]) -> Cell:
+    """The cell of an open folder, measured unless it has a result; reports its state."""
+    cell = finished(plan.folder)
+    if cell is None:
+        write_file(plan.folder / SCENARIO, plan.load)
+        cell = measure(plan)
+        write_cell(plan.folder, cell)
+        state = f"{cell.status.value} in {spell_duration(round(cell.seconds))}"
+    else:
+        state = f"{cell.status.value}, kept from an earlier run"
+    reason = "" if cell.reason is None else f": {cell.reason}"
+    report(f"{label}: {plan.name}: {state}{reason}")
+    return cell

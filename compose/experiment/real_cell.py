@@ -18,8 +18,11 @@ from compose.experiment.engine_samples import EngineSample, differences, parse_s
 from compose.experiment.experiment_run import SCENARIO, CellPlan
 from compose.ports import Ports, free_ports
 from compose.services import OURS
+from exporters.addresses import Address
+from exporters.quantities import spell_duration
 from loadgen.request_record import REQUESTS, SUMMARY, read_run
 
+REQUEST_LOG = "request-log.jsonl"
 IDLE_WITHIN = 120.0
 """Longest wait in seconds for an empty engine after the load."""
 _INTERVAL = 1.0
@@ -32,19 +35,25 @@ class InvalidCellError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellSettings:
-    """What all cells of an experiment have in common; `cool_down` in seconds."""
+    """What all cells of an experiment have in common; `cool_down` in seconds.
+
+    Prometheus scrapes the load generator at `metrics` and the sidecar at `sidecar_metrics`, every `scrape_interval`
+    seconds.
+    """
 
     program: EngineProgram
     directory: Path
     max_concurrency: int | None
-    warm_up: int | None
     cool_down: float
+    metrics: Address | None = None
+    sidecar_metrics: Address | None = None
+    scrape_interval: float = 0.0
 
 
 async def measure(settings: CellSettings, plan: CellPlan) -> Cell:
     """Measure a cell; whatever happens, its processes have ended on return."""
     begin = time.monotonic()
-    status, reason, figures = CellStatus.DONE, None, EngineReading()
+    status, reason, figures, started = CellStatus.DONE, None, EngineReading(), None
     processes = ChildProcesses(plan.folder / "logs")
     try:
         async with aiohttp.ClientSession() as http:
@@ -52,7 +61,7 @@ async def measure(settings: CellSettings, plan: CellPlan) -> Cell:
             try:
                 await _measure(settings, plan, watched, processes)
             finally:
-                figures = watched.reading(plan.folder)
+                figures, started = watched.reading(plan.folder), watched.started
     except InvalidCellError as error:
         status, reason = CellStatus.INVALID, str(error)
     except ServiceFailedError as error:
@@ -61,11 +70,13 @@ async def measure(settings: CellSettings, plan: CellPlan) -> Cell:
         await processes.stop()
     return Cell(
         configuration=plan.configuration,
-        rate=plan.rate,
+        rate=plan.level.rate,
+        concurrency=plan.level.concurrency,
         repeat=plan.repeat,
         status=status,
         reason=reason,
         seconds=round(time.monotonic() - begin, 3),
+        engine_start=started,
         engine=figures,
     )
 
@@ -74,12 +85,13 @@ async def _measure(
     settings: CellSettings, plan: CellPlan, watched: "_WatchedEngine", processes: ChildProcesses
 ) -> None:
     ports = watched.ports
-    for service in (
-        settings.program.service(plan.engine, ports.engine),
-        _sidecar(ports, settings.directory / SLOS, plan.folder),
-    ):
+    engine = settings.program.service(plan.engine, ports.engine)
+    begin = time.monotonic()
+    for service in (engine, _sidecar(settings, plan.folder, ports)):
         child = await processes.start(service)
         await child.wait_until_ready(watched.http, service.start_timeout)
+        if service is engine:
+            watched.started = round(time.monotonic() - begin, 3)
     await watched.read_settings(simulated=settings.program.name == SIMULATOR)
     if wrong := differences(plan.engine.flags or {}, watched.settings):
         raise InvalidCellError("; ".join(wrong))
@@ -105,6 +117,7 @@ class _WatchedEngine:
     def __init__(self, http: aiohttp.ClientSession, ports: Ports) -> None:
         self.http = http
         self.ports = ports
+        self.started: float | None = None
         self.settings: dict[str, str] = {}
         self._samples: list[EngineSample] = []
 
@@ -159,31 +172,37 @@ class _WatchedEngine:
         return {}
 
 
-def _sidecar(ports: Ports, slos: Path, folder: Path) -> Service:
+def _sidecar(settings: CellSettings, folder: Path, ports: Ports) -> Service:
+    metrics = settings.sidecar_metrics or ports.address("sidecar")
+    linger = 0.0 if settings.sidecar_metrics is None else 2 * settings.scrape_interval  # one scrape may fail
     flags = {
         "--upstream": ports.url("engine"),
         "--listen": ports.address("relay"),
-        "--metrics": ports.address("sidecar"),
-        "--slos": str(slos),
-        "--request-log": str(folder / "request-log.jsonl"),
+        "--metrics": str(metrics),
+        "--slos": str(settings.directory / SLOS),
+        "--engine-name": f"{ports.url('engine')}=engine",  # the same series in all cells
+        "--request-log": str(folder / REQUEST_LOG),
         "--drain-delay": "0s",  # no load balancer has to notice
         "--drain": "5s",
-        "--linger": "0s",  # no Prometheus has to scrape
+        "--linger": spell_duration(linger),
     }
     return Service(
         name="sidecar",
         command=(*OURS, "sidecar", *(word for flag in flags.items() for word in flag)),
-        ready_url=ports.url("sidecar") + "/readyz",
-        grace=25,
+        ready_url=f"http://{metrics}/readyz",
+        grace=25 + linger,
     )
 
 
 def _load(settings: CellSettings, plan: CellPlan, ports: Ports) -> Service:
     flags = {"--target": ports.url("relay"), "--out": str(plan.folder), "--slos": str(settings.directory / SLOS)}
+    flags |= {"--experiment": plan.experiment, "--configuration": plan.group}
+    if settings.metrics is not None:
+        flags["--metrics"] = str(settings.metrics)
     if settings.max_concurrency is not None:
         flags["--max-concurrency"] = str(settings.max_concurrency)
-    if settings.warm_up is not None:
-        flags["--warm-up"] = str(settings.warm_up)
+    if plan.engine.warm_up is not None:
+        flags["--warm-up"] = str(plan.engine.warm_up)
     arguments = (word for flag in flags.items() for word in flag)
     return Service(
         name="load",

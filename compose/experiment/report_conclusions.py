@@ -28,7 +28,7 @@ class Best:
 
 
 def best(groups: Sequence[Group], request_class: str) -> Best:
-    """The best configuration of one class at one rate."""
+    """The best configuration of one class at one level."""
     found = [(each.pooled, group) for group in groups if (each := value(GOODPUT, group, request_class)) is not None]
     if not any(share for share, _ in found):
         return Best(request_class)
@@ -56,7 +56,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Conclusion:
-    """One configuration at one rate against the first configuration; no changes if either has no figures."""
+    """One configuration at one level against the first configuration; no changes if either has no figures."""
 
     baseline: Group
     group: Group
@@ -81,7 +81,7 @@ class Conclusion:
 
 
 def conclusions(experiment: Experiment) -> Iterator[Conclusion]:
-    """One for each configuration and rate but those of the first configuration."""
+    """One for each configuration and level but those of the first configuration."""
     for baseline, *others in experiment.groups.values():
         for group in others:
             compared = ((name, difference(GOODPUT, baseline, group, name)) for name in (*experiment.classes, TOTAL))

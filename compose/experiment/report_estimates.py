@@ -4,9 +4,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from random import Random
+from statistics import fmean
 
 from compose.experiment.report_groups import Group, Repeat
-from compose.experiment.report_metrics import Percentile, PerSecond, Reading, ReportMetric, Share
+from compose.experiment.report_metrics import Mean, Percentile, PerSecond, Reading, ReportMetric, Share
 from exporters.comparison.comparison_windows import Window
 from exporters.comparison.estimates import BLOCKS, Difference, Estimate, Interval, Z
 from exporters.comparison.event_estimates import quantiles, rate, share
@@ -51,7 +52,7 @@ def value(metric: ReportMetric, group: Group, request_class: str = TOTAL) -> Val
 
 
 def estimate(metric: ReportMetric, repeats: Sequence[Repeat], request_class: str = TOTAL) -> Estimate | None:
-    """The pooled value with its interval; None without requests, and for a figure of the engine."""
+    """The pooled value with its interval; None without requests, and for a mean or a figure of the run."""
     window = Window(0.0, max(sum(repeat.run.seconds for repeat in repeats), 1e-6))
     match metric.source:
         case Share(of):
@@ -62,7 +63,7 @@ def estimate(metric: ReportMetric, repeats: Sequence[Repeat], request_class: str
             return quantiles(window, [figure], [*_events(repeats, request_class, of)])[figure].estimate
         case PerSecond(of):
             return rate(window, [*_events(repeats, request_class, of)]).estimate if repeats else None
-        case Reading():
+        case Mean() | Reading():
             return None
 
 
@@ -105,8 +106,11 @@ def interval(found: Difference | PairedDifference) -> Interval:
 
 def _value(metric: ReportMetric, repeats: Sequence[Repeat], request_class: str) -> float | None:
     if isinstance(metric.source, Reading):
-        readings = [found for repeat in repeats if (found := metric.source.of(repeat.engine)) is not None]
+        readings = [found for repeat in repeats if (found := metric.source.of(repeat)) is not None]
         return metric.source.combine(readings) if readings else None
+    if isinstance(metric.source, Mean):
+        values = [found for _, found in _events(repeats, request_class, metric.source.of)]
+        return fmean(values) if values else None
     whole = estimate(metric, repeats, request_class)
     return None if whole is None else whole.value
 

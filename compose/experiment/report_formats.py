@@ -9,9 +9,10 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from compose.experiment.report_grids import Grid, Sentences, contents, facts
+from compose.experiment.report_grids import contents, facts
 from compose.experiment.report_groups import Experiment
 from compose.experiment.report_plots import STYLE, pareto_plots
+from compose.experiment.report_tables import Grid, Sentences
 from exporters.comparison.rendering import escape_markdown, markdown_row
 from loadgen.html_report.html_tables import table
 from loadgen.html_report.markup import element

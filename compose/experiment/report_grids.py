@@ -1,15 +1,31 @@
 """The report as facts, notes and tables of text, in the order in which every format shows them."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from math import inf
 
+from compose.experiment.cell_store import ExperimentRecord
+from compose.experiment.load_level import Level
 from compose.experiment.report_conclusions import Best, best, conclusions
 from compose.experiment.report_estimates import value
-from compose.experiment.report_groups import Experiment, Group
-from compose.experiment.report_metrics import BY_CLASS, ENGINE, GOODPUT, JUDGED, METRICS, ReportMetric
+from compose.experiment.report_floor import floors
+from compose.experiment.report_frontier import LATENCIES, frontier_rows
+from compose.experiment.report_groups import NOT_RUN, Experiment, Group
+from compose.experiment.report_metrics import (
+    BY_CLASS,
+    ENGINE,
+    GOODPUT,
+    JUDGED,
+    METRICS,
+    THROUGHPUT,
+    TPOT_P50,
+)
 from compose.experiment.report_predictions import beside, judged
+from compose.experiment.report_searches import searches
+from compose.experiment.report_tables import Grid, Sentences, cell
 from exporters.comparison.estimates import CONFIDENCE
 from exporters.quantities import spell_duration
+from exporters.yaml_keys import NO_TIMEOUT
+from loadgen.regrading import AGAIN
 from loadgen.summary import TOTAL
 
 _TIMES_NOTE = (
@@ -30,51 +46,46 @@ INTERVALS_NOTE = (
     "intervals are not corrected for their number: without any real difference, about 1 of 20 excludes 0. Under "
     "overload, goodput falls during a run, so the intervals of short runs are wide."
 )
-_PREDICTIONS_NOTE = (
-    "A prediction is decided by the 95 % interval of the difference or of the value. Figures of the engine have no "
-    "interval: every repeat must differ from every repeat of the baseline. same: the interval is within 10 points, or "
-    "within 10 % of the baseline."
+_FRONTIER_NOTE = (
+    "All classes together. *: on the frontier of throughput and this latency: every other point has less throughput "
+    "or a higher latency."
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Grid:
-    """A table; the first `labels` columns are repeated where the others do not fit, `left` are aligned to the left.
-
-    With `labels` of 0, it is never split.
-    """
-
-    title: str
-    headings: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    labels: int = 0
-    left: Sequence[int] = field(default_factory=lambda: (0,))
-
-
-@dataclass(frozen=True, slots=True)
-class Sentences:
-    """A list of sentences under a title."""
-
-    title: str
-    lines: Sequence[str]
+_FLOOR_NOTE = (
+    "TPOT floor: a step reads the weights and the KV cache in use from memory (Pope et al., 2022, section 2) and "
+    "gives each request one token, or more with speculative decoding. GPU and model are those of the preset."
+)
+_PREDICTIONS_NOTE = (
+    "A prediction is decided by the 95 % interval of the difference or of the value. Means and figures of the engine "
+    "have no interval: every repeat must differ from every repeat of the baseline. same: the interval is within 10 "
+    "points, or within 10 % of the baseline."
+)
 
 
 def facts(experiment: Experiment) -> dict[str, str]:
     """What was measured, and by which SLO rule it is judged."""
     record, rule = experiment.record, experiment.rule
-    judged_by = "stored requests judged again by" if rule.regraded else "verdicts of the runs, by"
+    judged_by = AGAIN if rule.regraded else "verdicts of the runs, by"
     states = [each.state for group in experiment for each in group.excluded]
     counts = [f"{sum(len(group.repeats) for group in experiment)} valid"]
     counts += [f"{states.count(state)} {state}" for state in dict.fromkeys(states)]
+    if experiment.left_out:
+        counts.append(f"{experiment.left_out} of other configurations and loads {NOT_RUN}")
     return {
         "source": record.source,
         "engine": record.engine + (", in virtual time" if record.virtual else ""),
-        "rates": ", ".join(f"{rate:g}/s" for rate in record.rates) or "the phases of the scenario",
+        "load": _load(record),
         "cells": ", ".join(counts),
         "SLO rule": f"{judged_by} {rule.path}",
         "SLOs": "; ".join(_slos(experiment)),
         "first-token timeout": _first_token(experiment),
     }
+
+
+def _load(record: ExperimentRecord) -> str:
+    if (limits := record.find_max) is not None:
+        found = f"searched from {limits.floor:g}/s to {limits.cap:g}/s, until both ends of the answer differ by at most"
+        return f"{found} {limits.resolution:.3g}; about {record.requests} requests a probe"
+    return ",".join(level.text for level in record.levels).strip() or "the phases of the scenario"
 
 
 def _slos(experiment: Experiment) -> Iterator[str]:
@@ -85,6 +96,8 @@ def _slos(experiment: Experiment) -> Iterator[str]:
 
 def _first_token(experiment: Experiment) -> str:
     timeout, cut = experiment.rule.file.first_token_timeout, experiment.timeout
+    if timeout == inf:
+        return NO_TIMEOUT
     text = spell_duration(timeout)
     if cut is not None and timeout >= cut:
         return f"none: {text} is not below the client timeout of {spell_duration(cut)}"
@@ -99,8 +112,26 @@ def contents(experiment: Experiment) -> Iterator[Grid | Sentences | str]:
     if excluded:
         headings = ["configuration", "repeat", "state", "reason"]
         yield Grid("Cells without figures", headings, excluded, left=(0, 2, 3))
-    for rate, groups in experiment.groups.items():
-        yield from _goodput(experiment, groups, rate)
+    if experiment.record.find_max is None:
+        yield from _compared(experiment)
+    else:
+        yield from searches(experiment)
+        yield _TIMES_NOTE
+    flags = [
+        [
+            each.name,
+            " ".join(f"--{name}={flag}" for name, flag in each.flags.items()) or "-",
+            "-" if each.warm_up is None else str(each.warm_up),
+        ]
+        for each in experiment.record.configurations
+    ]
+    yield Grid("Configurations", ["configuration", "engine flags", "warm-up"], flags, left=(0, 1))
+
+
+def _compared(experiment: Experiment) -> Iterator[Grid | Sentences | str]:
+    """The configurations beside each other, at each level."""
+    for level, groups in experiment.groups.items():
+        yield from _goodput(experiment, groups, level)
     yield _GOODPUT_NOTE
     if experiment.record.repeats > 1:
         yield _SPREAD_NOTE
@@ -109,39 +140,21 @@ def contents(experiment: Experiment) -> Iterator[Grid | Sentences | str]:
         first = experiment.record.configurations[0].name
         yield Sentences(f"Configurations against {first}", sentences)
         yield INTERVALS_NOTE
+    yield from _frontier(experiment)
     yield from _predictions(experiment)
-    for rate, groups in experiment.groups.items():
-        yield _figures(experiment, groups, rate)
+    for level, groups in experiment.groups.items():
+        yield _figures(experiment, groups, level)
     yield _TIMES_NOTE
-    for rate, groups in experiment.groups.items():
+    for level, groups in experiment.groups.items():
         rows = [[metric.title, *(cell(metric, group) for group in groups)] for metric in ENGINE]
-        yield Grid(f"Engine{experiment.at(rate)}", ["figure", *_titles(groups)], rows, labels=1)
-    flags = [
-        [each.name, " ".join(f"--{name}={flag}" for name, flag in each.flags.items()) or "-"]
-        for each in experiment.record.configurations
-    ]
-    yield Grid("Configurations", ["configuration", "engine flags"], flags, left=(0, 1))
-
-
-def cell(metric: ReportMetric, group: Group, request_class: str = TOTAL) -> str:
-    """The value with the spread of the repeats, or the state of a group without figures."""
-    if group.state:
-        return group.state
-    found = value(metric, group, request_class)
-    if found is None:
-        return "-"
-    text = metric.unit.text(found.pooled)
-    if found.spread is None or found.spread[0] == found.spread[1]:
-        return text
-    low, high = (metric.unit.text(end).removesuffix(" %") for end in found.spread)
-    return f"{text} [{low}..{high}]"
+        yield Grid(f"Engine{experiment.at(level)}", ["figure", *_titles(groups)], rows, labels=1)
 
 
 def _titles(groups: Sequence[Group]) -> list[str]:
     return [group.title for group in groups]
 
 
-def _goodput(experiment: Experiment, groups: Sequence[Group], rate: float | None) -> Iterator[Grid]:
+def _goodput(experiment: Experiment, groups: Sequence[Group], level: Level) -> Iterator[Grid]:
     rows, winners = [], []
     for name in (*experiment.classes, TOTAL):
         winner = best(groups, name)
@@ -151,9 +164,9 @@ def _goodput(experiment: Experiment, groups: Sequence[Group], rate: float | None
         rows.append([name, "offered", *offered])
         rows.append(["", "judged", *(cell(JUDGED, group, name) for group in groups)])
         winners.append(_winner(winner))
-    yield Grid(f"Goodput{experiment.at(rate)}", ["class", "of", *_titles(groups)], rows, labels=2, left=(0, 1))
+    yield Grid(f"Goodput{experiment.at(level)}", ["class", "of", *_titles(groups)], rows, labels=2, left=(0, 1))
     headings = ["class", "best", "goodput, of offered", "no difference from it shown"]
-    yield Grid(f"Best configuration by class{experiment.at(rate)}", headings, winners, left=(0, 1, 3))
+    yield Grid(f"Best configuration by class{experiment.at(level)}", headings, winners, left=(0, 1, 3))
 
 
 def _winner(winner: Best) -> list[str]:
@@ -161,21 +174,39 @@ def _winner(winner: Best) -> list[str]:
     return [winner.request_class, winner.configuration or "-", goodput, ", ".join(winner.ties) or "-"]
 
 
-def _figures(experiment: Experiment, groups: Sequence[Group], rate: float | None) -> Grid:
+def _frontier(experiment: Experiment) -> Iterator[Grid | str]:
+    if len(found := frontier_rows(experiment)) > 1:
+        titles = [metric.title for metric in (THROUGHPUT, *LATENCIES)]
+        yield Grid("Throughput against latency", ["configuration", *titles], found, labels=1)
+        yield _FRONTIER_NOTE
+    seconds = TPOT_P50.unit.text
+    lines = []
+    for each in floors(experiment):
+        measured = value(TPOT_P50, each.group)
+        times = (each.weights, each.cache, each.tpot, measured.pooled if measured else None)
+        weights, cache, least, tpot = map(seconds, times)
+        lines.append([each.group.name, weights, cache, f"{each.tokens:.3g}", least, tpot])
+    if lines:
+        headings = ["configuration", "weights", "KV cache", "tokens per step", "TPOT floor", "TPOT p50"]
+        yield Grid("TPOT floor by memory bandwidth", headings, lines, labels=1)
+        yield _FLOOR_NOTE
+
+
+def _figures(experiment: Experiment, groups: Sequence[Group], level: Level) -> Grid:
     rows = []
     for name in (*experiment.classes, TOTAL):
         for index, metric in enumerate(BY_CLASS):
             label = "" if index else name
             rows.append([label, metric.title, *(cell(metric, group, name) for group in groups)])
     headings = ["class", "figure", *_titles(groups)]
-    return Grid(f"Figures by class{experiment.at(rate)}", headings, rows, labels=2, left=(0, 1))
+    return Grid(f"Figures by class{experiment.at(level)}", headings, rows, labels=2, left=(0, 1))
 
 
 def _predictions(experiment: Experiment) -> Iterator[Grid | str]:
     headings = ["configuration", "class", "metric"]
     found = [
         [
-            each.prediction.configuration + experiment.at(each.rate),
+            each.prediction.configuration + experiment.at(each.level),
             each.prediction.request_class or TOTAL,
             each.prediction.metric,
             each.text,
@@ -191,7 +222,7 @@ def _predictions(experiment: Experiment) -> Iterator[Grid | str]:
     for each in beside(experiment):
         unit = METRICS[each.expected.metric].unit
         source, ours = unit.text(each.expected.value), unit.text(each.ours.pooled if each.ours else None)
-        name = each.expected.configuration + experiment.at(each.rate)
+        name = each.expected.configuration + experiment.at(each.level)
         place = each.expected.request_class or TOTAL
         rows.append([name, place, each.expected.metric, source, each.problem or ours, each.expected.note or "-"])
     if rows:

@@ -1,13 +1,28 @@
-"""The cells of an experiment, grouped for the report: valid and excluded repeats of a configuration at a rate."""
+"""The cells of an experiment, grouped for the report: valid and excluded repeats of a configuration at a level."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from compose.experiment.cell_store import SLOS, CellStatus, EngineReading, ExperimentRecord, StoredCell, read_experiment
+import msgspec
+
+from compose.experiment.cell_store import (
+    SLOS,
+    CellStatus,
+    EngineReading,
+    ExpectedFigure,
+    ExperimentRecord,
+    Prediction,
+    StoredCell,
+    read_experiment,
+)
+from compose.experiment.experiment_run import SCENARIO
+from compose.experiment.load_level import PHASES, Level, at_level
+from compose.experiment.rate_judgement import RateJudgement, judgement
 from exporters import slos
 from exporters.errors import UsageError
-from loadgen.regrading import regrade
+from loadgen import scenario
+from loadgen.regrading import regrade_run
 from loadgen.report import INVALID
 from loadgen.request_record import Record, Run, read_records, read_run
 from loadgen.summary import summarise
@@ -19,11 +34,12 @@ _STATES = {CellStatus.INVALID: INVALID, CellStatus.FAILED: FAILED}
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """One valid cell: its run and requests, and what the engine reported."""
+    """One valid cell: its run and requests, and what the engine reported; `number` counts from 1."""
 
     run: Run
     records: Sequence[Record]
     engine: EngineReading
+    number: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +53,14 @@ class Excluded:
 
 @dataclass(frozen=True, slots=True, eq=False)  # without eq, it is hashed by identity
 class Group:
-    """All repeats of one configuration at one rate (requests/s, None for the phases of the scenario).
+    """All repeats of one configuration at one level.
 
-    `name` has the rate if the experiment has several.
+    `name` has the level if the experiment has several.
     """
 
     configuration: str
     name: str
-    rate: float | None
+    level: Level
     repeats: tuple[Repeat, ...]
     excluded: tuple[Excluded, ...]
 
@@ -76,20 +92,26 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """What the report describes; `groups` by rate, in the order of the configurations."""
+    """What the report describes; `groups` by level, in the order of the configurations.
+
+    Of a search for the largest rate, `groups` are the probes, and `judgement` decides them, None before the first one.
+    `record` has only the configurations and levels with a cell; `left_out` is the number of cells of the others.
+    """
 
     record: ExperimentRecord
     rule: Rule
     classes: tuple[str, ...]
-    groups: dict[float | None, list[Group]]
+    groups: dict[Level, list[Group]]
+    judgement: RateJudgement | None = None
+    left_out: int = 0
 
     def __iter__(self) -> Iterator[Group]:
         for groups in self.groups.values():
             yield from groups
 
-    def at(self, rate: float | None) -> str:
-        """The rate after the name of what is measured at it; empty if there is only one."""
-        return _at(rate, self.groups)
+    def at(self, level: Level) -> str:
+        """The level after the name of what is measured at it; empty if there is only one."""
+        return at_level(level, self.groups)
 
     @property
     def timeout(self) -> float | None:
@@ -104,21 +126,27 @@ def read_groups(directory: Path, rule: Path | None) -> Experiment:
         UsageError: the folder is not the output of an experiment, or files of cells cannot be read (all of them).
         FileError: the mistakes in the SLO file.
     """
-    record, cells = read_experiment(directory)
+    whole, cells = read_experiment(directory)
+    record = _measured(whole, cells)
     path = rule or directory / SLOS
     used = Rule(path, slos.load(path), regraded=rule is not None)
-    by_place = {(each.cell.configuration, each.cell.rate, each.cell.repeat): each for each in cells}
-    groups: dict[float | None, list[Group]] = {}
+    by_place = {(each.cell.configuration, each.cell.level, each.cell.repeat): each for each in cells}
+    groups: dict[Level, list[Group]] = {}
     problems: list[str] = []
-    rates: list[float | None] = [*record.rates] or [None]
-    for rate in rates:
-        groups[rate] = []
+    searched, levels = record.find_max is not None, record.levels
+    if searched:
+        levels = sorted({each.cell.level for each in cells}, key=lambda level: level.rate or 0.0)
+    for level in levels:
+        groups[level] = []
         for configuration in record.configurations:
             repeats: list[Repeat] = []
             excluded: list[Excluded] = []
             for number in range(1, record.repeats + 1):
+                place = (configuration.name, level, number)
+                if searched and place not in by_place:
+                    continue
                 try:
-                    found = _read(by_place.get((configuration.name, rate, number)), number, used)
+                    found = _read(by_place.get(place), number, used)
                 except UsageError as error:
                     problems.append(str(error))
                     continue
@@ -126,15 +154,40 @@ def read_groups(directory: Path, rule: Path | None) -> Experiment:
                     repeats.append(found)
                 else:
                     excluded.append(found)
-            name = configuration.name + _at(rate, rates)
-            groups[rate].append(Group(configuration.name, name, rate, tuple(repeats), tuple(excluded)))
+            if repeats or excluded:
+                name = configuration.name + at_level(level, levels)
+                groups[level].append(Group(configuration.name, name, level, tuple(repeats), tuple(excluded)))
     if problems:
         raise UsageError("\n".join(problems))
-    return Experiment(record, used, _classes(groups, used.file), groups)
+    judged_by = judgement(scenario.load(cells[0].folder / SCENARIO), used.file) if searched and cells else None
+    left_out = 0 if searched else _count(whole) - _count(record)
+    return Experiment(record, used, _classes(groups, used.file), groups, judged_by, left_out)
 
 
-def _at(rate: float | None, rates: Collection[float | None]) -> str:
-    return f" at {rate:g}/s" if rate is not None and len(rates) > 1 else ""
+def _measured(record: ExperimentRecord, cells: Sequence[StoredCell]) -> ExperimentRecord:
+    """Without the configurations and levels that no run has chosen yet, and what is expected of them."""
+    if record.find_max is not None or not cells:
+        return record
+    configurations = {each.cell.configuration for each in cells}
+    levels = {each.cell.level for each in cells}
+
+    def has_cells(claim: Prediction | ExpectedFigure) -> bool:
+        return claim.configuration in configurations and claim.level in (PHASES, *levels)
+
+    return msgspec.structs.replace(
+        record,
+        configurations=[each for each in record.configurations if each.name in configurations],
+        rates=[rate for rate in record.rates if Level(rate) in levels],
+        concurrencies=[users for users in record.concurrencies if Level(concurrency=users) in levels],
+        predictions=[
+            each for each in record.predictions if has_cells(each) and each.baseline in (None, *configurations)
+        ],
+        expected=[each for each in record.expected if has_cells(each)],
+    )
+
+
+def _count(record: ExperimentRecord) -> int:
+    return len(record.configurations) * len(record.levels) * record.repeats
 
 
 def _read(stored: StoredCell | None, number: int, rule: Rule) -> Repeat | Excluded:
@@ -147,11 +200,11 @@ def _read(stored: StoredCell | None, number: int, rule: Rule) -> Repeat | Exclud
     if faults := summarise(run, records).health.faults:
         return Excluded(number, INVALID, "; ".join(faults))
     if rule.regraded:
-        records = [regrade(each, rule.file) for each in records]
-    return Repeat(run, records, cell.engine)
+        run, records = regrade_run(run, records, rule.file, rule.path)
+    return Repeat(run, records, cell.engine, number)
 
 
-def _classes(groups: dict[float | None, list[Group]], file: slos.SloFile) -> tuple[str, ...]:
+def _classes(groups: dict[Level, list[Group]], file: slos.SloFile) -> tuple[str, ...]:
     """In the order of the scenario; those of the SLO file if no cell is valid."""
     runs = [repeat.run for each in groups.values() for group in each for repeat in group.repeats]
     return tuple(dict.fromkeys(name for run in runs for name in run.classes)) or tuple(c.name for c in file.classes)

@@ -2,20 +2,27 @@
 
 import json
 import math
+from dataclasses import asdict
 from typing import Any
 
 from compose.experiment.report_conclusions import best, conclusions
 from compose.experiment.report_estimates import Value, interval, value
+from compose.experiment.report_floor import floors
+from compose.experiment.report_frontier import LATENCIES, frontier, points
 from compose.experiment.report_grids import facts
 from compose.experiment.report_groups import Experiment, Group
 from compose.experiment.report_metrics import ENGINE, METRICS
 from compose.experiment.report_predictions import beside, judged
+from compose.experiment.report_searches import found_rates
 from exporters.comparison.estimates import CONFIDENCE
 from loadgen.summary import TOTAL
 
 
 def as_json(experiment: Experiment) -> str:
-    """`groups` has the figures of each configuration and rate by class and metric, `all` for all classes."""
+    """`groups` has the figures of each configuration and level by class and metric, `all` for all classes.
+
+    `frontiers` has the groups on the frontier of throughput and each latency, the highest throughput first.
+    """
     record = experiment.record
     return json.dumps(
         {
@@ -23,24 +30,42 @@ def as_json(experiment: Experiment) -> str:
             "description": record.description,
             "facts": facts(experiment),
             "regraded": experiment.rule.regraded,
-            "first_token_timeout": experiment.rule.file.first_token_timeout,
+            "first_token_timeout": _finite(experiment.rule.file.first_token_timeout),
             "confidence": CONFIDENCE,
             "groups": [_group(experiment, group) for group in experiment],
+            "frontiers": {
+                metric.name: [point.name for point in frontier(points(experiment, metric))] for metric in LATENCIES
+            },
+            "tpot_floors": {each.group.name: _finite(each.tpot) for each in floors(experiment)},
+            "largest_rates": [
+                {
+                    "configuration": each.configuration,
+                    "repeat": each.repeat,
+                    "finding": each.answer.finding,
+                    "low": each.answer.low,
+                    "high": each.answer.high,
+                    "undecided": each.answer.undecided,
+                    "limited_by": [{"class": tally.request_class, "slo": tally.slo} for tally in each.missed],
+                    "text": each.text,
+                    "stopped": each.stopped,
+                }
+                for each in found_rates(experiment)
+            ],
             "best": [
                 {
-                    "rate": rate,
+                    **asdict(level),
                     "class": found.request_class,
                     "configuration": found.configuration,
                     "goodput": found.goodput,
                     "no_difference_shown": found.ties,
                 }
-                for rate, groups in experiment.groups.items()
+                for level, groups in experiment.groups.items()
                 for found in (best(groups, name) for name in (*experiment.classes, TOTAL))
             ],
             "conclusions": [
                 {
                     "configuration": each.group.configuration,
-                    "rate": each.group.rate,
+                    **asdict(each.group.level),
                     "baseline": each.baseline.configuration,
                     "text": str(each),
                     "goodput": {
@@ -60,7 +85,7 @@ def as_json(experiment: Experiment) -> str:
                     "configuration": each.prediction.configuration,
                     "class": each.prediction.request_class or TOTAL,
                     "metric": each.prediction.metric,
-                    "rate": each.rate,
+                    **asdict(each.level),
                     "predicted": each.text,
                     "verdict": each.verdict.value,
                     "measured": each.numbers,
@@ -72,7 +97,7 @@ def as_json(experiment: Experiment) -> str:
                     "configuration": each.expected.configuration,
                     "class": each.expected.request_class or TOTAL,
                     "metric": each.expected.metric,
-                    "rate": each.rate,
+                    **asdict(each.level),
                     "source": each.expected.value,
                     "measured": _finite(each.ours.pooled) if each.ours else None,
                     "problem": each.problem or None,
@@ -91,7 +116,7 @@ def _group(experiment: Experiment, group: Group) -> dict[str, Any]:
     by_class = [metric for metric in METRICS.values() if metric not in ENGINE]
     return {
         "configuration": group.configuration,
-        "rate": group.rate,
+        **asdict(group.level),
         "state": group.state or "valid",
         "valid_repeats": len(group.repeats),
         "excluded": [{"repeat": each.repeat, "state": each.state, "reason": each.reason} for each in group.excluded],

@@ -7,6 +7,7 @@ from enum import Enum
 from statistics import fmean
 
 from compose.experiment.cell_store import EngineReading
+from compose.experiment.report_groups import Repeat
 from exporters.comparison.figures import Better
 from loadgen.report import format_seconds
 from loadgen.request_record import ClientOutcome, Record
@@ -35,10 +36,17 @@ class PerSecond:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """A figure of the engine; `combine` makes one of several repeats. `exact`: the same in each run."""
+class Mean:
+    """The mean over requests, infinite if one value is; without an interval."""
 
-    of: Callable[[EngineReading], float | None]
+    of: Callable[[Record], float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A figure of the whole run; `combine` makes one of several repeats. `exact`: the same in each run."""
+
+    of: Callable[[Repeat], float | None]
     combine: Callable[[Iterable[float]], float] = fmean
     exact: bool = False
 
@@ -79,7 +87,7 @@ class ReportMetric:
     title: str
     unit: Unit
     better: Better
-    source: Share | Percentile | PerSecond | Reading
+    source: Share | Percentile | PerSecond | Mean | Reading
 
 
 def _digits(value: float) -> str:
@@ -112,6 +120,16 @@ def _hit_ratio(engine: EngineReading) -> float | None:
     return engine.prefix_hit_tokens / engine.prefix_query_tokens
 
 
+def _draft_acceptance(engine: EngineReading) -> float | None:
+    if not engine.draft_tokens or engine.accepted_draft_tokens is None:
+        return None
+    return engine.accepted_draft_tokens / engine.draft_tokens
+
+
+def _received(repeat: Repeat) -> float:
+    return sum(record.completion_tokens or 0 for record in repeat.records)
+
+
 def _times(name: str, title: str, of: Callable[[Record], float | None]) -> Iterable[ReportMetric]:
     for percent in (50, 99):
         source = Percentile(of, percent)
@@ -128,7 +146,7 @@ def _reading(
     combine: Callable[[Iterable[float]], float] = fmean,
     exact: bool = False,
 ) -> ReportMetric:
-    return ReportMetric(name, title, unit, better, Reading(of, combine, exact))
+    return ReportMetric(name, title, unit, better, Reading(lambda repeat: of(repeat.engine), combine, exact))
 
 
 GOODPUT = ReportMetric(
@@ -151,6 +169,7 @@ THROUGHPUT = ReportMetric(
     Better.HIGHER,
     PerSecond(lambda record: float(record.completion_tokens or 0)),
 )
+TTFT_MEAN = ReportMetric("ttft_mean", "TTFT mean", Unit.SECONDS, Better.LOWER, Mean(_ttft))
 TTFT_P50, TTFT_P99 = _times("ttft", "TTFT", _ttft)
 E2E_P50, E2E_P99 = _times("e2e", "E2E", _e2e)
 TPOT_P50, TPOT_P99 = _times("tpot", "TPOT", _tpot)
@@ -160,9 +179,14 @@ ITL_P50 = ReportMetric(
 ITL_P99 = ReportMetric(
     "itl_p99", "ITL p99", Unit.SECONDS, Better.LOWER, Percentile(lambda record: _itl(record, record.itl_p95), 99)
 )
-BY_CLASS = (COMPLETION, THROUGHPUT, TTFT_P50, TTFT_P99, ITL_P50, ITL_P99, TPOT_P50, TPOT_P99, E2E_P50, E2E_P99)
+BY_CLASS = (
+    *(COMPLETION, THROUGHPUT, TTFT_MEAN, TTFT_P50, TTFT_P99),
+    *(ITL_P50, ITL_P99, TPOT_P50, TPOT_P99, E2E_P50, E2E_P99),
+)
 """The rows of each class."""
 ENGINE = (
+    _reading("generated_tokens", "output tokens generated", lambda engine: engine.generated_tokens),
+    ReportMetric("output_tokens", "output tokens received", Unit.COUNT, Better.HIGHER, Reading(_received)),
     _reading("preemptions", "preemptions", lambda engine: engine.preemptions),
     _reading(
         "kv_capacity_tokens",
@@ -174,10 +198,11 @@ ENGINE = (
     _reading("kv_usage_max", "KV cache usage, max", lambda engine: engine.kv_usage_max, Unit.SHARE, combine=max),
     _reading("kv_usage_mean", "KV cache usage, mean", lambda engine: engine.kv_usage_mean, Unit.SHARE),
     _reading("hit_ratio", "prefix cache hit ratio", _hit_ratio, Unit.SHARE, Better.HIGHER),
+    _reading("draft_acceptance", "draft tokens accepted", _draft_acceptance, Unit.SHARE, Better.HIGHER),
     _reading("waiting_max", "requests waiting, max", lambda engine: engine.waiting_max, combine=max),
     _reading("waiting_mean", "requests waiting, mean", lambda engine: engine.waiting_mean),
     _reading("running_max", "requests running, max", lambda engine: engine.running_max, combine=max),
 )
-"""Figures of the whole engine."""
+"""Figures of the whole engine, and the output tokens that its clients received."""
 METRICS = {metric.name: metric for metric in (GOODPUT, JUDGED, *BY_CLASS, *ENGINE)}
 """By name: those of predictions and expected figures, and some more."""

@@ -1,13 +1,13 @@
-"""Plots of throughput against latency, with the configurations that no other one exceeds in both (Pareto frontier)."""
+"""Plots of throughput against latency, with the points of each configuration joined, and the Pareto frontier."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 from xml.etree.ElementTree import Element
 
-from compose.experiment.report_estimates import value
-from compose.experiment.report_groups import Experiment, Group
-from compose.experiment.report_metrics import E2E_P50, THROUGHPUT, TTFT_P50, TTFT_P99, ReportMetric
+from compose.experiment.report_frontier import LATENCIES, Point, frontier, points
+from compose.experiment.report_groups import Experiment
+from compose.experiment.report_metrics import ReportMetric
 from loadgen.html_report.markup import element, tooltip
 from loadgen.html_report.plot_area import (
     BOTTOM,
@@ -26,58 +26,35 @@ from loadgen.report import format_seconds
 
 STYLE = ".dot.best { fill: var(--good) } .dot.other { fill: var(--failed) } i.best { background: var(--good) } "
 STYLE += "i.other { background: var(--failed) }\n"
+STYLE += ".line.joined { stroke: var(--dim); stroke-width: 1; stroke-dasharray: 4 3 }\n"
 _LETTER = 7.7  # units of the plot: the width of a letter of a label
 _LINE = 14.0  # its height
 _MOST = 24  # letters of a label
 _RANGE = 2.0  # the least ratio of the ends of the axis
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
-    """A group in output tokens/s and seconds; the latency may be infinite."""
-
-    name: str
-    throughput: float
-    latency: float
-
-
 def pareto_plots(experiment: Experiment) -> Iterator[Element]:
     """One plot for each latency, over all classes."""
-    for metric in (TTFT_P50, TTFT_P99, E2E_P50):
-        yield _plot(metric, [*experiment])
+    for metric in LATENCIES:
+        yield _plot(metric, experiment)
 
 
-def frontier(points: Iterable[Point]) -> list[Point]:
-    """The points that no other one exceeds in throughput or latency without being worse in the other."""
-    kept: list[Point] = []
-    for point in sorted(points, key=lambda each: (-each.throughput, each.latency)):
-        same = kept and (point.throughput, point.latency) == (kept[-1].throughput, kept[-1].latency)
-        if not kept or same or point.latency < kept[-1].latency:
-            kept.append(point)
-    return kept
-
-
-def _plot(metric: ReportMetric, groups: Sequence[Group]) -> Element:
-    points, missing = [], []
-    for group in groups:
-        name = group.name
-        throughput, latency = value(THROUGHPUT, group), value(metric, group)
-        missing += [f"{name}, repeat {each.repeat} ({each.state})" for each in group.excluded]
-        if throughput is not None and latency is not None:
-            points.append(Point(name, throughput.pooled, latency.pooled))
+def _plot(metric: ReportMetric, experiment: Experiment) -> Element:
+    every = points(experiment, metric)
+    missing = [f"{group.name}, repeat {each.repeat} ({each.state})" for group in experiment for each in group.excluded]
     title = f"Output tokens/s against {metric.title}"
-    best = frontier(points)
-    finite = [point.latency for point in points if math.isfinite(point.latency) and point.latency > 0] or [1.0]
+    best = frontier(every)
+    finite = [point.latency for point in every if math.isfinite(point.latency) and point.latency > 0] or [1.0]
     area = Area(
-        linear("output tokens/s", max((point.throughput for point in points), default=0.0) * 1.15, plain),
+        linear("output tokens/s", max((point.throughput for point in every), default=0.0) * 1.15, plain),
         logarithmic(
             f"{metric.title} (log)", min(finite) / 1.3, max(max(finite) * 1.5, min(finite) * _RANGE), format_seconds
         ),
     )
     sentence = (
         f"All classes together. On the frontier: {', '.join(point.name for point in best) or 'none'}; every other "
-        "configuration has less throughput or a higher latency than one of these. At the upper edge (∞): the "
-        "percentile falls on a request without a value."
+        "point has neither more throughput nor a lower latency than one of these. A dashed line joins the points of a "
+        "configuration. At the upper edge (∞): the percentile falls on a request without a value."
     )
     if missing:
         sentence += f" Not drawn: {', '.join(missing)}."
@@ -85,25 +62,29 @@ def _plot(metric: ReportMetric, groups: Sequence[Group]) -> Element:
         title,
         sentence,
         legend([("best", "on the frontier"), ("other", "not on the frontier")]),
-        area.draw(title, _marks(area, points, best)),
+        area.draw(title, _marks(area, every, best)),
     )
 
 
-def _marks(area: Area, points: Sequence[Point], best: Sequence[Point]) -> Iterator[Element]:
+def _marks(area: Area, every: Sequence[Point], best: Sequence[Point]) -> Iterator[Element]:
     taken: list[tuple[float, float, float, float]] = []
-    corners = [(area.left(point.throughput), area.top(point.latency)) for point in reversed(best)]
-    if corners:
-        yield element("path", d="M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in corners), class_="line good")
-    for point in sorted(points, key=lambda each: each in best):  # the frontier is drawn above the others
+    for _, joined in groupby(every, key=lambda point: point.configuration):
+        yield from _line(area, [*joined], "line joined")
+    yield from _line(area, best, "line good")
+    for point in sorted(every, key=lambda each: each in best):  # the frontier is drawn above the others
         x, y = area.left(point.throughput), area.top(point.latency)
         kind = "best" if point in best else "other"
         latency = "∞" if math.isinf(point.latency) else format_seconds(point.latency)
         dot = element("circle", cx=x, cy=y, r=4, class_=f"dot {kind}")
         yield tooltip(dot, f"{point.name}: {point.throughput:.0f} output tokens/s, {latency}")
         taken.append((x - 5, y - 5, x + 5, y + 5))
-    for point in points:
+    for point in every:
         x, y = area.left(point.throughput), area.top(point.latency)
-        text = shortened(point.name, _MOST) + (" ∞" if math.isinf(point.latency) else "")
+        text = (
+            shortened(point.configuration, _MOST - len(point.at))
+            + point.at
+            + (" ∞" if math.isinf(point.latency) else "")
+        )
         box = _place(x, y, len(text) * _LETTER, taken)
         if box is not None:
             taken.append(box)
@@ -114,6 +95,12 @@ def _marks(area: Area, points: Sequence[Point], best: Sequence[Point]) -> Iterat
             yield element(
                 "text", text, x=box[0] if beside else box[2], y=box[3] - 3, text_anchor="start" if beside else "end"
             )
+
+
+def _line(area: Area, joined: Sequence[Point], kind: str) -> Iterator[Element]:
+    if len(joined) > 1:
+        corners = [(area.left(point.throughput), area.top(point.latency)) for point in joined]
+        yield element("path", d="M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in corners), class_=kind)
 
 
 def _place(

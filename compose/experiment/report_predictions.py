@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from compose.experiment.cell_store import Direction, ExpectedFigure, Prediction
+from compose.experiment.load_level import PHASES, Level
 from compose.experiment.report_conclusions import spell_difference
 from compose.experiment.report_estimates import Value, difference, estimate, interval, value
 from compose.experiment.report_groups import Experiment, Group
-from compose.experiment.report_metrics import METRICS, Reading, ReportMetric, Unit
+from compose.experiment.report_metrics import METRICS, Mean, Reading, ReportMetric, Unit
 from exporters.comparison.estimates import Interval, Z
 from exporters.yaml_reader import nearest
 from loadgen.summary import TOTAL
@@ -28,10 +29,10 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A prediction at one rate, its verdict, and the numbers for it."""
+    """A prediction at one level, its verdict, and the numbers for it."""
 
     prediction: Prediction
-    rate: float | None
+    level: Level
     verdict: Verdict
     numbers: str
 
@@ -49,37 +50,37 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """A figure of the source and ours at one rate; `problem` says why there is none."""
+    """A figure of the source and ours at one level; `problem` says why there is none."""
 
     expected: ExpectedFigure
-    rate: float | None
+    level: Level
     ours: Value | None
     problem: str = ""
 
 
 def judged(experiment: Experiment) -> Iterator[Judged]:
-    """Each prediction, at its rate or at all."""
+    """Each prediction, at its level or at all."""
     for prediction in experiment.record.predictions:
-        for rate, groups in _at(experiment, prediction.rate):
+        for level, groups in _at(experiment, prediction):
             by_name = {group.configuration: group for group in groups}
-            yield Judged(prediction, rate, *_judge(prediction, by_name, groups[0].configuration))
+            yield Judged(prediction, level, *_judge(prediction, by_name, groups[0].configuration))
 
 
 def beside(experiment: Experiment) -> Iterator[Beside]:
-    """Each figure of the source, at its rate or at all."""
+    """Each figure of the source, at its level or at all."""
     for expected in experiment.record.expected:
-        for rate, groups in _at(experiment, expected.rate):
+        for level, groups in _at(experiment, expected):
             by_name = {group.configuration: group for group in groups}
             if problem := _problem(by_name, expected.configuration):
-                yield Beside(expected, rate, None, problem)
+                yield Beside(expected, level, None, problem)
             else:
                 group = by_name[expected.configuration]
-                yield Beside(expected, rate, value(METRICS[expected.metric], group, expected.request_class or TOTAL))
+                yield Beside(expected, level, value(METRICS[expected.metric], group, expected.request_class or TOTAL))
 
 
-def _at(experiment: Experiment, rate: float | None) -> Iterator[tuple[float | None, list[Group]]]:
-    """The groups of one rate, or of all."""
-    return ((each, groups) for each, groups in experiment.groups.items() if rate in (None, each))
+def _at(experiment: Experiment, claim: Prediction | ExpectedFigure) -> Iterator[tuple[Level, list[Group]]]:
+    """The groups of one level, or of all."""
+    return ((each, groups) for each, groups in experiment.groups.items() if claim.level in (PHASES, each))
 
 
 def _problem(groups: dict[str, Group], *configurations: str) -> str:
@@ -106,7 +107,7 @@ def _judge(prediction: Prediction, groups: dict[str, Group], first: str) -> tupl
         return Verdict.UNDECIDED, "not measured"
     if prediction.direction is None:
         return _within(prediction, metric, after, present[0], name)
-    if isinstance(metric.source, Reading):
+    if isinstance(metric.source, Mean | Reading):
         return _by_repeats(prediction.direction, metric, *present)
     found = difference(metric, before[0], after, name)
     if found is None:
@@ -141,7 +142,7 @@ def _within(
 
 
 def _by_repeats(direction: Direction, metric: ReportMetric, after: Value, before: Value) -> tuple[Verdict, str]:
-    """A figure of the engine has no interval: every repeat must differ from every repeat of the baseline."""
+    """A mean or a figure of the run has no interval: every repeat must differ from every repeat of the baseline."""
     text = f"{metric.unit.text(after.pooled)}, baseline {metric.unit.text(before.pooled)}"
     exact = isinstance(metric.source, Reading) and metric.source.exact
     if not exact and min(len(after.repeats), len(before.repeats)) < 2:

@@ -25,6 +25,9 @@ _HELP = {
     "enable_prefix_caching": "reuse the KV cache blocks of common prompt prefixes (default: on)",
     "enable_chunked_prefill": "compute a prompt in several steps (default: on)",
     "seed": "seed of completion lengths and texts (default: 0)",
+    "response_cache": "answer a request that repeats an earlier body without the engine (default: off)",
+    "outage_after": "seconds from the first start to an outage (default: 0)",
+    "outage_seconds": "length of the outage, in which connections are refused; 0: none (default: 0)",
 }
 
 
@@ -61,6 +64,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--gpu-memory-utilization",
         metavar="SHARE",
         help="share of the memory of the GPU, for the size of the KV cache (default: the preset's)",
+    )
+    parser.add_argument(
+        "--speculative-config",
+        metavar="JSON",
+        help='speculative decoding, such as \'{"method": "ngram", "num_speculative_tokens": 5}\' (default: off)',
     )
     parser.add_argument(
         "--restart-seconds",
@@ -102,6 +110,7 @@ def configuration(args: argparse.Namespace) -> SimulatorConfig:
         Variant.QUANTIZATION: args.quantization,
         Variant.ENFORCE_EAGER: "true" if args.enforce_eager else None,
         Variant.GPU_MEMORY_UTILIZATION: args.gpu_memory_utilization,
+        Variant.SPECULATIVE_CONFIG: args.speculative_config,
     }
     try:
         preset = vary(PRESETS[args.preset], {flag: value for flag, value in varied.items() if value is not None})

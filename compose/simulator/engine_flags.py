@@ -14,7 +14,11 @@ _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineFlags:
-    """The flags, with vLLM's names."""
+    """The flags, with vLLM's names.
+
+    The last three are of the simulator: a cache of whole responses in front of the engine, and an outage, in seconds
+    after the first start. Without `outage_seconds` there is none.
+    """
 
     max_num_seqs: int
     max_num_batched_tokens: int
@@ -24,6 +28,9 @@ class EngineFlags:
     enable_prefix_caching: bool
     enable_chunked_prefill: bool
     seed: int
+    response_cache: bool = False
+    outage_after: int = 0
+    outage_seconds: int = 0
 
     @property
     def kv_tokens(self) -> int:
@@ -35,13 +42,15 @@ class EngineFlags:
         visible = {
             name: value
             for name, value in asdict(self).items()
-            if name not in {"enable_prefix_caching", "num_gpu_blocks", "seed"}
+            if name not in {"enable_prefix_caching", "num_gpu_blocks", "seed", *_NOT_OF_VLLM}
         }
         return hashlib.sha256(repr(sorted(visible.items())).encode()).hexdigest()[:8]
 
 
 NAMES: tuple[str, ...] = tuple(field.name for field in fields(EngineFlags))
-SWITCHES = frozenset({"enable_prefix_caching", "enable_chunked_prefill"})
+SWITCHES = frozenset({"enable_prefix_caching", "enable_chunked_prefill", "response_cache"})
+_NOT_OF_VLLM = frozenset({"response_cache", "outage_after", "outage_seconds"})
+_FROM_ZERO = frozenset({"seed", "outage_after", "outage_seconds"})
 
 
 class EngineFlagsError(Exception):
@@ -80,9 +89,10 @@ def apply_changes(flags: EngineFlags, changes: Any) -> EngineFlags:
         if name not in NAMES:
             mistakes.append(f"{name}: unknown setting; {nearest(name, NAMES)}")
             continue
-        checked = _switch(value) if name in SWITCHES else _count(value, least=0 if name == "seed" else 1)
+        least = 0 if name in _FROM_ZERO else 1
+        checked = _switch(value) if name in SWITCHES else _count(value, least=least)
         if checked is None:
-            wanted = "true or false" if name in SWITCHES else "a whole number from " + ("0" if name == "seed" else "1")
+            wanted = "true or false" if name in SWITCHES else f"a whole number from {least}"
             mistakes.append(f"{name}: {value!r} is not {wanted}")
         else:
             values[name] = checked

@@ -63,7 +63,7 @@ class EngineLoop:
         self.metrics.count_step(step, tokens)
         for token in tokens:
             request, writer = self._open[token.job]
-            writer.token(token.job, token.finish)
+            writer.tokens(token.job, token.count, token.finish)
             if token.finish is not None:
                 del self._open[token.job]
                 self.metrics.count_finished(token.job, request.max_tokens)

@@ -1,4 +1,4 @@
-"""Flags that change the cost of a step or the memory of the KV cache: quantization, CUDA graphs, memory share."""
+"""Flags that change the cost of a step or the memory of the KV cache, such as quantization and CUDA graphs."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from compose.simulator.engine_flags import EngineFlagsError
 from compose.simulator.presets import BLOCK_SIZE, Preset
+from compose.simulator.speculative_config import speculative
 from exporters.yaml_reader import nearest
 
 QUANTIZED_WEIGHTS = {"awq": 0.30, "awq_marlin": 0.30, "gptq": 0.30, "gptq_marlin": 0.30, "fp8": 0.53}
@@ -21,11 +22,12 @@ vLLM's awq.py does so for 256 tokens or more (its issue 2268); for fewer tokens 
 
 
 class Variant(StrEnum):
-    """The flags, with vLLM's names."""
+    """The flags, with vLLM's names, in the order in which they apply."""
 
     QUANTIZATION = "quantization"
     ENFORCE_EAGER = "enforce_eager"
     GPU_MEMORY_UTILIZATION = "gpu_memory_utilization"
+    SPECULATIVE_CONFIG = "speculative_config"
 
 
 def vary(preset: Preset, changes: Mapping[Variant, str]) -> Preset:
@@ -36,7 +38,7 @@ def vary(preset: Preset, changes: Mapping[Variant, str]) -> Preset:
     """
     mistakes: list[str] = []
     block_bytes = preset.kv_bytes_per_token * BLOCK_SIZE
-    for flag, value in changes.items():
+    for flag, value in ((flag, changes[flag]) for flag in Variant if flag in changes):
         match flag:
             case Variant.QUANTIZATION if value in QUANTIZED_WEIGHTS:
                 weights = preset.weight_bytes * QUANTIZED_WEIGHTS[value]
@@ -64,6 +66,11 @@ def vary(preset: Preset, changes: Mapping[Variant, str]) -> Preset:
                 if blocks < 2:
                     mistakes.append(f"{flag}: {value} leaves no memory for the KV cache; write a larger share")
                 preset = replace(preset, num_gpu_blocks=blocks, gpu_memory_utilization=share)
+            case Variant.SPECULATIVE_CONFIG:
+                try:
+                    preset = speculative(preset, value)
+                except EngineFlagsError as error:
+                    mistakes += error.mistakes
     if mistakes:
         raise EngineFlagsError(mistakes)
     return preset

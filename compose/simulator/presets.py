@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass, replace
 
+from compose.simulator.speculative_decoding import DraftModel, Speculation
+from exporters.roofline.formulas import read_seconds
+
 BF16_BYTES = 2
 BLOCK_SIZE = 16  # vLLM's default on CUDA
 
@@ -26,6 +29,7 @@ class Preset:
     max_num_seqs: int = 128
     max_num_batched_tokens: int = 2048
     max_model_len: int = 8192
+    speculation: Speculation | None = None
 
     def step_seconds(self, *, tokens: int, context: int) -> float:
         """The duration of a step that computes `tokens` and attends over `context` cached tokens in total.
@@ -33,10 +37,30 @@ class Preset:
         By the roofline model, matrix products take the longer of reading the weights and computing; attention adds
         reading the KV cache. The model ignores the arithmetic of attention, so very long prompts are too fast.
         """
-        weights = self.weight_bytes / self.memory_bytes_per_second
-        arithmetic = tokens * self.flop_per_token / (self.flop_per_second * self.efficiency)
-        attention = context * self.kv_bytes_per_token / self.memory_bytes_per_second
-        return self.overhead_seconds + max(weights, arithmetic) + attention
+        return self.overhead_seconds + self._forward_seconds(self, tokens, context)
+
+    def draft_seconds(self, *, requests: int, context: int) -> float:
+        """The time to draft for `requests` with `context` cached tokens in total: one forward pass for each token.
+
+        The prompts and the launches of the kernels of the draft model are not included.
+        """
+        if self.speculation is None or self.speculation.draft is None:
+            return 0.0
+        return self.speculation.tokens * self._forward_seconds(self.speculation.draft, requests, context)
+
+    def tpot_floor(self, context: float) -> float:
+        """The least TPOT in seconds of a batch with `context` cached tokens in total, without speculative decoding."""
+        return read_seconds(
+            weight_bytes=self.weight_bytes,
+            kv_bytes=context * self.kv_bytes_per_token,
+            bandwidth=self.memory_bytes_per_second,
+        )
+
+    def _forward_seconds(self, model: "Preset | DraftModel", tokens: int, context: int) -> float:
+        weights = model.weight_bytes / self.memory_bytes_per_second
+        arithmetic = tokens * model.flop_per_token / (self.flop_per_second * self.efficiency)
+        attention = context * model.kv_bytes_per_token / self.memory_bytes_per_second
+        return max(weights, arithmetic) + attention
 
 
 def _kv_bytes(*, layers: int, kv_heads: int, head_size: int) -> float:

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from compose.simulator.completion import Completion
 from compose.simulator.response_format import chunk
+from compose.simulator.response_replay import Writable
 from compose.simulator.scheduler import FinishReason, Job
 from compose.simulator.structured_completion import StructuredCompletion
 
@@ -39,9 +40,7 @@ class StreamWriter:
     fills the transport's buffer, because an engine does not wait.
     """
 
-    def __init__(
-        self, transport: asyncio.Transport, format_: Format, completion: Completion | StructuredCompletion
-    ) -> None:
+    def __init__(self, transport: Writable, format_: Format, completion: Completion | StructuredCompletion) -> None:
         self.finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._transport = transport
         self._format = format_
@@ -51,13 +50,14 @@ class StreamWriter:
         if opening := format_.opening():
             transport.write(b"".join(map(chunk, opening)))
 
-    def token(self, job: Job, finish: FinishReason | None) -> None:
-        """Write the job's next token."""
-        piece = self._completion.piece(self._sent)
+    def tokens(self, job: Job, count: int, finish: FinishReason | None) -> None:
+        """Write the job's next tokens in one event."""
+        piece = b"".join(map(self._completion.piece, range(self._sent, self._sent + count)))
         data = b"" if self._sent else b"".join(map(chunk, self._format.first(job, piece.decode())))
         if finish is None:
-            self._transport.write(data + self._token_chunk(piece, self._sent))
-            self._sent += 1
+            make = self._token_chunk if count == 1 else self._escaped_chunk
+            self._transport.write(data + make(piece, job.chunks - 1))
+            self._sent += count
             return
         last = self._format.last(job, piece.decode(), self._completion.text(job.generated))
         self._transport.write(data + b"".join(map(chunk, last)))
@@ -76,8 +76,8 @@ class UnaryWriter:
         self._format = format_
         self._completion = completion
 
-    def token(self, job: Job, finish: FinishReason | None) -> None:
-        """Write the job's next token."""
+    def tokens(self, job: Job, _: int, finish: FinishReason | None) -> None:
+        """Write the body at the end."""
         if finish is not None and not self.finished.done():
             self.finished.set_result(self._format.unary(job, self._completion.text(job.generated)))
 
@@ -88,7 +88,7 @@ class PoolingWriter:
     def __init__(self) -> None:
         self.finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def token(self, _: Job, finish: FinishReason | None) -> None:
+    def tokens(self, _: Job, _count: int, finish: FinishReason | None) -> None:
         """The prefill has ended."""
         if finish is not None and not self.finished.done():
             self.finished.set_result(None)

@@ -63,7 +63,7 @@ class ResponsesFormat:
 
     def last(self, job: Job, piece: str, text: str) -> list[bytes]:
         """The events of the last token and after it; `text` is the whole completion."""
-        numbers = itertools.count(_FIRST_DELTA + job.generated - 1 if text else 2)
+        numbers = itertools.count(_FIRST_DELTA + job.chunks - 1 if text else 2)
         output = self._output(text)
         events = [self._delta(next(numbers), piece)] if piece else []
         for item in output:

@@ -1,4 +1,4 @@
-"""Serves the simulated engine and restarts it on the same port after each config change."""
+"""Serves the simulated engine and restarts it on the same port after each config change and after its outage."""
 
 import asyncio
 import logging
@@ -34,10 +34,11 @@ class SimulatorConfig:
 
 @dataclass(frozen=True, slots=True)
 class _Start:
-    """A start of the engine; `at` in unix seconds."""
+    """A start of the engine, `after` seconds of refused connections; `at` in unix seconds."""
 
     flags: EngineFlags
     at: float
+    after: float = 0.0
 
 
 class Simulator:
@@ -48,31 +49,41 @@ class Simulator:
         self.port = config.port
         self._config = config
         self._stopped = asyncio.Event()
+        self._outage_at: float | None = None  # on the clock of the event loop
 
     def stop(self) -> None:
         self._stopped.set()
 
     async def run(self) -> None:
-        """Serve, and restart after each config change."""
+        """Serve, and restart after each config change and after the outage."""
         start: _Start | None = _Start(self._config.flags, time.time())
+        if self._config.flags.outage_seconds:
+            self._outage_at = asyncio.get_running_loop().time() + self._config.flags.outage_after
         while start is not None and not self._stopped.is_set():
             start = await self._serve(start)
             if start is not None:
-                await self._wait_before_restart()
+                await self._wait_before_restart(start.after)
 
     async def _serve(self, start: _Start) -> _Start | None:
-        """Serve until a config change or `stop`; returns the next start after a config change."""
-        config = self._config
-        next_start: asyncio.Future[_Start] = asyncio.get_running_loop().create_future()
+        """Serve until a config change, the outage or `stop`; returns the next start, if there is one."""
+        config, loop = self._config, asyncio.get_running_loop()
+        next_start: asyncio.Future[_Start] = loop.create_future()
 
         def restart(flags: EngineFlags) -> None:
             if not next_start.done():
-                next_start.set_result(_Start(flags, time.time()))
+                next_start.set_result(_Start(flags, time.time(), config.restart_seconds))
+
+        def fail() -> None:
+            self._outage_at = None
+            if not next_start.done():
+                length = start.flags.outage_seconds
+                next_start.set_result(_Start(start.flags, time.time() + length, length))
 
         engine_loop = EngineLoop(start.flags, config.preset, model=config.model, started=start.at)
         api = VllmApi(
             engine_loop, config.preset, model=config.model, restart=restart, invalid_output=config.invalid_output
         )
+        outage = None if self._outage_at is None else loop.call_at(self._outage_at, fail)
         runner = web.AppRunner(api.app(), access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
         await runner.setup()
         try:
@@ -88,6 +99,8 @@ class Simulator:
                 if connection.transport is not None:
                     connection.transport.abort()
         finally:
+            if outage is not None:
+                outage.cancel()
             await runner.cleanup()
         return next_start.result() if next_start.done() else None
 
@@ -113,9 +126,9 @@ class Simulator:
         self.listening.set()
         return listener
 
-    async def _wait_before_restart(self) -> None:
+    async def _wait_before_restart(self, seconds: float) -> None:
         try:
-            await asyncio.wait_for(self._stopped.wait(), self._config.restart_seconds)
+            await asyncio.wait_for(self._stopped.wait(), seconds)
         except TimeoutError:
             return
 

@@ -1,9 +1,10 @@
-"""Continuous batching as in vLLM's V1 scheduler, step by step, without a clock, I/O or randomness."""
+"""Continuous batching as in vLLM's V1 scheduler, step by step, without a clock or I/O; only drafts are random."""
 
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from random import Random
 
 from compose.simulator.engine_flags import EngineFlags
 from compose.simulator.kv_cache import ROOT, BlockPool, block_hash, block_hashes
@@ -34,6 +35,7 @@ class Job:
     computed: int = 0  # tokens whose keys and values are in the cache
     cached: int = 0  # prompt tokens found in the prefix cache at admission
     cache_written: int = 0  # prompt tokens that this job adds to the prefix cache
+    chunks: int = 0  # steps with output; with speculative decoding fewer than its tokens
     preemptions: int = 0
     blocks: list[int] = field(default_factory=list)
     hashes: list[int] = field(default_factory=list)  # of the full blocks
@@ -50,11 +52,14 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """The next output token of one request, and the time since its previous token."""
+    """The next output token of one request, and those of its draft that were accepted, in one response chunk."""
 
     job: Job
-    gap: float | None  # None for the first
+    gap: float | None  # time since the previous one, None for the first
     finish: FinishReason | None
+    count: int = 1  # output tokens
+    drafted: int = 0
+    accepted: int = 0  # of the drafted tokens, also those after the end of the output
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +87,8 @@ class Scheduler:
         self.running: list[Job] = []
         self._flags = flags
         self._preset = preset
+        self._draft_tokens = 0 if preset.speculation is None else preset.speculation.tokens
+        self._random = Random(flags.seed)  # noqa: S311 - repeatable, not secret
 
     def submit(self, job: Job, now: float) -> None:
         job.queued_at = now
@@ -107,6 +114,8 @@ class Scheduler:
         duration = self._preset.step_seconds(
             tokens=sum(scheduled.values()), context=sum(job.computed + count for job, count in scheduled.items())
         )
+        if drafts := [job for job, count in scheduled.items() if job.computed + count > len(job.tokens)]:
+            duration += self._preset.draft_seconds(requests=len(drafts), context=sum(job.computed for job in drafts))
         return Step(
             started_at=now,
             duration=duration,
@@ -122,7 +131,7 @@ class Scheduler:
         index = 0
         while index < len(self.running) and budget:
             job = self.running[index]
-            count = min(len(job.tokens) - job.computed, budget)
+            count = min(len(job.tokens) - job.computed + self._draft(job), budget)
             while not self._grow(job, count):
                 last = self.running.pop()
                 self._free(last)
@@ -135,6 +144,12 @@ class Scheduler:
             budget -= count
             index += 1
         return budget, preempted
+
+    def _draft(self, job: Job) -> int:
+        """The draft tokens of a decoding job. As in vLLM, the token after them fits in the context, too."""
+        if not job.generated or job.computed + 1 < len(job.tokens):
+            return 0
+        return max(0, min(self._draft_tokens, self._flags.max_model_len - 1 - len(job.tokens)))
 
     def _admit(self, budget: int, scheduled: dict[Job, int], admitted: list[Job], now: float) -> None:
         """Admit waiting jobs in arrival order; a job that does not fit blocks the later ones."""
@@ -161,25 +176,34 @@ class Scheduler:
             self.running.append(job)
 
     def _advance(self, scheduled: dict[Job, int], ends: float) -> list[Token]:
-        """Generate the next token of each job whose tokens have all been computed."""
+        """Generate the next tokens of each job whose tokens have all been computed."""
         tokens: list[Token] = []
         finished = False
         for job, count in scheduled.items():
             job.computed += count
             if job.computed < len(job.tokens):
                 continue
-            job.tokens.append(job.generate(job.generated))
+            drafted = job.computed - len(job.tokens)
+            accepted = self._accepted(drafted)
+            job.computed -= drafted - accepted
+            new = min(1 + accepted, job.output_length - job.generated)
+            job.tokens += [job.generate(job.generated + index) for index in range(new)]
             gap = None if job.last_token_at is None else ends - job.last_token_at
             if job.first_token_at is None:
                 job.first_token_at = ends
             job.last_token_at = ends
+            job.chunks += 1
             if job.done:
                 finished = True
                 self._free(job)
-            tokens.append(Token(job, gap, job.finish if job.done else None))
+            tokens.append(Token(job, gap, job.finish if job.done else None, new, drafted, accepted))
         if finished:
             self.running = [job for job in self.running if not job.done]
         return tokens
+
+    def _accepted(self, drafted: int) -> int:
+        speculation = self._preset.speculation
+        return 0 if not drafted or speculation is None else speculation.accepted(drafted, self._random.random())
 
     def _grow(self, job: Job, count: int) -> bool:
         """Allocate blocks for `count` more tokens; returns False and changes nothing if too few are free."""
@@ -190,7 +214,7 @@ class Scheduler:
         if missing > 0:
             job.blocks += self.pool.allocate(missing)
         if self._flags.enable_prefix_caching:
-            self._register(job, end)
+            self._register(job, min(end, len(job.tokens)))  # draft tokens may be rejected
         return True
 
     def _register(self, job: Job, end: int) -> None:

@@ -63,7 +63,7 @@ class ResponsesToolFormat(ResponsesFormat):
         return self._arguments(3 + index, text)
 
     def last(self, job: Job, piece: str, text: str) -> list[bytes]:
-        numbers = itertools.count(3 + job.generated - 1)
+        numbers = itertools.count(3 + job.chunks - 1)
         events = [self._arguments(next(numbers), piece)] if piece else []
         done = {"arguments": text, "item_id": self.item_id, "output_index": 0, "sequence_number": next(numbers)}
         name = "response.function_call_arguments.done"

@@ -19,7 +19,9 @@ from compose.simulator.engine_request import EngineRequest, FieldError, RequestE
 from compose.simulator.messages_request import count_tokens, parse_messages
 from compose.simulator.presets import Preset
 from compose.simulator.request_parser import Endpoint, parse_request
+from compose.simulator.response_cache import ResponseCache
 from compose.simulator.response_format import ResponseFormat, dump
+from compose.simulator.response_replay import open_stream, replaying, writer_of
 from compose.simulator.response_writers import Format, PoolingWriter, ResponseWriter, StreamWriter, UnaryWriter
 from compose.simulator.responses_format import ResponsesFormat
 from compose.simulator.responses_request import parse_responses, response_not_found
@@ -53,7 +55,8 @@ class VllmApi:
         self._fingerprint = f"vllm-{VERSION}-{engine_loop.flags.fingerprint()}"
 
     def app(self) -> web.Application:
-        app = web.Application(client_max_size=MAX_BODY)
+        caching = self._engine_loop.flags.response_cache
+        app = web.Application(client_max_size=MAX_BODY, middlewares=[replaying(ResponseCache())] if caching else ())
         app.on_response_prepare.append(_add_headers)
         app.add_routes(
             [
@@ -205,13 +208,11 @@ class VllmApi:
             unary = UnaryWriter(format_, engine_request.completion)
             body = await self._until_finished(engine_request, unary, unary.finished)
             return web.Response(body=body, content_type="application/json")
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
-        response.enable_chunked_encoding()
-        await response.prepare(request)  # like vLLM, sends the headers while the request is in the queue
-        transport = request.transport
-        if transport is None:
+        response = await open_stream(request)  # like vLLM, sends the headers while the request is in the queue
+        connection = writer_of(request)
+        if connection is None:
             raise ConnectionResetError("the client disconnected before its stream began")
-        writer = StreamWriter(transport, format_, engine_request.completion)
+        writer = StreamWriter(connection, format_, engine_request.completion)
         await self._until_finished(engine_request, writer, writer.finished)
         await response.write_eof()
         return response

@@ -38,6 +38,12 @@ _COUNTERS = {
     "mm_cache_queries": "Multi-modal cache queries, in terms of number of queried items.",
     "mm_cache_hits": "Multi-modal cache hits, in terms of number of cached items.",
 }
+# vLLM has these with a speculative configuration only.
+_SPECULATIVE = {
+    "spec_decode_num_drafts": "Number of spec decoding drafts.",
+    "spec_decode_num_draft_tokens": "Number of draft tokens.",
+    "spec_decode_num_accepted_tokens": "Number of accepted tokens.",
+}
 _HISTOGRAMS: dict[str, tuple[str, tuple[float, ...]]] = {
     "iteration_tokens_total": ("Histogram of number of tokens per engine_step.", _ITERATION),
     "time_to_first_token_seconds": ("Histogram of time to first token in seconds.", _TTFT),
@@ -80,8 +86,16 @@ class EngineMetrics:
         names = list(self._labels)
         self._counters = {
             name: Counter(f"vllm:{name}", text, names, registry=self.registry).labels(**self._labels)
-            for name, text in _COUNTERS.items()
+            for name, text in (_COUNTERS | ({} if preset.speculation is None else _SPECULATIVE)).items()
         }
+        if preset.speculation is not None:
+            self._accepted_at = self._by_value(
+                Counter,
+                "spec_decode_num_accepted_tokens_per_pos",
+                "Accepted tokens per draft position.",
+                "position",
+                tuple(map(str, range(preset.speculation.tokens))),
+            )
         # The simulated engine has no queue limit. vLLM counts rejections in the API server, so without a rank.
         rejections = Counter(
             "vllm:admission_rejections",
@@ -134,9 +148,17 @@ class EngineMetrics:
                 computed += self._first_token(token.job, step.ends_at)
             else:
                 self._histograms["inter_token_latency_seconds"].observe(token.gap)
-        generated = sum(not token.job.pooling for token in tokens)
+            if token.drafted:
+                self._count_draft(token)
+        generated = sum(token.count for token in tokens if not token.job.pooling)
         self._counters["generation_tokens"].inc(generated)
         self._histograms["iteration_tokens_total"].observe(computed + generated)
+
+    def _count_draft(self, token: Token) -> None:
+        for name, count in zip(_SPECULATIVE, (1, token.drafted, token.accepted), strict=True):
+            self._counters[name].inc(count)
+        for position in range(token.accepted):
+            self._accepted_at[str(position)].inc()
 
     def _first_token(self, job: Job, at: float) -> int:
         """Count a prompt at its first token, as in vLLM; returns the number of computed prompt tokens."""

@@ -1,30 +1,35 @@
 """The dashboard "Load test": scheduled, sent, ended and good requests, and the validity of the test."""
 
 from collections.abc import Mapping
-from functools import partial
 
 from grafana_foundation_sdk.builders import bargauge, common, stat, table, timeseries
 from grafana_foundation_sdk.models import common as common_model
-from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models import units
 
 from alerts.links import DashboardUid
-from alerts.promql import increase, quantile, rate, ratio, select, sum_by
+from alerts.promql import increase, quantile, rate, ratio, sum_by
 from dashboards import style, tables
 from dashboards.board import Board
 from dashboards.label_selectors import PER_CLASS, RANGE, RATE, increase_in_range, rate_by_class, select_model_class
 from dashboards.layout import Row
 from dashboards.panels import slo_status, traffic
+from dashboards.panels.load_runs import (
+    NO_TEST,
+    configurations,
+    describe_load,
+    goodput_by_configuration,
+    runs,
+    select_load,
+    ttft_by_configuration,
+)
 from dashboards.ranked_values import lowest_first
-from dashboards.style import BAD, BLUE, GOOD, GREY, MODEL_AND_CLASS, PINK, SKY, WARN, describe, query
+from dashboards.style import BAD, BLUE, GOOD, GREY, PINK, SKY, WARN, query
 from dashboards.tables import DifferenceColumn, ValueColumn
 from exporters import signals
 from exporters.quantities import spell_duration
 from exporters.signals import SEND_LATE, Label, LoadOutcome, Outcome, Signal
 from exporters.slos import SloFile
 
-_NO_TEST = "no load test"
-_describe = partial(describe, may_be_empty="no load test ran in this time")
 _GOOD_COUNT = "Good requests are counted by the sidecar, also those of other clients."
 _LOAD_AND_SIDECARS = "From the load generator's counters and the sidecars'."
 _LAG_TEXT = (
@@ -43,7 +48,11 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
     return (
         Row(
             "Offered and achieved load",
-            (rates_now(), send_lag_now(), unsent_requests(), runs(), offered_against_achieved(), losses()),
+            (rates_now(), send_lag_now(), unsent_requests(), offered_against_achieved(), losses()),
+        ),
+        Row(
+            "Runs and configurations",
+            (runs(), configurations(), goodput_by_configuration(), ttft_by_configuration()),
         ),
         Row("Send lag and open requests", (send_lag(), traffic.in_flight(spec))),
         Row("Goodput", (goodput(spec), good_share(spec))),
@@ -55,23 +64,23 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
 
 
 def rates_now() -> stat.Panel:
-    text = _describe(
+    text = describe_load(
         f"Requests per second that are scheduled, sent, ended and good. {_GOOD_COUNT} Good: four equal rates. "
         f"{_LOAD_AND_SIDECARS}"
     )
-    panel = style.stat_panel("Offered and achieved now", text, units.RequestsPerSecond, 8, 5)
+    panel = style.stat_panel("Offered and achieved now", text, units.RequestsPerSecond, 12, 5)
     # one below the other: side by side, four values do not fit a phone
     panel.orientation(common_model.VizOrientation.HORIZONTAL)
     panel.text(common.VizTextDisplayOptions().title_size(14).value_size(18))
     for step, expression in _steps().items():
         style.add_coloured_query(panel, expression, step, _STEPS[step], instant=True)
-    return style.if_absent(panel.decimals(1), _NO_TEST)
+    return style.if_absent(panel.decimals(1), NO_TEST)
 
 
 def send_lag_now() -> stat.Panel:
-    text = _describe(_LAG_TEXT)
+    text = describe_load(_LAG_TEXT)
     return (
-        style.if_absent(style.stat_panel("Send lag now", text, units.Seconds, 4, 5), _NO_TEST)
+        style.if_absent(style.stat_panel("Send lag now", text, units.Seconds, 6, 5), NO_TEST)
         .with_target(query(_lag(0.99), "p99", instant=True))
         .thresholds(style.thresholds(GOOD, (SEND_LATE, BAD)))
     )
@@ -79,51 +88,31 @@ def send_lag_now() -> stat.Panel:
 
 def unsent_requests() -> stat.Panel:
     not_sent = increase(_ended(_NOT_SENT), RANGE)
-    text = _describe(
+    text = describe_load(
         "Requests in the time range that were due, but that the load generator could not send: the service saw less "
         "load than scheduled. Good: 0. From the load generator's counters."
     )
     return (
-        style.if_absent(style.stat_panel("Never sent", text, style.COUNT, 4, 5), _NO_TEST)
+        style.if_absent(style.stat_panel("Never sent", text, style.COUNT, 6, 5), NO_TEST)
         .with_target(query(f"sum ({not_sent})", "in range", instant=True))
         .decimals(0)
         .thresholds(style.thresholds(GOOD, (1, BAD)))
     )
 
 
-def runs() -> table.Panel:
-    text = _describe(
-        "Load tests in the time range. The name of a run is its start in UTC, as in the annotations; its requests and "
-        "report are in the folder of `load run --out`. Good: one at a time. From the load generator's counters."
-    )
-    max_by_run = f"max by ({Label.RUN}, {Label.SCENARIO})"
-    runs_in_range = f"{max_by_run} (max_over_time({signals.LOAD_RUN.name}[{RANGE}]))"
-    states = {"0": "ended", "1": "running"}
-    state = ValueColumn(
-        "State",
-        # a killed run has no final 0
-        f"{max_by_run} ({signals.LOAD_RUN.name}) or 0 * {runs_in_range}",
-        units.NoUnit,
-        mappings=[model.ValueMap({value: model.ValueMappingResult(word) for value, word in states.items()})],
-    )
-    newest_first = common.TableSortByFieldState().display_name("Run").desc(True)
-    panel = tables.if_empty(style.table_panel("Load tests", text, units.NoUnit, 8, 5), _NO_TEST).sort_by([newest_first])
-    return tables.join_queries(panel, {Label.RUN: "Run", Label.SCENARIO: "Scenario"}, [state])
-
-
 def offered_against_achieved() -> timeseries.Panel:
-    text = _describe(
+    text = describe_load(
         "Requests per second that were scheduled, that were sent, that ended with any outcome, and that were good for "
         f"all their SLOs. {_GOOD_COUNT} Good: one line. {_LOAD_AND_SIDECARS}"
     )
     panel = style.time_series_panel("Offered against achieved", text, units.RequestsPerSecond, 12, 10)
     for step, expression in _steps().items():
         style.add_coloured_query(panel, expression, step, _STEPS[step])
-    return panel.no_value(_NO_TEST)
+    return panel.no_value(NO_TEST)
 
 
 def losses() -> timeseries.Panel:
-    text = _describe(
+    text = describe_load(
         "Requests per second lost between schedule and goodput. Scheduled, not sent: by the load generator. Sent, not "
         "ended: they accumulate in the service; 0 while a backlog is processed. Ended, not good: late, failed or "
         "lost. Good: 0. From the load generator's counters and the sidecars'."
@@ -132,56 +121,56 @@ def losses() -> timeseries.Panel:
     steps = list(_steps().values())
     for (loss, colour), before, after in zip(_LOSSES.items(), steps, steps[1:], strict=False):
         style.add_coloured_query(panel, f"clamp_min({before} - {after}, 0)", loss, colour)
-    return style.stack(panel).no_value(_NO_TEST)
+    return style.stack(panel).no_value(NO_TEST)
 
 
 def send_lag() -> timeseries.Panel:
-    text = _describe(_LAG_TEXT)
+    text = describe_load(_LAG_TEXT)
     panel = style.limit_points(style.time_series_panel("Send lag", text, units.Seconds, 12))
     for q, colour in ((0.5, SKY), (0.99, BLUE)):
         style.add_coloured_query(panel, _lag(q), f"p{q * 100:g}", colour)
-    return style.with_threshold_lines(panel.no_value(_NO_TEST), (SEND_LATE, BAD))
+    return style.with_threshold_lines(panel.no_value(NO_TEST), (SEND_LATE, BAD))
 
 
 def goodput(spec: SloFile) -> timeseries.Panel:
-    text = _describe(
+    text = describe_load(
         "Requests per second, offered (dotted) and good for all their SLOs (solid), by class. If good decreases while "
         "offered increases, the service is over its capacity. Good: the two lines are equal. From the load "
         "generator's counters and the sidecars'."
     )
-    offered = sum_by(rate(_selected(signals.LOAD_SCHEDULED), RATE), [Label.CLASS])
+    offered = sum_by(rate(select_load(signals.LOAD_SCHEDULED), RATE), [Label.CLASS])
     panel = (
         style.time_series_panel("Goodput at the offered rate", text, units.RequestsPerSecond, 18)
         .with_target(query(offered, f"{PER_CLASS} offered"))
         .with_target(query(rate_by_class(signals.GOODPUT_REQUESTS), f"{PER_CLASS} good"))
         .override_by_regexp("/ offered$/", style.DOTTED)
-        .no_value(_NO_TEST)
+        .no_value(NO_TEST)
     )
     return style.colour_by_class(panel, spec)
 
 
 def good_share(spec: SloFile) -> bargauge.Panel:
-    text = _describe(
+    text = describe_load(
         "Share of the scheduled requests in the time range that were good for all their SLOs. Unlike goodput it "
         "includes requests that were not sent, were lost, or are still open. Good: at or above the lowest objective. "
         "From the load generator's counters and the sidecars'."
     )
     good = increase_in_range(signals.GOODPUT_REQUESTS)
-    offered = sum_by(increase(_selected(signals.LOAD_SCHEDULED), RANGE), [Label.CLASS])
+    offered = sum_by(increase(select_load(signals.LOAD_SCHEDULED), RANGE), [Label.CLASS])
     limits = slo_status.goodput_limits(spec)
     panel = style.ratio_bars_panel("Good of what was offered", text, 6, *limits, height=9)
-    return lowest_first(style.if_absent(panel, _NO_TEST), (ratio(good, offered), PER_CLASS))
+    return lowest_first(style.if_absent(panel, NO_TEST), (ratio(good, offered), PER_CLASS))
 
 
 def outcomes() -> timeseries.Panel:
-    text = _describe(
+    text = describe_load(
         "Requests that end per second, by outcome, as the load generator sees them. Timeout: the timeout of the "
         "scenario; cut: still open at the end of the run; both are client_abort for the sidecar, which never sees "
         "not_sent. Good: nearly all are ok. From the load generator's counters."
     )
     ended = sum_by(rate(_ended(), RATE), [Label.OUTCOME])
     panel = style.time_series_panel("Outcomes: load generator", text, units.RequestsPerSecond, 8)
-    panel = style.colour_by_outcome(panel.with_target(query(ended, "{{outcome}}")).no_value(_NO_TEST))
+    panel = style.colour_by_outcome(panel.with_target(query(ended, "{{outcome}}")).no_value(NO_TEST))
     for outcome, colour in _OWN_OUTCOMES.items():
         panel.override_by_name(outcome, [style.fixed_colour(colour)])
     return style.hide_zero_series(style.stack(panel))
@@ -189,7 +178,7 @@ def outcomes() -> timeseries.Panel:
 
 def outcomes_compared() -> table.Panel:
     """Uses the outcomes of the sidecar, so that a row has the same requests on both sides; rows of zeros are hidden."""
-    text = _describe(
+    text = describe_load(
         "Requests in the time range by outcome, as the load generator and as the sidecar count them. If the load "
         "generator has more, requests did not reach the sidecar or ended differently on the way back; if the sidecar "
         "has more, it has other clients. Good: Between is a few requests, those that end between two scrapes. From "
@@ -209,7 +198,7 @@ def outcomes_compared() -> table.Panel:
         for title, each in (("Generator", generator), ("Sidecar", sidecar))
     ]
     between = DifferenceColumn("Between", "Generator", "Sidecar", style.COUNT, decimals=0)
-    panel = tables.if_empty(style.table_panel("Outcomes compared", text, units.NoUnit, 8).min_width(80), _NO_TEST)
+    panel = tables.if_empty(style.table_panel("Outcomes compared", text, units.NoUnit, 8).min_width(80), NO_TEST)
     tables.join_queries(tables.sort_rows(panel, "Outcome"), {Label.OUTCOME: "Outcome"}, [*columns, between])
     return tables.hide_zero_rows(panel, 2)
 
@@ -225,16 +214,11 @@ def _steps() -> dict[str, str]:
 
 
 def _rate(counter: Signal) -> str:
-    return f"sum ({rate(_selected(counter), RATE)})"
-
-
-def _selected(counter: Signal, where: Mapping[Label, str] | None = None) -> str:
-    """Selects by class only: the series of the load generator have no model."""
-    return select(counter, {Label.CLASS: MODEL_AND_CLASS[Label.CLASS], **(where or {})}, regex=True)
+    return f"sum ({rate(select_load(counter), RATE)})"
 
 
 def _ended(where: Mapping[Label, str] | None = None) -> str:
-    return _selected(signals.LOAD_ENDED, where)
+    return select_load(signals.LOAD_ENDED, where)
 
 
 def _lag(q: float) -> str:

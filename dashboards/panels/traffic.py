@@ -1,5 +1,7 @@
 """Panels on traffic: offered requests, tokens, outcomes, requests in flight and waits."""
 
+from math import inf
+
 from grafana_foundation_sdk.builders import stat, timeseries
 from grafana_foundation_sdk.models import common as common_model
 from grafana_foundation_sdk.models import dashboard as model
@@ -152,4 +154,6 @@ def _oldest_wait_query() -> str:
 
 
 def _wait_limits(spec: SloFile) -> tuple[tuple[float, str], ...]:
-    return *((seconds, WARN) for seconds in thresholds_of(spec, Measure.TTFT)[:1]), (spec.first_token_timeout, BAD)
+    timeout = spec.first_token_timeout
+    limits = tuple((seconds, WARN) for seconds in thresholds_of(spec, Measure.TTFT)[:1])
+    return (*limits, (timeout, BAD)) if timeout < inf else limits

@@ -44,6 +44,15 @@ class Backlog:
             return None
         return Trend.GREW if self.growth > 0 else Trend.SHRANK
 
+    def as_json(self) -> dict[str, object]:
+        """The waiting requests at both ends of the window, and the requests/s that no longer wait."""
+        return {
+            "trend": self.trend and self.trend.value,
+            "waiting_at_start": round(self.waiting[0]),
+            "waiting_at_end": round(self.waiting[-1]),
+            "served_per_second": float(f"{self.served_per_second:.6g}"),
+        }
+
     @property
     def measurement(self) -> Measurement:
         """The growth per second, over the blocks."""

@@ -14,6 +14,13 @@ class ChangeFailures:
     in_flight: int
     in_flight_failed: int | None
 
+    def as_json(self) -> dict[str, int | None]:
+        return {
+            "between_windows": self.failed,
+            "in_flight_at_change": self.in_flight,
+            "in_flight_failed": self.in_flight_failed,
+        }
+
     @property
     def text(self) -> str:
         """A clause for the report."""

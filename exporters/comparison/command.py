@@ -93,8 +93,10 @@ def run(arguments: argparse.Namespace) -> int:
     stationary = all(each.trend is None for each in backlogs)
     rows = compare(_only(names, before), _only(names, after), min_events, stationary=stationary)
     failures = source.failures(Window(windows.before.end, windows.after.start))
+    conclusion = conclude(rows, windows, min_events, backlogs, failures)
     comparison = Comparison(
-        conclude(rows, windows, min_events, backlogs, failures),
+        conclusion.sentences,
+        conclusion.fields,
         source.name,
         windows,
         rows,

@@ -1,7 +1,9 @@
-"""The conclusion of a comparison in three sentences: what changed, what is not known and why, what to do next."""
+"""The conclusion of a comparison: what changed, what is not known and why, what to do next."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
 
 from exporters.comparison.backlog import Backlog, Trend
 from exporters.comparison.change_failures import ChangeFailures
@@ -19,19 +21,83 @@ LISTED = 6
 Sentences = tuple[str, str, str]
 
 
+class Reason(StrEnum):
+    """Why it is not known whether or by how much a row changed, or what caused its change."""
+
+    LOAD_DIFFERS = "load_differs"
+    BACKLOG = "backlog"
+    TOO_FEW_EVENTS = "too_few_events"
+    NO_DIFFERENCE_SHOWN = "no_difference_shown"
+
+
+class Action(StrEnum):
+    """What to do for an answer."""
+
+    OFFER_LESS = "offer_less"
+    LONGER_SETTLE = "longer_settle"
+    SAME_SCHEDULE = "same_schedule"
+    LONGER_WINDOW = "longer_window"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """What is not known of these rows; `text` is a clause."""
+
+    reason: Reason
+    text: str
+    rows: Sequence[Row]
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """What to do, and the value for it, such as `window_seconds`, by its name in JSON."""
+
+    action: Action
+    text: str
+    value: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Conclusion:
+    """As sentences, and as fields of a JSON object."""
+
+    sentences: Sentences
+    fields: Mapping[str, object]
+
+
 def conclude(
     rows: Sequence[Row], plan: Plan, min_events: int, backlogs: tuple[Backlog, Backlog], failures: ChangeFailures
-) -> Sentences:
+) -> Conclusion:
     """`backlogs` of the window before and of the one after."""
-    return (
-        _changed(rows, failures),
-        _unknown(rows, backlogs),
-        _next(rows, plan, min_events, backlogs),
+    changed = [row for row in rows if row.finding in CHANGED and row.figure != OFFERED]
+    unknown = _unknown(rows, backlogs)
+    step = _next(rows, plan, min_events, backlogs)
+    clauses = "; ".join(each.text for each in unknown)
+    return Conclusion(
+        (
+            _changed(changed, failures),
+            f"Not known: {clauses}." if clauses else "All rows were tested, and all differ.",
+            f"Next: {step.text}.",
+        ),
+        {
+            "changed": [{**_place(row), "verdict": row.finding.value} for row in changed],
+            "not_known": [
+                {"reason": each.reason.value, "text": each.text, "rows": list(map(_place, each.rows))}
+                for each in unknown
+            ],
+            "next": {"action": step.action.value, **step.value},
+            "backlog": {name: each.as_json() for name, each in zip(("before", "after"), backlogs, strict=True)},
+            "failed": failures.as_json(),
+        },
     )
 
 
-def _changed(rows: Sequence[Row], failures: ChangeFailures) -> str:
-    changed = [row for row in rows if row.finding in CHANGED and row.figure != OFFERED]
+def _place(row: Row) -> dict[str, str]:
+    return {"class": row.request_class, "figure": row.figure.name}
+
+
+def _changed(changed: Sequence[Row], failures: ChangeFailures) -> str:
     whole = [row for row in changed if row.request_class == ALL_CLASSES]
     stated = {row.figure for row in whole}
     clauses = [", ".join(map(_values, whole))] if whole else []
@@ -60,24 +126,24 @@ def _values(row: Row) -> str:
     return f"{text} ({values[1] / values[0] - 1:+.0%})" if relative else text
 
 
-def _unknown(rows: Sequence[Row], backlogs: tuple[Backlog, Backlog]) -> str:
-    clauses = []
+def _unknown(rows: Sequence[Row], backlogs: tuple[Backlog, Backlog]) -> list[Unknown]:
+    unknown = []
     loads = [row for row in rows if row.figure == OFFERED and row.finding in CHANGED and row.difference]
     # The sum says enough, if it differs.
     loads = [row for row in loads if row.request_class == ALL_CLASSES] or loads
     if loads:
         named = ", ".join(f"{row.request_class} {_signed(row)}/s" for row in loads)
-        clauses.append(f"whether the config change or the different load ({named}) caused these changes")
-    untested = [row.figure for row in rows if row.finding is Finding.NOT_STATIONARY]
-    if untested:
-        clauses.append(f"by how much {_names(untested)} changed, because {_trends(backlogs)}")
-    few = sum(row.finding is Finding.TOO_FEW for row in rows)
-    if few:
-        clauses.append(f"how {few} rows changed (too few events)")
-    equal = sum(row.finding is Finding.NO_DIFFERENCE for row in rows)
-    if equal:
-        clauses.append(f"whether {equal} rows changed at all (their intervals include 0)")
-    return f"Not known: {'; '.join(clauses)}." if clauses else "All rows were tested, and all differ."
+        text = f"whether the config change or the different load ({named}) caused these changes"
+        unknown.append(Unknown(Reason.LOAD_DIFFERS, text, loads))
+    if untested := [row for row in rows if row.finding is Finding.NOT_STATIONARY]:
+        names = _names(row.figure for row in untested)
+        unknown.append(Unknown(Reason.BACKLOG, f"by how much {names} changed, because {_trends(backlogs)}", untested))
+    if few := [row for row in rows if row.finding is Finding.TOO_FEW]:
+        unknown.append(Unknown(Reason.TOO_FEW_EVENTS, f"how {len(few)} rows changed (too few events)", few))
+    if equal := [row for row in rows if row.finding is Finding.NO_DIFFERENCE]:
+        text = f"whether {len(equal)} rows changed at all (their intervals include 0)"
+        unknown.append(Unknown(Reason.NO_DIFFERENCE_SHOWN, text, equal))
+    return unknown
 
 
 def _signed(row: Row) -> str:
@@ -109,30 +175,39 @@ def _trends(backlogs: tuple[Backlog, Backlog]) -> str:
     return f"the backlog {' and '.join(windows)}, so a wait depends on when the request arrived"
 
 
-def _next(rows: Sequence[Row], plan: Plan, min_events: int, backlogs: tuple[Backlog, Backlog]) -> str:
+def _next(rows: Sequence[Row], plan: Plan, min_events: int, backlogs: tuple[Backlog, Backlog]) -> Next:
     seconds = plan.before.seconds
     grew = [each for each in backlogs if each.trend is Trend.GREW]
     if grew:
         served = min(each.served_per_second for each in grew)
-        return (
-            f"Next: to compare waits, offer the same schedule before and after at less than {served:.3g} requests/s, "
-            "which is what the engine served while the backlog grew (`vllm-slo load run`, `vllm-slo load compare`)."
+        return Next(
+            Action.OFFER_LESS,
+            f"to compare waits, offer the same schedule before and after at less than {served:.3g} requests/s, "
+            "which is what the engine served while the backlog grew (`vllm-slo load run`, `vllm-slo load compare`)",
+            {"requests_per_second": float(f"{served:.6g}")},
         )
     if any(each.trend is Trend.SHRANK for each in backlogs):
-        return "Next: leave out the drain of the backlog with a longer --settle after the change or a shorter --window."
+        text = "leave out the drain of the backlog with a longer --settle after the change or a shorter --window"
+        return Next(Action.LONGER_SETTLE, text)
     if any(row.figure == OFFERED and row.finding in CHANGED for row in rows):
-        return (
-            "Next: offer the same schedule with both configurations (`vllm-slo load run`), and compare the two runs "
-            "request by request (`vllm-slo load compare`)."
+        return Next(
+            Action.SAME_SCHEDULE,
+            "offer the same schedule with both configurations (`vllm-slo load run`), and compare the two runs "
+            "request by request (`vllm-slo load compare`)",
         )
     needed = max((_factor(row, min_events) for row in rows if row.finding is Finding.TOO_FEW), default=0.0)
     if needed:
-        longer = spell_duration(60.0 * math.ceil(seconds * needed / 60))
-        return f"Next: compare windows of {longer} or more (--window {longer}), so that all rows have enough events."
+        window = 60.0 * math.ceil(seconds * needed / 60)
+        longer = spell_duration(window)
+        text = f"compare windows of {longer} or more (--window {longer}), so that all rows have enough events"
+        return Next(Action.LONGER_WINDOW, text, {"window_seconds": window})
     if any(row.finding is Finding.NO_DIFFERENCE for row in rows):
-        longer = spell_duration(60.0 * math.ceil(seconds * 4 / 60))
-        return f"Next: to find smaller differences, use longer windows; --window {longer} halves the intervals."
-    return "Next: no further measurement is needed."
+        window = 60.0 * math.ceil(seconds * 4 / 60)
+        text = (
+            f"to find smaller differences, use longer windows; --window {spell_duration(window)} halves the intervals"
+        )
+        return Next(Action.LONGER_WINDOW, text, {"window_seconds": window})
+    return Next(Action.NONE, "no further measurement is needed")
 
 
 def _factor(row: Row, min_events: int) -> float:

@@ -28,6 +28,7 @@ class Comparison:
     """The content of a report."""
 
     conclusion: tuple[str, str, str]
+    conclusion_fields: Mapping[str, object]
     source: str
     plan: Plan
     rows: tuple[Row, ...]
@@ -78,6 +79,7 @@ def as_json(comparison: Comparison) -> str:
     plan = comparison.plan
     head = {
         "conclusion": list(comparison.conclusion),
+        **comparison.conclusion_fields,
         "source": comparison.source,
         "change": plan.change.text,
         "left_out": _json_window(Window(plan.change.start, plan.after.start)),

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from math import isfinite
 from typing import Any
 
 from exporters.diagnosis.evidence import ClassEvidence, Fact
@@ -132,6 +133,7 @@ class LoggedClass:
 
     def evidence(self, others: Mapping[str, float]) -> ClassEvidence:
         """The evidence; `others` has the median prompt of each other class."""
+        late = f"above {self._timeout:g} s or " if isfinite(self._timeout) else ""
         facts: dict[str, Fact | None] = {
             "requests": Fact(self.requests, "lines of the request log"),
             "goodput": self._share("good", "judged", "slo of {:,} requests"),
@@ -139,9 +141,7 @@ class LoggedClass:
             **{name: self._share(name, None, "outcome of {:,} requests") for name in _OUTCOMES},
             **self._failed(),
             "client_errors": self._client_errors(),
-            "no_first_token": self._share(
-                "no_first_token", "streams", f"ttft_ms above {self._timeout:g} s or null, {{:,}} streams"
-            ),
+            "no_first_token": self._share("no_first_token", "streams", f"ttft_ms {late}null, {{:,}} streams"),
             "client_paused": self._ratio("paused", "e2e", "client_paused_ms / e2e_ms of {:,} requests"),
             "invalid_output": self._share("invalid_output", "structured", "structured_result of {:,} requests"),
             "truncated_output": self._share("truncated_output", "structured", "structured_result of {:,} requests"),

@@ -86,7 +86,8 @@ class PrometheusEvidence:
             ).items()
         }
         streams = self._window.sums(signals.REQUESTS, '{stream="true"}')
-        _add(facts, "no_first_token", {**stuck, **late}, streams, f"{signals.TTFT.name} above {bound:g} s, or none")
+        above = f"above {bound:g} s, or " if math.isfinite(bound) else ""
+        _add(facts, "no_first_token", {**stuck, **late}, streams, f"{signals.TTFT.name} {above}none")
         abort = _one_of(Label.OUTCOME, [Outcome.CLIENT_ABORT])
         before = self._window.sums(signals.WITHOUT_FIRST_TOKEN, abort)
         aborts = {

@@ -5,6 +5,9 @@ from typing import Any
 
 from exporters.engines.normalisation import NON_SETTINGS
 
+SERVER_INFO = "/server_info?config_format=json"
+"""Served with VLLM_SERVER_DEV_MODE=1; vLLM collects its environment for some seconds before the first response."""
+
 MAX_VALUE_LENGTH = 200
 """Characters of a label value; longer values, such as chat templates, are truncated."""
 

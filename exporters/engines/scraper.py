@@ -4,16 +4,18 @@ import asyncio
 import ssl
 import time
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import aiohttp
 import msgspec
 
-from exporters.engines.engine_settings import models_settings, server_info_settings
+from exporters.engines.engine_settings import models_settings
 from exporters.engines.engine_state import MODELS_UNAUTHORIZED, UNAUTHORIZED, EngineState
 from exporters.engines.engine_token import DENIED, AccessLog, EngineToken
 from exporters.engines.normalisation import EngineMetrics, normalise
 from exporters.engines.scrape_targets import Target
+from exporters.engines.server_info_reader import ServerInfoReader
 from exporters.engines.signal_table import VLLM
 from exporters.engines.table_schema import EngineType
 from exporters.names import cut
@@ -26,12 +28,6 @@ IDENTITY_TIMEOUT_SECONDS = 1.0
 
 RETRY_SECONDS = 5.0
 """Interval after one of these requests timed out or was denied; one at each scrape would slow down all scrapes."""
-
-SERVER_INFO = "/server_info?config_format=json"
-"""Served with VLLM_SERVER_DEV_MODE=1; vLLM collects its environment for some seconds before the first response."""
-
-SERVER_INFO_TRIES = 6
-"""Half a minute, in which that response may still show the setting that changed the fingerprint."""
 
 DOWN_SECONDS = 1.0
 """The longest interval between scrapes of an engine that is down."""
@@ -69,7 +65,7 @@ class Scraper:
         self._access = AccessLog(has_token=token is not None)
         # Of the current process, from responses other than its metrics.
         self._identity_settings: dict[str, str] = {}
-        self._server_info_tries = 0
+        self._server_info = ServerInfoReader(self._fetch, target.base_url)
         self._identify_at = 0.0
         self.state = EngineState(target.name)
 
@@ -83,14 +79,15 @@ class Scraper:
         loop = asyncio.get_running_loop()
         due = loop.time()
         connector = aiohttp.TCPConnector(ssl=self._tls)
-        async with aiohttp.ClientSession(connector=connector) as session:
-            while True:
-                await self.scrape(session)
-                self._on_scrape()
-                # A request counts as model `other` if it ends before the models of the engine are known.
-                interval = self._interval if self.state.up else min(self._interval, DOWN_SECONDS)
-                due = max(due + interval, loop.time())
-                await asyncio.sleep(due - loop.time())
+        with closing(self._server_info):
+            async with aiohttp.ClientSession(connector=connector) as session:
+                while True:
+                    await self.scrape(session)
+                    self._on_scrape()
+                    # A request counts as model `other` if it ends before the models of the engine are known.
+                    interval = self._interval if self.state.up else min(self._interval, DOWN_SECONDS)
+                    due = max(due + interval, loop.time())
+                    await asyncio.sleep(due - loop.time())
 
     async def scrape(self, session: aiohttp.ClientSession) -> None:
         """Scrape once; a failure is counted and makes the engine `down`."""
@@ -109,19 +106,20 @@ class Scraper:
         came_up = not state.up or metrics.start_time != state.metrics.start_time
         if came_up:
             self._identity_settings = {}
-            self._server_info_tries = SERVER_INFO_TRIES if metrics.engine_type is VLLM else 0
+            self._server_info.start_over(is_vllm=metrics.engine_type is VLLM)
             # Before the other requests, because completions already have the new fingerprint.
             self._observe_settings(metrics)
         if came_up or time.monotonic() > self._identify_at:
             await self._identify(session, metrics.engine_type)
+        await self._server_info.read(session, IDENTITY_TIMEOUT_SECONDS if came_up else 0.0)
         self._observe_settings(metrics)
         state.metrics, state.last_success_at = metrics, time.monotonic()
         state.up = True
 
     def _observe_settings(self, metrics: EngineMetrics) -> None:
         watch = self.state.watch
-        watch.settings_pending = self._server_info_tries > 0
-        settings = {**self._identity_settings, **metrics.settings}
+        watch.settings_pending = self._server_info.pending
+        settings = {**self._identity_settings, **self._server_info.settings, **metrics.settings}
         watch.observe({cut(name): cut(value) for name, value in settings.items()}, metrics.start_time, time.time())
 
     async def _fetch_metrics(self, session: aiohttp.ClientSession) -> EngineMetrics | str:
@@ -149,7 +147,7 @@ class Scraper:
             return "parse"
 
     async def _identify(self, session: aiohttp.ClientSession, engine_type: EngineType | None) -> None:
-        """Request the models, the version and the settings; an endpoint that the engine does not have is ignored."""
+        """Request the models and the version; an endpoint that the engine does not have is ignored."""
         self._identify_at = time.monotonic() + IDENTITY_SECONDS
         base_url, models_url = self._target.base_url, self._target.models_url
         path, key = engine_type.version_endpoint if engine_type is not None else ("/version", "version")
@@ -168,11 +166,6 @@ class Scraper:
         requests = [(models_url, read_models), (f"{base_url}{path}", read_version)]
         if own_models_url != models_url:
             requests.append((own_models_url, models_settings))
-        tries = self._server_info_tries
-        if tries:
-            requests.append((f"{base_url}{SERVER_INFO}", server_info_settings))
-            # Once per process, because the response stays the same.
-            self._server_info_tries = 0
         for url, read in requests:
             try:
                 async with asyncio.timeout(IDENTITY_TIMEOUT_SECONDS):
@@ -187,8 +180,6 @@ class Scraper:
                     self._identify_at = time.monotonic() + RETRY_SECONDS
             except TimeoutError:
                 self._identify_at = time.monotonic() + RETRY_SECONDS
-                if read is server_info_settings:
-                    self._server_info_tries = tries - 1
             except (aiohttp.ClientError, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
                 # The response is incomplete: request it again at the next scrape.
                 self._identify_at = 0.0

@@ -17,6 +17,11 @@ def client_limit(descriptors: int) -> int:
     return max(1, (descriptors - _OWN_DESCRIPTORS - MAX_REJECTING) // 2)
 
 
+def descriptors_for(clients: int) -> int:
+    """The open files that a relay needs for so many clients."""
+    return 2 * clients + _OWN_DESCRIPTORS + MAX_REJECTING
+
+
 def process_client_limit() -> int:
     """The maximum number of clients of this process."""
     return client_limit(resource.getrlimit(resource.RLIMIT_NOFILE)[0])

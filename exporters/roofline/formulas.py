@@ -11,6 +11,14 @@ from exporters.roofline.gpus import Dtype, Gpu
 from exporters.roofline.model_shape import ModelShape
 
 
+def read_seconds(*, weight_bytes: float, kv_bytes: float, bandwidth: float) -> float:
+    """The time to read weights and KV cache once at `bandwidth` bytes/s, as each decode step must.
+
+    A step gives each request of its batch one token, so this is the floor of TPOT: Pope et al. (2022), section 2.
+    """
+    return (weight_bytes + kv_bytes) / bandwidth
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
     """A model on `tensor_parallel` GPUs, and the share `utilization` of their memory to use."""
@@ -69,7 +77,7 @@ class Setup:
         """Time of the memory reads of a decode step: the weights once, and the KV cache of each request."""
         weights = self._stored_bytes(self.shape.weights_read(batch), self.shape.embeddings - self.shape.lookup_table)
         kv = batch * self.context * self.kv_bytes_per_token()
-        return (weights + kv) / (self.gpu.bandwidth * self.tensor_parallel)
+        return read_seconds(weight_bytes=weights, kv_bytes=kv, bandwidth=self.gpu.bandwidth * self.tensor_parallel)
 
     def is_memory_bound(self, batch: int) -> bool:
         return self.memory_seconds(batch) > self.compute_seconds(batch)

@@ -19,6 +19,7 @@ from loadgen.report import (
     INVALID,
     format_percent,
     format_seconds,
+    labels,
     latencies,
     load_generator,
     other_outcomes,
@@ -89,6 +90,7 @@ def _content(run: Run, result: Summary, records: Sequence[Record], mark: str) ->
 def _facts(run: Run) -> dict[str, str]:
     started = datetime.fromtimestamp(run.start, UTC)
     return {
+        **labels(run),
         "target": run.target,
         "model": run.model,
         "started": f"{started:%Y-%m-%d %H:%M:%S} UTC",

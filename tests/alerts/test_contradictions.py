@@ -48,6 +48,23 @@ def test_a_first_token_timeout_below_a_ttft_threshold_is_a_warning(
     )
 
 
+def test_no_first_token_timeout_is_a_warning_if_an_slo_needs_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = MINIMAL.replace("period: 30d", "period: 30d\nfirst_token_timeout: none")
+    assert check(tmp_path, text, capsys) == (0, [])
+    assert check(tmp_path, text + AVAILABILITY, capsys) == (
+        1,
+        [
+            (
+                "warning: first_token_timeout: without a first-token timeout, an engine that hangs uses no error "
+                "budget of availability: a request that the client ends before its first token is abandoned; write a "
+                "duration, such as 60s"
+            )
+        ],
+    )
+
+
 @pytest.mark.parametrize(
     "text",
     [

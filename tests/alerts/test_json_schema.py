@@ -223,7 +223,8 @@ KEYS = SCHEMA["properties"]
 CLASS_KEYS, SLO_KEYS = (KEYS[key]["items"]["properties"] for key in ("classes", "slos"))
 SLO = "slos: [{{name: a, classes: [short], signal: availability, objective: {}}}]"
 PATTERNS = [
-    pytest.param(KEYS["period"], "first_token_timeout: {}", id="duration"),
+    pytest.param(KEYS["period"], "alerting: {{cold_start: {}}}", id="duration"),
+    pytest.param(KEYS["first_token_timeout"], "first_token_timeout: {}", id="timeout"),
     pytest.param(KEYS["tenants"]["properties"]["header"], "tenants: {{header: {}}}", id="header"),
     pytest.param(KEYS["engine"]["properties"]["version"], "engine: {{version: {}}}", id="version"),
     pytest.param(CLASS_KEYS["name"], "classes: [{{name: {}}}, {{name: short}}]", id="name"),
@@ -241,7 +242,21 @@ def test_a_pattern_accepts_exactly_the_values_that_the_reader_accepts(
     alphabet = st.sampled_from("0123459.%<>= mshdwkx-_")
     text = data.draw(
         st.sampled_from(
-            ["15s", "1h30m", "0s", "x-team", "other", "long1", "<512", " >= 7 ", "95%", "0.0 %", "v0.25", "0.25.1"]
+            [
+                "15s",
+                "1h30m",
+                "0s",
+                "none",
+                "x-team",
+                "other",
+                "long1",
+                "<512",
+                " >= 7 ",
+                "95%",
+                "0.0 %",
+                "v0.25",
+                "0.25.1",
+            ]
         )
     )
     at = data.draw(st.integers(0, len(text)))

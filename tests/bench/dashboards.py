@@ -60,6 +60,8 @@ def values(engines: int, classes: int) -> dict[str, tuple[str, ...]]:
         Label.NEW: ("1",),
         Label.RUN: ("1",),
         Label.SCENARIO: ("mixed",),
+        Label.EXPERIMENT: ("seed-000",),
+        Label.CONFIGURATION: ("prefix",),
         Label.SEVERITY: ("page",),
         "alertname": ("LLMErrorBudgetBurn",),
         "alertstate": ("firing",),

@@ -52,7 +52,7 @@ USUAL_NAMES = {
 
 LONG_LABELS = {
     *(Label.ENGINE, Label.INSTANCE, Label.RUN, Label.SIGNAL, Label.OUTCOME, Label.SETTING),
-    *(Label.VERSION, Label.REVISION, Label.MODEL, Label.SCENARIO),
+    *(Label.VERSION, Label.REVISION, Label.MODEL, Label.SCENARIO, Label.EXPERIMENT, Label.CONFIGURATION),
 }
 """Labels whose values are longer than a column of the width that Grafana gives it in a table of many columns."""
 

@@ -36,7 +36,8 @@ def at_sidecar(**outcomes: float) -> dict[str, float]:
 def assert_result(promtool: Promtool, series: dict[str, str], query: str, samples: dict[str, float]) -> None:
     """Assert the result of the query after ten minutes."""
     case = Case(load(SHIPPED), series, interval=15)
-    case.expect(600, expand(query, {"__range": "10m", "__rate_interval": "1m"}), samples)
+    variables = {"__range": "10m", "__rate_interval": "1m", "model": ".*", "class": ".*", "instance": ".*"}
+    case.expect(600, expand(query, variables), samples)
     promtool.test([case])
 
 
@@ -88,7 +89,9 @@ def test_without_a_load_test_nothing_is_compared(promtool: Promtool) -> None:
 
 @pytest.mark.lab
 def test_a_run_that_was_killed_has_ended_too(promtool: Promtool) -> None:
-    running, ended, killed = (f"{{{RUN.format(hour)}}}" for hour in ("12", "11", "10"))
+    running, ended, killed = (
+        f"{{{RUN.format(hour)}{more}}}" for hour, more in (("12", ',configuration="prefix"'), ("11", ""), ("10", ""))
+    )
     series = {
         f"llm_load_run_info{running}": "1x40",
         f"llm_load_run_info{ended}": "1x4 0 stale",
@@ -96,6 +99,46 @@ def test_a_run_that_was_killed_has_ended_too(promtool: Promtool) -> None:
     }
     (target,) = panel(BOARD, "Load tests")["targets"]
     assert_result(promtool, series, target["expr"], {running: 1, ended: 0, killed: 0})
+
+
+@pytest.mark.lab
+def test_configurations_are_compared_over_the_runs_that_name_them(promtool: Promtool) -> None:
+    """Base runs for two minutes, and prefix for two after it; another run names none."""
+    base, prefix = (f'experiment="seed-000",configuration="{name}"' for name in ("base", "prefix"))
+    series = {
+        f'llm_load_scheduled_requests_total{{class="siso",{base}}}': "0 20 40 60 80 stale",
+        f'llm_load_ended_requests_total{{class="siso",outcome="ok",{base}}}': "0 10 20 30 40 stale",
+        f'llm_load_good_requests_total{{class="siso",{base}}}': "0 5 10 15 20 stale",
+        f'llm_load_scheduled_requests_total{{class="siso",{prefix}}}': "_ _ _ _ _ 0 20 40 60 80 stale",
+        f'llm_load_ended_requests_total{{class="siso",outcome="ok",{prefix}}}': "_ _ _ _ _ 0 20 40 60 80 stale",
+        f'llm_load_good_requests_total{{class="siso",{prefix}}}': "_ _ _ _ _ 0 16 32 48 64 stale",
+        'llm_load_scheduled_requests_total{class="siso"}': "0+100x40",
+        'llm_load_good_requests_total{class="siso"}': "0+100x40",
+    }
+    scheduled, ok, good = (each["expr"] for each in panel(BOARD, "Configurations compared")["targets"])
+    # the increase is extrapolated by half an interval at the end of a run
+    assert_result(promtool, series, scheduled, {f"{{{base}}}": 90, f"{{{prefix}}}": 90})
+    assert_result(promtool, series, ok, {f"{{{base}}}": 0.5, f"{{{prefix}}}": 1})
+    assert_result(promtool, series, good, {f"{{{base}}}": 0.25, f"{{{prefix}}}": 0.8})
+
+
+@pytest.mark.lab
+def test_the_ttft_of_the_engine_is_that_of_the_configuration_that_runs(promtool: Promtool) -> None:
+    first, second = (f'run="{hour}",configuration="{name}"' for hour, name in (("10", "base"), ("11", "prefix")))
+    buckets = {"1.0": 0, "2.0": 10, "+Inf": 10}
+    series = {
+        f"llm_load_run_info{{{first}}}": "1x10 0x4 stale",
+        f"llm_load_run_info{{{second}}}": "_x19 1x20",
+        **{
+            f'llm_time_to_first_token_seconds_bucket{{model="m",class="siso",le="{bound}"}}': f"0+{n}x40"
+            for bound, n in buckets.items()
+        },
+    }
+    (target,) = panel(BOARD, "TTFT p95 by configuration")["targets"]
+    assert_result(promtool, series, target["expr"], {'{configuration="prefix"}': 1.95})
+    # two runs at once do not make the query fail
+    both = series | {f"llm_load_run_info{{{first}}}": "1x40"}
+    assert_result(promtool, both, target["expr"], {'{configuration="base"}': 1.95, '{configuration="prefix"}': 1.95})
 
 
 @pytest.mark.lab

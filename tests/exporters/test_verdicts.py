@@ -1,6 +1,7 @@
 """The verdicts for all combinations of outcome, progress and signal."""
 
 from dataclasses import dataclass, replace
+from math import inf
 
 import pytest
 from hypothesis import given
@@ -264,6 +265,17 @@ def test_a_hung_engine_consumes_error_budget_while_it_hangs() -> None:
     assert judge.deadline() == 160.0
     assert sorted(judge.check_deadlines(160.001)) == [("availability", Verdict.BAD), ("itl_p95", Verdict.BAD)]
     assert judge.deadline() is None
+
+
+@pytest.mark.parametrize("measure", list(Measure))
+def test_without_a_first_token_timeout_only_a_threshold_has_a_deadline(measure: Measure) -> None:
+    judge = Judge(applicable_slos([slo(measure)], stream=True, several=True), zero=100.0, first_token_timeout=inf)
+    has_deadline = measure in {Measure.TTFT, Measure.TTFT_ANSWER, Measure.E2E}
+    assert (judge.deadline() is not None) == has_deadline
+    assert judge.check_deadlines(1e9) == ([("it", Verdict.BAD)] if has_deadline else [])
+    assert judge.ended(Ending(at=1e9, outcome=Outcome.CLIENT_ABORT)) == (
+        [] if has_deadline or measure is Measure.VALID_OUTPUT else [("it", Verdict.ABANDONED)]
+    )
 
 
 def test_a_good_ttft_is_reported_at_the_first_token() -> None:

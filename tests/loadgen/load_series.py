@@ -16,8 +16,8 @@ slos: [{name: up, classes: [short], signal: availability, objective: 99%}]
 
 
 def series_values(families: Iterable[Metric], name: str) -> dict[tuple[str, ...], float]:
-    """The values of a series by its label values, in the declared order."""
+    """The values of a series by its label values, in the declared order; to Prometheus an empty one is absent."""
     (signal,) = [signal for signal in LOAD_SIGNALS if name in {signal.name, signal.bucket, signal.count}]
     labels = (*signal.labels, "le") if name == signal.bucket else signal.labels
     samples = [sample for family in families for sample in family.samples if sample.name == name]
-    return {tuple(sample.labels[label] for label in labels): sample.value for sample in samples}
+    return {tuple(value for label in labels if (value := sample.labels[label])): sample.value for sample in samples}

@@ -28,6 +28,7 @@ def test_every_combination_is_there_at_0_before_the_first_request() -> None:
     collector = LoadCollector(load(SHIPPED))
     assert exposed(collector, signals.LOAD_SCHEDULED.name) == {(name,): 0 for name in NAMES}
     assert exposed(collector, signals.LOAD_SENT.name) == {(name,): 0 for name in NAMES}
+    assert exposed(collector, signals.LOAD_GOOD.name) == {(name,): 0 for name in NAMES}
     assert exposed(collector, signals.LOAD_ENDED.name) == {
         (name, outcome): 0 for name in NAMES for outcome in ClientOutcome
     }
@@ -58,11 +59,12 @@ def test_the_slo_file_determines_the_class(request_: PlannedRequest, name: str) 
     collector = LoadCollector(loads(SLOS))
     collector.count_scheduled(request_)
     collector.count_sent(request_, 0.001)
-    collector.count_ended(request_, ClientOutcome.OK)
+    collector.count_ended(request_, ClientOutcome.OK, good=True)
     for counter, key in (
         (signals.LOAD_SCHEDULED, (name,)),
         (signals.LOAD_SENT, (name,)),
         (signals.LOAD_ENDED, (name, "ok")),
+        (signals.LOAD_GOOD, (name,)),
     ):
         counted = exposed(collector, counter.name)
         assert counted[key] == sum(counted.values()) == 1
@@ -86,6 +88,23 @@ def test_a_run_is_1_while_it_lasts_and_only_the_last_one_is_kept() -> None:
     assert exposed(collector, signals.LOAD_RUN.name) == {("1970-01-01T01:00:00Z", "demo"): 1}
 
 
+def test_the_counts_of_a_run_in_an_experiment_have_its_configuration() -> None:
+    collector = LoadCollector(loads(SLOS), "seed-000", "prefix")
+    request = planned_request("short")
+    collector.start_run("mixed", 0.0)
+    collector.count_scheduled(request)
+    collector.count_sent(request, 0.0)
+    collector.count_ended(request, ClientOutcome.TIMEOUT)
+    assert exposed(collector, signals.LOAD_RUN.name) == {("1970-01-01T00:00:00Z", "mixed", "seed-000", "prefix"): 1}
+    for counter, key, count in (
+        (signals.LOAD_SCHEDULED, ("short",), 1),
+        (signals.LOAD_SENT, ("short",), 1),
+        (signals.LOAD_ENDED, ("short", "timeout"), 1),
+        (signals.LOAD_GOOD, ("short",), 0),
+    ):
+        assert exposed(collector, counter.name)[*key, "seed-000", "prefix"] == count
+
+
 def test_the_master_exposes_the_sums_of_its_workers() -> None:
     whole, master, worker = (LoadCollector(load(SHIPPED)) for _ in range(3))
     for number in range(6):
@@ -93,13 +112,14 @@ def test_the_master_exposes_the_sums_of_its_workers() -> None:
         for collector in (whole, worker):
             collector.count_scheduled(request)
             collector.count_sent(request, number / 10)
-            collector.count_ended(request, ClientOutcome.OK)
+            collector.count_ended(request, ClientOutcome.OK, good=number > 2)
         if number % 2:
             master.merge(worker.take())
     for name in (
         signals.LOAD_SCHEDULED.name,
         signals.LOAD_SENT.name,
         signals.LOAD_ENDED.name,
+        signals.LOAD_GOOD.name,
         signals.LOAD_SEND_LAG.count,
     ):
         assert exposed(master, name) == exposed(whole, name)

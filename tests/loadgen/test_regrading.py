@@ -2,18 +2,31 @@
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
+from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from compose.cli import main
 from exporters import slos
 from exporters.signals import Outcome, Verdict
 from loadgen.completion_response import CompletionResponse
 from loadgen.grading import make_record
 from loadgen.regrading import regrade
-from loadgen.request_record import ClientOutcome, Record
-from tests.loadgen.load_records import planned, record
+from loadgen.request_record import (
+    REQUESTS,
+    RUN,
+    ClientOutcome,
+    Objective,
+    Record,
+    encode_line,
+    objectives,
+    rule_of_run,
+    write_json,
+)
+from tests.loadgen.load_records import planned, record, run
 
 HEAD = "version: 1\nperiod: 30d\nscrape_interval: 15s\n"
 # Thresholds are no multiples of a millisecond, so that rounded sums of times decide nothing.
@@ -109,3 +122,56 @@ def test_the_verdicts_are_those_of_a_run_with_the_other_file(
 def test_a_class_that_the_other_file_does_not_know_is_classified_by_its_endpoint(endpoint: str, name: str) -> None:
     known = bool(regrade(record(request_class="unknown", endpoint=endpoint, e2e=1.0), MANY).slo)
     assert known is bool(MANY.slos_of(name))
+
+
+AVAILABILITY = """\
+first_token_timeout: {timeout}
+classes: [{{name: siso}}]
+slos: [{{name: availability, classes: [siso], signal: availability, objective: 99%}}]
+"""
+
+
+@pytest.mark.parametrize(
+    "timeout, rule, judged, bad",
+    [
+        pytest.param("5s", "first-token timeout of 5s", 3, 2, id="a first token after 9 s, and none in 20 s"),
+        pytest.param("10s", "first-token timeout of 10s", 3, 1, id="no first token in 20 s"),
+        pytest.param("none", "no first-token timeout", 2, 0, id="none: the client's end leaves it without a verdict"),
+    ],
+)
+def test_a_stored_run_is_reported_by_another_rule(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], timeout: str, rule: str, judged: int, bad: int
+) -> None:
+    write_json(tmp_path / RUN, run(rule=rule_of_run(MANY), experiment="seed-000", configuration="prefix"))
+    requests = [
+        record(phase="calm", ttft=0.2, e2e=1.0),
+        record(phase="calm", ttft=9.0, e2e=10.0),
+        record(phase="busy", outcome=ClientOutcome.TIMEOUT, closed=21.0),
+    ]
+    (tmp_path / REQUESTS).write_bytes(b"".join(map(encode_line, requests)))
+    path = tmp_path / "other.yaml"
+    path.write_text(HEAD + AVAILABILITY.format(timeout=timeout))
+    again = f"stored requests judged again by {path}, {rule}"
+    page = tmp_path / "page.html"
+    flags = ["load", "report", str(tmp_path), "--slos", str(path)]
+    assert main([*flags, "--format", "json", "--html", str(page)]) == 0
+    stated = msgspec.json.decode(capsys.readouterr().out)
+    assert stated["rule"] == again
+    assert stated["total"]["slos"] == {"availability": {"events": judged, "bad": bad}}
+    assert again in page.read_text()
+    assert main(flags) == 0
+    _, *lines = capsys.readouterr().out.splitlines()
+    assert lines[:3] == ["experiment: seed-000", "configuration: prefix", f"SLO rule: {again}"]
+
+
+def test_without_a_file_the_verdicts_are_those_of_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_json(tmp_path / RUN, run(rule=rule_of_run(MANY)))
+    (tmp_path / REQUESTS).write_bytes(encode_line(record(phase="calm", slo={"ttft": Verdict.BAD}, good=False)))
+    assert main(["load", "report", str(tmp_path), "--format", "json"]) == 0
+    stated = msgspec.json.decode(capsys.readouterr().out)
+    assert stated["rule"] == "verdicts of the run, first-token timeout of 2s"
+    assert stated["total"]["slos"] == {"ttft": {"events": 1, "bad": 1}}
+
+
+def test_the_objectives_of_a_run_are_those_of_its_file() -> None:
+    assert objectives(OTHER) == [Objective("e2e", "e2e", 1.0, 0.95)]

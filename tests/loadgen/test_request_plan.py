@@ -162,6 +162,22 @@ def test_long_inputs_share_documents_and_all_else_is_unique() -> None:
     assert len(set(beginnings)) == len(beginnings)
 
 
+@given(st.integers(1, 5), st.integers(0, 1000))
+def test_a_class_repeats_its_number_of_different_prompts(prompts: int, seed: int) -> None:
+    shapes = {name: replace(shape, prompts=prompts, document=False) for name, shape in MIXED.shapes.items()}
+    sent = Workload(replace(MIXED, shapes=shapes), (Phase("steady", 100, 10),), seed)
+    found: dict[str, Counter[tuple[str, int]]] = {name: Counter() for name in shapes}
+    for request in sent:
+        found[request.request_class][request.prompt, request.max_tokens] += 1
+    for name, counts in found.items():
+        assert len(counts) <= prompts
+        assert len({text for text, _ in counts}) == len(counts)  # each with one length of output
+        assert sum(counts.values()) < 20 * prompts or len(counts) == prompts
+        for text, tokens in counts:
+            assert shapes[name].prompt_tokens.least <= len(text.split()) <= shapes[name].prompt_tokens.most
+            assert shapes[name].output_tokens.least <= tokens <= shapes[name].output_tokens.most
+
+
 def test_a_token_is_a_word_and_four_characters() -> None:
     assert {len(word) for word in prompt_text.WORDS} == {3}
     assert len(set(prompt_text.WORDS)) == len(prompt_text.WORDS)

@@ -94,6 +94,15 @@ def test_a_scenario_that_offers_nothing_is_refused(before: str, after: str, mess
     assert str(refusal.value) == f"{tmp_path}/{message}"
 
 
+def test_conversations_cannot_repeat_prompts(tmp_path: Path) -> None:
+    talk = "prompts: 2, conversation: {turns: {min: 1, max: 2}, think_time: {min: 1s, max: 1s}}"
+    with pytest.raises(FileError) as refusal:
+        load(SMALL.replace("share: 2", f"share: 2, {talk}"), tmp_path)
+    assert str(refusal.value) == (
+        f"{tmp_path}/scenario.yaml:4:29: classes.chat.prompts: cannot be combined with conversation; keep one"
+    )
+
+
 @pytest.mark.parametrize("name", sorted(path.stem for path in scenario.SHIPPED.glob("*.yaml")))
 def test_a_built_in_scenario_is_found_by_its_name(name: str) -> None:
     assert scenario.load(scenario.find(name)).name == name

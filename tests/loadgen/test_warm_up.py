@@ -9,14 +9,21 @@ import pytest
 from rich.console import Console
 
 from exporters.errors import UsageError
+from exporters.yaml_reader import parse_yaml
 from loadgen import scenario, warm_up
+from loadgen.request_plan import Workload
 from loadgen.request_record import ClientOutcome, read_records
 from tests.loadgen.load_process import load, received, run_load, scripted_server, write_scenario
 from tests.loadgen.load_records import record
 
 
+def ramp(planned: warm_up.Waves) -> warm_up.Waves:
+    """The waves before those of the shared texts."""
+    return [wave for wave in planned if wave[0] != warm_up.SHARED]
+
+
 def test_the_waves_double_and_are_the_same_cold_and_warm_except_for_their_texts() -> None:
-    planned = warm_up.waves(scenario.load(scenario.find("mixed")), 64, 67)
+    planned = ramp(warm_up.waves(scenario.load(scenario.find("mixed")), 64, 67))
     assert [(name, len(requests)) for name, requests in planned] == [
         (name, size) for name in ("cold", "warm") for size in (1, 2, 4, 8, 16, 32, 64)
     ]
@@ -38,8 +45,50 @@ def test_the_largest_wave_is_the_last_power_of_two(largest: int, sizes: list[int
     assert [len(requests) for name, requests in planned if name == "cold"] == sizes
 
 
+SHARING = """
+name: sharing
+seed: 3
+chat_share: {chat}
+corpus: [80, 90]
+classes:
+  long: {{share: 1, prompt_tokens: {{min: 5, max: 5}}, output_tokens: {{min: 4, max: 4}}, document: true}}
+  other: {{share: 1, prompt_tokens: {{min: 6, max: 6}}, output_tokens: {{min: 4, max: 4}}, document: true}}
+  unused: {{share: 0, prompt_tokens: {{min: 5, max: 5}}, output_tokens: {{min: 4, max: 4}}, document: true}}
+  talk:
+    share: 1
+    prompt_tokens: {{min: 5, max: 5}}
+    output_tokens: {{min: 4, max: 4}}
+    conversation:
+      turns: {{min: 1, max: 2}}
+      think_time: {{min: 1s, max: 1s}}
+      starters: {{count: {starters}, tokens: {{min: 70, max: 75}}}}
+phases: [{{name: one, duration: 100s, rate: 5}}]
+"""
+
+
+@pytest.mark.parametrize("chat", [0, 0.5, 1])
+def test_every_prompt_of_the_run_begins_with_a_text_that_the_warm_up_has_sent(chat: float) -> None:
+    load = scenario.parse(parse_yaml(SHARING.format(chat=chat, starters=3), "load"))
+    waves = [requests for name, requests in warm_up.waves(load, 4, 3) if name == warm_up.SHARED]
+    shared = [request for wave in waves for request in wave]
+    assert [len(wave) for wave in waves[:-1]] == [4] * (len(waves) - 1)
+    assert {(each.max_tokens, each.due, each.phase, each.stream) for each in shared} == {(1, 0.0, "warm-up", True)}
+    sent = [(each.endpoint, each.prompt) for each in shared]
+    assert len(set(sent)) == len(sent) == 3 + 2 * (1 if chat in (0, 1) else 2)
+    for request in Workload(load, load.phases, 3):
+        assert any(request.endpoint == endpoint and request.prompt.startswith(text) for endpoint, text in sent)
+
+
+def test_of_many_shared_texts_the_most_frequent_are_sent() -> None:
+    load = scenario.parse(parse_yaml(SHARING.format(chat=1, starters=1000), "load"))
+    shared = [request for name, wave in warm_up.waves(load, 8, 3) if name == warm_up.SHARED for request in wave]
+    assert len(shared) == warm_up.MOST_SHARED + 2
+    first = next(request for request in shared if request.request_class == "talk")
+    assert sum(request.prompt.startswith(first.prompt) for request in Workload(load, load.phases, 3)) > 5
+
+
 def test_each_wave_is_sent_after_the_one_before_has_ended_and_none_after_a_stop(tmp_path: Path) -> None:
-    planned = warm_up.waves(scenario.load(scenario.find("mixed")), 4, 0)
+    planned = ramp(warm_up.waves(scenario.load(scenario.find("mixed")), 4, 0))
     sizes: list[int] = []
 
     def send(requests: Any) -> list[Any]:
@@ -60,9 +109,12 @@ def test_the_table_has_the_ttft_of_each_size_cold_and_warm() -> None:
         warm_up.Wave("cold", 1, [record(ttft=0.9)]),
         warm_up.Wave("cold", 2, [record(ttft=0.2), record(outcome=ClientOutcome.TIMEOUT)]),
         warm_up.Wave("warm", 1, [record(ttft=0.3)]),
+        warm_up.Wave("shared", 2, [record(ttft=0.5), record(ttft=0.7)]),
+        warm_up.Wave("shared", 1, [record(ttft=0.6)]),
     ]
     Console(file=shown, width=120).print(warm_up.table(waves))
     rows = [line.split() for line in shown.getvalue().splitlines()[-4:]]
+    assert ["3", "shared", "texts", "600", "ms", "700", "ms", "-", "-", "-", "0"] in rows
     assert ["1", "900", "ms", "900", "ms", "300", "ms", "300", "ms", "3.00", "0"] in rows
     assert ["2", "200", "ms", "200", "ms", "-", "-", "-", "1"] in rows
 

@@ -30,13 +30,18 @@ ROOT = Path(__file__).parents[2]
 COMPOSE = ROOT / "compose"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 DOCKERFILE = (COMPOSE / "Dockerfile").read_text(encoding="utf-8")
+EXTRAS = ("sidecar", "loadgen", "dashboards")
+LABELS = {"title", "description", "version", "licenses", "source", "documentation"}
 
 
 class Overlay(yaml.SafeLoader):
-    """A loader for Compose's `!override`, which replaces a mapping instead of merging it."""
+    """A loader for Compose's `!override`, which replaces a value instead of merging it."""
 
 
-def _override(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[Any, Any]:
+def _override(loader: yaml.SafeLoader, node: yaml.Node) -> Any:
+    if isinstance(node, yaml.SequenceNode):
+        return loader.construct_sequence(node, deep=True)
+    assert isinstance(node, yaml.MappingNode)
     return loader.construct_mapping(node, deep=True)
 
 
@@ -47,9 +52,19 @@ def read(path: Path) -> Any:
     return yaml.load(path.read_text(encoding="utf-8"), Overlay)  # noqa: S506 - a SafeLoader with one tag more
 
 
+def settings(name: str) -> dict[str, str]:
+    """The values of a file for Compose."""
+    lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
+    return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
+
+
 LAB = read(COMPOSE / "compose.yaml")
-GPU = read(COMPOSE / "compose.gpu.yaml")
-SERVICES: dict[str, dict[str, Any]] = LAB["services"]
+OVERLAY = "compose.engines.yaml"
+ENGINES: dict[str, dict[str, Any]] = read(COMPOSE / OVERLAY)["services"]
+EVERY_SERVICE: dict[str, dict[str, Any]] = LAB["services"]
+REAL = ("vllm-cpu", "vllm")
+PROFILES = ("simulator", "cpu", "gpu")
+SERVICES = {name: service for name, service in EVERY_SERVICE.items() if name not in REAL}
 DAEMONS = [name for name in SERVICES if name != "rules"]
 EVERY = pytest.mark.parametrize("name", SERVICES)
 
@@ -61,14 +76,37 @@ def environment(service: dict[str, Any]) -> dict[str, str]:
 
 def mounts(name: str) -> list[tuple[str, str, str]]:
     """Source, target and mode of each."""
-    parts = [str(mount).split(":") for mount in SERVICES[name].get("volumes", [])]
+    parts = [re.split(r":(?!-)", str(mount)) for mount in SERVICES[name].get("volumes", [])]
     return [(part[0], part[1], part[2] if len(part) > 2 else "rw") for part in parts]
 
 
-def test_docker_compose_in_the_repository_uses_the_lab() -> None:
-    settings = dict(line.split("=", 1) for line in (ROOT / ".env").read_text().splitlines() if not line.startswith("#"))
-    assert settings == {"COMPOSE_FILE": "compose/compose.yaml"}
-    assert (ROOT / settings["COMPOSE_FILE"]).is_file()
+@pytest.mark.parametrize("name", ["compose.yaml", OVERLAY])
+def test_the_files_are_valid_by_the_schema_of_compose(name: str) -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    schema = json.loads((ROOT / "tests" / "stack" / "compose-spec.json").read_text(encoding="utf-8"))
+    validator = jsonschema.Draft7Validator(schema)
+    document = read(COMPOSE / name)
+    assert [error.message for error in validator.iter_errors(document)] == []
+    document["services"]["prometheus"]["mem_limits"] = "1g"
+    assert [error.message for error in validator.iter_errors(document)] == [
+        "'mem_limits' does not match any of the regexes: '^x-'"
+    ]
+
+
+def test_docker_compose_in_the_repository_uses_the_lab_with_the_simulator() -> None:
+    assert settings(".env") == {"COMPOSE_FILE": "compose/compose.yaml"}
+    assert settings("compose/.env") == {"COMPOSE_PROFILES": "simulator"}
+
+
+def test_the_example_of_settings_has_each_variable_with_its_default() -> None:
+    text = "".join((COMPOSE / name).read_text(encoding="utf-8") for name in ("compose.yaml", OVERLAY))
+    defaults = dict(re.findall(r"\$\{([A-Z0-9_]+):-([^}]*)\}", text)) | {
+        "ROOFLINE": ""
+    }  # not the /dev/null in its place
+    assert settings(".env.example") == {"COMPOSE_PROFILES": "simulator", **defaults}
+    without_default = set(re.findall(r"^  +([A-Z0-9_]+):(?: +#.*)?$", text, re.MULTILINE))
+    example = (ROOT / ".env.example").read_text(encoding="utf-8")
+    assert set(re.findall(r"^# ([A-Z0-9_]+)=\S+$", example, re.MULTILINE)) == without_default
 
 
 @EVERY
@@ -81,7 +119,7 @@ def test_the_published_ports_are_those_of_the_native_lab() -> None:
     published = {
         match["variable"].lower(): (int(match["here"]), int(match["there"]))
         for service in SERVICES.values()
-        for port in service.get("ports", [])
+        for port in service.get("ports", [])  # the sidecars of all profiles have the same
         for match in [re.search(r"\{(?P<variable>\w+)_PORT:-(?P<here>\d+)\}:(?P<there>\d+)", port)]
         if match
     }
@@ -96,9 +134,12 @@ def test_the_published_ports_are_those_of_the_native_lab() -> None:
 
 
 def test_the_engine_publishes_no_port_and_shares_its_network_only_with_the_sidecar() -> None:
-    assert "ports" not in SERVICES["simulator"]
-    assert SERVICES["simulator"]["networks"] == ["engine"]
-    assert [name for name in SERVICES if "engine" in SERVICES[name].get("networks", [])] == ["simulator", "sidecar"]
+    engines = {"simulator", *REAL}
+    for name in engines:
+        assert "ports" not in EVERY_SERVICE[name]
+        assert list(EVERY_SERVICE[name]["networks"]) == ["engine"]
+    connected = {name for name in EVERY_SERVICE if "engine" in EVERY_SERVICE[name].get("networks", [])}
+    assert connected == {*engines, "sidecar", "sidecar-vllm"}
 
 
 @EVERY
@@ -106,9 +147,11 @@ def test_images_are_pinned(name: str) -> None:
     assert re.fullmatch(r"[a-z/-]+:v?\d+\.\d+\.\d+", SERVICES[name]["image"])
 
 
-def test_our_image_has_the_version_of_the_project() -> None:
-    ours = {service["image"] for service in SERVICES.values() if service["image"].startswith("vllm-slo:")}
-    assert ours == {f"vllm-slo:{PROJECT['project']['version']}"}
+def test_our_images_have_the_version_of_the_project() -> None:
+    version = PROJECT["project"]["version"]
+    ours = {service["image"] for service in SERVICES.values() if service["image"].startswith("vllm-slo")}
+    assert ours == {f"vllm-slo:{version}", f"vllm-slo-loadgen:{version}"}
+    assert f'org.opencontainers.image.version="{version}"' in DOCKERFILE
 
 
 @EVERY
@@ -124,8 +167,8 @@ def test_containers_run_with_least_privilege(name: str) -> None:
 
 
 def test_the_sidecar_may_open_two_descriptors_for_each_of_many_clients() -> None:
-    descriptors = SERVICES["sidecar"]["ulimits"]["nofile"]
-    assert client_limit(descriptors) == 8_144
+    for name in ("sidecar", "sidecar-vllm"):
+        assert client_limit(SERVICES[name]["ulimits"]["nofile"]) == 8_144
 
 
 @pytest.mark.parametrize("name", DAEMONS)
@@ -140,14 +183,17 @@ def test_every_daemon_has_a_health_check_and_restarts(name: str) -> None:
 def test_a_service_waits_until_its_dependencies_are_healthy(name: str) -> None:
     for needed, how in SERVICES[name].get("depends_on", {}).items():
         done = "service_completed_successfully" if needed == "rules" else "service_healthy"
-        assert how == {"condition": done}, needed
+        optional = {"required": False} if how.get("required") is False else {}
+        assert how == {"condition": done, **optional}, needed
+        profiles = set(EVERY_SERVICE[name].get("profiles", PROFILES))
+        assert bool(optional) == (not profiles <= set(EVERY_SERVICE[needed].get("profiles", PROFILES))), needed
 
 
 @EVERY
 def test_bind_mounts_exist_and_are_read_only_and_volumes_are_declared(name: str) -> None:
     for source, target, mode in mounts(name):
-        if source.startswith("."):
-            assert (COMPOSE / source).exists(), source
+        if source.startswith((".", "$")):
+            assert source.startswith("$") or (COMPOSE / source).exists(), source
             assert mode == "ro", target
         else:
             assert source in LAB["volumes"]
@@ -167,7 +213,7 @@ def test_the_addresses_in_the_configuration_files_are_those_of_the_services() ->
     assert locust["VLLM_SLO_METRICS"] == f"0.0.0.0:{there['load'].port}"
 
 
-@pytest.mark.parametrize("name", ["rules", "sidecar", "locust"])
+@pytest.mark.parametrize("name", ["rules", "sidecar", "sidecar-vllm", "locust"])
 def test_one_slo_file_judges_alerts_and_grades(name: str) -> None:
     assert ("./slos.yaml", "/etc/vllm-slo/slos.yaml", "ro") in mounts(name)
     text = json.dumps([SERVICES[name].get("entrypoint"), environment(SERVICES[name])])
@@ -178,6 +224,7 @@ def test_the_environment_of_the_sidecar_matches_its_flags() -> None:
     parser = argparse.ArgumentParser()
     sidecar_command.configure(parser)
     flags = {f"VLLM_SLO_{action.dest.upper()}" for action in parser._actions}
+    assert environment(SERVICES["sidecar"]).keys() == environment(SERVICES["sidecar-vllm"]).keys()
     assert environment(SERVICES["sidecar"]).keys() <= flags
 
 
@@ -302,63 +349,134 @@ def test_grafana_has_the_settings_of_the_native_lab_and_login_is_disabled(tmp_pa
     assert settings["GF_AUTH_DISABLE_LOGIN_FORM"] == "true"
 
 
-def test_the_image_is_built_in_two_stages_from_the_lock_file() -> None:
-    assert re.findall(r"^FROM (.+)$", DOCKERFILE, re.MULTILINE) == ["${PYTHON} AS build", "${PYTHON}"]
+def stage(name: str) -> str:
+    """The instructions of a stage of the Dockerfile."""
+    (text,) = re.findall(rf"^FROM \S+ AS {name}\n(.*?)(?=^FROM |\Z)", DOCKERFILE, re.MULTILINE | re.DOTALL)
+    return str(text)
+
+
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_an_image_has_the_environment_of_its_extra_on_the_stripped_base_and_no_other_stage(extra: str) -> None:
+    assert f"FROM runtime AS {extra}\n" in DOCKERFILE
+    assert re.findall("COPY --from.*", stage(extra)) == [f"COPY --from=build-{extra} /opt/vllm-slo /opt/vllm-slo"]
+    assert f"$INSTALL --require-hashes --requirement {extra}.lock\n" in stage(f"build-{extra}")
+    assert "$INSTALL --no-deps /dist/*.whl && $SBOM" in stage(f"build-{extra}")
+    assert "FROM scratch AS runtime\nCOPY --from=base / /\n" in DOCKERFILE
+    assert re.search(r"^USER [1-9]\d*:[1-9]\d*$", stage("runtime"), re.MULTILINE)
+    assert set(re.findall(r"image\.(\w+)=", stage("runtime") + stage(extra))) == LABELS
+
+
+def test_the_build_names_its_base_by_tag_and_no_package_index() -> None:
     assert re.search(r"^ARG PYTHON=python:\d+\.\d+\.\d+-slim-bookworm$", DOCKERFILE, re.MULTILINE)
-    assert "--require-hashes --requirement requirements.lock" in DOCKERFILE
-    assert "--no-build-isolation --no-deps ." in DOCKERFILE
-    assert re.search(r"^USER [1-9]\d*:[1-9]\d*$", DOCKERFILE, re.MULTILINE)
-    assert "http" not in DOCKERFILE  # no index address
-
-
-def test_the_image_has_every_package_and_no_development_tools() -> None:
+    hosts = set(re.findall(r"https?://([^/:\"]+)", DOCKERFILE))
+    assert all(host == "127.0.0.1" or host.endswith("example.org") for host in hosts), hosts
     packages = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
-    assert re.findall(r"^COPY (\w+) \1$", DOCKERFILE, re.MULTILINE) == packages
-    tools = {re.split(r"[><=~]", tool)[0] for tool in PROJECT["dependency-groups"]["dev"]}
-    tools |= {"babel", "mkdocs", "pymdown-extensions"}  # the largest dependencies of mkdocs-material
-    tools -= {"h11"}  # also a dependency of Locust: socketio -> wsproto -> h11
-    removed = re.search(r"uninstall --quiet --yes \\\n(.+)$", DOCKERFILE, re.MULTILINE)
-    assert removed
-    assert set(removed[1].split()) == tools | {"pip"}
+    assert re.findall(r"^COPY (\w+) \1$", stage("wheel"), re.MULTILINE) == packages
     let_in = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
-    assert let_in == {*packages, "pyproject.toml", "requirements.lock", "README.md", "LICENSE"}
+    assert let_in == {*packages, "pyproject.toml", "README.md", "LICENSE"}
 
 
-def test_on_a_gpu_vllm_replaces_the_simulator() -> None:
-    overlay = GPU["services"]
-    vllm = overlay["vllm"]
-    assert overlay["simulator"]["profiles"]  # so that `up` does not start it
+def test_the_image_of_the_sidecar_listens_where_it_checks_its_health() -> None:
+    text = stage("sidecar")
+    assert DOCKERFILE.endswith(text)  # the last stage is the default target
+    assert "ENV VLLM_SLO_LISTEN=0.0.0.0:8001 VLLM_SLO_METRICS=0.0.0.0:9464\nEXPOSE 8001 9464\n" in text
+    (check,) = re.findall(r"^  CMD (\[.*\])$", text, re.MULTILINE)
+    assert ["CMD", *json.loads(check)] == SERVICES["sidecar"]["healthcheck"]["test"]
+    assert text.endswith('CMD ["sidecar"]\n')
+
+
+def test_the_sidecar_of_a_real_engine_is_that_of_the_simulator_but_for_the_engine_and_the_roofline() -> None:
+    simulated, real = SERVICES["sidecar"], SERVICES["sidecar-vllm"]
+    different = {"profiles", "environment", "networks", "volumes", "depends_on"}
+    assert {key: value for key, value in simulated.items() if key not in different} == {
+        key: value for key, value in real.items() if key not in different
+    }
     # the roofline of the simulator is that of another GPU
-    roofline = environment(SERVICES["sidecar"])["VLLM_SLO_ROOFLINE"]
-    assert overlay["sidecar"]["environment"] == {
+    roofline = environment(simulated)["VLLM_SLO_ROOFLINE"]
+    assert environment(real) == {
+        **environment(simulated),
         "VLLM_SLO_UPSTREAM": "http://vllm:8000",
         "VLLM_SLO_ROOFLINE": f"${{ROOFLINE:+{roofline}}}",
     }
-    assert overlay["sidecar"]["volumes"] == [f"${{ROOFLINE:-/dev/null}}:{roofline}:ro"]
-    assert overlay["sidecar"]["depends_on"] == {"vllm": {"condition": "service_healthy"}}
-    assert re.fullmatch(r"vllm/vllm-openai:v\d+\.\d+\.\d+", vllm["image"])
+    assert ("${ROOFLINE:-/dev/null}", roofline, "ro") in mounts("sidecar-vllm")
+    assert real["networks"] == {"engine": None, "lab": {"aliases": ["sidecar"]}}
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_a_real_engine_has_the_flags_that_report_the_most_and_a_token_from_a_file(name: str) -> None:
+    vllm = EVERY_SERVICE[name]
+    assert re.fullmatch(r"vllm/vllm-openai(-cpu)?:v\d+\.\d+\.\d+", vllm["image"])
     for flag in ("--enable-prompt-tokens-details", "--enable-per-request-metrics", "--enable-request-id-headers"):
         assert flag in vllm["command"].split()
-    assert "ports" not in vllm
-    assert vllm["networks"] == ["engine"]
+    assert vllm["networks"] == {"engine": {"aliases": ["vllm"]}}
     assert vllm["cap_drop"] == ["ALL"]
     assert vllm["healthcheck"]["start_period"] == "30m"
+    assert environment(vllm)["HF_TOKEN_PATH"] == f"/run/secrets/{vllm['secrets'][0]}"
+    assert LAB["secrets"]["hf_token"] == {"file": "${HF_TOKEN_FILE:-/dev/null}"}
+
+
+def devices(service: dict[str, Any]) -> Any:
+    return service["deploy"]["resources"]["reservations"]["devices"]
+
+
+def test_each_engine_has_its_gpus_by_id_so_that_an_id_can_be_a_mig_instance() -> None:
+    gpus = {"driver": "nvidia", "capabilities": ["gpu"]}
+    assert devices(EVERY_SERVICE["vllm"]) == [{**gpus, "device_ids": ["${GPU_DEVICES:-all}"]}]
+    assert devices(ENGINES["vllm-2"]) == [{**gpus, "device_ids": ["${GPU_DEVICES_2:-1}"]}]
 
 
 @pytest.mark.parametrize(
-    "files, engine",
+    "name, engine",
+    [pytest.param("sidecar-2", "simulator-2", id="simulator"), pytest.param("sidecar-vllm-2", "vllm-2", id="gpu")],
+)
+def test_a_second_engine_has_a_sidecar_of_its_own_which_prometheus_scrapes(name: str, engine: str) -> None:
+    second = ENGINES[name]
+    assert second["extends"] == {"file": "compose.yaml", "service": name.removesuffix("-2")}
+    assert environment(second) == {"VLLM_SLO_UPSTREAM": f"http://{engine}:8000"}
+    assert second["depends_on"] == {engine: {"condition": "service_healthy"}}
+    assert second["volumes"] == ["requests-2:/var/lib/vllm-slo"]
+    assert second["networks"]["lab"] == {"aliases": ["sidecar-2", "relays"]}
+    (targets,) = read(COMPOSE / "prometheus" / "engines.yml")
+    assert targets == {"targets": ["sidecar-2:9464"]}
+    ((jobs,),) = ([each for each in read(rewrite_config.PROMETHEUS)["scrape_configs"] if "file_sd_configs" in each],)
+    (mount,) = ENGINES["prometheus"]["volumes"]
+    source, target, _ = mount.split(":")
+    assert (COMPOSE / source).is_file()
+    assert fnmatch.fnmatchcase(target, jobs["file_sd_configs"][0]["files"][0])
+
+
+@pytest.mark.parametrize(
+    "files, flags, engines",
     [
-        pytest.param([], "simulator", id="the lab"),
-        pytest.param(["-f", "compose/compose.yaml", "-f", "compose/compose.gpu.yaml"], "vllm", id="on a GPU"),
+        pytest.param((), (), {"simulator", "sidecar"}, id="by default"),
+        pytest.param(("compose.yaml",), (), {"simulator", "sidecar"}, id="by default, with the file named"),
+        pytest.param((), ("--profile", "simulator"), {"simulator", "sidecar"}, id="simulator"),
+        pytest.param((), ("--profile", "cpu"), {"vllm-cpu", "sidecar-vllm"}, id="cpu"),
+        pytest.param((), ("--profile", "gpu"), {"vllm", "sidecar-vllm"}, id="gpu"),
+        pytest.param(
+            ("compose.yaml", OVERLAY),
+            (),
+            {"simulator", "sidecar", "simulator-2", "sidecar-2"},
+            id="two simulators",
+        ),
+        pytest.param(
+            ("compose.yaml", OVERLAY),
+            ("--profile", "gpu"),
+            {"vllm", "sidecar-vllm", "vllm-2", "sidecar-vllm-2"},
+            id="two GPUs",
+        ),
     ],
 )
-def test_docker_compose_accepts_the_files(files: list[str], engine: str) -> None:
+def test_docker_compose_accepts_every_profile(
+    files: tuple[str, ...], flags: tuple[str, ...], engines: set[str]
+) -> None:
     docker = shutil.which("docker")
     if not docker or subprocess.run([docker, "compose", "version"], capture_output=True, check=False).returncode:
         pytest.skip("Docker's command with Compose v2 is not installed")
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("COMPOSE_", "VLLM_"))}
+    named = [word for name in files for word in ("-f", f"compose/{name}")]
     run = subprocess.run(
-        [docker, "compose", *files, "config", "--services"],
+        [docker, "compose", *named, *flags, "config", "--services"],
         cwd=ROOT,
         env=clean,
         capture_output=True,
@@ -367,4 +485,5 @@ def test_docker_compose_accepts_the_files(files: list[str], engine: str) -> None
         timeout=30,
     )
     assert run.returncode == 0, run.stderr
-    assert set(run.stdout.split()) == (SERVICES.keys() - {"simulator"}) | {engine}
+    shared = {name for name in EVERY_SERVICE if "profiles" not in EVERY_SERVICE[name]}
+    assert set(run.stdout.split()) == shared | engines

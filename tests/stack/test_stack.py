@@ -1,4 +1,4 @@
-"""The container lab: `make stack-test` starts it, burns an error budget and stops it, in this order.
+"""The container lab: `make stack-test` starts it, burns an error budget, kills containers and stops it, in this order.
 
 Without the images of Grafana and Tempo the other services are tested; without any other image the tests are skipped.
 """
@@ -9,24 +9,40 @@ import re
 import shutil
 import socket
 import subprocess
+import time
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pytest
+from packaging.utils import canonicalize_name
 
-from exporters.signals import ENGINE_UP, GOODPUT_EVENTS, GOODPUT_REQUESTS
+from exporters.signals import (
+    ENGINE_CONFIG_CHANGE,
+    ENGINE_UP,
+    GOODPUT_EVENTS,
+    GOODPUT_REQUESTS,
+    REQUESTS,
+    ROOFLINE_PREFILL,
+)
+from tests.support.image_locks import LOCKS, pinned
+from tests.support.steady_client import SteadyClient
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.stack
 
 ROOT = Path(__file__).parents[2]
 PROJECT = "vllm-slo-stack-test"
-PUBLISHED = ("RELAY", "SIDECAR", "PROMETHEUS", "ALERTMANAGER", "GRAFANA", "LOCUST", "TEMPO")
+PUBLISHED = ("RELAY", "SIDECAR", "RELAY_2", "SIDECAR_2", "PROMETHEUS", "ALERTMANAGER", "GRAFANA", "LOCUST", "TEMPO")
+TWO_ENGINES = {"COMPOSE_FILE": "compose/compose.yaml:compose/compose.engines.yaml"}
+LOG = "/var/lib/vllm-slo/requests.jsonl"
+UNSENT = 1.0
+"""Seconds: a record is on disk so long after the end of its request. Relays send records every 50 ms."""
 
 
 def docker(*words: str, within: float = 30, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
@@ -73,9 +89,10 @@ class Stack:
         with urllib.request.urlopen(url, timeout=10) as response:
             return json.load(response)
 
-    def value(self, query: str) -> float:
-        """The value of a query, 0 without a sample."""
-        response = self.get(f"{self.url('prometheus')}/api/v1/query?query={quote(query)}")
+    def value(self, query: str, at: float | None = None) -> float:
+        """The value of a query, in the past at a time in unix seconds; 0 without a sample."""
+        when = "" if at is None else f"&time={at:.3f}"
+        response = self.get(f"{self.url('prometheus')}/api/v1/query?query={quote(query)}{when}")
         return sum(float(each["value"][1]) for each in response["data"]["result"])
 
     def pages(self) -> list[dict[str, str]]:
@@ -83,6 +100,27 @@ class Stack:
         lines = self.compose("exec", "-T", "webhook", "cat", "/var/lib/vllm-slo/pages.jsonl").splitlines()
         arrived = [json.loads(line) for line in lines]
         return [each["labels"] for each in arrived if each["receiver"] == "page" and each["status"] == "firing"]
+
+    def logged(self) -> Counter[str]:
+        """How many lines of the request log each request id has; every line is complete."""
+        lines = self.compose("exec", "-T", "sidecar", "cat", LOG).splitlines()
+        return Counter(json.loads(line)["request_id"] for line in lines)
+
+    def processes(self) -> dict[str, int]:
+        """The process id of each container on the host, 0 for a stopped one, by service."""
+        form = '{{index .Config.Labels "com.docker.compose.service"}} {{.State.Pid}}'
+        inspected = docker("inspect", "--format", form, *self.compose("ps", "--all", "--quiet").split()).stdout
+        return {name: int(pid) for name, pid in (line.split() for line in inspected.splitlines())}
+
+    def kill(self, service: str) -> None:
+        """Send SIGKILL from outside, as the kernel does without memory; `docker kill` would prevent the restart."""
+        kill = f"import os; os.kill({self.processes()[service]}, 9)"
+        host = ("--rm", "--pid=host", "--user=0", "--network=none", "--entrypoint=python", self.services["sidecar"])
+        done = docker("run", *host, "-c", kill)
+        assert done.returncode == 0, done.stderr
+
+    def is_healthy(self) -> bool:
+        return all(state == "running healthy" for name, state in self.states().items() if name != "rules")
 
     def states(self) -> dict[str, str]:
         """`running healthy`, `exited` and so on, by service."""
@@ -95,6 +133,7 @@ def settings() -> dict[str, str]:
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith(("COMPOSE_", "VLLM_", "LOCUST_"))
     }
+    environment["COMPOSE_ENV_FILES"] = ".env,compose/.env"  # with the defaults only
     with ExitStack() as held:
         sockets = [held.enter_context(socket.socket()) for _ in PUBLISHED]
         for each in sockets:
@@ -113,13 +152,13 @@ def stack() -> Iterator[Stack]:
     services = {name: str(each["image"]) for name, each in json.loads(configuration.stdout)["services"].items()}
     base = re.search(r"^ARG PYTHON=(\S+)$", (ROOT / "compose" / "Dockerfile").read_text(), re.MULTILINE)
     assert base
-    foreign = {image for image in services.values() if not image.startswith("vllm-slo:")} | {base[1]}
+    foreign = {image for image in services.values() if not image.startswith("vllm-slo")} | {base[1]}
     absent = frozenset(image for image in foreign if not is_available(image))
     if needed := sorted(absent - {services["grafana"], services["tempo"]}):
         pytest.skip(f"not available: {', '.join(needed)}")
     lab = Stack(env, services, absent)
     clear = ("compose", "down", "--volumes", "--remove-orphans", "--timeout", "10")
-    docker(*clear, within=120, env=env)  # removes the volumes of a killed run
+    docker(*clear, within=120, env=env | TWO_ENGINES)  # removes the volumes of a killed run
     try:
         lab.compose("build", within=600)
         started = [name for name in services if services[name] not in absent and name != "rules"]
@@ -129,12 +168,34 @@ def stack() -> Iterator[Stack]:
             pytest.fail(f"{up.stderr}\n{logs}")
         yield lab
     finally:
-        docker(*clear, within=120, env=env)
+        docker(*clear, within=120, env=env | TWO_ENGINES)
 
 
 def test_every_service_is_healthy_and_the_rules_were_rendered(stack: Stack) -> None:
     daemons = [name for name, image in stack.services.items() if image not in stack.absent and name != "rules"]
     assert stack.states() == {**dict.fromkeys(daemons, "running healthy"), "rules": "exited"}
+
+
+def test_the_image_of_the_sidecar_has_the_packages_of_its_lock_in_its_sbom_too_and_no_pip(stack: Stack) -> None:
+    image = stack.services["sidecar"]
+    lists = (
+        "import importlib.metadata as m, json, os, pathlib; "
+        "bom = json.loads(pathlib.Path('/opt/vllm-slo/sbom.cdx.json').read_text()); "
+        "print(json.dumps([[d.name for d in m.distributions()], [c['name'] for c in bom['components']], os.getuid()]))"
+    )
+    run = docker("run", "--rm", "--network=none", "--entrypoint=python", image, "-c", lists)
+    assert run.returncode == 0, run.stderr
+    installed, in_sbom, user = json.loads(run.stdout)
+    locked = set(pinned(f"{LOCKS}/sidecar.lock"))
+    assert {canonicalize_name(name) for name in installed} == locked | {"vllm-slo"}
+    assert {canonicalize_name(name) for name in in_sbom} - {"vllm-slo"} == locked
+    assert user == 10001
+    files = ("find", "/", "-xdev", "-path", "*-packages/pip", "-o", "-path", "*/bin/pip*", "-o", "-name", "ensurepip")
+    found = docker("run", "--rm", "--network=none", "--user=0", f"--entrypoint={files[0]}", image, *files[1:])
+    assert found.stdout == ""
+    settings = json.loads(docker("image", "inspect", "--format", "{{json .Config}}", image).stdout)
+    assert settings["Labels"]["org.opencontainers.image.version"] == image.partition(":")[2]
+    assert settings["Healthcheck"]["Test"][0] == "CMD"
 
 
 def test_the_relay_responds_on_loopback(stack: Stack) -> None:
@@ -213,8 +274,90 @@ def test_it_recovers_when_the_engine_restarts(stack: Stack) -> None:
     assert wait_until(lambda: stack.value(f"sum({GOODPUT_REQUESTS.name})") > before, seconds=60)
 
 
+@pytest.fixture
+def client(stack: Stack) -> Iterator[SteadyClient]:
+    model = stack.get(f"{stack.url('relay')}/v1/models")["data"][0]["id"]
+    with SteadyClient(stack.url("relay"), model) as running:
+        assert wait_until(lambda: running.completed(0) >= 3)
+        yield running
+
+
+def test_a_config_change_of_the_engine_survives_a_restart_of_the_sidecar(stack: Stack, client: SteadyClient) -> None:
+    flip = (
+        "from urllib.request import Request, urlopen; "
+        "urlopen(Request('http://simulator:8000/simulator/config', data=b'{\"enable_prefix_caching\": false}'))"
+    )
+    stack.compose("exec", "-T", "sidecar", "python", "-c", flip)
+    changed = f'{ENGINE_CONFIG_CHANGE.name}{{setting="enable_prefix_caching",old="True",new="False"}}'
+    assert wait_until(lambda: stack.value(changed) > 0)
+    before, pids = stack.value(changed), stack.processes()
+
+    stack.compose("restart", "sidecar")
+    assert wait_until(lambda: stack.is_healthy() and stack.value(ENGINE_UP.name) == 1)
+    done = client.completed(0)
+    assert wait_until(lambda: client.completed(done) >= 3)
+    assert stack.value(changed) == before
+    assert stack.value(ROOFLINE_PREFILL.name) > 0
+    after = stack.processes()
+    assert {name for name in pids if pids[name] != after[name]} == {"sidecar"}
+    answered = {each.request_id: 1 for each in list(client.sent) if each.ok}
+
+    def lines() -> dict[str, int]:
+        return {name: count for name, count in stack.logged().items() if name in answered}
+
+    assert wait_until(lambda: lines() == answered)
+
+
+@pytest.mark.parametrize(
+    "name", ["webhook", "alertmanager", "locust", "grafana", "tempo", "prometheus", "simulator", "sidecar"]
+)
+def test_a_killed_container_restarts_and_only_its_own_gap_is_lost(
+    stack: Stack, client: SteadyClient, name: str
+) -> None:
+    if stack.services[name] in stack.absent:
+        pytest.skip(f"{stack.services[name]} is not available")
+    total = f"sum({REQUESTS.name})"
+    pids, pages, then = stack.processes(), stack.pages(), time.time()
+    counted = stack.value(total, then)
+    killed = time.time()
+    stack.kill(name)
+    assert wait_until(lambda: stack.processes()[name] not in {0, pids[name]} and stack.is_healthy())
+    done = client.completed(0)
+    assert wait_until(lambda: client.completed(done) >= 3)
+    back = time.time()
+
+    after = stack.processes()
+    assert {each for each in pids if pids[each] != after[each]} == {name}
+    assert stack.pages()[: len(pages)] == pages
+    assert stack.value(total, then) == counted
+
+    sent = list(client.sent)
+    lost = [each for each in sent if not each.ok]
+    assert name in {"simulator", "sidecar"} or not lost
+    assert all(each.ended >= killed for each in lost)
+    certain = (
+        sent if name != "sidecar" else [each for each in sent if each.ok and not killed - UNSENT < each.ended < back]
+    )
+    wanted = {each.request_id: 1 for each in certain}
+
+    def lines() -> dict[str, int]:
+        return {each: count for each, count in stack.logged().items() if each in wanted}
+
+    assert wait_until(lambda: lines() == wanted), wanted.keys() - lines().keys()
+
+
+def test_a_second_engine_has_its_own_sidecar_and_the_load_reaches_both(stack: Stack) -> None:
+    two = replace(stack, env=stack.env | TWO_ENGINES)
+    two.compose("up", "--detach", "--wait", "simulator-2", "sidecar-2", "prometheus", "locust", within=200)
+    assert wait_until(lambda: two.value(f"count({ENGINE_UP.name} == 1)") == 2)
+    start = urllib.request.Request(f"{two.url('locust')}/swarm", data=b"user_count=1&spawn_rate=1")
+    with urllib.request.urlopen(start, timeout=10) as response:
+        assert json.load(response)["success"]
+    assert wait_until(lambda: two.value(f"count(sum by (instance) ({REQUESTS.name}) > 3)") == 2)
+
+
 def test_down_leaves_no_container_no_volume_and_no_network(stack: Stack) -> None:
-    stack.compose("down", "--volumes", "--timeout", "10", within=120)
+    replace(stack, env=stack.env | TWO_ENGINES).compose("down", "--volumes", "--timeout", "10", within=120)
     ours = ("--quiet", "--filter", f"label=com.docker.compose.project={PROJECT}")
     left = [docker(*kind, *ours).stdout for kind in (("ps", "--all"), ("volume", "ls"), ("network", "ls"))]
     assert left == ["", "", ""]

@@ -6,17 +6,21 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 from compose.simulator.engine_flags import preset_flags
-from compose.simulator.presets import PRESETS
+from compose.simulator.presets import PRESETS, Preset
 from compose.simulator.restarting_server import Simulator, SimulatorConfig
 
 
 @contextlib.asynccontextmanager
 async def simulator(
-    model: str = "tiny", *, max_num_seqs: int | None = None, invalid_output: float = 0.0
+    model: str = "tiny",
+    *,
+    preset: Preset = PRESETS["toy"],
+    max_num_seqs: int | None = None,
+    response_cache: bool = False,
+    invalid_output: float = 0.0,
 ) -> AsyncIterator[str]:
-    """The URL of a simulated engine with the preset `toy`."""
-    preset = PRESETS["toy"]
-    flags = preset_flags(preset)
+    """The URL of a simulated engine."""
+    flags = replace(preset_flags(preset), response_cache=response_cache)
     if max_num_seqs is not None:
         flags = replace(flags, max_num_seqs=max_num_seqs)
     config = SimulatorConfig(

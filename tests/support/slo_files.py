@@ -48,6 +48,13 @@ MISTAKES = [
         id="no duration",
     ),
     pytest.param(
+        "classes:\n",
+        "first_token_timeout: never\nclasses:\n",
+        "slos.yaml:4:22: first_token_timeout: 'never' is not a valid duration; write a number with a unit, such as "
+        "250ms, 5s, 1m or 12h, or none",
+        id="no timeout",
+    ),
+    pytest.param(
         "period: 30d",
         "period: 1d",
         "slos.yaml:2:9: period: is too short for a scrape interval of 15 s: the shortest burn rate window would be "

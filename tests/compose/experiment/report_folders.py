@@ -18,6 +18,7 @@ from compose.experiment.cell_store import (
     ExperimentRecord,
     cell_folder,
 )
+from compose.experiment.load_level import PHASES, Level
 from exporters import slos
 from exporters.signals import Verdict
 from loadgen.arrivals import Phase
@@ -77,7 +78,7 @@ class Made:
 
     configuration: str
     records: Sequence[Record] | None = None
-    rate: float | None = None
+    level: Level = PHASES
     repeat: int = 1
     status: CellStatus = CellStatus.DONE
     reason: str | None = None
@@ -98,18 +99,20 @@ def write(directory: Path, cells: Sequence[Made], **changes: Any) -> Path:
         "configurations": [
             Configuration(name, {"max-num-seqs": "8"}) for name in dict.fromkeys(cell.configuration for cell in cells)
         ],
-        "rates": sorted({cell.rate for cell in cells if cell.rate is not None}),
+        "rates": sorted({cell.level.rate for cell in cells if cell.level.rate is not None}),
+        "concurrencies": sorted({cell.level.concurrency for cell in cells if cell.level.concurrency is not None}),
         "repeats": max(cell.repeat for cell in cells),
     }
     directory.mkdir(parents=True, exist_ok=True)
     write_json(directory / EXPERIMENT, ExperimentRecord(**(usual | changes)))
     shutil.copy(slos.SHIPPED, directory / SLOS)
     for cell in cells:
-        folder = cell_folder(directory, cell.configuration, cell.rate, cell.repeat)
+        folder = cell_folder(directory, cell.configuration, cell.level, cell.repeat)
         folder.mkdir(parents=True)
         stored = Cell(
             configuration=cell.configuration,
-            rate=cell.rate,
+            rate=cell.level.rate,
+            concurrency=cell.level.concurrency,
             repeat=cell.repeat,
             status=cell.status,
             reason=cell.reason,

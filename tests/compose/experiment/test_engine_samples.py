@@ -5,7 +5,19 @@ from collections.abc import Mapping
 import pytest
 
 from compose.experiment.cell_store import EngineReading
-from compose.experiment.engine_samples import EngineSample, differences, parse_sample, reading
+from compose.experiment.engine_samples import (
+    ACCEPTED,
+    DRAFT_TOKENS,
+    DRAFTS,
+    GENERATED,
+    HITS,
+    PREEMPTIONS,
+    QUERIES,
+    EngineSample,
+    differences,
+    parse_sample,
+    reading,
+)
 
 EXPOSITION = """\
 # TYPE vllm:num_requests_running gauge
@@ -15,6 +27,10 @@ vllm:num_requests_waiting{engine="0",model_name="m"} 0.0
 vllm:kv_cache_usage_perc{engine="0",model_name="m"} 0.25
 vllm:kv_cache_usage_perc{engine="1",model_name="m"} 0.75
 vllm:num_preemptions_total{engine="0",model_name="m"} 7.0
+vllm:spec_decode_num_draft_tokens_total{engine="0",model_name="m"} 10.0
+vllm:spec_decode_num_draft_tokens_total{engine="1",model_name="m"} 5.0
+vllm:generation_tokens_total{engine="0",model_name="m"} 80.0
+vllm:generation_tokens_total{engine="1",model_name="m"} 20.0
 vllm:cache_config_info{block_size="16",enable_prefix_caching="False",num_gpu_blocks="101"} 1.0
 vllm:prompt_tokens_total{engine="0",model_name="m"} 9.0
 """
@@ -26,9 +42,8 @@ def test_a_sample_adds_up_the_ranks_of_an_engine_and_has_the_highest_usage() -> 
         running=7.0,
         waiting=0.0,
         usage=0.75,
-        preemptions=7.0,
-        queries=None,
-        hits=None,
+        counters=dict.fromkeys((QUERIES, HITS, DRAFTS, ACCEPTED))
+        | {PREEMPTIONS: 7.0, GENERATED: 100.0, DRAFT_TOKENS: 15.0},
         settings={"block_size": "16", "enable_prefix_caching": "False", "num_gpu_blocks": "101"},
     )
 
@@ -39,9 +54,8 @@ def sample(at: float, *, running: float = 0.0, usage: float = 0.0, preemptions: 
         running=running,
         waiting=2 * running,
         usage=usage,
-        preemptions=preemptions,
-        queries=None,
-        hits=None,
+        counters=dict.fromkeys((QUERIES, HITS, DRAFTS, DRAFT_TOKENS, ACCEPTED))
+        | {PREEMPTIONS: preemptions, GENERATED: 100 * preemptions},
         settings={},
     )
 
@@ -60,10 +74,17 @@ def test_counters_start_at_the_last_sample_before_the_load_and_gauges_after_it()
         kv_usage_max=0.5,
         kv_usage_mean=0.375,
         preemptions=4,
+        generated_tokens=400,
         waiting_max=8,
         waiting_mean=6,
         running_max=4,
     )
+
+
+def test_counters_go_on_after_a_restart_of_the_engine() -> None:
+    samples = [sample(1, preemptions=5), sample(2, preemptions=9), sample(3, preemptions=2), sample(4, preemptions=3)]
+    found = reading(samples, {}, 1.5)
+    assert (found.preemptions, found.generated_tokens) == (4 + 2 + 1, 700)
 
 
 def test_an_engine_without_metrics_has_no_figures() -> None:

@@ -6,12 +6,13 @@ import pytest
 
 from compose.experiment import experiment_file, simulated_engine
 from compose.experiment.cell_store import Direction, ExpectedFigure, Metric, Prediction
+from compose.experiment.load_level import Level
 from exporters import slos
 from exporters.errors import UsageError
 from exporters.yaml_reader import FileError, parse_yaml
 from loadgen import scenario
 from loadgen.request_plan import Workload, schedule_hash
-from tests.compose.experiment.toy_experiment import LOAD, write_experiment
+from tests.compose.experiment.toy_experiment import HEAD, LOAD, write_experiment
 
 INVALID = Path(__file__).parent / "invalid" / "experiment.yaml"
 
@@ -19,7 +20,8 @@ INVALID = Path(__file__).parent / "invalid" / "experiment.yaml"
 def test_optional_keys_have_defaults(tmp_path: Path) -> None:
     read = experiment_file.load(write_experiment(tmp_path))
     assert (read.name, read.rates, read.requests, read.repeats, read.max_concurrency) == ("small", (), None, 1, None)
-    assert (read.warm_up, read.cool_down, read.predictions, read.expected) == (None, 0.0, (), ())
+    assert (read.cool_down, read.predictions, read.expected) == (0.0, (), ())
+    assert {engine.warm_up for engine in read.configurations.values()} == {None}
     assert read.slos == experiment_file.DEFAULT_SLOS.read_text()
 
 
@@ -29,6 +31,12 @@ def test_a_configuration_has_the_default_flags_that_it_does_not_set(tmp_path: Pa
         "base": ("toy", {"enable-prefix-caching": "false"}),
         "prefix": ("toy", {"enable-prefix-caching": "true"}),
     }
+
+
+def test_a_configuration_can_have_a_warm_up_of_its_own(tmp_path: Path) -> None:
+    head = HEAD.replace("base: {}", "base: {warm_up: 2}")
+    read = experiment_file.load(write_experiment(tmp_path, head=head, more="warm_up: 8\n"))
+    assert {name: engine.warm_up for name, engine in read.configurations.items()} == {"base": 2, "prefix": 8}
 
 
 def test_predictions_and_expected_figures_are_read(tmp_path: Path) -> None:
@@ -54,13 +62,13 @@ expected: [{configuration: base, metric: completion, value: 0.21, note: a note}]
     assert read.expected == (ExpectedFigure(configuration="base", metric=Metric.COMPLETION, value=0.21, note="a note"),)
 
 
-def _scenario(experiment: experiment_file.Experiment, rate: float | None, repeat: int = 1) -> scenario.Scenario:
-    return scenario.parse(parse_yaml(experiment.load_of(rate, repeat), "load"))
+def _scenario(experiment: experiment_file.Experiment, level: Level, repeat: int = 1) -> scenario.Scenario:
+    return scenario.parse(parse_yaml(experiment.load_of(level, repeat), "load"))
 
 
 def test_a_rate_replaces_that_of_the_phase_and_requests_its_length(tmp_path: Path) -> None:
     experiment = experiment_file.load(write_experiment(tmp_path, more="rates: [4, 8]\nrequests: 32\n"))
-    phases = [_scenario(experiment, rate).phases[0] for rate in (4, 8)]
+    phases = [_scenario(experiment, level).phases[0] for level in experiment.levels]
     assert [(phase.name, phase.rate, phase.duration) for phase in phases] == [("steady", 4, 8), ("steady", 8, 4)]
 
 
@@ -68,14 +76,30 @@ def test_a_rate_counts_all_turns_of_conversations(tmp_path: Path) -> None:
     talk = "output_tokens: {min: 12, max: 52}, conversation: {turns: {min: 2, max: 4}, think_time: {min: 1s, max: 1s}}"
     load = LOAD.replace("output_tokens: {min: 12, max: 52}", talk)
     experiment = experiment_file.load(write_experiment(tmp_path, load=load, more="rates: [4]\n"))
-    assert _scenario(experiment, 4).phases[0].rate == 2  # half of the arrivals have 3 requests, the others 1
+    (phase,) = _scenario(experiment, Level(rate=4)).phases
+    assert phase.rate == 2  # half of the arrivals have 3 requests, the others 1
+
+
+USERS = LOAD.replace("rate: 10}]", "users: 3, think_time: 1s}]")
+
+
+def test_a_concurrency_replaces_the_number_of_users(tmp_path: Path) -> None:
+    more = """\
+concurrencies: [2, 5]
+expected: [{configuration: base, metric: completion, concurrency: 5, value: 1}]
+"""
+    experiment = experiment_file.load(write_experiment(tmp_path, load=USERS, more=more))
+    phases = [_scenario(experiment, level).phases[0] for level in experiment.levels]
+    assert [(phase.users, phase.think_time, phase.duration) for phase in phases] == [(2, 1, 5), (5, 1, 5)]
+    assert [level.name for level in experiment.levels] == ["2-users", "5-users"]
+    assert experiment.expected[0].concurrency == 5
 
 
 def test_repeats_have_other_requests() -> None:
     experiment = experiment_file.load(experiment_file.find("seed-000"))
     hashes = []
     for repeat in (1, 2, 1):
-        load = _scenario(experiment, 32, repeat)
+        load = _scenario(experiment, Level(rate=32), repeat)
         hashes.append(schedule_hash(Workload(load, load.phases, load.seed)))
     assert hashes[0] == hashes[2] != hashes[1]
 
@@ -106,7 +130,7 @@ def test_all_mistakes_of_a_file_are_reported_at_once() -> None:
             "5:43: configurations.prefix.flags.enable_prefix_caching: 'enable_prefix_caching' is not the name of a "
             "flag; write 'enable-prefix-caching'"
         ),
-        "5:50: configurations.prefix.speed: unknown key; known: preset, flags",
+        "5:50: configurations.prefix.speed: unknown key; known: preset, flags, warm_up",
         "6:9: rates[0]: expected a number above 0, found '0'",
         "7:11: requests: expected a whole number of at least 1, found 'many'",
         "11:52: load.classes.siso.prompt_tokens.max: max '10' is below min '20'",
@@ -116,8 +140,8 @@ def test_all_mistakes_of_a_file_are_reported_at_once() -> None:
         "21:5: expected[0]: value is missing",
         (
             "21:37: expected[0].metric: 'goodness' is unknown; known: goodput, completion, output_tokens_per_second, "
-            "ttft_p50, ttft_p99, tpot_p50, tpot_p99, itl_p50, itl_p99, e2e_p50, e2e_p99, preemptions, "
-            "kv_capacity_tokens, kv_usage_max, hit_ratio, waiting_max"
+            "ttft_mean, ttft_p50, ttft_p99, tpot_p50, tpot_p99, itl_p50, itl_p99, e2e_p50, e2e_p99, preemptions, "
+            "generated_tokens, kv_capacity_tokens, kv_usage_max, hit_ratio, waiting_max"
         ),
     ]
 
@@ -152,6 +176,22 @@ def test_rates_need_a_load_with_one_phase(tmp_path: Path) -> None:
     assert str(caught.value) == (
         f"{path}:17:8: rates: needs a load with a single phase of a constant rate, which the rates replace"
     )
+
+
+def test_concurrencies_need_a_load_with_users_and_figures_a_load_that_is_measured(tmp_path: Path) -> None:
+    more = """\
+concurrencies: [1, 10]
+predictions: [{configuration: prefix, metric: goodput, rate: 2, baseline: base, direction: higher}]
+expected: [{configuration: base, metric: goodput, value: 1, concurrency: 50}]
+"""
+    path = write_experiment(tmp_path, more=more)
+    with pytest.raises(FileError) as caught:
+        experiment_file.load(path)
+    assert str(caught.value).replace(f"{path}:", "").splitlines() == [
+        "17:16: concurrencies: needs a load with a single phase with users, whose number the concurrencies replace",
+        "18:15: predictions[0]: at 2/s is not measured; add it to rates or concurrencies",
+        "19:12: expected[0]: with 50 users is not measured; add it to rates or concurrencies",
+    ]
 
 
 def test_flags_that_the_simulator_does_not_accept_are_reported_for_all_configurations(tmp_path: Path) -> None:

@@ -16,8 +16,9 @@ from rich.console import Console
 from compose.experiment import experiment_report
 from compose.experiment.cell_store import CellStatus, Configuration, Direction, ExpectedFigure, Metric, Prediction
 from compose.experiment.report_formats import show
+from compose.experiment.report_frontier import LATENCIES, Point, frontier
 from compose.experiment.report_groups import read_groups
-from compose.experiment.report_plots import Point, frontier, pareto_plots
+from compose.experiment.report_plots import pareto_plots
 from exporters.errors import UsageError
 from exporters.slos import SHIPPED
 from tests.compose.experiment.report_folders import Made, requests, write
@@ -70,7 +71,7 @@ def test_no_text_of_the_terminal_is_cut_or_wider_than_it(out: Path, width: int) 
 def test_each_row_of_a_markdown_table_has_its_columns(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert report(str(out), "--format", "markdown") == 0
     tables = re.findall(r"(?:^\|.*\n)+", capsys.readouterr().out, re.MULTILINE)
-    assert len(tables) == 8
+    assert len(tables) == 9
     for table in tables:
         assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}) == 1
     assert sum("awq (INVALID)" in table.splitlines()[0] for table in tables) == 3
@@ -95,8 +96,10 @@ def test_json_has_every_configuration_and_no_infinite_number(out: Path, capsys: 
 def test_the_page_has_plots_that_name_what_they_do_not_draw(out: Path, tmp_path: Path) -> None:
     assert report(str(out), "--html", str(tmp_path / "page" / "report.html")) == 0
     page = (tmp_path / "page" / "report.html").read_text(encoding="utf-8")
-    assert page.count("<svg") == 3
-    assert page.count("awq, repeat 1 (INVALID), awq, repeat 2 (INVALID), admission, repeat 2 (FAILED).") == 3
+    assert page.count("<svg") == len(LATENCIES)
+    assert page.count("awq, repeat 1 (INVALID), awq, repeat 2 (INVALID), admission, repeat 2 (FAILED).") == len(
+        LATENCIES
+    )
 
 
 def test_every_group_with_figures_is_a_dot(out: Path) -> None:
@@ -109,7 +112,9 @@ def tip(mark: Element) -> str:
     return mark.findtext("title") or ""
 
 
-points = st.builds(Point, st.just("p"), st.integers(0, 5).map(float), st.sampled_from([1.0, 2.0, 3.0, math.inf]))
+points = st.builds(
+    Point, st.just("p"), st.just(""), st.integers(0, 5).map(float), st.sampled_from([1.0, 2.0, 3.0, math.inf])
+)
 
 
 @given(st.lists(points, max_size=12))

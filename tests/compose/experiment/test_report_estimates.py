@@ -1,5 +1,6 @@
 """Values are those of the load report, and differences are stated only if their interval excludes 0."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from compose.experiment.cell_store import EngineReading, Metric
+from compose.experiment.load_level import PHASES
 from compose.experiment.report_conclusions import best
 from compose.experiment.report_estimates import difference, excludes_zero, interval, value
 from compose.experiment.report_groups import Group, Repeat, read_groups
@@ -24,6 +26,7 @@ from compose.experiment.report_metrics import (
     THROUGHPUT,
     TPOT_P50,
     TPOT_P99,
+    TTFT_MEAN,
     TTFT_P50,
     TTFT_P99,
     ReportMetric,
@@ -60,7 +63,7 @@ def records(draw: st.DrawFn) -> Record:
 
 
 def group(made: list[Record], name: str = "base", schedule: str = "0f") -> Group:
-    return Group(name, name, None, (Repeat(structs.replace(RUN, schedule=schedule), made, EngineReading()),), ())
+    return Group(name, name, PHASES, (Repeat(structs.replace(RUN, schedule=schedule), made, EngineReading()),), ())
 
 
 @given(st.lists(records(), min_size=1, max_size=40))
@@ -77,6 +80,11 @@ def test_the_values_are_those_of_the_load_report(made: list[Record]) -> None:
     assert found(THROUGHPUT) == pytest.approx(row.completion_tokens / 100)
     assert (found(TTFT_P50), found(TTFT_P99)) == (row.ttft.p50, row.ttft.p99)
     assert (found(E2E_P50), found(E2E_P99)) == (row.e2e.p50, row.e2e.p99)
+    times = [math.inf if each.ttft is None else each.ttft for each in made if each.stream]
+    assert found(TTFT_MEAN) == (pytest.approx(sum(times) / len(times)) if times else None)
+    received = value(METRICS["output_tokens"], measured)
+    assert received is not None
+    assert received.pooled == sum(each.completion_tokens or 0 for each in made)
 
 
 def test_streams_without_a_token_count_as_slower_than_any() -> None:

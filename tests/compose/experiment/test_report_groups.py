@@ -4,16 +4,29 @@ from pathlib import Path
 
 import pytest
 
+from compose.cli import main
 from compose.experiment.cell_store import CellStatus, Configuration, Direction, ExpectedFigure, Metric, Prediction
+from compose.experiment.load_level import Level
 from compose.experiment.report_conclusions import conclusions
-from compose.experiment.report_grids import Grid, contents, facts
+from compose.experiment.report_grids import contents, facts
 from compose.experiment.report_groups import read_groups
 from compose.experiment.report_predictions import Verdict, beside, judged
+from compose.experiment.report_tables import Grid
 from exporters.errors import UsageError
 from loadgen.request_record import REQUESTS, RUN
 from tests.compose.experiment.report_folders import Made, requests, write
+from tests.compose.experiment.toy_experiment import write_experiment
 
 GOOD = requests(0.9)
+CLAIMS = """\
+predictions:
+  - {configuration: prefix, metric: ttft_p50, baseline: base, direction: lower}
+expected:
+  - {configuration: base, metric: goodput, value: 0.25}
+  - {configuration: base, metric: goodput, rate: 4, value: 0.5}
+  - {configuration: base, metric: goodput, rate: 2, value: 0.75}
+  - {configuration: prefix, metric: goodput, value: 1}
+"""
 STATES = [
     pytest.param(
         Made("odd", status=CellStatus.INVALID, reason="block_size is 16, expected 32"),
@@ -42,16 +55,15 @@ STATES = [
         "give the load generator a core of its own",
         id="load generator overloaded",
     ),
-    pytest.param(None, "not run", "the experiment has not measured it yet", id="interrupted"),
 ]
 
 
 @pytest.mark.parametrize("odd, state, reason", STATES)
 def test_every_table_names_the_state_of_a_configuration_without_figures(
-    tmp_path: Path, odd: Made | None, state: str, reason: str
+    tmp_path: Path, odd: Made, state: str, reason: str
 ) -> None:
     names = [Configuration(name, {}) for name in ("base", "odd", "prefix")]
-    cells = [Made("base", GOOD), *([] if odd is None else [odd]), Made("prefix", GOOD)]
+    cells = [Made("base", GOOD), odd, Made("prefix", GOOD)]
     experiment = read_groups(write(tmp_path / "out", cells, configurations=names), None)
     grids = {part.title: part for part in contents(experiment) if isinstance(part, Grid)}
     assert grids["Cells without figures"].rows == [["odd", "1", state, reason]]
@@ -97,3 +109,35 @@ def test_every_file_that_cannot_be_read_is_reported_in_one_run(tmp_path: Path) -
         f"{base}: not the output of a load run: run.json cannot be read",
         f"{odd / REQUESTS}:1: not a request record: Object missing required field `class`",
     ]
+
+
+def test_configurations_and_rates_that_no_run_has_chosen_are_left_out(tmp_path: Path) -> None:
+    path = write_experiment(tmp_path, more="rates: [2, 4]\nrequests: 20\n" + CLAIMS)
+    out = tmp_path / "out"
+    run = ["experiment", "run", str(path), "--virtual", "--out", str(out)]
+    assert main([*run, "--configurations", "base", "--rates", "4"]) == 0
+    part = read_groups(out, None)
+    assert [group.name for group in part] == ["base"]
+    assert part.record.levels == [Level(4.0)]
+    assert (part.record.predictions, [each.value for each in part.record.expected]) == ([], [0.25, 0.5])
+    assert facts(part)["cells"] == "1 valid, 3 of other configurations and loads not run"
+    assert main(run) == 0
+    whole = read_groups(out, None)
+    assert len([*whole]) == 4
+    assert facts(whole)["cells"] == "4 valid"
+    assert (len(whole.record.predictions), len(whole.record.expected)) == (1, 4)
+
+
+def test_a_cell_that_has_not_run_has_this_state_beside_those_that_have(tmp_path: Path) -> None:
+    path, out = write_experiment(tmp_path, more="rates: [2, 4]\nrequests: 20\n"), tmp_path / "out"
+    for name, rate in (("base", "4"), ("prefix", "2")):
+        run = ["experiment", "run", str(path), "--virtual", "--out", str(out)]
+        assert main([*run, "--configurations", name, "--rates", rate]) == 0
+    groups = [*read_groups(out, None)]
+    assert {group.name: group.state for group in groups} == {
+        "base at 2/s": "not run",
+        "prefix at 2/s": "",
+        "base at 4/s": "",
+        "prefix at 4/s": "not run",
+    }
+    assert groups[0].excluded[0].reason == "the experiment has not measured it yet"

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from compose.experiment.load_level import Level
 from compose.experiment.report_formats import page
 from compose.experiment.report_groups import read_groups
 from dashboards.preview.chromium import browser, find_browser
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.skipif(find_browser() is None, reason="no Chromium on P
 )
 async def test_no_label_is_cut_or_covers_another(tmp_path: Path, shares: list[float]) -> None:
     cells = [
-        Made(f"a-long-name-of-flags-{index}", requests(share, seed=index), rate=rate)
+        Made(f"a-long-name-of-flags-{index}", requests(share, seed=index), level=Level(rate=rate))
         for index, share in enumerate(shares)
         for rate in (1.0, 2.5)
     ]

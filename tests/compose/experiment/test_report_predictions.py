@@ -6,6 +6,7 @@ import pytest
 from msgspec import structs
 
 from compose.experiment.cell_store import Direction, EngineReading, ExpectedFigure, Metric, Prediction
+from compose.experiment.load_level import Level
 from compose.experiment.report_groups import read_groups
 from compose.experiment.report_predictions import Verdict, beside, judged
 from tests.compose.experiment.report_folders import ENGINE, Made, requests, write
@@ -93,15 +94,17 @@ def test_figures_of_the_engine_need_repeats(
 
 
 def test_a_prediction_and_a_figure_of_the_source_have_a_row_for_each_rate(tmp_path: Path) -> None:
-    made = [Made(name, HALF, rate=rate) for name in ("base", "new") for rate in (1.0, 2.5)]
+    made = [Made(name, HALF, level=Level(rate=rate)) for name in ("base", "new") for rate in (1.0, 2.5)]
     expected = ExpectedFigure(configuration="base", request_class="lilo", metric=Metric.COMPLETION, value=0.21)
     prediction = direction(Metric.COMPLETION, Direction.HIGHER)
     out = write(tmp_path / "out", made, predictions=[prediction], expected=[expected])
     experiment = read_groups(out, None)
-    assert [each.rate for each in judged(experiment)] == [1.0, 2.5]
+    assert [each.level.rate for each in judged(experiment)] == [1.0, 2.5]
     share = sum(each.good is True for each in HALF[1::2]) / 100
     only = structs.replace(expected, rate=2.5)
-    assert [each.rate for each in beside(read_groups(write(tmp_path / "one", made, expected=[only]), None))] == [2.5]
+    assert [each.level.rate for each in beside(read_groups(write(tmp_path / "one", made, expected=[only]), None))] == [
+        2.5
+    ]
     rows = [*beside(experiment)]
-    assert [each.rate for each in rows] == [1.0, 2.5]
+    assert [each.level.rate for each in rows] == [1.0, 2.5]
     assert [each.ours.pooled for each in rows if each.ours] == pytest.approx([share, share])

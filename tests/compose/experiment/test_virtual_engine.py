@@ -1,14 +1,17 @@
 """A load in virtual time follows the rules of the load generator."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compose.experiment.virtual_engine import VirtualEngine, VirtualLoad
-from compose.simulator.engine_flags import preset_flags
+from compose.experiment.virtual_engine import VirtualEngine
+from compose.experiment.virtual_run import VirtualLoad, VirtualRun
+from compose.simulator.engine_flags import EngineFlags, preset_flags
 from compose.simulator.presets import PRESETS
+from compose.simulator.response_cache import HIT_SECONDS
 from exporters import slos
 from exporters.yaml_reader import parse_yaml
 from loadgen import scenario
@@ -16,12 +19,21 @@ from loadgen.request_plan import Workload
 from loadgen.request_record import ClientOutcome, Record
 
 TOY = PRESETS["toy"]
+FLAGS = preset_flags(TOY)
 SHAPE = "share: 1, prompt_tokens: {min: 10, max: 400}, output_tokens: {min: 1, max: 60}"
 TALK = "conversation: {turns: {min: 1, max: 4}, think_time: {min: 1s, max: 3s}}"
 
 
 def run(
-    phase: str, *, more: str = "", head: str = "", timeout: str = "30s", limit: int | None = None, seed: int = 0
+    phase: str,
+    *,
+    more: str = "",
+    head: str = "",
+    timeout: str = "30s",
+    limit: int | None = None,
+    seed: int = 0,
+    outage: tuple[float, float] | None = None,
+    flags: EngineFlags = FLAGS,
 ) -> list[Record]:
     """The records of one phase of requests with this shape."""
     text = (
@@ -36,8 +48,10 @@ def run(
         slos=slos.load(slos.SHIPPED),
         timeout=load.timeout,
         max_concurrency=limit,
+        outage=outage,
     )
-    VirtualEngine(preset_flags(TOY), TOY, virtual, lambda record, _: records.append(record), lambda *_: None).run()
+    engine = VirtualEngine(flags, TOY)
+    VirtualRun(engine, virtual, lambda record, _: records.append(record), lambda *_: None).run()
     return records
 
 
@@ -61,7 +75,9 @@ def most_at_once(records: list[Record]) -> int:
 def test_at_most_max_concurrency_requests_are_on_the_way_in_the_order_of_their_due_times(limit: int, seed: int) -> None:
     records = run("duration: 2s, rate: 60", limit=limit, seed=seed)
     assert most_at_once(records) <= limit
-    sent = sorted((record for record in records if record.sent is not None), key=lambda record: record.due)
+    sent = sorted(
+        (record for record in records if record.sent is not None), key=lambda record: (record.due, record.number)
+    )
     assert all(earlier.sent <= later.sent for earlier, later in pairwise(sent) if earlier.sent and later.sent)
 
 
@@ -112,3 +128,55 @@ def test_the_times_of_a_request_are_in_order_and_its_engine_times_add_up(seed: i
         assert record.e2e_sent == pytest.approx(sum(part or 0.0 for part in parts), abs=1e-4)
         if record.first is not None and record.last is not None:
             assert record.due <= record.first <= record.last == record.closed
+
+
+@settings(max_examples=15)
+@given(st.integers(0, 100), st.integers(1, 3))
+def test_a_response_cache_answers_a_body_that_has_been_answered_before_at_once_and_in_full(
+    seed: int, prompts: int
+) -> None:
+    head = "stream_share: 0.5\n"
+    flags = replace(FLAGS, response_cache=True)
+    records = run("duration: 10s, rate: 20", head=head, more=f", prompts: {prompts}", seed=seed, flags=flags)
+    answered: dict[tuple[str, bool, int, int], list[Record]] = {}
+    for record in sorted(records, key=lambda record: record.due):
+        body = (record.endpoint, record.stream, record.asked_prompt_tokens, record.max_tokens)
+        earlier = answered.setdefault(body, [])
+        assert record.outcome is ClientOutcome.OK
+        assert record.completion_tokens == record.max_tokens
+        # Requests that arrive before the first response of their body has ended are computed too.
+        if any(other.closed < record.due for other in earlier):
+            assert record.e2e == pytest.approx(HIT_SECONDS, abs=2e-6)
+            assert (record.prompt_tokens, record.finish_reason) == (earlier[0].prompt_tokens, "length")
+            assert record.chunks == (record.max_tokens if record.stream else 0)
+        else:
+            assert record.e2e is not None
+            assert record.e2e != pytest.approx(HIT_SECONDS, abs=2e-6)
+        earlier.append(record)
+    assert len(answered) <= 4 * prompts  # as a stream and not, on two endpoints
+
+
+@settings(max_examples=15)
+@given(st.integers(0, 100))
+def test_in_an_outage_open_streams_end_and_new_requests_get_an_error_of_the_sidecar(seed: int) -> None:
+    records = run("duration: 6s, rate: 40", head="stream_share: 0.5\n", seed=seed, outage=(2.0, 4.0))
+    failed = [record for record in records if record.outcome is not ClientOutcome.OK]
+    for record in failed:
+        assert 2 <= record.closed < 4
+        if record.due < 2 and record.stream:
+            assert (record.outcome, record.status) == (ClientOutcome.TRUNCATED, 200)
+        else:
+            assert (record.outcome, record.status) == (ClientOutcome.UPSTREAM_ERROR, 502)
+    assert {record.number for record in records if 2 <= record.due < 4} <= {record.number for record in failed}
+    assert any(record.due >= 4 for record in records)
+
+
+def test_after_an_outage_the_prefix_cache_is_empty() -> None:
+    head = "corpus: [400]\nchat_share: 1\n"
+    load = "duration: 6s, rate: 2, arrivals: constant"
+    through, restarted = (
+        sorted(run(load, head=head, more=", document: true", outage=outage), key=lambda record: record.due)
+        for outage in (None, (2.0, 2.1))
+    )
+    assert [bool(record.cached_tokens) for record in through] == [False] + 11 * [True]
+    assert sum(not record.cached_tokens for record in restarted if record.outcome is ClientOutcome.OK) == 2

@@ -8,7 +8,8 @@ import pytest
 from compose.cli import main
 from compose.experiment.cell_store import CELL, StoredCell, read_experiment
 from loadgen.request_record import RUN, SUMMARY, ClientOutcome, read_records, read_run
-from tests.compose.experiment.toy_experiment import write_experiment
+from loadgen.warm_up import WARM_UP
+from tests.compose.experiment.toy_experiment import HEAD, LOAD, write_experiment
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -87,6 +88,26 @@ def test_an_interrupted_experiment_continues_and_keeps_its_cells(
     assert second.startswith("2 of 2: prefix, repeat 1: done in ")
 
 
+def test_a_warm_up_fills_the_prefix_cache_and_is_not_part_of_the_figures(tmp_path: Path) -> None:
+    head = HEAD.replace("true}}", "true}, warm_up: 2}")
+    assert run(write_experiment(tmp_path, head=head), tmp_path / "warm") == 0
+    run(write_experiment(tmp_path), tmp_path / "cold")
+    warm, cold = (read_experiment(tmp_path / name)[1][1] for name in ("warm", "cold"))
+    warm_records, cold_records = (read_records(each.folder) for each in (warm, cold))
+    assert read_run(warm.folder).schedule == read_run(cold.folder).schedule
+    assert [record.number for record in warm_records] == [record.number for record in cold_records]
+    asked = sum(record.prompt_tokens or 0 for record in warm_records)
+    assert warm.cell.engine.prefix_query_tokens == cold.cell.engine.prefix_query_tokens == asked
+    first = next(record for record in cold_records if record.request_class == "long")
+    assert not first.cached_tokens
+    assert all((record.cached_tokens or 0) >= 784 for record in warm_records if record.request_class == "long")
+    waves = json.loads((warm.folder / WARM_UP).read_text())
+    assert [(wave["pass"], wave["size"]) for wave in waves[:4]] == [("cold", 1), ("cold", 2), ("warm", 1), ("warm", 2)]
+    assert {wave["pass"] for wave in waves[4:]} == {"shared"}
+    assert {record["outcome"] for wave in waves for record in wave["records"]} == {"ok"}
+    assert not (cold.folder / WARM_UP).exists()
+
+
 def test_other_settings_than_those_of_the_folder_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -142,6 +163,20 @@ def test_an_experiment_can_be_measured_in_parts(tmp_path: Path) -> None:
     assert contents(parts) == contents(whole)
 
 
+def test_an_experiment_is_measured_with_several_numbers_of_users(tmp_path: Path) -> None:
+    load = LOAD.replace("rate: 10}]", "users: 1}]")
+    path = write_experiment(tmp_path, load=load, more="concurrencies: [2, 5]\n")
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    assert run(path, whole) == 0
+    assert run(path, parts, "--concurrencies", "5") == 0
+    assert sorted(each.name for each in (parts / "cells" / "prefix").iterdir()) == ["5-users-1"]
+    assert run(path, parts) == 0
+    assert contents(parts) == contents(whole)
+    for stored in read_experiment(whole)[1]:
+        assert stored.cell.engine.running_max == stored.cell.concurrency
+        assert stored.folder.name == f"{stored.cell.concurrency}-users-1"
+
+
 def test_the_number_of_requests_belongs_to_the_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, out = write_experiment(tmp_path, more=RATES), tmp_path / "out"
     assert run(path, out, "--requests", "40", "--rates", "4", "--configurations", "base") == 0
@@ -162,6 +197,7 @@ def test_the_number_of_requests_belongs_to_the_settings(tmp_path: Path, capsys: 
         (RATES, ["--rates", "2,3"], "--rates: '3' is not in small; known: 2, 4"),
         (RATES, ["--requests", "0"], "--requests: 0 is not a number of requests; write 1 or more"),
         ("", ["--rates", "2"], "--rates: small has no rates; remove the flag"),
+        ("", ["--concurrencies", "2"], "--concurrencies: small has no concurrencies; remove the flag"),
         ("", ["--requests", "9"], "--requests: small has no rates, and its phases set the number of requests"),
     ],
 )  # fmt: skip

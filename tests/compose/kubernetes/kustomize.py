@@ -38,7 +38,10 @@ def program() -> tuple[str, ...]:
         (Path(folder) / "kustomization.yaml").write_text(_PROBE)
         for command in (("kustomize", "build"), ("kubectl", "kustomize")):
             # Kustomize before 3.7, as in kubectl before 1.21, has no components.
-            if shutil.which(command[0]) and subprocess.run([*command, folder], capture_output=True).returncode == 0:  # noqa: PLW1510
+            if (
+                shutil.which(command[0])
+                and not subprocess.run([*command, folder], capture_output=True, check=False).returncode
+            ):
                 return command
     cached = default_cache()
     target = cached / f"kubectl-{_SUITE}"

@@ -59,6 +59,7 @@ async def test_it_returns_when_the_last_stream_has_ended_and_nothing_is_cut(
         status, output, errors = await ended(hook)
         assert (status, errors, json.loads(output)["cut_requests"]) == (0, "", 0)
         assert await running.status("/readyz") == 503
+        assert await running.refuses_connections()
         assert await running.stop() == 0
 
 

@@ -3,6 +3,7 @@
 import argparse
 import json
 import re
+import subprocess
 from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
@@ -17,6 +18,7 @@ from alerts.prometheusrule import prometheus_rule
 from alerts.rule_file import head, rules
 from alerts.rule_groups import Alert, Recording
 from compose.cli import main
+from compose.prometheus_tools import Tools
 from dashboards.boards.registry import BOARDS
 from exporters.errors import UsageError
 from exporters.quantities import parse_duration
@@ -245,6 +247,41 @@ def test_the_alertmanager_config_has_the_routes_and_inhibitions_of_the_generated
     assert {each["name"] for each in spec["receivers"]} == {"page", "ticket", "heartbeat"}
 
 
+NOTIFICATION = {
+    "status": "firing",
+    "alerts": [
+        {"status": "firing", "annotations": {"summary": "first", "description": "a: b", "runbook_url": "http://r"}},
+        {"status": "resolved", "annotations": {"summary": "second"}},
+    ],
+}
+
+
+def test_the_texts_of_notifications_render_without_a_template_file(
+    rendered: list[Object], tools: Tools, tmp_path: Path
+) -> None:
+    pages, tickets, _ = one(rendered, "AlertmanagerConfig")["spec"]["receivers"]
+    page, ticket = pages["pagerdutyConfigs"][0], tickets["slackConfigs"][0]
+    (tmp_path / "empty.tmpl").touch()
+    (tmp_path / "data.json").write_text(json.dumps(NOTIFICATION))
+
+    def text(template: str) -> str:
+        words = ("--template.glob", "empty.tmpl", "--template.data", "data.json", "--template.text", template)
+        done = subprocess.run(
+            [tools.amtool, "template", "render", *words], cwd=tmp_path, capture_output=True, text=True, check=True
+        )
+        return done.stdout
+
+    assert text(page["description"]) == "first"
+    assert {each["key"]: text(each["value"]) for each in page["details"]} == {
+        "description": "* a: b",
+        "runbook": "http://r",
+        "dashboard": "",
+        "alerts": "* firing: first * resolved: second ",
+    }
+    assert text(ticket["title"]) == "[firing] first"
+    assert text(ticket["text"]) == "a: b\nhttp://r\n\n* firing: first\n* resolved: second\n"
+
+
 def test_the_scraped_port_job_and_interval_are_those_of_the_sidecar_and_the_slo_file(
     rendered: list[Object], sidecar: dict[str, Any]
 ) -> None:
@@ -282,6 +319,14 @@ def test_the_drain_fits_into_the_grace_period(pod: dict[str, Any], sidecar: dict
     assert pod["terminationGracePeriodSeconds"] >= limit + stop_of_vllm + linger + exporter
     assert probe["failureThreshold"] * probe["periodSeconds"] + probe["timeoutSeconds"] < delay
     assert linger > SPEC.scrape_interval
+
+
+def test_a_drained_sidecar_is_restarted_but_not_before_its_drain_has_ended(sidecar: dict[str, Any]) -> None:
+    """`test_drain_hook.py` shows that the port of this probe is closed after a drain."""
+    probe = sidecar["livenessProbe"]
+    assert probe["tcpSocket"] == {"port": "relay"}
+    assert f"--listen=0.0.0.0:{named(sidecar['ports'], 'relay')['containerPort']}" in sidecar["args"]
+    assert (probe["failureThreshold"] - 1) * probe["periodSeconds"] >= parse_duration(flags(sidecar).drain)
 
 
 def test_the_hook_and_the_token_are_mounted_where_both_containers_read_them(
@@ -346,34 +391,37 @@ spec:
       initContainers:
         - {name: download, image: "download:1", volumeMounts: [{name: models, mountPath: /models}]}
       containers:
-        - name: vllm
+        - name: chat-8b
           image: vllm/vllm-openai:v0.25.1
           args: [--model=/models/chat]
           volumeMounts: [{name: models, mountPath: /models}]
+        - {name: agent, image: "agent:1"}
       volumes: [{name: models, emptyDir: {}}]
 """
 
 
 def test_the_component_adds_the_sidecar_to_an_existing_deployment_and_changes_nothing_else(
-    tmp_path: Path, rendered: list[Object], pod: dict[str, Any], sidecar: dict[str, Any]
+    tmp_path: Path, pod: dict[str, Any], sidecar: dict[str, Any]
 ) -> None:
     (tmp_path / "deployment.yaml").write_text(EXISTING)
     patched = one(objects(with_components(tmp_path, ("sidecar",), (tmp_path / "deployment.yaml",))), "Deployment")
-    before, after = yaml.safe_load(EXISTING), patched["spec"]["template"]["spec"]
     assert [core_error(patched, version) for version in VERSIONS] == [""] * len(VERSIONS)
-    assert named(after["initContainers"], "sidecar") == sidecar
-    was = before["spec"]["template"]["spec"]
-    assert named(after["initContainers"], "download") == was["initContainers"][0]
-    (vllm,) = after["containers"]
-    added = [each for each in vllm["volumeMounts"] if each["name"].startswith("vllm-slo-")]
-    hook = named(pod["containers"], "vllm")["lifecycle"]
-    assert vllm == {
-        **was["containers"][0],
-        "lifecycle": hook,
-        "volumeMounts": [*added, *was["containers"][0]["volumeMounts"]],
-    }
-    assert [each for each in after["volumes"] if not each["name"].startswith("vllm-slo-")] == was["volumes"]
-    assert patched["metadata"] == before["metadata"]
+    spec = patched["spec"]["template"]["spec"]
+    assert named(spec["initContainers"], "sidecar") == sidecar
+    assert spec["containers"][0].pop("lifecycle") == named(pod["containers"], "vllm")["lifecycle"]
+    added = [each for each in spec["containers"][0]["volumeMounts"] if each["name"].startswith("vllm-slo-")]
+    assert added == [each for each in pod["containers"][0]["volumeMounts"] if each["name"].startswith("vllm-slo-")]
+    assert spec.pop("terminationGracePeriodSeconds") == pod["terminationGracePeriodSeconds"]
+    for owner, key in ((spec, "initContainers"), (spec, "volumes"), (spec["containers"][0], "volumeMounts")):
+        owner[key] = [each for each in owner[key] if not each["name"].startswith("vllm-slo-") and each != sidecar]
+    assert patched == yaml.safe_load(EXISTING)
+
+
+def test_a_container_without_mounts_is_reported(tmp_path: Path, pod: dict[str, Any]) -> None:
+    mounts = "          volumeMounts: [{name: models, mountPath: /models}]\n"
+    (tmp_path / "deployment.yaml").write_text(EXISTING.replace(mounts, ""))
+    with pytest.raises(UsageError, match=r"doc is missing path: .*containers/0/volumeMounts/-"):
+        with_components(tmp_path, ("sidecar",), (tmp_path / "deployment.yaml",))
 
 
 def test_each_component_is_documented_and_the_example_of_the_documentation_renders(tmp_path: Path) -> None:

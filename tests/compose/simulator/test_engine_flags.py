@@ -32,7 +32,8 @@ def test_a_switch_may_be_a_text_from_the_environment() -> None:
         pytest.param(
             {"zzz": 1},
             "zzz: unknown setting; known: max_num_seqs, max_num_batched_tokens, num_gpu_blocks, block_size, "
-            "max_model_len, enable_prefix_caching, enable_chunked_prefill, seed",
+            "max_model_len, enable_prefix_caching, enable_chunked_prefill, seed, response_cache, outage_after, "
+            "outage_seconds",
             id="nothing is near",
         ),
         pytest.param(
@@ -63,6 +64,12 @@ def test_what_vllm_would_reject_is_rejected_with_every_mistake(changes: Any, mis
     with pytest.raises(EngineFlagsError) as refusal:
         apply_changes(DEFAULT, changes)
     assert "\n".join(refusal.value.mistakes) == mistakes
+
+
+def test_flags_that_vllm_does_not_have_leave_its_fingerprint() -> None:
+    changed = apply_changes(DEFAULT, {"response_cache": True, "outage_after": 0, "outage_seconds": 300})
+    assert (changed.response_cache, changed.outage_after, changed.outage_seconds) == (True, 0, 300)
+    assert changed.fingerprint() == DEFAULT.fingerprint()
 
 
 def test_as_in_vllm_a_fingerprint_depends_on_the_batch_but_not_on_prefix_caching() -> None:

@@ -10,8 +10,11 @@ from hypothesis import strategies as st
 from compose.simulator.engine_flags import EngineFlags, apply_changes, preset_flags
 from compose.simulator.presets import PRESETS, Preset
 from compose.simulator.scheduler import FinishReason, Job, Scheduler, Step
+from compose.simulator.speculative_decoding import Speculation, independent
 
 TOY = PRESETS["toy"]
+SPECULATIVE = replace(TOY, speculation=Speculation(rates=independent(0.6, 3)))
+ENGINES = st.sampled_from([TOY, SPECULATIVE])
 LENGTH = 64
 PLAIN = apply_changes(
     preset_flags(TOY), {"max_model_len": LENGTH, "num_gpu_blocks": 64, "block_size": 4, "max_num_batched_tokens": 64}
@@ -94,11 +97,15 @@ def check_blocks(scheduler: Scheduler) -> None:
 
 
 @settings(max_examples=150)
-@given(engines(), ARRIVALS)
-def test_every_request_gets_its_tokens_and_finishes_once(flags: EngineFlags, arrivals: list[Arrival]) -> None:
-    scheduler = Scheduler(flags, TOY)
+@given(engines(), ENGINES, ARRIVALS)
+def test_every_request_gets_its_tokens_and_finishes_once(
+    flags: EngineFlags, preset: Preset, arrivals: list[Arrival]
+) -> None:
+    scheduler = Scheduler(flags, preset)
     jobs, steps = play(scheduler, arrivals)
-    tokens = Counter(token.job for step in steps for token in step.tokens)
+    tokens: Counter[Job] = Counter()
+    for token in (token for step in steps for token in step.tokens):
+        tokens[token.job] += token.count
     assert tokens == {each: each.output_length for each in jobs}
     assert Counter(token.job for step in steps for token in step.tokens if token.finish) == dict.fromkeys(jobs, 1)
     assert Counter(each for step in steps for each in step.admitted) == dict.fromkeys(jobs, 1)
@@ -106,26 +113,31 @@ def test_every_request_gets_its_tokens_and_finishes_once(flags: EngineFlags, arr
 
 
 @settings(max_examples=100)
-@given(engines(), ARRIVALS)
-def test_a_step_keeps_to_its_budget_and_to_the_batch_size(flags: EngineFlags, arrivals: list[Arrival]) -> None:
-    _, steps = play(Scheduler(flags, TOY), arrivals)
+@given(engines(), ENGINES, ARRIVALS)
+def test_a_step_keeps_to_its_budget_and_to_the_batch_size(
+    flags: EngineFlags, preset: Preset, arrivals: list[Arrival]
+) -> None:
+    _, steps = play(Scheduler(flags, preset), arrivals)
     for step in steps:
         assert 0 < sum(step.scheduled.values()) <= flags.max_num_batched_tokens
         assert len(step.scheduled) <= flags.max_num_seqs
         assert all(count > 0 for count in step.scheduled.values())
+        assert all(job.prompt_length + job.generated <= flags.max_model_len for job in step.scheduled)
 
 
 @settings(max_examples=100)
-@given(engines(), ARRIVALS)
-def test_requests_are_admitted_in_arrival_order(flags: EngineFlags, arrivals: list[Arrival]) -> None:
-    jobs, steps = play(Scheduler(flags, TOY), arrivals)
+@given(engines(), ENGINES, ARRIVALS)
+def test_requests_are_admitted_in_arrival_order(flags: EngineFlags, preset: Preset, arrivals: list[Arrival]) -> None:
+    jobs, steps = play(Scheduler(flags, preset), arrivals)
     assert [each for step in steps for each in step.admitted] == jobs
 
 
 @settings(max_examples=100)
-@given(engines(), ARRIVALS)
-def test_the_times_of_a_request_are_in_order_and_its_gaps_add_up(flags: EngineFlags, arrivals: list[Arrival]) -> None:
-    jobs, steps = play(Scheduler(flags, TOY), arrivals)
+@given(engines(), ENGINES, ARRIVALS)
+def test_the_times_of_a_request_are_in_order_and_its_gaps_add_up(
+    flags: EngineFlags, preset: Preset, arrivals: list[Arrival]
+) -> None:
+    jobs, steps = play(Scheduler(flags, preset), arrivals)
     gaps: Counter[Job] = Counter()
     for step in steps:
         for token in step.tokens:
@@ -140,10 +152,10 @@ def test_the_times_of_a_request_are_in_order_and_its_gaps_add_up(flags: EngineFl
 
 
 @settings(max_examples=50)
-@given(engines(), ARRIVALS)
-def test_the_same_arrivals_give_the_same_trace(flags: EngineFlags, arrivals: list[Arrival]) -> None:
+@given(engines(), ENGINES, ARRIVALS)
+def test_the_same_arrivals_give_the_same_trace(flags: EngineFlags, preset: Preset, arrivals: list[Arrival]) -> None:
     def trace() -> list[object]:
-        jobs, steps = play(Scheduler(flags, TOY), arrivals)
+        jobs, steps = play(Scheduler(flags, preset), arrivals)
         names = {each: index for index, each in enumerate(jobs)}
         return [
             (step.started_at, step.duration, [(names[each], count) for each, count in step.scheduled.items()])
@@ -154,11 +166,11 @@ def test_the_same_arrivals_give_the_same_trace(flags: EngineFlags, arrivals: lis
 
 
 @settings(max_examples=100)
-@given(engines(), ARRIVALS, st.data())
+@given(engines(), ENGINES, ARRIVALS, st.data())
 def test_aborting_requests_at_any_time_leaks_no_block(
-    flags: EngineFlags, arrivals: list[Arrival], data: st.DataObject
+    flags: EngineFlags, preset: Preset, arrivals: list[Arrival], data: st.DataObject
 ) -> None:
-    scheduler = Scheduler(flags, TOY)
+    scheduler = Scheduler(flags, preset)
     jobs = [job(arrival.prompt, arrival.output, first=arrival.first) for arrival in arrivals]
     for each in jobs:
         scheduler.submit(each, 0.0)

@@ -57,7 +57,7 @@ class ControlledSimulator(Simulator):
         self.restart.set()
         self.restarts = 0
 
-    async def _wait_before_restart(self) -> None:
+    async def _wait_before_restart(self, _: float) -> None:
         await self.restart.wait()
         self.restarts += 1
 

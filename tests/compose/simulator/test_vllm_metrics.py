@@ -1,5 +1,7 @@
 """The families, types, buckets and labels are those of a recorded vLLM."""
 
+from dataclasses import replace
+
 import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
@@ -7,13 +9,14 @@ from prometheus_client.parser import text_string_to_metric_families
 from compose.simulator.engine_flags import apply_changes, preset_flags
 from compose.simulator.presets import PRESETS
 from compose.simulator.scheduler import Scheduler
+from compose.simulator.speculative_decoding import Speculation
 from compose.simulator.vllm_metrics import EngineMetrics, token_buckets
 from exporters.engines.signal_table import VLLM
 from exporters.engines.vllm_buckets import family
 from tests.contract.expositions import RECORDED
 
 TOY = PRESETS["toy"]
-NOT_SIMULATED = ("vllm:spec_decode", "vllm:nixl", "vllm:kv_offload", "vllm:num_requests_kv_fetch")
+NOT_SIMULATED = ("vllm:nixl", "vllm:kv_offload", "vllm:num_requests_kv_fetch")
 """Families of options that the simulator does not have."""
 LATENCY = "0.3 0.5 0.8 1.0 1.5 2.0 2.5 5.0 10.0 15.0 20.0 30.0 40.0 50.0 60.0 120.0 240.0 480.0 960.0 1920.0 7680.0"
 TTFT = "0.001 0.005 0.01 0.02 0.04 0.06 0.08 0.1 0.25 0.5 0.75 1.0 2.5 5.0 7.5 10.0 20.0 40.0 80.0 160.0 640.0 2560.0"
@@ -22,9 +25,10 @@ ITERATION = "1.0 8.0 16.0 32.0 64.0 128.0 256.0 512.0 1024.0 2048.0 4096.0 8192.
 TOKENS = "1.0 2.0 5.0 10.0 20.0 50.0 100.0 200.0 500.0 1000.0 2000.0"
 
 
-def exposed() -> dict[str, Metric]:
+def exposed(speculation: Speculation | None = None) -> dict[str, Metric]:
     flags = apply_changes(preset_flags(TOY), {"max_model_len": 2048})
-    metrics = EngineMetrics(flags, TOY, model="tiny", scheduler=Scheduler(flags, TOY), started=1.0)
+    preset = replace(TOY, speculation=speculation)
+    metrics = EngineMetrics(flags, preset, model="tiny", scheduler=Scheduler(flags, preset), started=1.0)
     return {each.name: each for each in text_string_to_metric_families(metrics.text().decode())}
 
 
@@ -32,11 +36,19 @@ def test_every_family_is_one_of_vllm_and_none_that_the_sidecar_reads_is_missing(
     recorded = {
         f"vllm:{name}": each["type"] for name, each in RECORDED["families"].items() if "0.33.0" in each["in"].split()
     }
-    types = {name: each.type for name, each in exposed().items() if not name.endswith("_created")}
+    speculative = exposed(Speculation(rates=(0.5,)))
+    types = {name: each.type for name, each in speculative.items() if not name.endswith("_created")}
     own = {"process_start_time_seconds": "gauge", "vllm_slo_simulator_info": "gauge"}
     assert types.items() <= (recorded | own).items()
     read = {source.name.removesuffix("_total") for row in VLLM.rows if (source := family(row, "0.33.0"))}
     assert {name for name in read if not name.startswith(NOT_SIMULATED)} <= types.keys()
+
+
+def test_without_drafts_there_are_no_families_of_speculative_decoding() -> None:
+    names = {"drafts", "draft_tokens", "accepted_tokens", "accepted_tokens_per_pos"}
+    speculative = {name for name in exposed(Speculation(rates=(0.5, 0.25))) if not name.endswith("_created")}
+    plain = {name for name in exposed() if not name.endswith("_created")}
+    assert speculative - plain == {f"vllm:spec_decode_num_{name}" for name in names}
 
 
 def test_admission_rejections_have_the_labels_of_vllm_and_are_0_without_a_queue_limit() -> None:

@@ -65,6 +65,11 @@ def test_an_overload_before_and_after_is_not_called_no_difference(
             " what the engine served while the backlog grew (`vllm-slo load run`, `vllm-slo load compare`)."
         ),
     ]
+    assert found["failed"] == {"between_windows": 616, "in_flight_at_change": 576, "in_flight_failed": 532}
+    assert found["backlog"] == {
+        "before": {"trend": "grew", "waiting_at_start": 85, "waiting_at_end": 566, "served_per_second": 3},
+        "after": {"trend": "grew", "waiting_at_start": 32, "waiting_at_end": 279, "served_per_second": 4.5},
+    }
     verdicts = {(row["class"], row["figure"]): (row["verdict"], row["test"]) for row in found["rows"]}
     means = "block means (10 blocks per window, Welch's t-test)"
     assert verdicts["all classes", "output tokens"] == ("higher", means)
@@ -75,11 +80,13 @@ def test_an_overload_before_and_after_is_not_called_no_difference(
 
 
 @pytest.mark.parametrize(
-    "records, words, sentences",
+    "records, words, reasons, action, sentences",
     [
         pytest.param(
             overload(BEFORE, WITHIN_CAPACITY),
             (),
+            ["backlog", "no_difference_shown"],
+            {"action": "offer_less", "requests_per_second": 3.0},
             [
                 (
                     "Changed: backlog growth +3.21 to -0.007 /s, completed 48.3 to 99.9 %, output tokens 589 "
@@ -103,6 +110,8 @@ def test_an_overload_before_and_after_is_not_called_no_difference(
         pytest.param(
             around_change(seeded(1), CALM, CALM),
             (),
+            ["no_difference_shown"],
+            {"action": "longer_window", "window_seconds": 600.0},
             [
                 "No figure changed by more than chance explains.",
                 "Not known: whether 23 rows changed at all (their intervals include 0).",
@@ -113,6 +122,8 @@ def test_an_overload_before_and_after_is_not_called_no_difference(
         pytest.param(
             around_change(seeded(1), CALM, Truth(wait=0.1, bad=0.3)),
             (),
+            ["no_difference_shown"],
+            {"action": "longer_window", "window_seconds": 600.0},
             [
                 (
                     "Changed: better: TTFT p50 (siso), E2E p50 (siso), queue p50 (siso); worse: SLO ttft "
@@ -127,6 +138,8 @@ def test_an_overload_before_and_after_is_not_called_no_difference(
         pytest.param(
             around_change(seeded(1), CALM, Truth(rate=2.5)),
             (),
+            ["load_differs", "no_difference_shown"],
+            {"action": "same_schedule"},
             [
                 "Changed: output tokens 22.5 to 56 /s (+149%), prompt tokens 593 to 1503 /s (+154%).",
                 (
@@ -143,6 +156,8 @@ def test_an_overload_before_and_after_is_not_called_no_difference(
         pytest.param(
             around_change(seeded(1), CALM, CALM),
             ("--min-events", "400"),
+            ["too_few_events"],
+            {"action": "longer_window", "window_seconds": 420.0},
             [
                 "No figure changed by more than chance explains.",
                 "Not known: how 23 rows changed (too few events).",
@@ -155,11 +170,21 @@ def test_an_overload_before_and_after_is_not_called_no_difference(
 def test_the_conclusion(
     records: Iterable[Finished],
     words: tuple[str, ...],
+    reasons: list[str],
+    action: dict[str, str | float],
     sentences: list[str],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert report(tmp_path, capsys, records, *words)["conclusion"] == sentences
+    found = report(tmp_path, capsys, records, *words)
+    assert found["conclusion"] == sentences
+    assert ([each["reason"] for each in found["not_known"]], found["next"]) == (reasons, action)
+    changed = [(each["class"], each["figure"], each["verdict"]) for each in found["changed"]]
+    unknown = {(row["class"], row["figure"]) for each in found["not_known"] for row in each["rows"]}
+    rows = [(row["class"], row["figure"], row["verdict"]) for row in found["rows"]]
+    significant = [row for row in rows if row[2] in {"better", "worse", "higher", "lower"}]
+    assert changed == [row for row in significant if row[1] != "offered"]
+    assert unknown | {row[:2] for row in significant} == {row[:2] for row in rows}
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,22 @@
 """Settings in an engine's responses have one name, no secrets, and do not change with a restart alone."""
 
+import asyncio
 import json
 import time
+from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import web
 
 from exporters.engines.engine_settings import MAX_VALUE_LENGTH, models_settings, server_info_settings
 from exporters.engines.scrape_targets import targets
-from exporters.engines.scraper import Scraper
+from exporters.engines.scraper import IDENTITY_TIMEOUT_SECONDS, Scraper
+from exporters.engines.server_info_reader import TIMEOUT_SECONDS, TRIES
 from tests.exporters.engines.scraping import TLS, CountingEngine, scraper_of
 from tests.support.fake_engine import CACHING_OFF, CACHING_ON, Engine, serving, with_start_time
+from tests.support.waiting import until
 
 
 def model(name: str, **fields: Any) -> dict[str, Any]:
@@ -196,3 +201,79 @@ async def test_server_info_is_requested_once_per_process(
     assert engine.info_requests == 2
     assert scraper.state.watch.settings["seed"] == "0"
     assert scraper.state.watch.changes == []
+
+
+@dataclass
+class BusyEngine(CountingEngine):
+    """Answers a request for /server_info only when `idle` is set."""
+
+    idle: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def server_info_page(self, request: web.Request) -> web.Response:
+        response = await super().server_info_page(request)
+        await self.idle.wait()
+        return response
+
+
+async def test_a_slow_server_info_delays_no_scrape_and_is_read_when_it_arrives(
+    session: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = json.dumps(server_info(scheduler_config={"max_num_seqs": 4}))
+    engine = BusyEngine(server_info=body)
+    async with serving(engine):
+        scraper = scraper_of(engine)
+        monkeypatch.setattr("exporters.engines.scraper.IDENTITY_TIMEOUT_SECONDS", 0.5)
+        await scraper.scrape(session)
+        for _ in range(3):
+            await scraper.scrape(session)
+        assert (engine.scrapes, engine.info_requests, scraper.state.up) == (4, 1, True)
+        watch = scraper.state.watch
+        assert ("max_num_seqs" in watch.settings, watch.settings_pending) == (False, True)
+        engine.idle.set()
+
+        async def read() -> bool:
+            await scraper.scrape(session)
+            return watch.settings.get("max_num_seqs") == "4"
+
+        await until(read)
+        assert (engine.info_requests, watch.settings_pending, watch.changes) == (1, False, [])
+
+
+async def test_a_server_info_that_never_arrives_is_requested_a_limited_number_of_times(
+    session: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("exporters.engines.server_info_reader.TIMEOUT_SECONDS", 0.05)
+    engine = BusyEngine(server_info="{}")
+    async with serving(engine):
+        scraper = scraper_of(engine)
+
+        async def given_up() -> bool:
+            await scraper.scrape(session)
+            return not scraper.state.watch.settings_pending
+
+        await until(given_up)
+        engine.idle.set()
+        await scraper.scrape(session)
+    assert engine.info_requests <= TRIES
+
+
+def test_server_info_may_take_as_long_as_an_engine_under_load_needs() -> None:
+    """Under load vLLM takes over a second; each scrape waits at most `IDENTITY_TIMEOUT_SECONDS` for it."""
+    assert TIMEOUT_SECONDS >= 2.0
+    assert IDENTITY_TIMEOUT_SECONDS <= 1.0
+
+
+async def test_the_server_info_of_an_earlier_process_is_not_attributed_to_the_next(
+    session: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("exporters.engines.scraper.IDENTITY_TIMEOUT_SECONDS", 0.5)
+    engine = BusyEngine(server_info=json.dumps(server_info(model_config={"seed": 1})))
+    async with serving(engine):
+        scraper = scraper_of(engine)
+        await scraper.scrape(session)
+        engine.metrics, engine.server_info = with_start_time(CACHING_ON, time.time()), None
+        engine.idle.set()
+        await scraper.scrape(session)
+        await scraper.scrape(session)
+    assert "seed" not in scraper.state.watch.settings
+    assert not scraper.state.watch.settings_pending

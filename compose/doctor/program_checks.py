@@ -1,0 +1,134 @@
+"""Checks of programs on PATH: Docker with Compose, and `nvidia-smi` for the driver and the clocks of the GPUs."""
+
+import re
+import shutil
+import subprocess
+
+from compose.doctor.finding import Finding, State, Unread
+
+_TIMEOUT = 2.5
+
+LEAST_COMPOSE = (2, 24)
+"""`compose.gpu.yaml` uses `!override`, which is new in 2.24.4."""
+
+LEAST_DRIVER = 525
+"""The first branch that runs programs of CUDA 12 (NVIDIA, CUDA Compatibility, minor version compatibility)."""
+
+CUDA_13_DRIVER = 580
+"""The first branch that runs programs of CUDA 13 (as above)."""
+
+# The older name, which drivers since 535 also accept; they call it clocks_event_reasons.active.
+_GPU_QUERY = ("--query-gpu=index,name,driver_version,clocks_throttle_reasons.active", "--format=csv,noheader,nounits")
+
+_SLOWDOWNS = {
+    0x08: "hardware slowdown",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "hardware power brake",
+}
+"""Bits of the reasons (nvml.h, `nvmlClocksEventReason*`) that lower the clocks because of a fault or of heat."""
+
+_POWER_CAP = 0x04
+
+
+def docker() -> Finding:
+    """The versions of Docker Engine and Compose."""
+    looked_at = "docker version, docker compose version"
+    if shutil.which("docker") is None:
+        return Unread(
+            "docker is not on PATH; only `docker compose up` needs it", "install Docker Engine, or use vllm-slo up"
+        ).not_checked(looked_at)
+    cost = "the lab in containers does not start; `vllm-slo up` does"
+    compose = _output("docker", "compose", "version", "--short")
+    engine = _output("docker", "version", "--format", "{{.Server.Version}}")
+    if isinstance(compose, Unread):
+        return Finding(State.WARNING, looked_at, compose.reason, cost, "install the plugin docker-compose-plugin")
+    version = re.match(r"v?(\d+)\.(\d+)", compose)
+    if version is None:
+        return Unread(f"{compose[:80]!r} is not a version of Compose").not_checked(looked_at)
+    if (int(version[1]), int(version[2])) < LEAST_COMPOSE:
+        least = ".".join(map(str, LEAST_COMPOSE))
+        return Finding(
+            State.WARNING,
+            looked_at,
+            f"Compose {compose} is older than {least}",
+            cost,
+            f"install Compose {least} or newer",
+        )
+    if isinstance(engine, Unread):
+        return Finding(State.WARNING, looked_at, engine.reason, cost, "systemctl start docker")
+    return Finding(State.OK, looked_at, f"Docker {engine}, Compose {compose}")
+
+
+def gpu_driver() -> Finding:
+    """The version of the driver."""
+    match _gpus():
+        case Unread() as unread:
+            return unread.not_checked("nvidia-smi")
+        case gpus:
+            drivers = sorted({driver for _, _, driver, _ in gpus})
+    looked_at, found = "nvidia-smi", f"{len(gpus)} x {gpus[0][1]}, driver {', '.join(drivers)}"
+    fix = f"apt-get install nvidia-driver-{CUDA_13_DRIVER}-server, or the package of your system"
+    branch = min(int(driver.partition(".")[0]) for driver in drivers)
+    if branch < LEAST_DRIVER:
+        return Finding(State.FAILED, looked_at, found, "vLLM does not start: CUDA 12 needs driver 525 or newer", fix)
+    if branch < CUDA_13_DRIVER:
+        cost = f"builds of vLLM for CUDA 13 do not start: they need driver {CUDA_13_DRIVER} or newer"
+        return Finding(State.WARNING, looked_at, found, cost, fix)
+    return Finding(State.OK, looked_at, found)
+
+
+def gpu_clocks() -> Finding:
+    """Whether heat, power or a fault lowers the clocks at this moment."""
+    looked_at = "nvidia-smi, clocks_throttle_reasons.active"
+    match _gpus():
+        case Unread() as unread:
+            return unread.not_checked(looked_at)
+        case gpus:
+            unknown = [index for index, _, _, reasons in gpus if not reasons.startswith("0x")]
+    if unknown:
+        return Unread(f"GPU {', '.join(unknown)} does not report it").not_checked(looked_at)
+    masks = {index: int(reasons, 16) for index, _, _, reasons in gpus}
+    slow = [
+        f"GPU {index}: {', '.join(text for bit, text in _SLOWDOWNS.items() if mask & bit)}"
+        for index, mask in masks.items()
+        if mask & sum(_SLOWDOWNS)
+    ]
+    details = "nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER"
+    if slow:
+        cost = "the GPU computes at a fraction of its clocks: requests are slow, and a measurement is not repeatable"
+        return Finding(State.FAILED, looked_at, "; ".join(slow), cost, details)
+    capped = [index for index, mask in masks.items() if mask & _POWER_CAP]
+    if capped:
+        cost = "under load this is usual; compare runs only at the same power limit"
+        return Finding(State.WARNING, looked_at, f"GPU {', '.join(capped)}: at the power limit", cost, details)
+    return Finding(State.OK, looked_at, f"no slowdown at this moment on {len(gpus)} GPUs")
+
+
+def _gpus() -> list[tuple[str, str, str, str]] | Unread:
+    """Index, name, version of the driver and the bits of the reasons of each GPU."""
+    if shutil.which("nvidia-smi") is None:
+        return Unread("nvidia-smi is not on PATH", "vllm-slo doctor, on the machine of the engine")
+    output = _output("nvidia-smi", *_GPU_QUERY)
+    if isinstance(output, Unread):
+        return output
+    rows = [tuple(field.strip() for field in line.split(",")) for line in output.splitlines()]
+    gpus = [(row[0], row[1], row[2], row[3]) for row in rows if len(row) == 4 and row[2].partition(".")[0].isdecimal()]
+    if not gpus or len(gpus) < len(rows):
+        return Unread(f"nvidia-smi: unexpected output {output[:80]!r}", "nvidia-smi " + " ".join(_GPU_QUERY))
+    return gpus
+
+
+def _output(*command: str) -> str | Unread:
+    """The standard output of a command that succeeds within the timeout."""
+    fix = " ".join(command)
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT, check=False)
+    except subprocess.TimeoutExpired:
+        return Unread(f"{command[0]}: no output within {_TIMEOUT:g} s", fix)
+    except OSError as error:
+        return Unread(f"{command[0]} cannot be started: {error.strerror}", fix)
+    if result.returncode:
+        lines = (result.stderr.strip() or result.stdout.strip() or f"exit status {result.returncode}").splitlines()
+        return Unread(f"{command[0]}: {lines[0]}", fix)
+    return result.stdout.strip()

@@ -1,0 +1,99 @@
+"""Reads the configuration, the targets, the rules and the clock of a Prometheus, or of a server with its API."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import yaml
+
+from compose.doctor.finding import Place, Unread
+from compose.doctor.http_fetch import TIMEOUT
+from compose.doctor.rule_difference import Rules, our_rules
+from exporters.prometheus_api import Prometheus, PrometheusError, UnreachableError
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class ServerTime:
+    """`time()` of a query between two moments of this machine, in unix seconds."""
+
+    time: float
+    sent_at: float
+    received_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrometheusReading:
+    """The content of each response, or why there is none."""
+
+    place: Place
+    version: str | Unread
+    flags: Mapping[str, str] | Unread
+    config: Mapping[str, Any] | Unread
+    targets: Sequence[Mapping[str, Any]] | Unread
+    """The active targets."""
+    rules: Rules | Unread
+    """Those of our groups."""
+    clock: ServerTime | Unread
+
+    def formatted(self, expression: str) -> str | None:
+        """The expression as this server prints it; None if it cannot."""
+        try:
+            return str(_client(self.place).get("/api/v1/format_query", {"query": expression}))
+        except PrometheusError:
+            return None
+
+
+def read_prometheus(place: Place) -> PrometheusReading:
+    client = _client(place)
+
+    def get(path: str, convert: Callable[[Any], _T], parameters: Mapping[str, str] | None = None) -> _T | Unread:
+        try:
+            return convert(client.get(path, parameters or {}))
+        except PrometheusError as error:
+            return _unread(place, path, error)
+        except (LookupError, TypeError, ValueError, AttributeError, yaml.YAMLError):
+            return _other(place, path)
+
+    with ThreadPoolExecutor() as pool:
+        version = pool.submit(get, "/api/v1/status/buildinfo", lambda data: str(data["version"]))
+        flags = pool.submit(get, "/api/v1/status/flags", dict)
+        config = pool.submit(get, "/api/v1/status/config", lambda data: dict(yaml.safe_load(data["yaml"])))
+        targets = pool.submit(get, "/api/v1/targets", lambda data: list(data["activeTargets"]), {"state": "active"})
+        rules = pool.submit(get, "/api/v1/rules", lambda data: our_rules(data["groups"]))
+        clock = pool.submit(_server_time, place, client)
+        return PrometheusReading(
+            place=place,
+            version=version.result(),
+            flags=flags.result(),
+            config=config.result(),
+            targets=targets.result(),
+            rules=rules.result(),
+            clock=clock.result(),
+        )
+
+
+def _client(place: Place) -> Prometheus:
+    return Prometheus(place.url, timeout=TIMEOUT)
+
+
+def _unread(place: Place, path: str, error: PrometheusError) -> Unread:
+    return place.unreachable(error.reason) if isinstance(error, UnreachableError) else _other(place, path, error.reason)
+
+
+def _other(place: Place, path: str, reason: str = "the response is not from Prometheus") -> Unread:
+    return Unread(f"{place.url}{path}: {reason}", f"check {place.flag}; other servers may lack this endpoint")
+
+
+def _server_time(place: Place, client: Prometheus) -> ServerTime | Unread:
+    sent_at = time.time()
+    try:
+        (sample,) = client.query("vector(time())")
+    except PrometheusError as error:
+        return _unread(place, "/api/v1/query", error)
+    except (ValueError, LookupError, TypeError):
+        return _other(place, "/api/v1/query")
+    return ServerTime(sample.value, sent_at, time.time())

@@ -1,0 +1,208 @@
+"""`vllm-slo doctor`: its flags, exit status and output."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from alerts.rule_file import render
+from compose.cli import main
+from compose.doctor.finding import Place, Unread
+from compose.doctor.prometheus_reading import read_prometheus
+from compose.doctor.rule_difference import rendered
+from compose.prometheus_tools import Tools
+from compose.rewrite_config import COMPOSE_DIRECTORY
+from exporters.slos import SHIPPED, load
+from tests.support.fake_engine import Engine, serving
+from tests.support.ports import free_lab_ports, free_port
+from tests.support.prometheus_process import prometheus
+from tests.support.sidecar_process import SLOS, sidecar
+from tests.support.simulator import simulator
+from tests.support.waiting import wait_until
+
+LAB = COMPOSE_DIRECTORY / "slos.yaml"
+
+
+def count(slos: Path) -> int:
+    return len(rendered(load(slos)))
+
+
+@pytest.fixture
+def flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Ports on which nothing listens, and no programs on PATH."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    ports = free_lab_ports()
+    names = ("engine", "relay", "sidecar", "prometheus", "alertmanager", "webhook", "load", "grafana", "traces")
+    return ["doctor", "--json", "--ports", ",".join(f"{name}={getattr(ports, name)}" for name in names)]
+
+
+def findings(capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, str]]:
+    document: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return {check.pop("check"): check for check in document["checks"]}
+
+
+def test_without_a_server_only_the_machine_is_checked_and_nothing_fails(
+    flags: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(flags) == 0
+    states = {name: finding["state"] for name, finding in findings(capsys).items()}
+    assert states["ports"] == "ok"
+    machine = {"descriptors", "ports"}
+    assert {state for name, state in states.items() if name not in machine} == {"not checked"}
+
+
+def test_a_named_server_that_does_not_respond_fails(flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    assert main([*flags, "--url", url, "--sidecar", url, "--prometheus", url]) == 1
+    found = findings(capsys)
+    assert {name for name, finding in found.items() if finding["state"] == "failed"} == {
+        "engine metrics",
+        "sidecar",
+        "prometheus",
+    }
+    assert found["scrape interval"]["found"] == f"{url}: connection refused"
+
+
+def test_the_sidecar_s_environment_names_its_engine_and_its_log(
+    flags: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    monkeypatch.setenv("VLLM_SLO_UPSTREAM", url)
+    monkeypatch.setenv("VLLM_SLO_REQUEST_LOG", str(tmp_path / "requests.jsonl"))
+    monkeypatch.setenv("VLLM_SLO_REQUEST_LOG_TOTAL", "1MiB")
+    assert main(flags) == 1
+    found = findings(capsys)
+    assert found["engine metrics"]["looked_at"] == url
+    assert found["request log"]["state"] == "ok"
+
+
+@pytest.mark.parametrize(
+    "slos,extra,state,found,status",
+    [
+        pytest.param(LAB, [], "ok", f"all {count(LAB)} rules are those of the SLO file of the lab", 0, id="lab"),
+        pytest.param(
+            SHIPPED, [], "ok", f"all {count(SHIPPED)} rules are those of the shipped SLO file", 0, id="shipped"
+        ),
+        pytest.param(
+            SHIPPED,
+            ["--slos", str(LAB)],
+            "failed",
+            f"the rules are not those of {COMPOSE_DIRECTORY / 'slos.yaml'}: ",
+            1,
+            id="of another file than the one named",
+        ),
+    ],
+)
+def test_a_rule_file_is_compared_by_its_content(
+    flags: list[str],
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    slos: Path,
+    extra: list[str],
+    state: str,
+    found: str,
+    status: int,
+) -> None:
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(render(load(slos)))
+    assert main([*flags, "--rules", str(rules), *extra]) == status
+    finding = findings(capsys)["rule file"]
+    assert (finding["state"], finding["looked_at"]) == (state, str(rules))
+    assert finding["found"].startswith(found)
+
+
+def test_a_prometheusrule_is_compared_like_a_rule_file(
+    flags: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(["alerts", "render", "--format", "prometheusrule", "--out", str(tmp_path)]) == 0
+    capsys.readouterr()
+    assert main([*flags, "--rules", str(tmp_path / "prometheusrule.yaml")]) == 0
+    assert findings(capsys)["rule file"]["found"] == f"all {count(SHIPPED)} rules are those of the shipped SLO file"
+
+
+@pytest.mark.parametrize(
+    "words,message",
+    [
+        pytest.param(
+            ["--url", "localhost:8000"],
+            "--url: 'localhost:8000' is not a valid URL; write http://host:port, such as {engine}",
+            id="no URL",
+        ),
+        pytest.param(
+            ["--sidecar", "http://a:b@localhost:9464"],
+            "--sidecar: credentials in the URL would be printed, and are not supported; remove them",
+            id="credentials",
+        ),
+        pytest.param(["--clients", "0"], "--clients: 0 is not a number of clients; use 1 or more", id="no clients"),
+        pytest.param(
+            ["--request-log-total", "8 GB"],
+            "--request-log-total: '8 GB' is not a valid size; write bytes or a number with a unit, such as 64KiB or "
+            "256MiB",
+            id="no size",
+        ),
+        pytest.param(
+            ["--slos", "{folder}/none"], "{folder}/none: cannot be read: no such file or directory", id="no SLO file"
+        ),
+        pytest.param(
+            ["--rules", "{folder}/none"], "{folder}/none: cannot be read: no such file or directory", id="no rule file"
+        ),
+        pytest.param(
+            ["--rules", "{folder}/list"],
+            "--rules: {folder}/list is no rule file; write one with: vllm-slo alerts render",
+            id="another file",
+        ),
+        pytest.param(
+            ["--engine-token-file", "{folder}/list"],
+            "--engine-token-file: {folder}/list: a token is one word of printable ASCII in one line",
+            id="no token",
+        ),
+    ],
+)
+def test_wrong_usage_is_refused(
+    flags: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path, words: list[str], message: str
+) -> None:
+    (tmp_path / "list").write_text("- a\n- b\n")
+    engine = "http://127.0.0.1:" + flags[-1].partition("engine=")[2].partition(",")[0]
+    assert main([*flags, *(word.format(folder=tmp_path) for word in words)]) == 2
+    assert capsys.readouterr().err == f"vllm-slo: {message.format(folder=tmp_path, engine=engine)}\n"
+
+
+async def test_the_token_is_sent_to_the_engine(flags: list[str], tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("secret\n")
+    async with serving(Engine()) as engine:
+        words = ["--url", engine.url, "--send-request", "--engine-token-file", str(tmp_path / "token")]
+        await asyncio.to_thread(main, [*flags, *words])
+    assert [head["authorization"] for head in engine.heads] == ["Bearer secret"]
+
+
+async def test_a_running_sidecar_engine_and_prometheus_are_checked(
+    tools: Tools, flags: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """The scrape interval of this Prometheus is another one than the SLO file's."""
+    slos, rules = tmp_path / "doctor.yaml", tmp_path / "rules.yaml"
+    slos.write_text(SLOS)
+    rules.write_text(render(load(slos)))
+    async with (
+        simulator() as engine,
+        sidecar(tmp_path, engine) as running,
+        prometheus(tools.prometheus, tmp_path, running.metrics_port, job="vllm-slo-sidecar", rules=rules) as url,
+    ):
+        words = ["--url", engine, "--sidecar", running.pages, "--prometheus", url, "--slos", str(slos)]
+
+        def is_scraped() -> bool:
+            active = read_prometheus(Place(url, "--prometheus", named=True)).targets
+            return not isinstance(active, Unread) and any(each["health"] == "up" for each in active)
+
+        await asyncio.to_thread(wait_until, is_scraped)
+        status = await asyncio.to_thread(main, [*flags, *words, "--send-request", "--request-log", str(running.log)])
+    found = findings(capsys)
+    assert status == 1
+    states = {name: finding["state"] for name, finding in found.items()}
+    expected = {"descriptors", "request log", "clocks", "sidecar", "engine metrics", "cached tokens", "engine times"}
+    expected |= {"prometheus", "scrape targets", "rules", "exemplars", "histograms", "ports"}
+    assert {name for name, state in states.items() if state == "ok"} == expected
+    assert {name for name, state in states.items() if state == "failed"} == {"scrape interval"}
+    assert found["scrape interval"]["found"] == "1s, and the SLO file has 200ms"
+    assert found["clocks"]["found"] == "agree: engine, sidecar, Prometheus"
