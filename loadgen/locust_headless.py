@@ -30,7 +30,6 @@ def run(settings: RunSettings) -> int:
     environment = Environment(events=locust.events, host=str(settings.target))
     series = LoadCollector(settings.slos, settings.experiment, settings.configuration)
     endpoint = MetricsEndpoint(series, settings.metrics)
-    load = LoadRun(settings, series, environment.events.request.fire)
 
     class Mix(OpenLoopUser):
         def load(self) -> LoadRun:
@@ -42,6 +41,7 @@ def run(settings: RunSettings) -> int:
 
     environment.user_classes = [Mix]
     runner = environment.create_local_runner()
+    load = LoadRun(settings, series, environment.events.request.fire)  # last, so that a signal closes its files
     for number in (signal.SIGTERM, signal.SIGINT):
         gevent.signal_handler(number, stop)
     _wait_for_first_scrape(endpoint, settings)
