@@ -40,15 +40,20 @@ class PodManifest:
         return (script, *rest, f"http://{address}:{METRICS}", str(folder / "token"))
 
 
-def read(path: Path = COMPONENT / "sidecar.yaml") -> PodManifest:
-    """The shipped manifest."""
-    spec: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))["spec"]["template"]["spec"]
-    (sidecar,), (engine,) = spec["initContainers"], spec["containers"]
+def read(component: Path = COMPONENT) -> PodManifest:
+    """The shipped manifest: a patch with the sidecar, and one with the hook of the engine."""
+    spec: dict[str, Any] = _yaml(component / "sidecar.yaml")["spec"]["template"]["spec"]
+    (sidecar,) = spec["initContainers"]
+    (hook,) = [each["value"] for each in _yaml(component / "hook.yaml") if each["path"].endswith("/lifecycle")]
     return PodManifest(
         sidecar=tuple(sidecar["args"]),
-        hook=tuple(engine["lifecycle"]["preStop"]["exec"]["command"]),
+        hook=tuple(hook["preStop"]["exec"]["command"]),
         grace=float(spec["terminationGracePeriodSeconds"]),
     )
+
+
+def _yaml(path: Path) -> Any:
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
 
 
 def _folders(folder: Path) -> dict[str, str]:

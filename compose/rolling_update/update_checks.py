@@ -68,7 +68,8 @@ def _no_page(result: UpdateResult) -> Check:
 
 
 def _budget_untouched(result: UpdateResult) -> Check:
-    before, after, bad = result.budget_before, result.budget_after, result.bad_events
+    bad, after = result.bad_events, result.budget_after
+    before = dict.fromkeys(after, 1.0) | dict(result.budget_before)  # no budget is recorded before the first event
     parts = [
         f"{slo}: {bad.get(slo, 0):.0f} bad events, {left:.2%} to {after.get(slo, 0):.2%} left"
         for slo, left in sorted(before.items())

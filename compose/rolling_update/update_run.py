@@ -31,6 +31,7 @@ from compose.run_directory import RunDirectory
 from compose.services import OURS, LabConfig
 from exporters import signals, slos
 from exporters.prometheus_api import Prometheus
+from exporters.quantities import parse_duration
 from exporters.signals import Endpoint, Label
 from loadgen.request_record import SUMMARY
 
@@ -110,6 +111,7 @@ class _RollingUpdate:
         began = time.time()
         stops, before = await self._processes.during(self._replace_all())
         await load.stop()
+        await asyncio.sleep(2 * parse_duration(_SCRAPE))  # until the last requests have been scraped
         after = await asyncio.to_thread(self._budget)
         return await asyncio.to_thread(self._result, stops, before, after, began)
 
@@ -130,11 +132,10 @@ class _RollingUpdate:
         """As with `maxSurge: 0`: the new pod starts when the old one has gone."""
         old = self._pods[slot]
         # The deletion of a pod removes its endpoint and starts its hook at the same time.
-        removal = asyncio.ensure_future(self._after_delay(remove_replica(self._folder, slot)))
-        stop = await old.stop(hook=self._config.hook)
+        removal = self._after_delay(remove_replica(self._folder, slot))
+        stop, _ = await asyncio.gather(old.stop(hook=self._config.hook), removal)
         del self._pods[slot]
         self._write_targets()
-        await removal
         new = await self._new_pod(slot)
         await self._after_delay(add_replica(self._folder, slot, new.address))
         self._report(f"{old.name} is replaced by {new.name}: stopped in {stop.seconds:.1f} s")

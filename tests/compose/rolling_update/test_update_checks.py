@@ -60,7 +60,13 @@ def test_an_update_without_a_loss_passes() -> None:
         pytest.param(
             {"budget_after": {"ttft": 0.5}}, 4, "ttft: 0 bad events, 100.00% to 50.00% left", id="less budget"
         ),
-        pytest.param({"budget_before": {}}, 4, "not recorded", id="no budget"),
+        pytest.param(
+            {"budget_after": {"itl": 0.5, "ttft": 1.0}},
+            4,
+            "itl: 0 bad events, 100.00% to 50.00% left; ttft: 0 bad events, 100.00% to 100.00% left",
+            id="a budget that was first recorded during the update",
+        ),
+        pytest.param({"budget_before": {}, "budget_after": {}}, 4, "not recorded", id="no budget"),
     ],
 )
 def test_one_check_fails(change: dict[str, Any], claim: int, result: str) -> None:
