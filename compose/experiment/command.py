@@ -1,6 +1,7 @@
 """`vllm-slo experiment`: measures engine configurations under the same requests."""
 
 import argparse
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -59,7 +60,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     run.add_argument(
         "--rates",
-        type=_words,
+        type=_rates,
         metavar="RATE[,RATE...]",
         help="measure only these rates of the file in this run (default: all)",
     )
@@ -119,6 +120,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def _words(text: str) -> list[str]:
     return [word.strip() for word in text.split(",")]
+
+
+def _rates(text: str) -> list[str]:
+    """Each as the report spells it: 2.0 is 2."""
+    return [f"{float(word):g}" if re.fullmatch(r"\d+(\.\d+)?", word) else word for word in _words(text)]
 
 
 def _score(arguments: argparse.Namespace) -> int:

@@ -157,7 +157,7 @@ def test_an_experiment_can_be_measured_in_parts(tmp_path: Path) -> None:
     assert run(path, whole) == 0
     assert run(path, parts, "--configurations", "prefix", "--rates", "2") == 0
     assert cells_of(parts) == {"prefix 2"}
-    assert run(path, parts, "--rates", "4") == 0
+    assert run(path, parts, "--rates", "4.0") == 0
     assert cells_of(parts) == {"prefix 2", "prefix 4", "base 4"}
     assert run(path, parts) == 0
     assert contents(parts) == contents(whole)
