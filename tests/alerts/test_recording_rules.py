@@ -136,4 +136,4 @@ def test_the_committed_rules_are_up_to_date() -> None:
 
 def test_recorded_series_are_named_level_metric_operations() -> None:
     for each in RECORDED:
-        assert re.fullmatch(r"llm_[a-z_]+:[a-z_]+:[a-z_]+", each.name), each.name
+        assert re.fullmatch(r"llm_[a-z_]+:[a-z_]+:[a-z0-9_]+", each.name), each.name
