@@ -1,6 +1,6 @@
 """The checks of the doctor, in the order of the report."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +9,7 @@ from compose.doctor import engine_checks, machine_checks, program_checks, promet
 from compose.doctor.clock_check import clocks
 from compose.doctor.engine_reading import EngineReading, read_engine
 from compose.doctor.finding import Finding, Place, Unread
+from compose.doctor.program_checks import GpuReading, read_gpus
 from compose.doctor.prometheus_reading import PrometheusReading, read_prometheus
 from compose.doctor.rule_difference import Match, best_match, our_rules
 from compose.doctor.sidecar_reading import SidecarReading, read_sidecar
@@ -47,6 +48,7 @@ class Readings:
     engine: EngineReading
     sidecar: SidecarReading
     prometheus: PrometheusReading
+    gpus: Sequence[GpuReading] | Unread
     loaded: Match | Unread
     """The rules in Prometheus against the SLO file."""
     written: Match | Unread
@@ -79,7 +81,7 @@ class Check:
 
 
 def read(settings: Settings) -> Readings:
-    """Read all servers at the same time.
+    """Read all servers and the GPUs at the same time.
 
     Raises:
         UsageError: the file of --rules is invalid.
@@ -88,11 +90,13 @@ def read(settings: Settings) -> Readings:
         engine = pool.submit(read_engine, settings.engine, settings.engine_headers, send_request=settings.send_request)
         sidecar = pool.submit(read_sidecar, settings.sidecar)
         prometheus = pool.submit(read_prometheus, settings.prometheus)
+        gpus = pool.submit(read_gpus)
         return Readings(
             settings=settings,
             engine=engine.result(),
             sidecar=sidecar.result(),
             prometheus=prometheus.result(),
+            gpus=gpus.result(),
             loaded=_loaded(settings, prometheus.result()),
             written=_written(settings),
         )
@@ -142,19 +146,21 @@ def _trace_file(of: Readings) -> Finding:
 CHECKS = (
     Check(
         "descriptors",
-        "Does the limit of open files admit `--clients` to each relay?",
+        "Is the limit of open files high enough for `--clients` per relay?",
         lambda of: machine_checks.descriptors(of.sidecar.page, of.settings.clients),
     ),
-    Check("request log", "Does the disk hold the request log at its largest size?", _request_log),
-    Check("trace file", "Does the disk hold the file of `vllm-slo traces` at its largest size?", _trace_file),
+    Check("request log", "Is there enough disk space for the request log at its maximum size?", _request_log),
+    Check(
+        "trace file", "Is there enough disk space for the file of `vllm-slo traces` at its maximum size?", _trace_file
+    ),
     Check(
         "ports",
         "Are the ports of the lab free, or used by its own services?",
         lambda of: machine_checks.free_ports(of.settings.ports),
     ),
     Check("docker", "Can Docker and Compose run `compose.yaml`?", lambda _: program_checks.docker()),
-    Check("gpu driver", "Is the driver new enough for vLLM's builds?", lambda _: program_checks.gpu_driver()),
-    Check("gpu clocks", "Does heat, power or a fault slow down a GPU?", lambda _: program_checks.gpu_clocks()),
+    Check("gpu driver", "Is the driver new enough for vLLM's builds?", lambda of: program_checks.gpu_driver(of.gpus)),
+    Check("gpu clocks", "Does heat, power or a fault slow down a GPU?", lambda of: program_checks.gpu_clocks(of.gpus)),
     Check("clocks", "Do the clocks of engine, sidecar and Prometheus agree with this machine's?", _clocks),
     Check("sidecar", "Is the sidecar ready, with a valid SLO file?", lambda of: engine_checks.sidecar(of.sidecar)),
     Check("engine metrics", "Can the engine's metrics be read?", lambda of: engine_checks.engine_metrics(of.engine)),

@@ -3,6 +3,8 @@
 import re
 import shutil
 import subprocess
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from compose.doctor.finding import Finding, State, Unread
 
@@ -29,6 +31,15 @@ _SLOWDOWNS = {
 """Bits of the reasons (nvml.h, `nvmlClocksEventReason*`) that lower the clocks because of a fault or of heat."""
 
 _POWER_CAP = 0x04
+
+
+class GpuReading(NamedTuple):
+    """A row of nvidia-smi; `reasons` are the bits of what lowers the clocks, in hexadecimal."""
+
+    number: str
+    name: str
+    driver: str
+    reasons: str
 
 
 def docker() -> Finding:
@@ -60,14 +71,13 @@ def docker() -> Finding:
     return Finding(State.OK, looked_at, f"Docker {engine}, Compose {compose}")
 
 
-def gpu_driver() -> Finding:
+def gpu_driver(gpus: Sequence[GpuReading] | Unread) -> Finding:
     """The version of the driver."""
-    match _gpus():
-        case Unread() as unread:
-            return unread.not_checked("nvidia-smi")
-        case gpus:
-            drivers = sorted({driver for _, _, driver, _ in gpus})
-    looked_at, found = "nvidia-smi", f"{len(gpus)} x {gpus[0][1]}, driver {', '.join(drivers)}"
+    looked_at = "nvidia-smi"
+    if isinstance(gpus, Unread):
+        return gpus.not_checked(looked_at)
+    drivers = sorted({gpu.driver for gpu in gpus})
+    found = f"{len(gpus)} x {gpus[0].name}, driver {', '.join(drivers)}"
     fix = f"apt-get install nvidia-driver-{CUDA_13_DRIVER}-server, or the package of your system"
     branch = min(int(driver.partition(".")[0]) for driver in drivers)
     if branch < LEAST_DRIVER:
@@ -78,17 +88,14 @@ def gpu_driver() -> Finding:
     return Finding(State.OK, looked_at, found)
 
 
-def gpu_clocks() -> Finding:
+def gpu_clocks(gpus: Sequence[GpuReading] | Unread) -> Finding:
     """Whether heat, power or a fault lowers the clocks at this moment."""
     looked_at = "nvidia-smi, clocks_throttle_reasons.active"
-    match _gpus():
-        case Unread() as unread:
-            return unread.not_checked(looked_at)
-        case gpus:
-            unknown = [index for index, _, _, reasons in gpus if not reasons.startswith("0x")]
-    if unknown:
+    if isinstance(gpus, Unread):
+        return gpus.not_checked(looked_at)
+    if unknown := [gpu.number for gpu in gpus if not gpu.reasons.startswith("0x")]:
         return Unread(f"GPU {', '.join(unknown)} does not report it").not_checked(looked_at)
-    masks = {index: int(reasons, 16) for index, _, _, reasons in gpus}
+    masks = {gpu.number: int(gpu.reasons, 16) for gpu in gpus}
     slow = [
         f"GPU {index}: {', '.join(text for bit, text in _SLOWDOWNS.items() if mask & bit)}"
         for index, mask in masks.items()
@@ -105,15 +112,15 @@ def gpu_clocks() -> Finding:
     return Finding(State.OK, looked_at, f"no slowdown at this moment on {len(gpus)} GPUs")
 
 
-def _gpus() -> list[tuple[str, str, str, str]] | Unread:
-    """Index, name, version of the driver and the bits of the reasons of each GPU."""
+def read_gpus() -> list[GpuReading] | Unread:
+    """The GPUs of this machine, at least one."""
     if shutil.which("nvidia-smi") is None:
         return Unread("nvidia-smi is not on PATH", "vllm-slo doctor, on the machine of the engine")
     output = _output("nvidia-smi", *_GPU_QUERY)
     if isinstance(output, Unread):
         return output
     rows = [tuple(field.strip() for field in line.split(",")) for line in output.splitlines()]
-    gpus = [(row[0], row[1], row[2], row[3]) for row in rows if len(row) == 4 and row[2].partition(".")[0].isdecimal()]
+    gpus = [GpuReading(*row) for row in rows if len(row) == 4 and row[2].partition(".")[0].isdecimal()]
     if not gpus or len(gpus) < len(rows):
         return Unread(f"nvidia-smi: unexpected output {output[:80]!r}", "nvidia-smi " + " ".join(_GPU_QUERY))
     return gpus

@@ -147,7 +147,8 @@ def classic_histograms(reading: PrometheusReading, spec: SloFile) -> Finding:
 
 def our_targets(active: Sequence[Mapping[str, Any]], spec: SloFile) -> list[Mapping[str, Any]]:
     """The targets whose job the rules read."""
-    return [each for each in active if each.get("labels", {}).get(Label.JOB) in jobs(spec)]
+    names = jobs(spec)
+    return [each for each in active if each.get("labels", {}).get(Label.JOB) in names]
 
 
 def _converts(config: Mapping[str, Any]) -> bool:

@@ -8,7 +8,7 @@ import pytest
 
 from compose.doctor import program_checks
 from compose.doctor.finding import Finding, State
-from compose.doctor.program_checks import docker, gpu_clocks, gpu_driver
+from compose.doctor.program_checks import docker, gpu_clocks, gpu_driver, read_gpus
 
 Install = Callable[[str, str], None]
 
@@ -54,7 +54,7 @@ def test_what_is_not_installed_is_not_checked(install: Install) -> None:
         fix="install Docker Engine, or use vllm-slo up",
     )
     for check, looked_at in ((gpu_driver, "nvidia-smi"), (gpu_clocks, GPU_CLOCKS)):
-        assert check() == Finding(
+        assert check(read_gpus()) == Finding(
             State.NOT_CHECKED,
             looked_at,
             "nvidia-smi is not on PATH",
@@ -130,7 +130,7 @@ def test_a_version_that_is_not_understood_is_not_checked(install: Install) -> No
 def test_the_driver(install: Install, driver: str, state: State, cost: str) -> None:
     install("nvidia-smi", smi(H200.replace("580.159.04", driver)))
     fix = "" if state is State.OK else "apt-get install nvidia-driver-580-server, or the package of your system"
-    assert gpu_driver() == Finding(state, "nvidia-smi", f"1 x NVIDIA H200, driver {driver}", cost, fix)
+    assert gpu_driver(read_gpus()) == Finding(state, "nvidia-smi", f"1 x NVIDIA H200, driver {driver}", cost, fix)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_the_driver(install: Install, driver: str, state: State, cost: str) -> N
 )
 def test_the_clocks(install: Install, masks: list[str], state: State, found: str) -> None:
     install("nvidia-smi", smi(*(f"{n}, NVIDIA H200, 580.159.04, {mask}" for n, mask in enumerate(masks))))
-    finding = gpu_clocks()
+    finding = gpu_clocks(read_gpus())
     assert (finding.state, finding.looked_at, finding.found) == (state, GPU_CLOCKS, found)
     assert bool(finding.cost) == (state in {State.WARNING, State.FAILED})
 
@@ -172,17 +172,17 @@ def test_the_clocks(install: Install, masks: list[str], state: State, found: str
 def test_an_answer_that_is_not_understood_is_not_checked(install: Install, script: str, found: str) -> None:
     install("nvidia-smi", script)
     for check in (gpu_driver, gpu_clocks):
-        assert check().state is State.NOT_CHECKED
-        assert check().found == found
+        assert check(read_gpus()).state is State.NOT_CHECKED
+        assert check(read_gpus()).found == found
 
 
 def test_a_program_that_hangs_is_not_waited_for(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(program_checks, "_TIMEOUT", 0.01)
     install("nvidia-smi", "while :; do :; done")
-    assert gpu_driver().found == "nvidia-smi: no output within 0.01 s"
+    assert gpu_driver(read_gpus()).found == "nvidia-smi: no output within 0.01 s"
 
 
 def test_a_program_that_is_no_program_is_not_checked(install: Install, tmp_path: Path) -> None:
     install("nvidia-smi", "")
     (tmp_path / "nvidia-smi").write_bytes(b"\x7fELF")
-    assert gpu_driver().found == "nvidia-smi cannot be started: Exec format error"
+    assert gpu_driver(read_gpus()).found == "nvidia-smi cannot be started: Exec format error"
