@@ -169,15 +169,17 @@ def _admission(cells: Sequence[MeasuredCell]) -> Graded:
         if record.outcome is ClientOutcome.REJECTED
     ]
     logged = sum(entry is not None and entry.outcome is Outcome.REJECTED for entry in rejected)
-    evidence = "no request through a sidecar was rejected"
+    figures = "no request through a sidecar was rejected"
     if rejected:
-        evidence = f"{logged:,} of {len(rejected):,} rejections are in the request log as rejected"
+        figures = f"{logged:,} of {len(rejected):,} rejections are in the request log as rejected"
     if logged < len(rejected):
-        return Graded(item, criterion, Grade.FAIL, evidence)
-    evidence += (
-        "; the queues of teams are not measurable here: an experiment sends the requests of one team, and neither "
+        return Graded(item, criterion, Grade.FAIL, figures)
+    return Graded(
+        item,
+        criterion,
+        Grade.UNKNOWN,
+        f"{figures}; the queues of teams are not measurable here: an experiment sends the requests of one team, and "
+        "neither vLLM nor the sidecar has a queue per team",
+        "the wait of a team while another one exceeds its limit, behind the gateway that limits them: "
+        "vllm-slo requests LOG --tenant TEAM --columns tenant,outcome,ttft_ms",
     )
-    evidence += "vLLM nor the sidecar has a queue per team"
-    needed = "the wait of a team while another one exceeds its limit, behind the gateway that limits them: "
-    needed += "vllm-slo requests LOG --tenant TEAM --columns tenant,outcome,ttft_ms"
-    return Graded(item, criterion, Grade.UNKNOWN, evidence, needed)

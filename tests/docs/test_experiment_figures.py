@@ -1,6 +1,5 @@
 """The tables of docs/experiments/seed-001.md have the figures of their commands."""
 
-from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -9,24 +8,9 @@ from compose.cli import main
 from compose.experiment.report_grids import contents
 from compose.experiment.report_groups import read_groups
 from compose.experiment.report_tables import Grid
+from tests.support.markdown_tables import DOCS, section, tables
 
-PAGE = (Path(__file__).parents[2] / "docs/experiments/seed-001.md").read_text()
-
-
-def section(title: str) -> list[str]:
-    _, _, rest = PAGE.partition(f"## {title}\n")
-    return [*takewhile(lambda line: not line.startswith("## "), rest.splitlines())]
-
-
-def tables(title: str) -> list[list[list[str]]]:
-    """The cells of the tables of a section, with their headings and without the lines under them."""
-    found: list[list[list[str]]] = [[]]
-    for line in section(title):
-        if not line.startswith("|"):
-            found.append([])
-        elif not line.startswith("|---"):
-            found[-1].append([cell.strip() for cell in line.strip("|").split("|")])
-    return [rows for rows in found if rows]
+PAGE = DOCS / "experiments" / "seed-001.md"
 
 
 def reported(folder: Path) -> list[list[str]]:
@@ -51,10 +35,10 @@ def test_each_row_of_a_table_is_a_row_of_the_report(
     tmp_path: Path, title: str, number: int, command: list[str]
 ) -> None:
     assert main(["experiment", "run", *command, "--virtual", "--out", str(tmp_path)]) == 0
-    table, rows = tables(title)[number], reported(tmp_path)
+    table, rows = tables(PAGE, title)[number], reported(tmp_path)
     assert len(table) > 2
     assert [row for row in table if row not in rows] == []
-    assert all(word in " ".join(section(title)) for word in command)
+    assert all(word in " ".join(section(PAGE, title)) for word in command)
 
 
 def test_the_table_of_the_windows_is_the_output_of_its_command(
@@ -63,7 +47,7 @@ def test_the_table_of_the_windows_is_the_output_of_its_command(
     main(["experiment", "run", "seed-001-window", "--virtual", "--out", str(tmp_path)])
     capsys.readouterr()
     command = "vllm-slo experiment windows results/seed-001-window --since 6h25m"
-    lines = section("Rolling error window")
+    lines = section(PAGE, "Rolling error window")
     assert f"    {command}" in lines
     assert main(["experiment", "windows", str(tmp_path), *command.split()[4:]]) == 0
     printed = [line.rstrip() for line in capsys.readouterr().out.splitlines()]

@@ -17,6 +17,7 @@ from exporters.signals import Outcome
 from loadgen.request_record import ClientOutcome, Record
 from tests.compose.experiment.report_folders import unpack
 from tests.loadgen.load_records import record, run
+from tests.support.markdown_tables import DOCS, table_rows
 
 ITEMS = [
     "Model loading",
@@ -28,7 +29,7 @@ ITEMS = [
     "Admission control",
 ]
 GOLDEN = Path(__file__).parent / "golden"
-PAGE = Path(__file__).parents[3] / "docs" / "experiments" / "seed-003.md"
+PAGE = DOCS / "experiments" / "seed-003.md"
 PRICES = Prices(4.0, 0.1, 0.4)
 
 
@@ -229,9 +230,8 @@ def test_costs_are_those_of_an_hour_at_the_measured_rate() -> None:
 
 def test_the_page_of_seed_003_has_the_grades_of_the_recorded_run(tmp_path: Path) -> None:
     """A row ends with the grade, and with figures of the evidence after a colon."""
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in PAGE.read_text(encoding="utf-8").splitlines()]
     found = [*graded(read_measured([unpack("h200", tmp_path / "out")]), PRICES)]
-    by_item = {row[0]: row for row in rows if len(row) == 4}
+    by_item = table_rows(PAGE, "The seven criteria")
     for each in found:
         item, criterion, _, result = by_item[each.item]
         grade, _, figures = result.partition(": ")
