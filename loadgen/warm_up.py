@@ -1,6 +1,7 @@
 """The warm-up ramp before a run: waves of 1, 2, 4 ... requests at once, twice, to compare TTFT cold and warm.
 
 Both times the requests have the same classes and lengths, but other texts, so that the prefix cache has no part in it.
+Outputs are short: what a wave warms up, it has used after a few steps.
 Then the texts that prompts of the run share are sent once, so that the prefix cache has them, as after hours of use.
 """
 
@@ -25,6 +26,9 @@ from loadgen.summary import quantiles
 PHASE = "warm-up"
 WARM_UP = "warm-up.json"
 COLD, WARM, SHARED = "cold", "warm", "shared"
+MOST_OUTPUT = 64
+"""Output tokens of a request: the first ones still run after the prefill of the last ones, and a wave on a large model
+takes two seconds instead of twenty."""
 MOST_SHARED = 64
 """Shared texts of a class that are sent: thousands would take minutes, and the others are rarely used."""
 
@@ -60,7 +64,8 @@ def waves(scenario: Scenario, largest: int, seed: int) -> Waves:
 
 def _planned(request: PlannedRequest, seed: str) -> PlannedRequest:
     text = Part(f"{seed}/{request.number}", request.prompt_tokens)
-    return structs.replace(request, due=0.0, phase=PHASE, stream=True, parts=(text,), later=())
+    most = min(request.max_tokens, MOST_OUTPUT)
+    return structs.replace(request, due=0.0, phase=PHASE, max_tokens=most, stream=True, parts=(text,), later=())
 
 
 class Sender(Protocol):

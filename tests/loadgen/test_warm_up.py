@@ -35,6 +35,7 @@ def test_the_waves_double_and_are_the_same_cold_and_warm_except_for_their_texts(
         for requests in (cold, warm)
     ]
     assert lengths[0] == lengths[1]
+    assert {most for _, _, most, _ in lengths[0]} == {warm_up.MOST_OUTPUT}
     prompts = [request.prompt for request in (*cold, *warm)]
     assert len({prompt[:60] for prompt in prompts}) == len(prompts)  # none is a prefix that another can reuse
 
@@ -72,6 +73,7 @@ def test_every_prompt_of_the_run_begins_with_a_text_that_the_warm_up_has_sent(ch
     waves = [requests for name, requests in warm_up.waves(load, 4, 3) if name == warm_up.SHARED]
     shared = [request for wave in waves for request in wave]
     assert [len(wave) for wave in waves[:-1]] == [4] * (len(waves) - 1)
+    assert {each.max_tokens for wave in ramp(warm_up.waves(load, 4, 3)) for each in wave[1]} == {4}
     assert {(each.max_tokens, each.due, each.phase, each.stream) for each in shared} == {(1, 0.0, "warm-up", True)}
     sent = [(each.endpoint, each.prompt) for each in shared]
     assert len(set(sent)) == len(sent) == 3 + 2 * (1 if chat in (0, 1) else 2)
