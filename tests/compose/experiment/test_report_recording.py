@@ -73,9 +73,7 @@ def test_a_difference_of_three_points_is_not_stated(recording: Path) -> None:
 
 def test_completion_and_the_figures_of_the_engine_are_those_of_the_recording(recording: Path) -> None:
     base = next(iter(read_groups(recording, SHIPPED)))
-    completion = value(COMPLETION, base)
-    assert completion is not None
-    assert completion.pooled == pytest.approx(546 / 725)
+    assert pooled(base, COMPLETION) == pytest.approx(546 / 725)
     figures = {metric.name: value(metric, base) for metric in ENGINE}
     assert {name: each.pooled for name, each in figures.items() if each is not None} == {
         "output_tokens": 430_554,
@@ -100,20 +98,29 @@ def from_the_sending(group: Group, name: str) -> int:
     return round(100 * len(fast) / len(mine))
 
 
-def text(group: Group, metric: ReportMetric, name: str = TOTAL) -> str:
+def pooled(group: Group, metric: ReportMetric, name: str = TOTAL) -> float:
     found = value(metric, group, name)
     assert found is not None
-    return metric.unit.text(found.pooled)
+    return found.pooled
+
+
+def text(group: Group, metric: ReportMetric, name: str = TOTAL) -> str:
+    return metric.unit.text(pooled(group, metric, name))
+
+
+def measured(seed: str, directory: Path) -> Experiment:
+    """The recording of an experiment on a GPU, judged by the rule of its file."""
+    rule = directory / "rule.yaml"
+    rule.write_text(experiment_file.load(experiment_file.find(seed)).slos)
+    return read_groups(unpack(f"h200-{seed}", directory / "out"), rule)
 
 
 def test_the_docs_have_the_figures_of_seed_000_on_a_gpu(tmp_path: Path) -> None:
-    rule = tmp_path / "rule.yaml"
-    rule.write_text(experiment_file.load(experiment_file.find("seed-000")).slos)
-    (groups,) = read_groups(unpack("h200-seed-000", tmp_path / "out"), rule).groups.values()
+    (groups,) = measured("seed-000", tmp_path).groups.values()
     rows = table_rows(DOCS / "experiments" / "seed-000.md", "On a GPU")
     for name in ("siso", "silo", "liso", "lilo"):
-        for measured, group in zip(rows[name][1:3], groups, strict=True):
-            assert float(measured.split()[0]) == round(float(text(group, GOODPUT, name).split()[0]))
+        for cell, group in zip(rows[name][1:3], groups, strict=True):
+            assert float(cell.split()[0]) == round(float(text(group, GOODPUT, name).split()[0]))
     for name in ("siso", "liso"):
         assert rows[name][3:] == [str(from_the_sending(group, name)) for group in groups]
     for row, metric in (
@@ -124,3 +131,26 @@ def test_the_docs_have_the_figures_of_seed_000_on_a_gpu(tmp_path: Path) -> None:
         cells = [cell.split(" (")[0] for cell in rows[row][1:]]
         assert cells == [text(group, METRICS[metric]) for group in groups]
     assert rows["prefix cache hits"][2] == text(groups[1], METRICS[Metric.HIT_RATIO])
+
+
+def test_the_docs_have_the_figures_of_seed_004_on_a_gpu(tmp_path: Path) -> None:
+    rows = table_rows(DOCS / "experiments" / "seed-004.md", "In real time, and on a GPU")
+    (running,) = (metric for metric in ENGINE if metric.name == "running_max")
+    levels = measured("seed-004-single", tmp_path).groups
+    assert [level.rate for level in levels] == [1.0, 1.5, 2.0, 2.5]
+    for (level, groups), summary in zip(levels.items(), rows["H200"][1:], strict=True):
+        base, *not_run = groups
+        assert not any(group.repeats for group in not_run)
+        metrics = (
+            GOODPUT,
+            METRICS[Metric.TTFT_P50],
+            METRICS[Metric.TTFT_P99],
+            METRICS[Metric.TPOT_P50],
+            METRICS[Metric.TPOT_P99],
+            METRICS[Metric.OUTPUT_TOKENS_PER_SECOND],
+            running,
+        )
+        assert rows[f"{level.rate}/s"][1:] == [text(base, metric) for metric in metrics]
+        ttft, tpot = (pooled(base, METRICS[metric]) for metric in (Metric.TTFT_P99, Metric.TPOT_P99))
+        assert summary == f"{ttft:.2f} s, {1000 * tpot:.0f} ms"
+        assert text(base, METRICS[Metric.PREEMPTIONS]) == "0"
