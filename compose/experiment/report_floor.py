@@ -1,16 +1,16 @@
-"""The floor of TPOT by memory bandwidth, for configurations whose GPU and model are known."""
+"""The floor of TPOT by memory bandwidth, for the simulator, whose GPU and model are known."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import fmean
 
 from compose.experiment.cell_store import Configuration, EngineReading
+from compose.experiment.engine_program import SIMULATOR
 from compose.experiment.experiment_file import Engine
 from compose.experiment.report_groups import Experiment, Group
 from compose.experiment.simulated_engine import simulated
 from compose.simulator.engine_flags import EngineFlagsError
 from compose.simulator.presets import Preset
-from compose.vllm_cpu import launch
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Floor:
 def floors(experiment: Experiment) -> Iterator[Floor]:
     """One for each group with figures whose preset is known and whose engine reports its KV cache."""
     presets = {each.name: _preset(each) for each in experiment.record.configurations}
-    if experiment.record.engine == launch.NAME:  # its machine and model are not those of the presets
+    if experiment.record.engine != SIMULATOR:  # another engine runs on another GPU, perhaps with another model
         return
     for group in experiment:
         preset, readings = presets[group.configuration], [repeat.engine for repeat in group.repeats]

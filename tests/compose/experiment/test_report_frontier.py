@@ -96,8 +96,9 @@ def test_the_floor_is_the_time_to_read_weights_and_cache_for_each_token(tmp_path
     assert found["plain"].tpot == pytest.approx(weights + cache)
     assert found["drafted"].tpot == pytest.approx((weights + cache) / 3.5)
     assert found["fp8"].tpot == pytest.approx(0.53 * weights + cache)
-    elsewhere = write(tmp_path / "cpu", cells, configurations=configurations, engine=launch.NAME)
-    assert [*floors(read_groups(elsewhere, None))] == []
+    for engine in (launch.NAME, "vllm serve MODEL --port {port}"):
+        elsewhere = write(tmp_path / engine, cells, configurations=configurations, engine=engine)
+        assert [*floors(read_groups(elsewhere, None))] == []
 
 
 def test_the_floor_of_a_preset_is_that_of_the_roofline(tmp_path: Path) -> None:
