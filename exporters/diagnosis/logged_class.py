@@ -76,22 +76,29 @@ class LoggedClass:
         self._add_tokens(entry, shareable)
 
     def _add_times(self, entry: LogEntry) -> None:
+        queue, prefill, decode = entry.queue_ms, entry.prefill_ms, entry.decode_ms
+        # A response from a response cache repeats the times of the first one.
+        if (queue or 0.0) + (prefill or 0.0) + (decode or 0.0) > entry.e2e_ms:
+            queue = prefill = decode = None
         self._add("e2e", entry.e2e_ms / 1000)
         self._add("paused", (entry.client_paused_ms or 0.0) / 1000)
-        for name in ("ttft", "tpot", "queue", "prefill"):
-            milliseconds = getattr(entry, f"{name}_ms")
+        for name, milliseconds in (
+            ("ttft", entry.ttft_ms),
+            ("tpot", entry.tpot_ms),
+            ("queue", queue),
+            ("prefill", prefill),
+        ):
             if milliseconds is not None:
                 self._add(name, milliseconds / 1000)
         if entry.itl_p50_ms and entry.itl_p95_ms is not None:
             self._add("stall_ratio", entry.itl_p95_ms / entry.itl_p50_ms)
-        decode = entry.decode_ms
         if decode is None and entry.ttft_ms is not None:
             decode = max(0.0, entry.e2e_ms - entry.ttft_ms - (entry.client_paused_ms or 0.0))
         if decode is not None:
             self._add("decode", decode / 1000)
             self._add("decoded_e2e", entry.e2e_ms / 1000)
-        if entry.queue_ms is not None and entry.prefill_ms is not None:
-            self._add_parts(entry, entry.queue_ms, entry.prefill_ms)
+        if queue is not None and prefill is not None:
+            self._add_parts(entry, queue, prefill)
 
     def _add_parts(self, entry: LogEntry, queue: float, prefill: float) -> None:
         frontend = entry.frontend_ms

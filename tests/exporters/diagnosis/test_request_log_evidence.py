@@ -125,6 +125,16 @@ def test_parts_of_ttft_are_those_of_the_requests_that_missed_it(tmp_path: Path) 
     assert found.queue_share.origin == "queue_ms, sum of 20 requests that missed an SLO on TTFT"
 
 
+def test_a_response_cache_repeats_times_that_are_not_those_of_the_request(tmp_path: Path) -> None:
+    requests = [stream(0, queue=1, prefill=1, frontend=0, output=101)]
+    requests += [stream(each, queue=1, prefill=1, output=101, ttft=0.004, e2e=0.005) for each in range(1, 4)]
+    found = evidence(tmp_path, requests)
+    assert (found.decode_share.value, found.queue.value) == (pytest.approx(2.003 / 4.015), 1.0)
+    assert found.queue.origin == "queue_ms of 1 requests"
+    assert found.queue_share.origin == "queue_ms, sum of 1 requests with engine times"
+    assert found.engine_times.value == 0.25
+
+
 def test_requests_that_a_restart_ends_do_not_show_a_slow_first_token(tmp_path: Path) -> None:
     requests = [request(time=START + each, ttft=0.1, slo={"ttft": Verdict.GOOD}) for each in range(60)]
     bad = {"ttft": Verdict.BAD, "availability": Verdict.BAD}
