@@ -50,9 +50,11 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
             "Offered and achieved load",
             (rates_now(), send_lag_now(), unsent_requests(), offered_against_achieved(), losses()),
         ),
+        Row("Runs", (runs(),)),
         Row(
-            "Runs and configurations",
-            (runs(), configurations(), goodput_by_configuration(), ttft_by_configuration()),
+            "Configurations",
+            (configurations(), goodput_by_configuration(), ttft_by_configuration()),
+            is_collapsed=True,
         ),
         Row("Send lag and open requests", (send_lag(), traffic.in_flight(spec))),
         Row("Goodput", (goodput(spec), good_share(spec))),

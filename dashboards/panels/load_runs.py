@@ -47,7 +47,7 @@ def runs() -> table.Panel:
         mappings=[model.ValueMap({value: model.ValueMappingResult(word) for value, word in states.items()})],
     )
     newest_first = common.TableSortByFieldState().display_name("Run").desc(True)
-    panel = tables.if_empty(style.table_panel("Load tests", text, units.NoUnit, 12, 7), NO_TEST).sort_by([newest_first])
+    panel = tables.if_empty(style.table_panel("Load tests", text, units.NoUnit, 24, 6), NO_TEST).sort_by([newest_first])
     return tables.join_queries(panel, titles, [state])
 
 
@@ -72,7 +72,7 @@ def configurations() -> table.Panel:
         ValueColumn("Good", ratio(good, offered), units.PercentUnit, decimals=1),
     ]
     best_first = common.TableSortByFieldState().display_name("Good").desc(True)
-    panel = tables.if_empty(style.table_panel("Configurations compared", text, units.NoUnit, 12, 7), _NO_CONFIGURATION)
+    panel = tables.if_empty(style.table_panel("Configurations compared", text, units.NoUnit, 24, 7), _NO_CONFIGURATION)
     return tables.join_queries(panel.sort_by([best_first]), titles, columns)
 
 
