@@ -69,6 +69,7 @@ def test_rows_that_cost_much_and_answer_a_second_question_are_collapsed() -> Non
     assert closed == {
         ("slo-flips", "History"),
         ("slo-flips", "Revisions"),
+        ("slo-load", "Configurations"),
         ("slo-overview", "Totals"),
         ("slo-requests", "Distributions"),
         ("slo-requests", "Reasoning before the answer"),
