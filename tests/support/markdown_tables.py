@@ -7,7 +7,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 
 def section(page: Path, heading: str) -> list[str]:
-    """The lines of a section of the second level."""
+    """The lines from a heading of the second or third level to the next one of the second level."""
     _, _, rest = page.read_text(encoding="utf-8").partition(f"## {heading}\n")
     return [*takewhile(lambda line: not line.startswith("## "), rest.splitlines())]
 

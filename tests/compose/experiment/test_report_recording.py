@@ -13,6 +13,7 @@ from compose.experiment.report_groups import Experiment, Group, read_groups
 from compose.experiment.report_metrics import COMPLETION, ENGINE, GOODPUT, JUDGED, METRICS, ReportMetric
 from exporters.slos import SHIPPED
 from loadgen.summary import TOTAL
+from tests.compose.experiment.report_figures import figure
 from tests.compose.experiment.report_folders import RECORDINGS, unpack
 from tests.support.markdown_tables import DOCS, table_rows
 
@@ -73,7 +74,7 @@ def test_a_difference_of_three_points_is_not_stated(recording: Path) -> None:
 
 def test_completion_and_the_figures_of_the_engine_are_those_of_the_recording(recording: Path) -> None:
     base = next(iter(read_groups(recording, SHIPPED)))
-    assert pooled(base, COMPLETION) == pytest.approx(546 / 725)
+    assert figure(COMPLETION, base) == pytest.approx(546 / 725)
     figures = {metric.name: value(metric, base) for metric in ENGINE}
     assert {name: each.pooled for name, each in figures.items() if each is not None} == {
         "output_tokens": 430_554,
@@ -98,14 +99,8 @@ def from_the_sending(group: Group, name: str) -> int:
     return round(100 * len(fast) / len(mine))
 
 
-def pooled(group: Group, metric: ReportMetric, name: str = TOTAL) -> float:
-    found = value(metric, group, name)
-    assert found is not None
-    return found.pooled
-
-
 def text(group: Group, metric: ReportMetric, name: str = TOTAL) -> str:
-    return metric.unit.text(pooled(group, metric, name))
+    return metric.unit.text(figure(metric, group, name))
 
 
 def measured(seed: str, directory: Path) -> Experiment:
@@ -151,6 +146,6 @@ def test_the_docs_have_the_figures_of_seed_004_on_a_gpu(tmp_path: Path) -> None:
             running,
         )
         assert rows[f"{level.rate}/s"][1:] == [text(base, metric) for metric in metrics]
-        ttft, tpot = (pooled(base, METRICS[metric]) for metric in (Metric.TTFT_P99, Metric.TPOT_P99))
+        ttft, tpot = (figure(METRICS[metric], base) for metric in (Metric.TTFT_P99, Metric.TPOT_P99))
         assert summary == f"{ttft:.2f} s, {1000 * tpot:.0f} ms"
         assert text(base, METRICS[Metric.PREEMPTIONS]) == "0"

@@ -6,11 +6,11 @@ import pytest
 
 from compose.cli import main
 from compose.experiment.load_level import PHASES, Level
-from compose.experiment.report_estimates import value
 from compose.experiment.report_floor import floors
 from compose.experiment.report_frontier import frontier, points
-from compose.experiment.report_groups import Experiment, Group, read_groups
-from compose.experiment.report_metrics import THROUGHPUT, TPOT_P50, TPOT_P99, TTFT_P99, ReportMetric
+from compose.experiment.report_groups import Experiment, read_groups
+from compose.experiment.report_metrics import THROUGHPUT, TPOT_P50, TPOT_P99, TTFT_P99
+from tests.compose.experiment.report_figures import figure
 from tests.support.markdown_tables import DOCS
 
 PAGE = DOCS / "experiments" / "seed-002.md"
@@ -19,12 +19,6 @@ PAGE = DOCS / "experiments" / "seed-002.md"
 def run(name: str, out: Path) -> Experiment:
     assert main(["experiment", "run", name, "--virtual", "--out", str(out)]) == 0
     return read_groups(out, None)
-
-
-def figure(metric: ReportMetric, group: Group) -> float:
-    found = value(metric, group)
-    assert found is not None
-    return found.pooled
 
 
 @pytest.fixture(scope="module")

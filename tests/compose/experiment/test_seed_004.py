@@ -8,12 +8,12 @@ from compose.cli import main
 from compose.experiment import cell_measurement, experiment_file, experiment_run
 from compose.experiment.cell_store import Metric
 from compose.experiment.load_level import Level
-from compose.experiment.report_estimates import value
 from compose.experiment.report_groups import Group, read_groups
-from compose.experiment.report_metrics import METRICS, TPOT_P99, TTFT_P99, ReportMetric
+from compose.experiment.report_metrics import METRICS, TPOT_P99, TTFT_P99
 from compose.experiment.report_searches import FoundRate, found_rates
 from compose.experiment.report_tables import cell
 from loadgen.rate_search import Finding
+from tests.compose.experiment.report_figures import figure
 from tests.support.markdown_tables import DOCS, table_rows
 
 PAGE = DOCS / "experiments" / "seed-004.md"
@@ -25,12 +25,6 @@ def measured(name: str, out: Path, *flags: str) -> list[Group]:
     arguments = ["--virtual", "--configurations", "phase0", *flags, "--out", str(out)]
     assert main(["experiment", "run", name, *arguments]) == 0
     return [group for group in read_groups(out, None) if group.repeats]
-
-
-def figure(metric: ReportMetric, group: Group) -> float:
-    found = value(metric, group)
-    assert found is not None
-    return found.pooled
 
 
 def tpot(group: Group) -> str:
