@@ -1,7 +1,7 @@
 """The warm-up ramp before a run: waves of 1, 2, 4 ... requests at once, twice, to compare TTFT cold and warm.
 
 Both times the requests have the same classes and lengths, but other texts, so that the prefix cache has no part in it.
-Outputs are short: what a wave warms up, it has used after a few steps.
+Outputs are short, because compilation, graphs and pools are ready after a few steps.
 Then the texts that prompts of the run share are sent once, so that the prefix cache has them, as after hours of use.
 """
 
@@ -27,8 +27,8 @@ PHASE = "warm-up"
 WARM_UP = "warm-up.json"
 COLD, WARM, SHARED = "cold", "warm", "shared"
 MOST_OUTPUT = 64
-"""Output tokens of a request: the first ones still run after the prefill of the last ones, and a wave on a large model
-takes two seconds instead of twenty."""
+"""Output tokens of a request: all requests of a wave decode together, unless their prefill takes more than 64 steps.
+On a large model a wave takes two seconds instead of twenty."""
 MOST_SHARED = 64
 """Shared texts of a class that are sent: thousands would take minutes, and the others are rarely used."""
 
