@@ -102,7 +102,7 @@ generate: setup
 	$(BIN)/python docs/generate.py
 
 # Needs uv; writes what is tested, with hashes and without the address of any index, and the part of it in each image.
-LOCK := uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
+LOCK := uv pip compile --universal --no-strip-extras --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
   --no-header --no-annotate --quiet
 lock:
 	$(LOCK) pyproject.toml --extra lab --group dev -o requirements.lock
