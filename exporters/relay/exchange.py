@@ -229,7 +229,8 @@ class Exchange:
                 self._path,
                 self.measurement.request_id,
                 shortens_streams=self.measurement.strips_usage,
-                last=self._context.draining,
+                # After an early response the rest of the body is not read.
+                last=self._context.draining or not self._state.request.body_complete,
             )
             self._state.on_response(_HEAD)
             self._status = head.status
@@ -355,11 +356,11 @@ class Exchange:
             if self._body_size <= request_body.LONG_BODY:
                 connection.send(b"".join((head, *self._body)))
             else:
-                connection.transport.writelines((head, *self._body))  # without a copy
+                connection.write((head, *self._body), complete=True)
             if streams or not self._may_retry(connection):
                 self._body.clear()
         else:
-            connection.transport.write(head)
+            connection.write((head,), complete=False)
             self._write_body()
             self._client.pause_upload(pause=connection.unwritten and not body_complete)
 
@@ -394,13 +395,13 @@ class Exchange:
         """Forward the received part of a streamed body."""
         if self._upstream is None:
             return
-        write = self._upstream.transport.write
-        chunks = self._head.chunked
-        for piece in self._body:
-            write(b"%x\r\n%s\r\n" % (len(piece), piece) if chunks else piece)
+        complete, pieces = self._state.request.body_complete, self._body
+        if self._head.chunked:
+            pieces = [b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces]
+            if complete:
+                pieces.append(b"0\r\n\r\n")
+        self._upstream.write(pieces, complete=complete)
         self._body.clear()
-        if chunks and self._state.request.body_complete:
-            write(b"0\r\n\r\n")
 
     def _frame(self, pieces: list[bytes], out: list[bytes]) -> None:
         chunked = self._framing.chunked

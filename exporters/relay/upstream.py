@@ -4,7 +4,7 @@ import asyncio
 import os
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
 from exporters.configuration.origin import Origin
@@ -58,10 +58,12 @@ class UpstreamConnection(asyncio.Protocol):
         self._fast_path: Callable[[bytes], bool] | None = None
         self._keep_alive = False
         self._paused = False
+        # Whether the last byte of the request was passed to the transport.
+        self._request_complete = False
         self.response_begun = False
         """Whether the first byte of the response has arrived."""
         self.unwritten = False
-        """Whether part of the request is not written yet."""
+        """Whether bytes of the request that were passed to this connection are not written yet."""
         self.reused = False
         self.idle_since = 0.0
 
@@ -69,7 +71,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._exchange = exchange
         self._head_only = head_only
         self._body = None
-        self.response_begun = False
+        self._request_complete = self.response_begun = False
 
     def send(self, request: bytes) -> None:
         """Write the complete request with the write batch; `on_writable` follows when all of it is written."""
@@ -77,9 +79,15 @@ class UpstreamConnection(asyncio.Protocol):
         self._request = request
         self._pool.writes.add(self._flush)
 
+    def write(self, pieces: Sequence[bytes | memoryview], *, complete: bool) -> None:
+        """Write a part of the request at once, without a copy; `complete`: it is the last part."""
+        self._request_complete = complete
+        self.transport.writelines(pieces)
+
     def _flush(self) -> None:
         request, self._request = self._request, b""
         if request and not self.transport.is_closing():
+            self._request_complete = True
             self.unwritten = False  # `pause_writing` sets it again
             self.transport.write(request)
             if not self.unwritten:
@@ -115,8 +123,8 @@ class UpstreamConnection(asyncio.Protocol):
         if fast_path is not None and fast_path(data):
             return
         exchange = self._exchange
-        # Bytes without a request would be parsed as the next response.
-        if exchange is None:
+        # Bytes that arrive before a request would be parsed as its response.
+        if exchange is None or self._request:
             self.transport.abort()
             return
         at = time.monotonic()
@@ -190,8 +198,10 @@ class UpstreamConnection(asyncio.Protocol):
     def _finish(self, *, clean: bool) -> None:
         """The response is complete: reuse or close the connection."""
         self._exchange = None
-        # The engine would read unsent bytes of this request as the next request.
-        if self._keep_alive and clean and not self.unwritten and not self._head_only:
+        # The engine responded early, and would read the next request as the rest of this one.
+        if self.unwritten or not self._request_complete:
+            self.abandon()
+        elif self._keep_alive and clean and not self._head_only:
             self.pause(pause=False)
             self.reused = True
             self._pool.release(self)

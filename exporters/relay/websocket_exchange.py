@@ -100,7 +100,7 @@ class WebSocketExchange(Exchange):
         self._state.on_request(RequestEvent.CONNECTED)
         origin = self._context.pool.origin
         head = message_heads.websocket_request_head(self._head, origin.host_header, origin.prefix)
-        connection.transport.write(head)
+        connection.write((head,), complete=True)
 
     def _switch(self, head: ResponseHead, at: float) -> None:
         engine = self._upstream

@@ -1,7 +1,8 @@
-"""A relay with in-memory transports to one client and to the engine."""
+"""A relay with in-memory transports to clients and to the engine."""
 
 import asyncio
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,10 +29,30 @@ class Wire(asyncio.Transport):
         self.ended: str | None = None
         """How the connection ended for the other side: `in order` or `aborted`."""
         self._closing = False
+        self._blocked = False
+        self._unsent = bytearray()
 
     def write(self, data: Any) -> None:
-        if self.ended is None:
+        if self.ended is not None:
+            return
+        if not self._blocked:
             self.sent += data
+        elif data:
+            paused = bool(self._unsent)
+            self._unsent += data
+            if not paused:
+                self.protocol.pause_writing()
+
+    def block(self) -> None:
+        """The other side does not read, and the socket's buffer is full."""
+        self._blocked = True
+
+    def unblock(self) -> None:
+        self._blocked = False
+        if self._unsent and self.ended is None:
+            self.sent += self._unsent
+            self._unsent.clear()
+            self.protocol.resume_writing()
 
     def can_write_eof(self) -> bool:
         return True
@@ -58,10 +79,10 @@ class Wire(asyncio.Transport):
         self._reading = True
 
     def get_write_buffer_size(self) -> int:
-        return 0
+        return len(self._unsent)
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Does nothing: every write is sent at once."""
+        """Does nothing: any unsent byte pauses the protocol."""
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return default
@@ -84,9 +105,21 @@ class _Pool(UpstreamPool):
         vars(self).update(vars(like))
         self.wires: list[Wire] = []
 
+    def expect_request(self) -> None:
+        """Opens no connection ahead."""
+
     def acquire(self) -> UpstreamConnection | None:
-        if (idle := super().acquire()) is not None:
-            return idle
+        return super().acquire() or self._open_wire()
+
+    def connect(
+        self, on_connected: Callable[[UpstreamConnection], None], on_failure: Callable[[str], None]
+    ) -> asyncio.Task[None]:
+        async def connected() -> None:
+            on_connected(self._open_wire())
+
+        return asyncio.create_task(connected())
+
+    def _open_wire(self) -> UpstreamConnection:
         connection = UpstreamConnection(self)
         self.wires.append(Wire(connection))
         connection.connection_made(self.wires[-1])
@@ -116,7 +149,7 @@ CONFIG = SidecarConfig(upstream="http://engine:1", slos="", listen="", metrics="
 
 
 class Bench:
-    """A client connection to a relay."""
+    """A relay with one client; `connect` adds another."""
 
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
@@ -126,9 +159,13 @@ class Bench:
             CONFIG, SLO_FILE, self._sender, loop, salt=b"", new_request_id=lambda: f"request-{next(numbers)}"
         )
         self.pool = self.relay.pool = _Pool(self.relay.pool)
+        self.client = self.connect()
+
+    def connect(self) -> Wire:
         client = self.relay.client()
-        self.client = Wire(client)
-        client.connection_made(self.client)
+        wire = Wire(client)
+        client.connection_made(wire)
+        return wire
 
     @property
     def written(self) -> int:
