@@ -1,6 +1,7 @@
 """An engine may respond before it has read the whole request: no byte of another request follows an incomplete one."""
 
 import asyncio
+import itertools
 import random
 import re
 from collections.abc import Iterator
@@ -53,7 +54,7 @@ def response(number: int, status: int, *, chunked: bool, interim: bool) -> bytes
 
 def cut_up(data: bytes, places: set[int]) -> list[bytes]:
     edges = [0, *sorted(place % len(data) for place in places), len(data)]
-    return [data[start:end] for start, end in zip(edges, edges[1:], strict=False) if start < end]
+    return [data[start:end] for start, end in itertools.pairwise(edges) if start < end]
 
 
 def messages_of(sent: bytes) -> Iterator[tuple[int, bytes, bool]]:
