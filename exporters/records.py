@@ -161,6 +161,9 @@ class Snapshot(msgspec.Struct, array_like=True, tag="snapshot"):
     rejected_connections: int = 0
     task_errors: int = 0
     cut_requests: int = 0
+    buffered: int = 0  # bytes of request bodies
+    buffered_limit: int = 0
+    rejected_uploads: int = 0
 
 
 class Ack(msgspec.Struct, array_like=True, tag="ack"):

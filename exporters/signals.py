@@ -574,6 +574,21 @@ SIDECAR_REJECTED_CONNECTIONS = _counter(
     "Client connections above the limit; their first request gets status 503.",
     _P,
 )
+SIDECAR_BUFFERED = _gauge(
+    "llm_sidecar_buffered_bytes",
+    "Request bodies in memory that are incomplete, or that the engine has not read.",
+    _P,
+)
+SIDECAR_BUFFERED_LIMIT = _gauge(
+    "llm_sidecar_buffered_bytes_limit",
+    "Share of the relay in --max-buffered; from 7/8 of it on the relay reads no further bytes of uploads.",
+    _P,
+)
+SIDECAR_REJECTED_UPLOADS = _counter(
+    "llm_sidecar_rejected_uploads_total",
+    "Uploads rejected with status 503, because they had stalled while the buffer was full.",
+    _P,
+)
 SIDECAR_CPU = _counter("llm_sidecar_cpu_seconds_total", "CPU time of the process since it started.", _P)
 SIDECAR_MEMORY = _gauge("llm_sidecar_memory_bytes", "Resident memory of the process (Linux only).", _P)
 

@@ -72,6 +72,7 @@ class SidecarConfig(msgspec.Struct, frozen=True, kw_only=True):
     log_prefix_hashes: bool = False
     max_head: int = 64 * 1024  # bytes of a request line and its headers
     max_body: int | None = 256 * 1024 * 1024  # bytes
+    max_buffered: int = 128 * 1024 * 1024  # bytes of request bodies that all relays hold
     connect_timeout: float = 10.0
     client_idle: float | None = 75.0  # without a byte of the next request
     cut_stalled_client: float | None = 300.0  # without reading a byte of the response

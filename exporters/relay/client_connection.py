@@ -76,6 +76,8 @@ class ClientConnection(asyncio.Protocol):
         if len(context.connections) < context.client_limit:
             context.connections.add(self)
             context.pool.expect_request()
+            if context.bodies.requests_wait:
+                context.loop.call_soon(self.update_reading)  # uvloop starts to read after this method
         else:
             self._reject()
 
@@ -145,13 +147,13 @@ class ClientConnection(asyncio.Protocol):
     def pause_upload(self, *, pause: bool) -> None:
         """Pause or resume reading the request body, because the engine reads it slowly."""
         self._upload_paused = pause
-        self._update_reading()
+        self.update_reading()
 
     def switch_protocol(self, replace: Callable[[asyncio.Protocol], asyncio.Protocol]) -> bytes:
         """Read with another protocol from now on; returns the bytes that have already arrived."""
         self._transport.set_protocol(replace(self))
         early, self._buffer = self._buffer, b""
-        self._update_reading()
+        self.update_reading()
         return early
 
     @property
@@ -175,7 +177,7 @@ class ClientConnection(asyncio.Protocol):
         elif not self._context.accepting:
             self._close_transport()
         else:
-            self._update_reading()
+            self.update_reading()
 
     # Called by the relay.
 
@@ -195,6 +197,27 @@ class ClientConnection(asyncio.Protocol):
             return False
         self._exchange.cut(Outcome.UPSTREAM_ERROR, "the sidecar is shutting down")
         return True
+
+    def stalled_upload(self, now: float) -> tuple[float, Exchange] | None:
+        """The open request and when its body last moved, if the relay holds a part of the body."""
+        exchange = self._exchange
+        since = None if exchange is None else exchange.holds_body_since(now)
+        return None if exchange is None or since is None else (since, exchange)
+
+    def update_reading(self) -> None:
+        """Pause or resume reading."""
+        pipelined = 0 if self._exchange is None else len(self._buffer)
+        read = not self._upload_paused and pipelined <= MAX_PIPELINED
+        bodies = self._context.bodies
+        if bodies.uploads_wait and (self._receiving is not None or (bodies.requests_wait and self._exchange is None)):
+            read = False
+        if read != self._reading and not self._transport.is_closing():
+            self._reading = read
+            if read:
+                self._idle_since = time.monotonic()
+                self._transport.resume_reading()
+            else:
+                self._transport.pause_reading()
 
     def check_timeouts(self, now: float) -> None:
         """Enforce the client timeouts at `now`, in monotonic seconds."""
@@ -240,7 +263,7 @@ class ClientConnection(asyncio.Protocol):
                     self._receive_body(self._receiving)
                 elif self._exchange is not None or not self._begin_request():
                     break
-            self._update_reading()
+            self.update_reading()
         except Exception as error:  # noqa: BLE001 - an internal error must not leave the client waiting
             self._context.exchange_failed(error)
             self._transport.abort()
@@ -317,7 +340,7 @@ class ClientConnection(asyncio.Protocol):
         if mid_request and self._transport.can_write_eof():
             self._flush()
             self._transport.write_eof()
-            self._update_reading()
+            self.update_reading()
             self._context.loop.call_later(LINGER_SECONDS, self._transport.abort)
         else:
             self._close_transport()
@@ -330,14 +353,3 @@ class ClientConnection(asyncio.Protocol):
     def _close_transport(self) -> None:
         self._flush()
         self._transport.close()
-
-    def _update_reading(self) -> None:
-        pipelined = 0 if self._exchange is None else len(self._buffer)
-        read = not self._upload_paused and pipelined <= MAX_PIPELINED
-        if read != self._reading and not self._transport.is_closing():
-            self._reading = read
-            if read:
-                self._idle_since = time.monotonic()
-                self._transport.resume_reading()
-            else:
-                self._transport.pause_reading()

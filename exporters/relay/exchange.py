@@ -10,6 +10,7 @@ from exporters.configuration.sidecar_config import SidecarConfig
 from exporters.names import cut
 from exporters.records import NOT_UNDERSTOOD, TOO_LARGE, Finished
 from exporters.relay import error_responses, message_heads, prefix_hashes, request_body, structured_output
+from exporters.relay.body_memory import PIECE_OVERHEAD, BodyMemory
 from exporters.relay.dialects.dialect import Dialect
 from exporters.relay.exchange_state import ExchangeState, RequestEvent, RequestState, ResponseEvent, ResponseState
 from exporters.relay.http1_parser import Header, RequestHead, ResponseHead
@@ -68,6 +69,7 @@ class ExchangeContext(Protocol):
     """Hashes long prompts."""
     pool: UpstreamPool
     measuring: MeasurementContext
+    bodies: BodyMemory
     draining: bool
 
     def opened(self, exchange: "Exchange") -> None: ...
@@ -84,6 +86,10 @@ class Exchange:
     """Whether the request asks for another protocol, so that the engine may respond with status 101."""
     _recorded = True
     _body_size = 0
+    _held = 0
+    """The part of the context's `bodies` that is the body of this request."""
+    _progress = (0, 0)
+    _moved_at: float | None = None
     _dialect: Dialect
     """The API of the request, if its path is measured."""
     _upstream: UpstreamConnection | None = None
@@ -137,6 +143,9 @@ class Exchange:
             return
         self._body.append(data)
         self._body_size += len(data)
+        held = len(data) + PIECE_OVERHEAD
+        self._held += held
+        self._context.bodies.hold(held)
         limit = self._context.config.max_body
         if limit is not None and self._body_size > limit:
             self._refuse_body(limit)
@@ -199,7 +208,8 @@ class Exchange:
 
     def reject(self, message: str, code: str) -> None:
         """Reject the request because the sidecar is overloaded."""
-        self._offer(None)
+        if not self.measurement.offered:
+            self._offer(None)
         self._fail(503, Outcome.REJECTED, message, code, time.monotonic())
 
     def client_gone(self) -> None:
@@ -283,10 +293,21 @@ class Exchange:
     def on_writable(self, *, writable: bool) -> None:
         self._silent_since = time.monotonic()
         if writable and self._state.request.sent:
-            self._body.clear()
+            self._body_written()
         self._client.pause_upload(pause=not writable and not self._state.request.body_complete)
 
     # Called by the relay.
+
+    def holds_body_since(self, now: float) -> float | None:
+        """When a byte of the body was last received or written, if any is held; called every second."""
+        if not self._held:
+            self._moved_at = None
+            return None
+        upstream = self._upstream
+        progress = self._body_size, 0 if upstream is None else upstream.transport.get_write_buffer_size()
+        if progress != self._progress or self._moved_at is None:
+            self._progress, self._moved_at = progress, now
+        return self._moved_at
 
     def is_silent(self, now: float, idle: float) -> bool:
         """Whether the engine has sent nothing for more than `idle` seconds, and does not wait for the client."""
@@ -354,11 +375,15 @@ class Exchange:
         )
         if body_complete and not (streams and self._head.chunked):
             if self._body_size <= request_body.LONG_BODY:
-                connection.send(b"".join((head, *self._body)))
+                request = b"".join((head, *self._body))
+                connection.send(request)
+                self._body = [memoryview(request)[len(head) :]]  # for a second attempt, without a second copy
             else:
                 connection.write((head, *self._body), complete=True)
             if streams or not self._may_retry(connection):
                 self._body.clear()
+            if not connection.unwritten:
+                self._body_written()
         else:
             connection.write((head,), complete=False)
             self._write_body()
@@ -402,6 +427,15 @@ class Exchange:
                 pieces.append(b"0\r\n\r\n")
         self._upstream.write(pieces, complete=complete)
         self._body.clear()
+        if not self._upstream.unwritten:
+            self._body_written()
+
+    def _body_written(self) -> None:
+        """The engine's socket has accepted the part of the body that has arrived, or the request is over."""
+        self._body.clear()
+        if self._held:
+            self._context.bodies.release(self._held)
+            self._held = 0
 
     def _frame(self, pieces: list[bytes], out: list[bytes]) -> None:
         chunked = self._framing.chunked
@@ -445,6 +479,7 @@ class Exchange:
         if self._state.over:
             return
         self._state.on_response(event)
+        self._body_written()
         if self._connecting is not None:
             self._connecting.cancel()
         if self._upstream is not None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from math import inf
+from operator import itemgetter
 
 from exporters.child_process import TaskErrors
 from exporters.configuration.origin import origin
@@ -16,6 +17,7 @@ from exporters.exposition.histogram_bounds import gap_bounds
 from exporters.process_usage import footprint
 from exporters.records import Finished, OpenRequests, Snapshot
 from exporters.relay import request_body
+from exporters.relay.body_memory import BodyMemory
 from exporters.relay.client_connection import ClientConnection
 from exporters.relay.exchange import Exchange
 from exporters.relay.measurement import Measurement, MeasurementContext
@@ -29,6 +31,9 @@ FLUSH_SECONDS = 0.05
 SNAPSHOT_SECONDS = 0.25
 # Client timeouts are far longer.
 TIMEOUT_CHECK_SECONDS = 1.0
+
+STALLED_UPLOAD_SECONDS = 30.0
+"""An upload of which no byte has moved for this long gives way if others wait for memory."""
 
 MAX_CONTENTS = 1_000
 """Records that wait for the exporter above which further ones lose prompt and completion, to bound their memory."""
@@ -63,6 +68,8 @@ class Relay:
         self.hashing: Executor = ThreadPoolExecutor(1, "hashing")
         self.writes = WriteBatch(loop, self.exchange_failed)
         self.pool = UpstreamPool(origin(config.upstream, config.trust), config.connect_timeout, loop, self.writes)
+        self.bodies = BodyMemory(config.max_buffered // config.workers, self._update_reading)
+        self.rejected_uploads = 0
         self.client_limit = client_limit
         self.connections: set[ClientConnection] = set()
         self.rejecting: set[ClientConnection] = set()
@@ -184,6 +191,26 @@ class Relay:
         now = time.monotonic()
         for connection in list(self.connections):
             self._attempt("check_timeouts", connection.check_timeouts, now)
+        self.reject_stalled_uploads(now)
+
+    def reject_stalled_uploads(self, now: float) -> None:
+        """Reject the uploads that have stalled the longest, while others wait for memory."""
+        uploads = [upload for each in self.connections if (upload := each.stalled_upload(now)) is not None]
+        if not self.bodies.uploads_wait:
+            return
+        for since, exchange in sorted(uploads, key=itemgetter(0)):
+            if now - since < STALLED_UPLOAD_SECONDS or not self.bodies.uploads_wait:
+                break
+            self.rejected_uploads += 1
+            message = (
+                f"the buffer for request bodies is full, and none of this body has moved for {now - since:.0f} s; "
+                "send it again"
+            )
+            self._attempt("reject", exchange.reject, message, "upload_stalled")
+
+    def _update_reading(self) -> None:
+        for connection in list(self.connections):
+            connection.update_reading()
 
     def _collect_folds(self) -> None:
         self._to_fold = [exchange.measurement for exchange in self._open]
@@ -258,6 +285,9 @@ class Relay:
                 footprint=footprint(),
                 client_limit=self.client_limit,
                 rejected_connections=self.rejected_connections,
+                buffered=self.bodies.held,
+                buffered_limit=self.bodies.limit,
+                rejected_uploads=self.rejected_uploads,
                 task_errors=self.task_errors.count,
                 cut_requests=self._cut_requests,
             )

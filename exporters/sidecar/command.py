@@ -36,6 +36,10 @@ from exporters.token_file import read_token
 MAX_LOGGED_CONTENT = 64 * 1024
 """Bytes of a prompt or a completion; escaped as JSON, both together are shorter than `MAX_LINE` of the log's reader."""
 
+MAX_BUFFERED = 128 * 1024 * 1024
+LEAST_BUFFERED = 16 * 1024 * 1024
+"""The default of --max-buffered, and the least share of a relay in bytes."""
+
 logger = logging.getLogger("vllm_slo.sidecar")
 
 
@@ -87,6 +91,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default="256MiB",
         metavar="SIZE",
         help="maximum size of request bodies, or 'never'; larger requests get status 413 (default %(default)s)",
+    )
+    limits.add_argument(
+        "--max-buffered",
+        metavar="SIZE",
+        help="maximum memory for request bodies that are incomplete or that the engine has not read, shared equally by "
+        "the relays; from 7/8 of it on, no further bytes of uploads are read, and uploads that have stalled for 30 s "
+        "get status 503 (default 128MiB, or 16MiB for each of --workers if that is more)",
     )
     limits.add_argument(
         "--connect-timeout",
@@ -322,6 +333,7 @@ def run(arguments: argparse.Namespace) -> int:
         log_prefix_hashes=arguments.log_prefix_hashes,
         max_head=parse_flag("--max-head", arguments.max_head, parse_size),
         max_body=_size_or_never(arguments.max_body, "--max-body"),
+        max_buffered=_max_buffered(arguments.max_buffered, arguments.workers),
         connect_timeout=parse_flag("--connect-timeout", arguments.connect_timeout, parse_duration),
         client_idle=_duration_or_never(arguments.client_idle, "--client-idle"),
         cut_stalled_client=_duration_or_never(arguments.cut_stalled_client, "--cut-stalled-client"),
@@ -376,6 +388,19 @@ def _log_content_limit(text: str) -> int:
             f"--log-content-limit: {text} is above the maximum of 64KiB, so that programs can read each line"
         )
     return limit
+
+
+def _max_buffered(text: str | None, workers: int) -> int:
+    least = LEAST_BUFFERED * workers
+    if text is None:
+        return max(MAX_BUFFERED, least)
+    size = parse_flag("--max-buffered", text, parse_size)
+    if size < least:
+        raise UsageError(
+            f"--max-buffered: {text} is too small for --workers {workers}: each relay needs 16MiB, because it parses "
+            f"bodies of up to 8MiB; use {least >> 20}MiB or more"
+        )
+    return size
 
 
 def _request_log(text: str | None) -> str | None:

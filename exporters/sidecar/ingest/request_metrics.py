@@ -327,6 +327,9 @@ class RequestMetrics:
         yield gauge(signals.SIDECAR_CONNECTIONS_LIMIT, (((name,), float(row.client_limit)) for name, row in rows))
         rejected = (((name,), float(row.rejected_connections)) for name, row in rows)
         yield counter(signals.SIDECAR_REJECTED_CONNECTIONS, rejected)
+        yield gauge(signals.SIDECAR_BUFFERED, (((name,), float(row.buffered)) for name, row in rows))
+        yield gauge(signals.SIDECAR_BUFFERED_LIMIT, (((name,), float(row.buffered_limit)) for name, row in rows))
+        yield counter(signals.SIDECAR_REJECTED_UPLOADS, (((name,), float(row.rejected_uploads)) for name, row in rows))
         yield counter(signals.SIDECAR_DROPPED, (((name,), float(row.dropped)) for name, row in rows))
 
     def _open_requests(self, now: float) -> Iterator[Metric]:

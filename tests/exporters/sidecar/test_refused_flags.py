@@ -50,6 +50,13 @@ LEVEL = "'loud' is unknown; use debug, info, warning or error"
         ("--cut-first-token", "60", f"'60' {DURATION}"),
         ("--max-body", "256MB", f"'256MB' {SIZE}"),
         ("--max-head", "never", f"'never' {SIZE}"),
+        ("--max-buffered", "never", f"'never' {SIZE}"),
+        (
+            "--max-buffered",
+            "15MiB",
+            "15MiB is too small for --workers 1: each relay needs 16MiB, because it parses bodies of up to 8MiB; "
+            "use 16MiB or more",
+        ),
         ("--request-log-max-size", "1GB", f"'1GB' {SIZE}"),
         ("--request-log-max-age", "1 day", f"'1 day' {DURATION}"),
         ("--request-log-total", "0", f"'0' {SIZE}"),
