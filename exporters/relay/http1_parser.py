@@ -192,6 +192,7 @@ def _response_head(block: bytes, head_only: bool) -> ResponseHead:
         if coding.lower() != b"chunked" or declared is not None:
             raise BadHttpError("ambiguous framing")
         chunked = True
+        keep_alive = keep_alive and not http_1_0  # RFC 9112, section 6.1: its framing may be wrong
     elif declared is not None:
         length = int(declared)
     return ResponseHead(status, reason, headers, fields, keep_alive, length, chunked)

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tests.fuzz import client_requests, engine_answers, event_streams
+from tests.fuzz import client_requests, early_answers, engine_answers, event_streams
 from tests.support.waiting import HANG
 
 
@@ -31,6 +31,7 @@ TARGETS = {
         Target("answers", engine_answers.case, engine_answers.check),
         Target("fast_path", engine_answers.fast_path_case, engine_answers.check),
         Target("named_fast_path", engine_answers.named_fast_path_case, engine_answers.check),
+        Target("early_answers", early_answers.case, early_answers.check),
         Target("streams", event_streams.case, event_streams.check),
         Target("named_streams", event_streams.named_case, event_streams.check),
     )

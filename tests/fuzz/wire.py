@@ -29,13 +29,13 @@ class Wire(asyncio.Transport):
         self.ended: str | None = None
         """How the connection ended for the other side: `in order` or `aborted`."""
         self._closing = False
-        self._blocked = False
+        self.blocked = False
         self._unsent = bytearray()
 
     def write(self, data: Any) -> None:
         if self.ended is not None:
             return
-        if not self._blocked:
+        if not self.blocked:
             self.sent += data
         elif data:
             paused = bool(self._unsent)
@@ -45,10 +45,10 @@ class Wire(asyncio.Transport):
 
     def block(self) -> None:
         """The other side does not read, and the socket's buffer is full."""
-        self._blocked = True
+        self.blocked = True
 
     def unblock(self) -> None:
-        self._blocked = False
+        self.blocked = False
         if self._unsent and self.ended is None:
             self.sent += self._unsent
             self._unsent.clear()

@@ -186,3 +186,10 @@ def test_the_head_of_streams_is_parsed_once_and_each_response_has_its_own_id() -
         "2": expected % b"2" + b"\r\n",
         "3": expected % b"3" + b"connection: close\r\n\r\n",
     }
+
+
+def test_a_connection_with_a_chunked_response_of_http_1_0_is_not_used_again() -> None:
+    head = b"HTTP/1.0 200 OK\r\nconnection: keep-alive\r\n%s\r\n\r\n"
+    parse_response = http1_parser.parse_response
+    assert parse_response(head % b"content-length: 2", head_only=False).keep_alive
+    assert not parse_response(head % b"transfer-encoding: chunked", head_only=False).keep_alive

@@ -30,6 +30,7 @@ URL = "is not a valid URL"
 ORIGIN = "write http://host:port or https://host:port"
 DURATION = "is not a valid duration; write a number with a unit, such as 250ms, 30s or 10m"
 SIZE = "is not a valid size; write bytes or a number with a unit, such as 64KiB or 256MiB"
+LEAST = "each relay needs 16MiB, because it parses bodies of up to 8MiB"
 LEVEL = "'loud' is unknown; use debug, info, warning or error"
 
 
@@ -54,8 +55,7 @@ LEVEL = "'loud' is unknown; use debug, info, warning or error"
         (
             "--max-buffered",
             "15MiB",
-            "15MiB is too small for --workers 1: each relay needs 16MiB, because it parses bodies of up to 8MiB; "
-            "use 16MiB or more",
+            f"15MiB is too small for --workers 1: {LEAST}; use 16MiB or more",
         ),
         ("--request-log-max-size", "1GB", f"'1GB' {SIZE}"),
         ("--request-log-max-age", "1 day", f"'1 day' {DURATION}"),
