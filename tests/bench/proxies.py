@@ -76,8 +76,8 @@ class Running:
     most_connections: int = sys.maxsize
 
 
-def sidecar(*words: str, slos: str = SLOS, name: str = OURS) -> Proxy:
-    """The sidecar with metering and the request log."""
+def sidecar(*words: str, slos: str = SLOS, name: str = OURS, checkout: Path | None = None) -> Proxy:
+    """The sidecar with metering and the request log; `checkout` is that of another release, with its .venv."""
 
     def start(place: Place) -> list[str]:
         (place.folder / f"{place.port}.yaml").write_text(slos)
@@ -88,7 +88,11 @@ def sidecar(*words: str, slos: str = SLOS, name: str = OURS) -> Proxy:
             "--slos": str(place.folder / f"{place.port}.yaml"),
             "--request-log": str(place.folder / f"{place.port}.jsonl"),
         }
-        return command(*(word for flag in flags.items() for word in flag), *STOPS_QUICKLY, *words)
+        words_of_flags = [word for flag in flags.items() for word in flag]
+        if checkout is not None:
+            program = str(checkout / ".venv" / "bin" / "vllm-slo")
+            return [program, "sidecar", *words_of_flags, *STOPS_QUICKLY, *words]
+        return command(*words_of_flags, *STOPS_QUICKLY, *words)
 
     return Proxy(name, start)
 

@@ -35,6 +35,7 @@ class Bench:
     effort: Effort
     load: Generators
     folder: Path
+    against: Path | None
 
     @contextlib.contextmanager
     def started(self, kinds: list[Proxy], cores: frozenset[int]) -> Iterator[list[Running]]:
@@ -45,6 +46,8 @@ class Bench:
     def compared(self, names: list[str], others: list[str]) -> Iterator[Result]:
         peer = proxies.nginx()
         plain = [proxies.plain(), *(PEERS[name]() for name in others)]
+        if self.against is not None:
+            plain.insert(1, proxies.sidecar(name=f"{OURS} of {self.against.name}", checkout=self.against))
         kinds = [peer, proxies.sidecar(), *plain] if peer else [plain[0], proxies.sidecar(), *plain[1:]]
         with self.started(kinds, self.load.cores.proxy) as proxies_up:
             for name in names:
@@ -87,6 +90,12 @@ def parser() -> argparse.ArgumentParser:
         help="repeatable (default: all except memory, which takes minutes)",
     )
     flags.add_argument("--peers", default="", metavar="NAMES", help=f"peers to install: {','.join(PEERS)}")
+    flags.add_argument(
+        "--against",
+        type=Path,
+        metavar="CHECKOUT",
+        help="checkout of another release, after `make setup` there, whose sidecar is measured in the same rounds",
+    )
     flags.add_argument("--rounds", type=int, default=5, help="number of rounds (default 5)")
     flags.add_argument("--seconds", type=float, default=4.0, help="duration of a reading after its warm-up (default 4)")
     flags.add_argument("--streams", type=int, default=500, help="for spread and scrape; tick uses 2/5 (default 500)")
@@ -136,7 +145,8 @@ def main() -> int:
             tempfile.TemporaryDirectory() as name,
             generators(Path(name), free_port(), cores, options.patience) as load,
         ):
-            results = list(run(Bench(effort, load, Path(name)), options.measure or list(QUICK), others))
+            bench = Bench(effort, load, Path(name), options.against)
+            results = list(run(bench, options.measure or list(QUICK), others))
     except CannotMeasureError as error:
         print(error, file=sys.stderr)
         return 2
