@@ -25,7 +25,7 @@ from tests.support.unreachable_engines import (
     close_in_the_server_hello,
     stop_in_the_server_hello,
 )
-from tests.support.waiting import until
+from tests.support.waiting import HANG, until
 
 GAUGES_OF_A_RUNNING_ENGINE = {
     "llm_engine_requests_running",
@@ -369,7 +369,7 @@ async def test_an_engine_that_fails_in_the_tls_handshake_is_down(
     async with behaving(behaviour) as (port, connections):
         (target,) = targets(f"https://127.0.0.1:{port}", [])
         scraper = Scraper(target, 1.0, lambda _: None, TLS)
-        scraper._timeout = 0.1
+        scraper._timeout = 0.1 if reason == "timeout" else HANG
         for number in (1, 2):
             await scraper.scrape(session)
             assert errors(scraper) == {reason: number}

@@ -23,7 +23,7 @@ from tests.support.unreachable_engines import (
     speak_first,
     stop_in_the_server_hello,
 )
-from tests.support.waiting import until
+from tests.support.waiting import HANG, until
 
 CLOSED = "the connection was closed"
 
@@ -57,9 +57,10 @@ async def refused(stage: Stage) -> str:
 async def test_a_handshake_that_fails_is_answered_recorded_and_leaves_no_connection(
     tmp_path: Path, behaviour: Behaviour, reason: str
 ) -> None:
+    timeout = 0.1 if "timed out" in reason else HANG
     async with (
         behaving(behaviour) as (port, connections),
-        staged(tmp_path, None, upstream=f"https://127.0.0.1:{port}", connect_timeout=0.1) as stage,
+        staged(tmp_path, None, upstream=f"https://127.0.0.1:{port}", connect_timeout=timeout) as stage,
     ):
         # A connection that was reset has either text.
         assert await refused(stage) in {reason, "connection reset by peer" if reason.startswith(CLOSED) else reason}
@@ -95,8 +96,10 @@ async def test_a_connection_that_is_lost_before_its_request_is_sent_is_no_connec
 
     async def connect_and_lose(*arguments: object, **options: object) -> object:
         transport, protocol = await loop.create_connection(*arguments, **options)  # type: ignore[call-overload]
+        lost = asyncio.Event()
+        protocol.connection_lost = lambda _: lost.set()
         transport.abort()
-        await asyncio.sleep(0.01)  # the loop reports the end of the connection
+        await lost.wait()
         return transport, protocol
 
     async with staged(tmp_path, ok) as stage:
