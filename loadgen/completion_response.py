@@ -124,7 +124,7 @@ class CompletionResponse:
         self.size += len(data)
         body = self.http.feed(data)
         if body:
-            content_type = self.http.headers.get("content-type", "")
+            content_type = self.http.headers.get("content-type", "").lower()
             if self._stream is None and self.http.status == 200 and "text/event-stream" in content_type:
                 self._stream = EventStream()
             if self._stream is None:
@@ -141,8 +141,12 @@ class CompletionResponse:
         return False
 
     def eof(self, at: float) -> None:
-        """The connection closed."""
+        """The server has closed the connection."""
         self.http.eof()
+        self._end(at)
+
+    def lost(self, at: float) -> None:
+        """The connection failed, which completes no response."""
         self._end(at)
 
     def outcome(self) -> tuple[ClientOutcome, str | None]:

@@ -51,6 +51,12 @@ def read(*pieces: bytes, eof: bool = True) -> CompletionResponse:
     return response
 
 
+@pytest.mark.parametrize("content_type", [b"Text/Event-Stream", b"TEXT/EVENT-STREAM;charset=utf-8"])
+def test_the_type_of_a_stream_is_recognised_in_any_case(content_type: bytes) -> None:
+    head = HEAD.replace(b"text/event-stream; charset=utf-8", content_type)
+    assert contents(read(head, chunked(*WHOLE))) == contents(read(HEAD, chunked(*WHOLE)))
+
+
 def contents(response: CompletionResponse) -> tuple[object, ...]:
     return (
         response.outcome(),
