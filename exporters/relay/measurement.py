@@ -398,6 +398,8 @@ class Measurement:
         record.queue = meter.queue
         record.prefill = meter.prefill
         record.decode = meter.decode
+        if meter.dropped_values:
+            record.dropped_values = sorted(meter.dropped_values)
         for name, value in meter.latencies().items():
             setattr(record, name, value)
         if meter.checked is not None:
