@@ -1,4 +1,4 @@
-"""Checks the numbers that an engine reports: a single absurd one would spoil sums, histograms and verdicts."""
+"""Checks the numbers that an engine reports: a single absurd one would corrupt sums, histograms and verdicts."""
 
 from collections.abc import Callable
 from typing import TypeVar
