@@ -108,6 +108,7 @@ class Finished(msgspec.Struct, array_like=True, tag="finished"):
     prefix_hashes: list[int] | None = None
     prefix_characters: int | None = None  # of the whole prompt, also of what is not hashed
     shareable_tokens: int | None = None  # set by the exporter
+    dropped_values: list[str] = []  # names of the series that lack an implausible value of the engine
 
 
 class Judged(msgspec.Struct, array_like=True, tag="judged"):

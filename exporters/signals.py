@@ -527,6 +527,12 @@ SIDECAR_UNMETERED = _counter(
     _R,
 )
 SIDECAR_UNPARSED = _counter("llm_sidecar_unparsed_requests_total", "Request bodies that were not parsed.", _R)
+SIDECAR_DROPPED_VALUES = _counter(
+    "llm_sidecar_dropped_engine_values_total",
+    "Values in responses and spans of the engine that were dropped, by the series that lack them: negative ones, "
+    "counts above 2^53, times above a day, and what is not a number.",
+    Label.SIGNAL,
+)
 SIDECAR_MODELS_OVER_LIMIT = _gauge(
     "llm_sidecar_models_over_limit",
     "Models that the engine lists or `--model` names and that count as `other`: above `--max-models`, or a long name.",

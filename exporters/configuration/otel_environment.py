@@ -57,8 +57,8 @@ def endpoint(environment: Environment) -> Endpoint | None:
     name, text = found
     if _grpc(environment):
         scheme, separator, rest = text.partition("://")
-        text = f"{({'http': 'grpc', 'https': 'grpcs'}).get(scheme, scheme)}{separator}{rest}"
-    elif "TRACES" not in name and text.startswith("http"):
+        text = f"{({'http': 'grpc', 'https': 'grpcs'}).get(scheme.lower(), scheme)}{separator}{rest}"
+    elif "TRACES" not in name and text.lower().startswith("http"):
         text = f"{text.rstrip('/')}{otlp_endpoints.TRACES_PATH}"
     return Endpoint(name, otlp_endpoints.url(text, name, default_path="/"))
 

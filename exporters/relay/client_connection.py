@@ -301,7 +301,7 @@ class ClientConnection(asyncio.Protocol):
         else:
             limit = self._context.client_limit
             exchange.reject(f"the limit of {limit} client connections is reached", "too_many_connections")
-        if self._receiving is exchange and not self._buffer and b"expect" in head.fields:
+        if self._receiving is exchange and not self._buffer and head.expects_continue:
             self.send(error_responses.CONTINUE)
         return True
 

@@ -9,6 +9,7 @@ stream bypass it (`fast_path`).
 """
 
 import re
+from collections.abc import Collection
 from enum import Enum
 from functools import lru_cache
 
@@ -62,6 +63,7 @@ class RequestHead(msgspec.Struct):
     method: str
     target: str
     headers: list[Header]
+    """Without those that Connection names, which are for the relay only."""
     fields: dict[bytes, bytes]
     """The first value of each header name."""
     http_1_0: bool
@@ -71,6 +73,8 @@ class RequestHead(msgspec.Struct):
     chunked: bool
     websocket: bool = False
     """Whether the request asks for a WebSocket."""
+    expects_continue: bool = False
+    """Whether the client waits for an interim response before it sends the body."""
 
     @property
     def has_body(self) -> bool:
@@ -87,16 +91,19 @@ class ResponseHead(msgspec.Struct, frozen=True, eq=False):
     status: int
     reason: bytes
     headers: list[Header]
+    """As those of a request."""
     fields: dict[bytes, bytes]
     keep_alive: bool
     length: int | None
     """Body size in bytes; None: the body is chunked or ends when the connection closes."""
     chunked: bool
+    websocket: bool
+    """Whether the response starts a WebSocket."""
 
     @property
-    def websocket(self) -> bool:
-        """Whether a response with status 101 starts a WebSocket."""
-        return _upgrades(self.headers) == [b"websocket"]
+    def event_stream(self) -> bool:
+        kind, _, _ = self.fields.get(b"content-type", b"").partition(b";")
+        return kind.rstrip(b" \t").lower() == b"text/event-stream"
 
 
 def head_end(data: bytes, of: str, scanned: int = 0) -> int:
@@ -141,7 +148,7 @@ def parse_request(block: bytes) -> RequestHead:
         if not _is_length(declared):
             raise BadHttpError("content-length must be a decimal number of bytes", code="bad_content_length")
         length = int(declared)
-    connection = connection_tokens(headers) if b"connection" in fields else ()
+    connection = _tokens(headers, b"connection") if b"connection" in fields else ()
     websocket = False
     if method == "CONNECT" or (b"upgrade" in connection and _requires_upgrade(headers)):
         websocket = method == "GET" and not (http_1_0 or chunked or length) and _upgrades(headers) == [b"websocket"]
@@ -150,7 +157,7 @@ def parse_request(block: bytes) -> RequestHead:
     return RequestHead(
         method,
         target,
-        headers,
+        _without(headers, connection),
         fields,
         http_1_0,
         # After a WebSocket was asked for, a front proxy may consider what follows as its frames, not as a request.
@@ -158,6 +165,8 @@ def parse_request(block: bytes) -> RequestHead:
         length,
         chunked,
         websocket,
+        # RFC 9110, section 10.1.1: HTTP/1.0 has no interim responses.
+        b"expect" in fields and not http_1_0 and b"100-continue" in _tokens(headers, b"expect"),
     )
 
 
@@ -179,7 +188,7 @@ def _response_head(block: bytes, head_only: bool) -> ResponseHead:
     headers, fields = _headers(lines, keep=keep)
     if len(fields) != len(headers) and len({value for name, value in headers if name == b"content-length"}) > 1:
         raise BadHttpError("conflicting content-length headers")
-    connection = connection_tokens(headers) if b"connection" in fields else ()
+    connection = _tokens(headers, b"connection") if b"connection" in fields else ()
     keep_alive = b"keep-alive" in connection if http_1_0 else b"close" not in connection
     length: int | None = None
     chunked = False
@@ -195,7 +204,8 @@ def _response_head(block: bytes, head_only: bool) -> ResponseHead:
         keep_alive = keep_alive and not http_1_0  # RFC 9112, section 6.1: its framing may be wrong
     elif declared is not None:
         length = int(declared)
-    return ResponseHead(status, reason, headers, fields, keep_alive, length, chunked)
+    websocket = status == 101 and _upgrades(headers) == [b"websocket"]
+    return ResponseHead(status, reason, _without(headers, connection), fields, keep_alive, length, chunked, websocket)
 
 
 class SizedBody:
@@ -398,8 +408,10 @@ def _upgrades(headers: list[Header]) -> list[bytes]:
     return [value.lower() for name, value in headers if name == b"upgrade"]
 
 
-def connection_tokens(headers: list[Header]) -> set[bytes]:
-    """The lower-case options in the Connection headers."""
-    return {
-        token.strip(b" \t").lower() for name, value in headers if name == b"connection" for token in value.split(b",")
-    }
+def _tokens(headers: list[Header], field: bytes) -> set[bytes]:
+    """The lower-case members of the lists in these headers."""
+    return {token.strip(b" \t").lower() for name, value in headers if name == field for token in value.split(b",")}
+
+
+def _without(headers: list[Header], names: Collection[bytes]) -> list[Header]:
+    return [header for header in headers if header[0] not in names] if names else headers

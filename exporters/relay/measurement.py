@@ -145,7 +145,7 @@ class Measurement:
         self._dialect = dialect
         self._head_at = self._offered_at = self.zero = time.monotonic()
         sent_id = head.fields.get(_REQUEST_ID)
-        if sent_id is not None and _is_request_id(sent_id) and not _is_repeated(head, _REQUEST_ID):
+        if sent_id is not None and _is_request_id(sent_id) and _is_forwarded_once(head, _REQUEST_ID):
             self.request_id = sent_id.decode()
         else:
             if sent_id is not None:
@@ -398,6 +398,8 @@ class Measurement:
         record.queue = meter.queue
         record.prefill = meter.prefill
         record.decode = meter.decode
+        if meter.dropped_values:
+            record.dropped_values = sorted(meter.dropped_values)
         for name, value in meter.latencies().items():
             setattr(record, name, value)
         if meter.checked is not None:
@@ -453,8 +455,8 @@ def _text(value: object) -> str | None:
     return cut(value) if isinstance(value, str) and value else None
 
 
-def _is_repeated(head: RequestHead, name: bytes) -> bool:
-    return len(head.fields) != len(head.headers) and [header[0] for header in head.headers].count(name) > 1
+def _is_forwarded_once(head: RequestHead, name: bytes) -> bool:
+    return [header[0] for header in head.headers].count(name) == 1
 
 
 def _wait_before_relay(header: str) -> float:

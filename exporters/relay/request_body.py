@@ -88,12 +88,12 @@ class _Parameters(msgspec.Struct):
 
 
 class _Body(_Parameters):
-    messages: list[_Message] = []
+    messages: list[_Message] | None = None
     prompt: _Prompt = None
 
 
 class _LongBody(_Parameters):
-    messages: list[_Message] = []
+    messages: list[_Message] | None = None
     prompt: msgspec.Raw = msgspec.Raw(b"null")
 
 
@@ -181,9 +181,10 @@ def parse(data: bytes, salt: bytes | None, hashing: Executor) -> RequestBody | N
     has_options = body.stream_options is not msgspec.UNSET
     options = body.stream_options or None
     n = body.n or 1
+    messages = [] if body.messages is None else body.messages
     return RequestBody(
         model=cut(body.model or ""),
-        prompt_tokens=_prompt_tokens(body.messages, prompt),
+        prompt_tokens=_prompt_tokens(messages, prompt),
         # vLLM prefers max_completion_tokens if both are set.
         max_tokens=body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens,
         stream=bool(body.stream),
@@ -195,9 +196,9 @@ def parse(data: bytes, salt: bytes | None, hashing: Executor) -> RequestBody | N
         choices=n * _prompts(prompt),
         temperature=body.temperature,
         _digests=(
-            digests(data, hashing, salt, body.model, body.messages, prompt.json)
+            digests(data, hashing, salt, body.model, messages, prompt.json)
             if isinstance(prompt, _TokenIds)
-            else digests(data, hashing, salt, body.model, (body.messages, prompt))
+            else digests(data, hashing, salt, body.model, (messages, prompt))
         ),
     )
 

@@ -74,6 +74,8 @@ class UpstreamConnection(asyncio.Protocol):
         """Whether bytes of the request that were passed to this connection are not written yet."""
         self.reused = False
         self.idle_since = 0.0
+        # Over TLS, after the engine's `close_notify`; without it, others may have cut the response.
+        self._closed_in_order = False
 
     def begin(self, exchange: ResponseHandler, *, head_only: bool) -> None:
         self._exchange = exchange
@@ -216,6 +218,10 @@ class UpstreamConnection(asyncio.Protocol):
         else:
             self.transport.close()
 
+    def eof_received(self) -> None:
+        """Not called if a TLS connection ends without `close_notify`."""
+        self._closed_in_order = True
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._pool.discard(self)
         self._request = b""
@@ -224,7 +230,7 @@ class UpstreamConnection(asyncio.Protocol):
             return
         at = time.monotonic()
         try:
-            if exc is None and isinstance(self._body, http1_parser.CloseDelimitedBody):
+            if exc is None and self._closed_in_order and isinstance(self._body, http1_parser.CloseDelimitedBody):
                 exchange.on_read(None, [], at, ended=True)
             else:
                 exchange.on_lost(at)

@@ -420,7 +420,7 @@ def _trust(arguments: argparse.Namespace) -> Trust:
     flag = "--upstream-ca" if trust.ca else "--upstream-insecure"
     if trust.ca and trust.insecure:
         raise UsageError("--upstream-insecure: conflicts with --upstream-ca; remove one of them")
-    if not any(url.startswith("https:") for url in (arguments.upstream, *arguments.engine_metrics)):
+    if not any(url.lower().startswith("https:") for url in (arguments.upstream, *arguments.engine_metrics)):
         raise UsageError(f"{flag}: {arguments.upstream} does not use TLS; write https:// or remove {flag}")
     trust.context()
     return trust

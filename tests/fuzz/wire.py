@@ -89,6 +89,8 @@ class Wire(asyncio.Transport):
 
     def lose(self, error: Exception | None = None) -> None:
         """The other side closes the connection."""
+        if error is None and not self._closing:
+            self.protocol.eof_received()
         self._end("in order", error)
 
     def _end(self, how: str, error: Exception | None = None) -> None:

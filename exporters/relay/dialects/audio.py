@@ -5,8 +5,8 @@ from concurrent.futures import Executor
 
 import msgspec
 
+from exporters.engine_values import ABSENT, Number
 from exporters.relay.dialects import completion_events, one_answer
-from exporters.relay.dialects.dialect import Count
 from exporters.relay.request_body import CHARACTERS_PER_TOKEN, RequestBody, without_completion
 
 DONE = completion_events.DONE
@@ -29,14 +29,12 @@ _DELTA, _END = "transcript.text.delta", "transcript.text.done"
 class _Usage(completion_events.Usage):
     """The token counts of OpenAI and of vLLM's streams; a unary body of vLLM has the duration of the audio instead."""
 
-    input_tokens: Count | None = None
-    output_tokens: Count | None = None
+    input_tokens: Number = ABSENT
+    output_tokens: Number = ABSENT
 
     def __post_init__(self) -> None:
-        if self.prompt_tokens is None:
-            self.prompt_tokens = self.input_tokens
-        if self.completion_tokens is None:
-            self.completion_tokens = self.output_tokens
+        self.prompt_tokens = self.prompt_tokens or self.input_tokens
+        self.completion_tokens = self.completion_tokens or self.output_tokens
 
 
 class _Transcript(one_answer.Answer):

@@ -4,7 +4,9 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from exporters.relay.dialects.dialect import Count, EngineTimes, Output
+from exporters import signals
+from exporters.engine_values import ABSENT, Number
+from exporters.relay.dialects.dialect import EngineTimes, Output, ReadCount, TokenCounts
 
 DONE = b"[DONE]"
 
@@ -12,33 +14,33 @@ DONE = b"[DONE]"
 class CachedDetails(msgspec.Struct):
     """`usage.prompt_tokens_details`."""
 
-    cached_tokens: Count | None = None
+    cached_tokens: Number = ABSENT
 
 
 class ReasoningDetails(msgspec.Struct):
     """`usage.completion_tokens_details`, or `usage.output_tokens_details` of `/v1/responses`."""
 
-    reasoning_tokens: Count | None = None
+    reasoning_tokens: Number = ABSENT
 
 
 class Usage(msgspec.Struct):
     """`usage`."""
 
-    prompt_tokens: Count | None = None
-    completion_tokens: Count | None = None
+    prompt_tokens: Number = ABSENT
+    completion_tokens: Number = ABSENT
     prompt_tokens_details: CachedDetails | None = None
     completion_tokens_details: ReasoningDetails | None = None
 
-    @property
-    def cached_tokens(self) -> int | None:
-        return self.prompt_tokens_details.cached_tokens if self.prompt_tokens_details else None
+    def counts(self, read: ReadCount) -> TokenCounts:
+        cached, reasoning = self.prompt_tokens_details, self.completion_tokens_details
+        return TokenCounts(
+            read(self.prompt_tokens, signals.PROMPT_TOKENS),
+            read(self.completion_tokens, signals.COMPLETION_TOKENS),
+            None if cached is None else read(cached.cached_tokens, signals.CACHED_TOKENS),
+            None if reasoning is None else read(reasoning.reasoning_tokens, signals.REASONING_TOKENS),
+        )
 
-    @property
-    def reasoning_tokens(self) -> int | None:
-        return self.completion_tokens_details.reasoning_tokens if self.completion_tokens_details else None
 
-
-_ABSENT = msgspec.Raw()
 _TOOL_CALL_ENDS = frozenset({"tool_calls", "stop"})
 """Finish reasons after which tool calls are complete; vLLM sends `stop` for a call that the request has forced."""
 
@@ -59,11 +61,11 @@ class _Choice(msgspec.Struct, gc=False):
 class CompletionEvent(msgspec.Struct, gc=False):
     """Implements `Event`."""
 
-    choices: list[_Choice] = []
+    choices: list[_Choice] | None = None
     usage: Usage | None = None
     metrics: EngineTimes | None = None
     system_fingerprint: str | None = None
-    error: msgspec.Raw = _ABSENT
+    error: msgspec.Raw = ABSENT
 
     response_id: ClassVar[Any] = None
     response_model: ClassVar[Any] = None
@@ -71,7 +73,7 @@ class CompletionEvent(msgspec.Struct, gc=False):
 
     @property
     def failed(self) -> bool:
-        return self.error is not _ABSENT and bytes(self.error) != b"null"
+        return self.error is not ABSENT and bytes(self.error) != b"null"
 
     @property
     def carries_choice(self) -> bool:
@@ -80,7 +82,7 @@ class CompletionEvent(msgspec.Struct, gc=False):
     @property
     def output(self) -> bool:
         # `any` with a generator takes three times as long.
-        for choice in self.choices:
+        for choice in self.choices or ():
             delta = choice.delta
             if choice.text or (
                 delta is not None and (delta.content or delta.reasoning or delta.reasoning_content or delta.tool_calls)
@@ -92,14 +94,15 @@ class CompletionEvent(msgspec.Struct, gc=False):
     def answer(self) -> bool:
         return any(
             choice.text or ((delta := choice.delta) is not None and (delta.content or delta.tool_calls))
-            for choice in self.choices
+            for choice in self.choices or ()
         )
 
     @property
     def only_text(self) -> str | None:
-        if len(self.choices) != 1 or self.metrics is not None or (self.error is not _ABSENT and self.failed):
+        choices = self.choices
+        if not choices or len(choices) > 1 or self.metrics is not None or (self.error is not ABSENT and self.failed):
             return None
-        choice = self.choices[0]
+        choice = choices[0]
         delta = choice.delta
         if choice.finish_reason is not None:
             return None
@@ -115,7 +118,8 @@ class CompletionEvent(msgspec.Struct, gc=False):
     @property
     def carries_tool_call(self) -> bool:
         # Tool calls are measured for one choice only.
-        return bool(self.choices) and (delta := self.choices[0].delta) is not None and bool(delta.tool_calls)
+        choices = self.choices
+        return bool(choices and (delta := choices[0].delta) is not None and delta.tool_calls)
 
     @property
     def ends_tool_call(self) -> bool:
@@ -127,7 +131,7 @@ class CompletionEvent(msgspec.Struct, gc=False):
 
     @property
     def finish_reason(self) -> str | None:
-        for choice in self.choices:
+        for choice in self.choices or ():
             if choice.finish_reason is not None:
                 return choice.finish_reason
         return None
@@ -166,7 +170,7 @@ class _OutputChoice(msgspec.Struct):
 class _OutputEvent(msgspec.Struct):
     """The output of an event, which CompletionEvent does not need."""
 
-    choices: list[_OutputChoice] = []
+    choices: list[_OutputChoice] | None = None
 
 
 decode = msgspec.json.Decoder(CompletionEvent).decode
@@ -184,7 +188,7 @@ def _index(call: msgspec.Raw) -> int:
 
 
 def collect(data: bytes | bytearray, output: Output) -> None:
-    for choice in _decode_output(data).choices:
+    for choice in _decode_output(data).choices or ():
         made = choice.delta or choice.message or _Output()
         output.text(made.content or choice.text or "", choice.index)
         for number, call in enumerate(made.tool_calls or ()):

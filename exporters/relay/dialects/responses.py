@@ -5,10 +5,12 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from exporters import signals
+from exporters.engine_values import Number
 from exporters.names import cut
 from exporters.relay.dense_json import is_dense
-from exporters.relay.dialects.completion_events import ReasoningDetails
-from exporters.relay.dialects.dialect import Count, EngineTimes, Output, WholeResponse
+from exporters.relay.dialects.completion_events import CachedDetails, ReasoningDetails
+from exporters.relay.dialects.dialect import EngineTimes, Output, ReadCount, TokenCounts, WholeResponse
 from exporters.relay.request_body import (
     ABSENT,
     CHARACTERS_PER_TOKEN,
@@ -68,23 +70,20 @@ class _DenseBody(_Parameters):
     instructions: msgspec.Raw = ABSENT
 
 
-class _InputDetails(msgspec.Struct):
-    cached_tokens: Count | None = None
-
-
 class _Usage(msgspec.Struct):
-    prompt_tokens: Count | None = msgspec.field(default=None, name="input_tokens")
-    completion_tokens: Count | None = msgspec.field(default=None, name="output_tokens")
-    input_tokens_details: _InputDetails | None = None
+    input_tokens: Number = ABSENT
+    output_tokens: Number = ABSENT
+    input_tokens_details: CachedDetails | None = None
     output_tokens_details: ReasoningDetails | None = None
 
-    @property
-    def cached_tokens(self) -> int | None:
-        return self.input_tokens_details.cached_tokens if self.input_tokens_details else None
-
-    @property
-    def reasoning_tokens(self) -> int | None:
-        return self.output_tokens_details.reasoning_tokens if self.output_tokens_details else None
+    def counts(self, read: ReadCount) -> TokenCounts:
+        cached, reasoning = self.input_tokens_details, self.output_tokens_details
+        return TokenCounts(
+            read(self.input_tokens, signals.PROMPT_TOKENS),
+            read(self.output_tokens, signals.COMPLETION_TOKENS),
+            None if cached is None else read(cached.cached_tokens, signals.CACHED_TOKENS),
+            None if reasoning is None else read(reasoning.reasoning_tokens, signals.REASONING_TOKENS),
+        )
 
 
 class _Incomplete(msgspec.Struct):
@@ -181,7 +180,7 @@ class _OutputItem(msgspec.Struct):
 
 
 class _Outputs(msgspec.Struct):
-    output: list[_OutputItem] = []
+    output: list[_OutputItem] | None = None
     status: str | None = None
 
 
@@ -208,7 +207,7 @@ def collect(data: bytes | bytearray, output: Output) -> None:
     if found.type and found.type not in _ENDS:
         return
     response = found.response or found
-    for number, item in enumerate(response.output):
+    for number, item in enumerate(response.output or ()):
         if item.type == "function_call":
             output.call(number, item.arguments or "")
         elif item.type == "message":

@@ -56,6 +56,7 @@ _COUNTERS = (
     signals.GOODPUT_TOKENS,
     signals.SIDECAR_UNMETERED,
     signals.SIDECAR_UNPARSED,
+    signals.SIDECAR_DROPPED_VALUES,
 )
 _HISTOGRAMS = (
     signals.TTFT,
@@ -73,6 +74,16 @@ _HISTOGRAMS = (
 
 
 _OF_HASHES = (signals.PROMPT_REPEATS, signals.BODY_REPEATS, signals.UNIQUE_PROMPTS)
+
+_OF_ENGINE_VALUES = (
+    signals.PROMPT_TOKENS,
+    signals.COMPLETION_TOKENS,
+    signals.CACHED_TOKENS,
+    signals.REASONING_TOKENS,
+    signals.QUEUE,
+    signals.PREFILL,
+    signals.DECODE,
+)
 
 _SLO_COUNTERS = (signals.SLO_EVENTS, signals.SLO_BAD, signals.SLO_ABANDONED)
 
@@ -217,6 +228,8 @@ class RequestMetrics:
             self._counters[signals.SIDECAR_UNPARSED].series((reason,))
         for reason in UNMETERED:
             self._counters[signals.SIDECAR_UNMETERED].series((reason,))
+        for signal in _OF_ENGINE_VALUES:
+            self._counters[signals.SIDECAR_DROPPED_VALUES].series((signal.name,))
 
     def add_model(self, model: str) -> None:
         """Add a model that the engine serves as a label value, at 0 in all series, unless the limit is reached.
@@ -455,6 +468,8 @@ class RequestMetrics:
         if record.unmetered is not None:
             reason = record.unmetered if record.unmetered in UNMETERED else OTHER
             counters[signals.SIDECAR_UNMETERED].add((reason,))
+        for name in record.dropped_values:
+            counters[signals.SIDECAR_DROPPED_VALUES].add((name,))
         self._count_verdicts(kind, record.slo, record.counted)
         if record.goodput is not None and not record.goodput_counted:
             kind.goodput_events[0] += 1

@@ -130,7 +130,8 @@ class OtlpReceiver(Generic[_T]):
         try:
             with self._slot():
                 data = await _http_message(request)
-                await self._process(data, compressed=request.headers.get("content-encoding") == "gzip")
+                encoding = request.headers.get("content-encoding", "").lower()
+                await self._process(data, compressed=encoding in {"gzip", "x-gzip"})
         except RefusedError as refused:
             return web.Response(status=_STATUS[str(refused)][0], text=f"{refused}\n")
         return web.Response(content_type=PROTOBUF)

@@ -32,6 +32,8 @@ UPSTREAM = ("sidecar", "--upstream", "http://127.0.0.1:1")
     [
         pytest.param({BASE: "http://c"}, "http://c:4318/v1/traces", id="base URL"),
         pytest.param({BASE: "https://c:443/otlp/"}, "https://c:443/otlp/v1/traces", id="base URL with a path"),
+        pytest.param({BASE: "HTTPS://c:443"}, "https://c:443/v1/traces", id="scheme in upper case"),
+        pytest.param({BASE: "Http://c", PROTOCOL: "grpc"}, "grpc://c:4317", id="gRPC, scheme in another case"),
         pytest.param({TRACES: "http://c:80/here"}, "http://c:80/here", id="URL for traces"),
         pytest.param({TRACES: "http://c:80"}, "http://c:80/", id="URL for traces without a path"),
         pytest.param({BASE: "http://c:4317", PROTOCOL: "grpc"}, "grpc://c:4317", id="gRPC"),

@@ -258,6 +258,7 @@ NO_KEY = "contains no PEM private key (-----BEGIN PRIVATE KEY-----)"
             "--tls-cert: weak.pem with weak.key cannot be used: ee key too small",
         ),
         (f"--upstream {TLS} --upstream-ca x.pem", "--upstream-ca: x.pem cannot be read: no such file or directory"),
+        (f"--upstream {TLS.upper()} --upstream-ca leaf.key", f"--upstream-ca: leaf.key {NO_CERTIFICATE}"),
         (f"--upstream {TLS} --upstream-ca leaf.key", f"--upstream-ca: leaf.key {NO_CERTIFICATE}"),
         (
             f"--upstream {TLS} --upstream-ca corrupt.pem",

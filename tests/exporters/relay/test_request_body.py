@@ -119,6 +119,11 @@ def test_a_response_has_n_choices_for_each_prompt(body: bytes, choices: int) -> 
     assert parsed(body).choices == choices
 
 
+def test_messages_that_are_null_are_none() -> None:
+    null, absent = parsed(b'{"messages":null,"prompt":"abcd"}'), parsed(b'{"prompt":"abcd"}')
+    assert (null.prompt_tokens, null.digests.prompt) == (1, absent.digests.prompt)
+
+
 def test_a_model_that_is_null_is_the_engines_default_model() -> None:
     null, absent = parsed(b'{"model":null,"prompt":"a"}'), parsed(b'{"prompt":"a"}')
     assert (null.model, null.digests.prompt) == ("", absent.digests.prompt)

@@ -141,7 +141,7 @@ async def test_the_text_exposition_has_the_declared_families(page: str) -> None:
     assert shapes(list(parse_text(text))) == EXPECTED
 
 
-@pytest.mark.parametrize("accept", [f"{OPENMETRICS}; version=1.0.0", OF_PROMETHEUS])
+@pytest.mark.parametrize("accept", [f"{OPENMETRICS}; version=1.0.0", OF_PROMETHEUS, OF_PROMETHEUS.title()])
 async def test_the_openmetrics_exposition_has_the_declared_families(page: str, accept: str) -> None:
     kind, text = await fetch(f"{page}/metrics", accept)
     assert kind.startswith(f"{OPENMETRICS}; version=1.0.0")

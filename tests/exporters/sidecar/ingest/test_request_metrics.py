@@ -395,6 +395,17 @@ def test_unparsed_and_unmetered_requests_are_counted_by_reason() -> None:
     assert unmetered == {**dict.fromkeys(UNMETERED, 0), "KeyError": 2, "other": 1}
 
 
+def test_dropped_values_of_the_engine_are_counted_by_the_series_that_lack_them() -> None:
+    queue, tokens = "llm_request_queue_seconds", "llm_prompt_tokens_total"
+    fed = Fed(finished(dropped_values=[queue, tokens]), finished(dropped_values=[queue]))
+    name = "llm_sidecar_dropped_engine_values_total"
+    found = {labels: value for (sample, labels), value in values(fed.series.collect(NOW)).items() if sample == name}
+    others = ("prefill_seconds", "decode_seconds"), ("completion_tokens_total", "cached_prompt_tokens_total")
+    zero = [f"llm_request_{each}" for each in others[0]] + [f"llm_{each}" for each in others[1]]
+    expected = {queue: 2, tokens: 1, **dict.fromkeys([*zero, "llm_reasoning_tokens_total"], 0)}
+    assert found == {frozenset({("signal", series)}): value for series, value in expected.items()}
+
+
 @pytest.mark.parametrize(
     "verdict, events, bad, abandoned",
     [
