@@ -4,7 +4,6 @@ import asyncio
 import gc
 import logging
 import os
-import signal
 import sys
 from collections.abc import Callable, Coroutine
 
@@ -43,11 +42,8 @@ def run_child(
 def stop_event(loop: asyncio.AbstractEventLoop, reload: Callable[[Slos], None]) -> asyncio.Event:
     """An event that is set when standard input ends: the supervisor has closed it or was killed.
 
-    `reload` is called when the supervisor has received SIGHUP. Signals to a child are ignored: a service manager sends
-    them to all processes at once, but the supervisor stops its children in order, and reloads them with one SLO file.
+    `reload` is called when the supervisor has received SIGHUP.
     """
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
     stop = asyncio.Event()
     frames = Frames()
 

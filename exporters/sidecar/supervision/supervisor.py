@@ -96,12 +96,14 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, on_signal, number)
         loop.add_signal_handler(signal.SIGHUP, self._reload)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # one that arrived during the start is handled next
         loop.add_signal_handler(signal.SIGCHLD, self._reap)
         loop.add_reader(self._drain_control, self._read_reports)
         try:
             self._log_start()
             await asyncio.wait([stop])
         finally:
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})  # else it ends a process without its handler
             # asyncio closes its wakeup descriptor before it removes handlers: a signal in between prints a traceback.
             loop.remove_signal_handler(signal.SIGCHLD)
             for child in self._children:
