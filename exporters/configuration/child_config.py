@@ -26,8 +26,8 @@ class ChildConfig(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str  # unique to this start
     restarts: dict[str, int]
     salt: bytes
-    records_path: str
-    socket_fds: tuple[int, ...]  # relay: listener, drain notice; exporter: metrics, records, drain control
+    # Relay: listener, drain notice, to the exporter. Exporter: metrics, from the relays, drain control.
+    socket_fds: tuple[int, ...]
     drain_began_at: float | None = None  # monotonic seconds
     relays_exited_at: float | None = None  # at the end of the drain
 

@@ -7,6 +7,7 @@ import socket
 import ssl
 import sys
 from datetime import UTC, datetime
+from functools import partial
 
 import uvloop
 
@@ -14,6 +15,7 @@ from exporters.child_process import collect_garbage_rarely, run_child, stop_even
 from exporters.configuration.child_config import ChildConfig, Slos
 from exporters.configuration.tls import Certificate
 from exporters.errors import UsageError
+from exporters.record_connection import connect
 from exporters.records import Hello
 from exporters.relay import tcp_keepalive
 from exporters.relay.client_limit import process_client_limit
@@ -32,7 +34,8 @@ async def serve(config: ChildConfig) -> None:
     loop = asyncio.get_running_loop()
     certificate = config.sidecar.certificate
     tls = None if certificate is None else certificate.context()
-    sender = Sender(config.records_path, Hello(config.process, config.run_id), loop)
+    listener, drain_notice, exporter = (socket.socket(fileno=fd) for fd in config.socket_fds)
+    sender = Sender(partial(connect, exporter), Hello(config.process, config.run_id), loop)
     numbers = itertools.count(1)
     relay = Relay(
         config.sidecar,
@@ -50,7 +53,6 @@ async def serve(config: ChildConfig) -> None:
             _reload_certificate(certificate, tls)
 
     stop = stop_event(loop, reload)
-    listener, drain_notice = (socket.socket(fileno=fd) for fd in config.socket_fds)
     _announce_drain(relay, drain_notice, loop)
     tcp_keepalive.enable(listener)
     server: asyncio.Server | TlsAcceptor

@@ -28,6 +28,7 @@ from exporters.errors import UsageError
 from exporters.exposition.accumulators import Accumulator, counter, gauge
 from exporters.names import MAX_UNIQUE_BYTES
 from exporters.process_usage import footprint
+from exporters.record_connection import RelayListener
 from exporters.requestlog.standard_output import STANDARD_OUTPUT, StandardOutputLog
 from exporters.requestlog.writer import RequestLog
 from exporters.sidecar.drain_control import Drain
@@ -294,9 +295,9 @@ async def serve(config: ChildConfig) -> None:
     loop = asyncio.get_running_loop()
     exporter = Exporter(config)
     stop = stop_event(loop, exporter.reload)
-    metrics, records, drain_control = (socket.socket(fileno=fd) for fd in config.socket_fds)
+    metrics, relays, drain_control = (socket.socket(fileno=fd) for fd in config.socket_fds)
     exporter.drain.connect(drain_control, loop)
-    record_server = await loop.create_unix_server(lambda: RelayConnection(exporter.record_receiver), sock=records)
+    relay_listener = RelayListener(relays, lambda: RelayConnection(exporter.record_receiver), loop)
     app = application(
         exporter.collect, exporter.why_not_ready, exporter.credentials, exporter.admin, drain=exporter.drain
     )
@@ -320,7 +321,7 @@ async def serve(config: ChildConfig) -> None:
     exporter.drain.end()
     for task in tasks:
         task.cancel()
-    record_server.close()
+    relay_listener.close()
     await runner.cleanup()
     if exporter.otlp_receiver is not None:
         await exporter.otlp_receiver.close()

@@ -6,7 +6,6 @@ import logging
 import os
 import signal
 import socket
-import tempfile
 import time
 from functools import partial
 from pathlib import Path
@@ -56,20 +55,16 @@ class Supervisor:
         self._final_scrape = asyncio.Event()
         self._drain_began_at: float | None = None
         self._relays_exited_at: float | None = None
-        self._folder = tempfile.TemporaryDirectory(prefix="vllm-slo-", ignore_cleanup_errors=True)
-        self._records_path = str(Path(self._folder.name) / "records.sock")
         (metrics,) = listen(config.metrics, "--metrics")
-        records = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        records.bind(self._records_path)
-        records.listen(128)
-        # Both ends remain open here, so that a restarted exporter receives the pending orders.
+        # Both ends of the next two pairs remain open here, so that a restarted exporter receives what waits for it.
+        self._to_exporter, relays = socket.socketpair()
         self._drain_control, exporter_drain_control = socket.socketpair()
         self._drain_control.setblocking(False)
         # When this end is closed, the relays announce the drain to clients, also relays that are started later.
         self._drain_notice, self._relay_drain_notice = socket.socketpair()
         # With SO_REUSEPORT each listener has its own queue, which survives a crash of its relay, but not a crash loop.
         listeners = listen(config.listen, "--listen", config.workers) if config.follow is None else []
-        self._exporter = Child(EXPORTER, "exporters.sidecar.exporter", (metrics, records, exporter_drain_control))
+        self._exporter = Child(EXPORTER, "exporters.sidecar.exporter", (metrics, relays, exporter_drain_control))
         self._relays = [
             Child(f"relay-{n}", "exporters.relay.process", (listener,)) for n, listener in enumerate(listeners)
         ]
@@ -108,7 +103,6 @@ class Supervisor:
             loop.remove_signal_handler(signal.SIGCHLD)
             for child in self._children:
                 child.signal(signal.SIGKILL)
-            self._folder.cleanup()
         if not stop.cancelled():
             stop.result()
         return INTERRUPTED if signal.SIGINT in interrupted_by else 0
@@ -269,7 +263,7 @@ class Supervisor:
         return f"exited {how}; restarting it"
 
     def _child_config(self, child: Child) -> ChildConfig:
-        sockets = child.sockets if child is self._exporter else (*child.sockets, self._relay_drain_notice)
+        shared = () if child is self._exporter else (self._relay_drain_notice, self._to_exporter)
         return ChildConfig(
             sidecar=self._config,
             slos=self._slos,
@@ -277,8 +271,7 @@ class Supervisor:
             run_id=f"{child.name}-{time.time_ns():x}",
             restarts={other.name: max(0, other.starts - 1) for other in self._children},
             salt=self._salt,
-            records_path=self._records_path,
-            socket_fds=tuple(each.fileno() for each in sockets),
+            socket_fds=tuple(each.fileno() for each in (*child.sockets, *shared)),
             drain_began_at=self._drain_began_at,
             relays_exited_at=self._relays_exited_at,
         )
