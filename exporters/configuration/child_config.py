@@ -1,4 +1,4 @@
-"""The messages that the supervisor writes to the standard input of a child: its configuration, then each reload."""
+"""The messages that the supervisor writes to the standard input of a child: its configuration, reloads and its stop."""
 
 import os
 import sys
@@ -9,12 +9,19 @@ from exporters.configuration.sidecar_config import SidecarConfig
 from exporters.slos import SloFile
 
 
-class Slos(msgspec.Struct, frozen=True, kw_only=True):
+class Slos(msgspec.Struct, frozen=True, kw_only=True, tag="slos"):
     """The SLO file of all children, and the result of the last reload. A SIGHUP sends it to all of them."""
 
     file: SloFile
     read_at: float  # unix
     last_reload_successful: bool = True  # if not, `file` is the last valid one
+
+
+class Stop(msgspec.Struct, frozen=True, tag="stop"):
+    """The child stops. Standard input stays open: its end means that the supervisor was killed."""
+
+
+Message = Slos | Stop
 
 
 class ChildConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,14 +39,18 @@ class ChildConfig(msgspec.Struct, frozen=True, kw_only=True):
     relays_exited_at: float | None = None  # at the end of the drain
 
 
-def child_message(message: ChildConfig | Slos) -> bytes:
+def child_message(message: ChildConfig | Message) -> bytes:
     """The bytes for a child's standard input: a 4-byte length and msgpack."""
     payload = msgspec.msgpack.encode(message)
     return len(payload).to_bytes(4, "big") + payload
 
 
 def read_child_config() -> ChildConfig:
-    """Read the configuration from standard input, and no byte of the messages after it."""
+    """Read the configuration from standard input, and no byte of the messages after it.
+
+    Raises:
+        EOFError: the supervisor was killed.
+    """
     length = int.from_bytes(_read(4), "big")
     return msgspec.msgpack.decode(_read(length), type=ChildConfig)
 
@@ -49,6 +60,6 @@ def _read(size: int) -> bytes:
     while len(data) < size:
         piece = os.read(sys.stdin.fileno(), size - len(data))
         if not piece:
-            raise EOFError("the supervisor has exited")
+            raise EOFError
         data += piece
     return data

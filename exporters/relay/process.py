@@ -11,7 +11,7 @@ from functools import partial
 
 import uvloop
 
-from exporters.child_process import collect_garbage_rarely, run_child, stop_event
+from exporters.child_process import Orders, collect_garbage_rarely, run_child
 from exporters.configuration.child_config import ChildConfig, Slos
 from exporters.configuration.tls import Certificate
 from exporters.errors import UsageError
@@ -30,7 +30,7 @@ logger = logging.getLogger("vllm_slo.relay")
 
 
 async def serve(config: ChildConfig) -> None:
-    """Relay until standard input ends, then drain: stop accepting, wait for open requests, flush the records."""
+    """Relay until the supervisor stops this process, then drain: wait for open requests, flush the records."""
     loop = asyncio.get_running_loop()
     certificate = config.sidecar.certificate
     tls = None if certificate is None else certificate.context()
@@ -52,7 +52,7 @@ async def serve(config: ChildConfig) -> None:
         if certificate is not None and tls is not None:
             _reload_certificate(certificate, tls)
 
-    stop = stop_event(loop, reload)
+    orders = Orders(loop, reload)
     _announce_drain(relay, drain_notice, loop)
     tcp_keepalive.enable(listener)
     server: asyncio.Server | TlsAcceptor
@@ -64,11 +64,11 @@ async def serve(config: ChildConfig) -> None:
     sender.start()
     relay.start()
     collect_garbage_rarely()
-    await stop.wait()
+    await orders.stop.wait()
     server.close()
     relay.drain()
     until = loop.time() + config.sidecar.drain
-    while relay.open_requests and loop.time() < until:
+    while relay.open_requests and loop.time() < until and not orders.orphaned:
         await asyncio.sleep(0.05)
     relay.close()
     await sender.close(FLUSH_TIMEOUT)

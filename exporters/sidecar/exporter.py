@@ -17,7 +17,7 @@ from aiohttp import web
 from prometheus_client.core import Metric
 
 from exporters import signals
-from exporters.child_process import TaskErrors, collect_garbage_rarely, run_child, stop_event
+from exporters.child_process import Orders, TaskErrors, collect_garbage_rarely, run_child
 from exporters.configuration.child_config import ChildConfig, Slos
 from exporters.configuration.sidecar_config import LogContent, SidecarConfig
 from exporters.engines.config_change_store import ConfigChangeStore
@@ -52,8 +52,8 @@ NICE_INCREMENT = 5
 TIMEOUT_CHECK_SECONDS = 0.2
 """Interval of the checks for requests that have waited too long for their span."""
 
-DISCONNECT_TIMEOUT = 5.0
-"""The maximum time, after the drain, that a stopping exporter waits for connected relays."""
+DISCONNECT_TIMEOUT = 1.0
+"""The maximum time that a stopping exporter waits for relays, which have exited unless the supervisor was killed."""
 
 RESPONSE_TIMEOUT = 1.0
 """The maximum time that a stopping exporter waits for clients that read their response slowly."""
@@ -247,7 +247,7 @@ def _request_log(config: SidecarConfig) -> RequestLog | StandardOutputLog | None
     if config.request_log == STANDARD_OUTPUT:
         return StandardOutputLog()
     return RequestLog(
-        Path(config.request_log), limits=config.log_rotation, retry=True, private=config.log_content is LogContent.FULL
+        Path(config.request_log), limits=config.log_rotation, private=config.log_content is LogContent.FULL
     )
 
 
@@ -291,10 +291,10 @@ async def _count_last_requests(exporter: Exporter) -> None:
 
 
 async def serve(config: ChildConfig) -> None:
-    """Run until standard input ends."""
+    """Run until the supervisor stops this process."""
     loop = asyncio.get_running_loop()
     exporter = Exporter(config)
-    stop = stop_event(loop, exporter.reload)
+    orders = Orders(loop, exporter.reload)
     metrics, relays, drain_control = (socket.socket(fileno=fd) for fd in config.socket_fds)
     exporter.drain.connect(drain_control, loop)
     relay_listener = RelayListener(relays, lambda: RelayConnection(exporter.record_receiver), loop)
@@ -310,10 +310,9 @@ async def serve(config: ChildConfig) -> None:
     exposition(exporter.collect(), "")  # the first exposition takes 30 times as long; do it before there is traffic
     collect_garbage_rarely()
     tasks = [loop.create_task(task) for task in (*exporter.periodic_tasks(), _count_last_requests(exporter))]
-    await stop.wait()
+    await orders.stop.wait()
     exporter.drain.begin()
-    # If the supervisor was killed, the relays drain at the same time and still send records.
-    until = loop.time() + config.sidecar.drain + DISCONNECT_TIMEOUT
+    until = loop.time() + DISCONNECT_TIMEOUT
     while exporter.record_receiver.connected and loop.time() < until:
         await asyncio.sleep(0.02)
     if exporter.log_follower is not None:
@@ -322,12 +321,12 @@ async def serve(config: ChildConfig) -> None:
     for task in tasks:
         task.cancel()
     relay_listener.close()
-    await runner.cleanup()
-    if exporter.otlp_receiver is not None:
-        await exporter.otlp_receiver.close()
     exporter.record_receiver.close()
     if exporter.request_log is not None:
         exporter.request_log.close()
+    await runner.cleanup()
+    if exporter.otlp_receiver is not None:
+        await exporter.otlp_receiver.close()
     if exporter.span_queue is not None:
         exporter.span_queue.close()
 

@@ -35,6 +35,8 @@ PATIENCE = aiohttp.ClientTimeout(total=HANG)
 
 START = "import sys; from compose.cli import main; from exporters.sidecar.supervision import supervisor; "
 QUICK_RESTARTS = "supervisor.RESTART_PAUSE = supervisor.LONGEST_PAUSE = 0.1; "
+IMPATIENT = "from exporters.sidecar.supervision import listeners; listeners.TAKEOVER_SECONDS = 0.1; "
+"""Another program uses the port, so the wait for it is in vain."""
 RUN = "sys.exit(main())"
 
 
@@ -50,10 +52,10 @@ def command(*words: str, code: str = START + RUN, subcommand: str = "sidecar") -
     return [sys.executable, "-c", code, subcommand, *words]
 
 
-async def run_command(*words: str, subcommand: str = "sidecar") -> tuple[int | None, str, str]:
+async def run_command(*words: str, code: str = START + RUN, subcommand: str = "sidecar") -> tuple[int | None, str, str]:
     """Run a command until it exits: exit status, standard output and standard error."""
     process = await asyncio.create_subprocess_exec(
-        *command(*words, subcommand=subcommand),
+        *command(*words, code=code, subcommand=subcommand),
         cwd=ROOT,
         env=environment(),
         stdout=asyncio.subprocess.PIPE,
@@ -273,6 +275,7 @@ async def sidecar(
     slo_file: str = SLOS,
     variables: dict[str, str] | None = None,
     stdout: int | None = None,
+    port: int | None = None,
     metrics_port: int | None = None,
     while_starting: Callable[[int], Coroutine[None, None, None]] | None = None,
 ) -> AsyncIterator[Running]:
@@ -282,7 +285,7 @@ async def sidecar(
     """
     slos, log = tmp_path / "slos.yaml", tmp_path / "requests.jsonl"
     slos.write_text(slo_file)
-    port, metrics_port = free_port(), metrics_port or free_port()
+    port, metrics_port = port or free_port(), metrics_port or free_port()
     flags = ["--upstream", upstream, "--listen", f"127.0.0.1:{port}", "--metrics", f"127.0.0.1:{metrics_port}"]
     flags += [*STOPS_QUICKLY, "--slos", str(slos), *(["--request-log", str(log)] if with_log else []), *words]
     flags += _engine_name(upstream, words)

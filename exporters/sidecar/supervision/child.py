@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 
-from exporters.configuration.child_config import ChildConfig, Slos, child_message
+from exporters.configuration.child_config import ChildConfig, Message, Slos, Stop, child_message
 
 _IGNORED = {signal.SIGHUP, signal.SIGTERM, signal.SIGINT}
 """Signals that children never receive, because they are blocked before they start: a service manager sends them to all
@@ -82,14 +82,16 @@ class Child:
 
     def reload(self, slos: Slos) -> None:
         """Let it use these SLOs and read its files again. A process that has not started yet does so at its start."""
-        if self._stdin is not None and not self._stdin.is_closing():
-            self._stdin.write(child_message(slos))
+        self._send(slos)
 
     def stop(self) -> None:
-        """Close its standard input, so that it exits, and do not restart it."""
+        """Let it exit, and do not restart it."""
         self.stopping.set()
-        if self._stdin is not None:
-            self._stdin.close()
+        self._send(Stop())
+
+    def _send(self, message: Message) -> None:
+        if self._stdin is not None and not self._stdin.is_closing():
+            self._stdin.write(child_message(message))
 
     def signal(self, number: signal.Signals) -> None:
         if self._process is not None:

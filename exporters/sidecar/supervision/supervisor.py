@@ -18,7 +18,7 @@ from exporters.errors import UsageError, system_reason
 from exporters.sidecar.drain_control import Order, Report
 from exporters.sidecar.supervision.child import Child
 from exporters.sidecar.supervision.descriptors import raise_limit
-from exporters.sidecar.supervision.listeners import bind_again, listen
+from exporters.sidecar.supervision.listeners import bind_again, listen_when_free
 from exporters.slos import SloFile, load
 
 EXPORTER = "exporter"
@@ -55,7 +55,8 @@ class Supervisor:
         self._final_scrape = asyncio.Event()
         self._drain_began_at: float | None = None
         self._relays_exited_at: float | None = None
-        (metrics,) = listen(config.metrics, "--metrics")
+        # The exporter of a killed supervisor releases this port when it has written its last line.
+        (metrics,) = listen_when_free(config.metrics, "--metrics")
         # Both ends of the next two pairs remain open here, so that a restarted exporter receives what waits for it.
         self._to_exporter, relays = socket.socketpair()
         self._drain_control, exporter_drain_control = socket.socketpair()
@@ -63,7 +64,7 @@ class Supervisor:
         # When this end is closed, the relays announce the drain to clients, also relays that are started later.
         self._drain_notice, self._relay_drain_notice = socket.socketpair()
         # With SO_REUSEPORT each listener has its own queue, which survives a crash of its relay, but not a crash loop.
-        listeners = listen(config.listen, "--listen", config.workers) if config.follow is None else []
+        listeners = listen_when_free(config.listen, "--listen", config.workers) if config.follow is None else []
         self._exporter = Child(EXPORTER, "exporters.sidecar.exporter", (metrics, relays, exporter_drain_control))
         self._relays = [
             Child(f"relay-{n}", "exporters.relay.process", (listener,)) for n, listener in enumerate(listeners)
@@ -277,8 +278,8 @@ class Supervisor:
         )
 
 
-async def supervise(config: SidecarConfig, slos: SloFile, salt: bytes) -> int:
+def supervise(config: SidecarConfig, slos: SloFile, salt: bytes) -> int:
     """Run the sidecar until SIGTERM or SIGINT; `salt` is that of the hashes of prompts. Returns the exit status."""
     os.environ.setdefault("PYTHONUNBUFFERED", "1")
     raise_limit()
-    return await Supervisor(config, slos, salt).run()
+    return asyncio.run(Supervisor(config, slos, salt).run())
