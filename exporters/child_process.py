@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 
 import msgspec
 
-from exporters.configuration.child_config import ChildConfig, Message, Slos, Stop, read_child_config
+from exporters.configuration.child_config import ChildConfig, Message, Reload, Stop, read_child_config
 from exporters.errors import UsageError, type_and_place
 from exporters.logging_setup import configure_logging
 from exporters.records import Frames
@@ -49,7 +49,7 @@ def run_child(
 class Orders:
     """The messages of the supervisor; `reload` is called when it has received SIGHUP."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, reload: Callable[[Slos], None]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, reload: Callable[[Reload], None]) -> None:
         self.stop = asyncio.Event()
         """Set when the supervisor stops this process, and when it was killed."""
         self.orphaned = False

@@ -6,22 +6,37 @@ import sys
 import msgspec
 
 from exporters.configuration.sidecar_config import SidecarConfig
+from exporters.configuration.tls import LoadedCertificate
 from exporters.slos import SloFile
 
 
-class Slos(msgspec.Struct, frozen=True, kw_only=True, tag="slos"):
-    """The SLO file of all children, and the result of the last reload. A SIGHUP sends it to all of them."""
+class Slos(msgspec.Struct, frozen=True, kw_only=True):
+    """The SLO file of all children, and the result of the last reload."""
 
     file: SloFile
     read_at: float  # unix
     last_reload_successful: bool = True  # if not, `file` is the last valid one
 
 
+class ServerCertificate(msgspec.Struct, frozen=True, kw_only=True):
+    """The server certificate of all relays, and the result of the last reload."""
+
+    certificate: LoadedCertificate
+    last_reload_successful: bool = True  # if not, `certificate` is the last valid one
+
+
+class Reload(msgspec.Struct, frozen=True, kw_only=True, tag="reload"):
+    """What the supervisor has read on SIGHUP; the exporter also reads its own files again."""
+
+    slos: Slos
+    tls: ServerCertificate | None
+
+
 class Stop(msgspec.Struct, frozen=True, tag="stop"):
     """The child stops. Standard input stays open: its end means that the supervisor was killed."""
 
 
-Message = Slos | Stop
+Message = Reload | Stop
 
 
 class ChildConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,6 +44,7 @@ class ChildConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     sidecar: SidecarConfig
     slos: Slos
+    tls: ServerCertificate | None = None  # None: clients connect without TLS
     process: str
     run_id: str  # unique to this start
     restarts: dict[str, int]

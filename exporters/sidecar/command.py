@@ -12,6 +12,7 @@ from pathlib import Path
 
 from exporters import slos
 from exporters.ceilings import read_ceilings
+from exporters.configuration import pem_file
 from exporters.configuration.origin import origin
 from exporters.configuration.sidecar_config import MAX_MODELS, LogContent, SidecarConfig
 from exporters.configuration.tls import SYSTEM, Certificate, Trust
@@ -413,7 +414,8 @@ def _request_log(text: str | None) -> str | None:
 
 
 def _trust(arguments: argparse.Namespace) -> Trust:
-    trust = Trust(ca=arguments.upstream_ca, insecure=arguments.upstream_insecure)
+    ca = pem_file.read(arguments.upstream_ca, "--upstream-ca") if arguments.upstream_ca else None
+    trust = Trust(ca=ca, insecure=arguments.upstream_insecure)
     if trust == SYSTEM:
         return trust
     flag = "--upstream-ca" if trust.ca else "--upstream-insecure"
@@ -434,7 +436,7 @@ def _certificate(arguments: argparse.Namespace) -> Certificate | None:
     if not cert:
         raise UsageError("--tls-key: needs a certificate; add --tls-cert FILE")
     certificate = Certificate(cert=cert, key=key)
-    certificate.check()
+    certificate.read()
     return certificate
 
 

@@ -1,7 +1,6 @@
 """The exporter process: runs everything that may be slow, because a slow scrape must not delay streams."""
 
 import asyncio
-import contextlib
 import logging
 import os
 import socket
@@ -18,7 +17,7 @@ from prometheus_client.core import Metric
 
 from exporters import signals
 from exporters.child_process import Orders, TaskErrors, collect_garbage_rarely, run_child
-from exporters.configuration.child_config import ChildConfig, Slos
+from exporters.configuration.child_config import ChildConfig, Reload
 from exporters.configuration.sidecar_config import LogContent, SidecarConfig
 from exporters.engines.config_change_store import ConfigChangeStore
 from exporters.engines.engine_group import EngineGroup
@@ -94,7 +93,7 @@ class Exporter:
             self.admin = Admin(
                 self.engines, self.drain, lambda: self.record_receiver.cut_requests, sidecar.admin_token_file
             )
-        self._certificate_expiry: float | None = None
+        self._tls = config.tls
         self.read_files()
         self.request_log = _request_log(sidecar)
         self.span_queue = _span_queue(sidecar)
@@ -156,8 +155,9 @@ class Exporter:
             dropped = self.record_receiver.dropped_lines
             lines = [((reason,), float(count)) for reason, count in dropped.items()]
             yield counter(signals.SIDECAR_DROPPED_LINES, lines)
-        if self._certificate_expiry is not None:
-            yield gauge(signals.SIDECAR_CERTIFICATE_EXPIRY, [((), self._certificate_expiry)])
+        if self._tls is not None:
+            yield gauge(signals.SIDECAR_CERTIFICATE_EXPIRY, [((), self._tls.certificate.expiry)])
+            yield gauge(signals.SIDECAR_CERTIFICATE_RELOAD, [((), float(self._tls.last_reload_successful))])
         if (roofline := self._config.sidecar.roofline) is not None:
             yield gauge(signals.ROOFLINE_PREFILL, [((), roofline.prefill)])
             yield gauge(signals.ROOFLINE_DECODE, [((str(n),), rate) for n, rate in roofline.decode.items()])
@@ -179,7 +179,7 @@ class Exporter:
             tasks.append(keep_running("following the log", self.log_follower.run))
         return tasks
 
-    def reload(self, slos: Slos) -> None:
+    def reload(self, reload: Reload) -> None:
         """Reopen the request log, for example after a rotation, read all other files again and use the SLO file."""
         if self.request_log is not None:
             try:
@@ -187,7 +187,8 @@ class Exporter:
             except OSError as error:
                 logger.error("request log: %s; keeping the old file", error)  # noqa: TRY400 - the message suffices
         self.read_files()
-        self._slos = slos
+        slos = self._slos = reload.slos
+        self._tls = reload.tls
         if self.log_follower is None or self._config.sidecar.follow is None:
             self.request_metrics.use(slos.file)
         else:
@@ -197,16 +198,13 @@ class Exporter:
         self.engines.set_interval(slos.file.scrape_interval)
 
     def read_files(self) -> None:
-        """Read credentials, tokens and certificate expiry; an invalid file is logged and ignored."""
+        """Read credentials and tokens; an invalid file is logged and ignored."""
         for secrets in (self.credentials, self.admin, self.engine_token):
             if secrets is not None:
                 try:
                     secrets.read()
                 except UsageError as error:
                     logger.error("%s; ignoring this file", error)  # noqa: TRY400 - the message suffices
-        if self._config.sidecar.certificate is not None:
-            with contextlib.suppress(UsageError):  # the relays log it
-                self._certificate_expiry = self._config.sidecar.certificate.check()
 
     def why_not_ready(self) -> str | None:
         """The reason to send no traffic to this sidecar. A down engine is none: the relay responds with status 502."""

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 
-from exporters.configuration.child_config import ChildConfig, Message, Slos, Stop, child_message
+from exporters.configuration.child_config import ChildConfig, Message, Reload, Stop, child_message
 
 _IGNORED = {signal.SIGHUP, signal.SIGTERM, signal.SIGINT}
 """Signals that children never receive, because they are blocked before they start: a service manager sends them to all
@@ -80,9 +80,9 @@ class Child:
             self._code = code
             self._exited.set()
 
-    def reload(self, slos: Slos) -> None:
-        """Let it use these SLOs and read its files again. A process that has not started yet does so at its start."""
-        self._send(slos)
+    def reload(self, reload: Reload) -> None:
+        """Let it use this SLO file and certificate, which a process that has not started yet gets at its start."""
+        self._send(reload)
 
     def stop(self) -> None:
         """Let it exit, and do not restart it."""

@@ -7,12 +7,13 @@ import os
 import signal
 import socket
 import time
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
 import msgspec
 
-from exporters.configuration.child_config import ChildConfig, Slos
+from exporters.configuration.child_config import ChildConfig, Reload, ServerCertificate, Slos
 from exporters.configuration.sidecar_config import SidecarConfig
 from exporters.errors import UsageError, system_reason
 from exporters.sidecar.drain_control import Order, Report
@@ -48,6 +49,7 @@ class Supervisor:
     def __init__(self, config: SidecarConfig, slos: SloFile, salt: bytes) -> None:
         self._config = config
         self._slos = Slos(file=slos, read_at=time.time())
+        self._tls = None if config.certificate is None else ServerCertificate(certificate=config.certificate.read())
         self._salt = salt
         self._draining = asyncio.Event()
         self._stopping = asyncio.Event()
@@ -145,7 +147,8 @@ class Supervisor:
         logger.info("relaying %s%s -> %s, metrics on %s/metrics", config.listen, tls, config.upstream, config.metrics)
 
     def _reload(self) -> None:
-        """Read the SLO file again, and let all children use it and read their files again, also if it is invalid."""
+        """Read SLO file and certificate again, and let all children use them or the last valid ones."""
+        self._reload_certificate()
         file = self._slos.file
         self._slos = msgspec.structs.replace(self._slos, last_reload_successful=False)
         try:
@@ -157,10 +160,23 @@ class Supervisor:
             logger.error("%s; keeping the old SLO file", mistakes)  # noqa: TRY400 - the message is complete
         finally:
             for child in self._children:  # the exporter first: it knows new classes before it gets their requests
-                child.reload(self._slos)
+                child.reload(Reload(slos=self._slos, tls=self._tls))
         if self._slos.file != file:
             requests = "requests that arrive" if self._relays else "lines that are read"
             logger.info("SLO file reloaded; it applies to %s from now on", requests)
+
+    def _reload_certificate(self) -> None:
+        if self._config.certificate is None or self._tls is None:
+            return
+        try:
+            certificate = self._config.certificate.read()
+        except UsageError as error:
+            logger.error("%s; keeping the old certificate", error)  # noqa: TRY400 - the message is complete
+            self._tls = msgspec.structs.replace(self._tls, last_reload_successful=False)
+        else:
+            self._tls = ServerCertificate(certificate=certificate)
+            expiry = datetime.fromtimestamp(certificate.expiry, UTC)
+            logger.info("certificate reloaded, it expires on %s UTC", f"{expiry:%Y-%m-%d %H:%M:%S}")
 
     def _reap(self) -> None:
         for child in self._children:
@@ -252,6 +268,8 @@ class Supervisor:
         """Run a child until it exits; returns the reason of its end for a log message."""
         child.starts += 1
         try:
+            if child.starts > 1:
+                self._check_certificate(child)
             if not child.sockets:
                 others = [listener for relay in self._relays for listener in relay.sockets]
                 child.sockets = (bind_again(self._config.listen, others, shared=len(self._relays) > 1),)
@@ -263,11 +281,20 @@ class Supervisor:
         how = f"by signal {-code}" if code < 0 else f"with status {code}"
         return f"exited {how}; restarting it"
 
+    def _check_certificate(self, relay: Child) -> None:
+        """Report files that are invalid: the relay does not need them, but the next start of the sidecar does."""
+        if self._config.certificate is not None and relay is not self._exporter:
+            try:
+                self._config.certificate.read()
+            except UsageError as error:
+                logger.warning("%s; %s starts with the last valid certificate", error, relay.name)
+
     def _child_config(self, child: Child) -> ChildConfig:
         shared = () if child is self._exporter else (self._relay_drain_notice, self._to_exporter)
         return ChildConfig(
             sidecar=self._config,
             slos=self._slos,
+            tls=self._tls,
             process=child.name,
             run_id=f"{child.name}-{time.time_ns():x}",
             restarts={other.name: max(0, other.starts - 1) for other in self._children},

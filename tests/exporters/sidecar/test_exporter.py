@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from exporters import signals
 from exporters.ceilings import Ceilings
+from exporters.configuration.child_config import Reload
 from exporters.engines.normalisation import normalise
 from exporters.records import Footprint, Hello, OpenRequests, Snapshot
 from exporters.sidecar.exporter import Exporter
@@ -48,6 +49,7 @@ NOT_HERE = {
     signals.SIDECAR_UNJOINED_SPANS.name: "only with --engine-spans",
     signals.SIDECAR_REFUSED_MESSAGES.name: "only with --engine-spans",
     signals.SIDECAR_CERTIFICATE_EXPIRY.name: "only with --tls-cert",
+    signals.SIDECAR_CERTIFICATE_RELOAD.name: "only with --tls-cert",
     signals.FOLLOWED_LINES.name: "only with --follow",
     signals.FOLLOW_UP.name: "only with --follow",
     signals.FOLLOW_LAG.name: "only with --follow",
@@ -203,7 +205,7 @@ def test_if_the_log_cannot_be_reopened_the_old_file_is_kept(
     exporter: Exporter, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "folder").rename(tmp_path / "moved")
-    exporter.reload(SLOS)
+    exporter.reload(Reload(slos=SLOS, tls=None))
     assert caplog.messages == [
         f"request log: [Errno 2] No such file or directory: '{tmp_path}/folder/log'; keeping the old file"
     ]
