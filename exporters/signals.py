@@ -540,6 +540,10 @@ SIDECAR_MODELS_OVER_LIMIT = _gauge(
 SIDECAR_CERTIFICATE_EXPIRY = _gauge(
     "llm_sidecar_certificate_expiry_timestamp_seconds", "Expiry time of the server certificate, in Unix seconds."
 )
+SIDECAR_CERTIFICATE_RELOAD = _gauge(
+    "llm_sidecar_certificate_last_reload_successful",
+    "Whether the server certificate was valid at the start or at the last SIGHUP; if not, the previous one is in use.",
+)
 SIDECAR_LOG_ERRORS = _counter("llm_sidecar_log_errors_total", "Failed writes to the request log; they are retried.")
 SIDECAR_TASK_ERRORS = _counter(
     "llm_sidecar_task_errors_total",

@@ -1,8 +1,9 @@
 """Sends records to the exporter in numbered batches, and resends them until they are acknowledged."""
 
 import asyncio
+import socket
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import cast
 
 import msgspec
@@ -93,11 +94,11 @@ class Outbox:
 
 
 class Sender(asyncio.Protocol):
-    """Maintains a connection to the exporter's socket and sends the outbox over it."""
+    """Maintains a connection to the exporter and sends the outbox over it; `connect` opens one or raises OSError."""
 
-    def __init__(self, path: str, hello: Hello, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, connect: Callable[[], socket.socket], hello: Hello, loop: asyncio.AbstractEventLoop) -> None:
         self.outbox = Outbox()
-        self._path = path
+        self._open = connect
         self._hello = hello
         self._loop = loop
         self._transport: asyncio.Transport | None = None
@@ -112,7 +113,7 @@ class Sender(asyncio.Protocol):
     async def _connect(self) -> None:
         while not self._closing:
             try:
-                await self._loop.create_unix_connection(lambda: self, self._path)
+                await self._loop.create_unix_connection(lambda: self, sock=self._open())
             except OSError:
                 await asyncio.sleep(RECONNECT_SECONDS)
             else:

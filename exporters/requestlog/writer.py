@@ -47,6 +47,19 @@ def drop_reason(error: OSError) -> str:
     return NO_SPACE if error.errno in _NO_SPACE else WRITE_FAILED
 
 
+def check_writable(path: Path, *, private: bool = False) -> None:
+    """Check that a request log can be opened, without changing it: the exporter of a killed sidecar may still write.
+
+    Raises:
+        UsageError: the file cannot be opened.
+    """
+    try:
+        create_folder(path)
+        _append_to(path, _mode(private=private)).close()
+    except OSError as error:
+        raise UsageError(f"--request-log: {path} cannot be written: {system_reason(error)}") from error
+
+
 class RequestLog:
     """Appends records to a file and rotates it; `last_numbers` has the last record number by relay run.
 
@@ -58,32 +71,25 @@ class RequestLog:
         path: Path,
         *,
         limits: RotationLimits = UNLIMITED,
-        retry: bool = False,
         private: bool = False,
         now: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Open the file and read which records it already has; with `retry`, a write opens a file that failed to open.
+        """Open the file and read which records it already has; if it cannot be opened, a write tries again.
 
         `private`: only the user of the process may read the files that it creates.
-
-        Raises:
-            UsageError: the file cannot be written.
         """
         self._path = path
         self._limits = limits
-        self._mode = 0o600 if private else 0o666  # without the bits of the umask
+        self._mode = _mode(private=private)
         self._now = now
         self._monotonic = monotonic
         self._file: FileIO | None = None
         self._identity = 0, 0
         self._began = 0.0
         self.last_numbers: dict[str, int] = {}
-        try:
+        with contextlib.suppress(OSError):
             self._open()
-        except OSError as error:
-            if not retry:
-                raise UsageError(f"--request-log: {path} cannot be written: {system_reason(error)}") from error
 
     def write(self, run_id: str, numbered: list[tuple[int, Finished]], revision: str | None) -> None:
         """Append the records with one write per file. After that the kernel has them, so a killed process loses none.
@@ -189,6 +195,10 @@ class RequestLog:
             except (BadLineError, ValueError):
                 continue  # the first, incomplete line of the tail, or a line of another program
         return last_numbers
+
+
+def _mode(*, private: bool) -> int:
+    return 0o600 if private else 0o666  # without the bits of the umask
 
 
 def _append_to(path: Path, mode: int) -> FileIO:

@@ -1,7 +1,6 @@
 """The exporter process: runs everything that may be slow, because a slow scrape must not delay streams."""
 
 import asyncio
-import contextlib
 import logging
 import os
 import socket
@@ -16,8 +15,8 @@ from typing import TYPE_CHECKING
 from prometheus_client.core import Metric
 
 from exporters import signals
-from exporters.child_process import TaskErrors, collect_garbage_rarely, run_child, stop_event
-from exporters.configuration.child_config import ChildConfig, Slos
+from exporters.child_process import Orders, TaskErrors, collect_garbage_rarely, run_child
+from exporters.configuration.child_config import ChildConfig, Reload
 from exporters.configuration.sidecar_config import LogContent, SidecarConfig
 from exporters.engines.config_change_store import ConfigChangeStore
 from exporters.engines.engine_group import EngineGroup
@@ -27,6 +26,7 @@ from exporters.errors import UsageError
 from exporters.exposition.accumulators import Accumulator, counter, gauge
 from exporters.names import MAX_UNIQUE_BYTES
 from exporters.process_usage import footprint
+from exporters.record_connection import RelayListener
 from exporters.requestlog.standard_output import STANDARD_OUTPUT, StandardOutputLog
 from exporters.requestlog.writer import RequestLog
 from exporters.sidecar.drain_control import Drain
@@ -51,8 +51,8 @@ NICE_INCREMENT = 5
 TIMEOUT_CHECK_SECONDS = 0.2
 """Interval of the checks for requests that have waited too long for their span."""
 
-DISCONNECT_TIMEOUT = 5.0
-"""The maximum time, after the drain, that a stopping exporter waits for connected relays."""
+DISCONNECT_TIMEOUT = 1.0
+"""The maximum time that a stopping exporter waits for relays, which have exited unless the supervisor was killed."""
 
 RESPONSE_TIMEOUT = 1.0
 """The maximum time that a stopping exporter waits for clients that read their response slowly."""
@@ -94,7 +94,7 @@ class Exporter:
                 self.engines, self.drain, lambda: self.record_receiver.cut_requests, sidecar.admin_token_file
             )
         self.server: BoundedServer | None = None
-        self._certificate_expiry: float | None = None
+        self._tls = config.tls
         self.read_files()
         self.request_log = _request_log(sidecar)
         self.span_queue = _span_queue(sidecar)
@@ -159,8 +159,9 @@ class Exporter:
             dropped = self.record_receiver.dropped_lines
             lines = [((reason,), float(count)) for reason, count in dropped.items()]
             yield counter(signals.SIDECAR_DROPPED_LINES, lines)
-        if self._certificate_expiry is not None:
-            yield gauge(signals.SIDECAR_CERTIFICATE_EXPIRY, [((), self._certificate_expiry)])
+        if self._tls is not None:
+            yield gauge(signals.SIDECAR_CERTIFICATE_EXPIRY, [((), self._tls.certificate.expiry)])
+            yield gauge(signals.SIDECAR_CERTIFICATE_RELOAD, [((), float(self._tls.last_reload_successful))])
         if (roofline := self._config.sidecar.roofline) is not None:
             yield gauge(signals.ROOFLINE_PREFILL, [((), roofline.prefill)])
             yield gauge(signals.ROOFLINE_DECODE, [((str(n),), rate) for n, rate in roofline.decode.items()])
@@ -182,10 +183,11 @@ class Exporter:
             tasks.append(keep_running("following the log", self.log_follower.run))
         return tasks
 
-    def reload(self, slos: Slos) -> None:
+    def reload(self, reload: Reload) -> None:
         """Read all files again and use the SLO file."""
         self.read_files()
-        self._slos = slos
+        slos = self._slos = reload.slos
+        self._tls = reload.tls
         if self.log_follower is None or self._config.sidecar.follow is None:
             self.request_metrics.use(slos.file)
         else:
@@ -195,16 +197,13 @@ class Exporter:
         self.engines.set_interval(slos.file.scrape_interval)
 
     def read_files(self) -> None:
-        """Read credentials, tokens and certificate expiry; an invalid file is logged and ignored."""
+        """Read credentials and tokens; an invalid file is logged and ignored."""
         for secrets in (self.credentials, self.admin, self.engine_token):
             if secrets is not None:
                 try:
                     secrets.read()
                 except UsageError as error:
                     logger.error("%s; ignoring this file", error)  # noqa: TRY400 - the message suffices
-        if self._config.sidecar.certificate is not None:
-            with contextlib.suppress(UsageError):  # the relays log it
-                self._certificate_expiry = self._config.sidecar.certificate.check()
 
     def why_not_ready(self) -> str | None:
         """The reason to send no traffic to this sidecar. A down engine is none: the relay responds with status 502."""
@@ -245,7 +244,7 @@ def _request_log(config: SidecarConfig) -> RequestLog | StandardOutputLog | None
     if config.request_log == STANDARD_OUTPUT:
         return StandardOutputLog()
     return RequestLog(
-        Path(config.request_log), limits=config.log_rotation, retry=True, private=config.log_content is LogContent.FULL
+        Path(config.request_log), limits=config.log_rotation, private=config.log_content is LogContent.FULL
     )
 
 
@@ -289,13 +288,13 @@ async def _count_last_requests(exporter: Exporter) -> None:
 
 
 async def serve(config: ChildConfig) -> None:
-    """Run until standard input ends."""
+    """Run until the supervisor stops this process."""
     loop = asyncio.get_running_loop()
     exporter = Exporter(config)
-    stop = stop_event(loop, exporter.reload)
-    metrics, records, drain_control = (socket.socket(fileno=fd) for fd in config.socket_fds)
+    orders = Orders(loop, exporter.reload)
+    metrics, relays, drain_control = (socket.socket(fileno=fd) for fd in config.socket_fds)
     exporter.drain.connect(drain_control, loop)
-    record_server = await loop.create_unix_server(lambda: RelayConnection(exporter.record_receiver), sock=records)
+    relay_listener = RelayListener(relays, lambda: RelayConnection(exporter.record_receiver), loop)
     app = application(
         exporter.collect, exporter.why_not_ready, exporter.credentials, exporter.admin, drain=exporter.drain
     )
@@ -307,10 +306,9 @@ async def serve(config: ChildConfig) -> None:
     exposition(exporter.collect(), "")  # the first exposition takes 30 times as long; do it before there is traffic
     collect_garbage_rarely()
     tasks = [loop.create_task(task) for task in (*exporter.periodic_tasks(), _count_last_requests(exporter))]
-    await stop.wait()
+    await orders.stop.wait()
     exporter.drain.begin()
-    # If the supervisor was killed, the relays drain at the same time and still send records.
-    until = loop.time() + config.sidecar.drain + DISCONNECT_TIMEOUT
+    until = loop.time() + DISCONNECT_TIMEOUT
     while exporter.record_receiver.connected and loop.time() < until:
         await asyncio.sleep(0.02)
     if exporter.log_follower is not None:
@@ -318,13 +316,13 @@ async def serve(config: ChildConfig) -> None:
     exporter.drain.end()
     for task in tasks:
         task.cancel()
-    record_server.close()
-    await exporter.server.close()
-    if exporter.otlp_receiver is not None:
-        await exporter.otlp_receiver.close()
+    relay_listener.close()
     exporter.record_receiver.close()
     if exporter.request_log is not None:
         exporter.request_log.close()
+    await exporter.server.close()
+    if exporter.otlp_receiver is not None:
+        await exporter.otlp_receiver.close()
     if exporter.span_queue is not None:
         exporter.span_queue.close()
 

@@ -15,6 +15,7 @@ from exporters.relay.exchange import Exchange
 from exporters.relay.record_sender import Sender
 from exporters.relay.relay import Relay
 from exporters.relay.upstream import UpstreamConnection, UpstreamPool
+from tests.support.exporter_listener import no_exporter
 from tests.support.scripted_relay import SLOS
 
 
@@ -155,7 +156,7 @@ class Bench:
 
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
-        self._sender = Sender("nowhere", Hello("relay-0", "life"), loop)
+        self._sender = Sender(no_exporter, Hello("relay-0", "life"), loop)
         numbers = itertools.count(1)
         self.relay = _Relay(
             CONFIG, SLO_FILE, self._sender, loop, salt=b"", new_request_id=lambda: f"request-{next(numbers)}"

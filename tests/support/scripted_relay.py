@@ -13,6 +13,7 @@ from exporters.configuration.sidecar_config import SidecarConfig
 from exporters.records import Finished, Hello, Judged
 from exporters.relay.record_sender import Sender
 from exporters.relay.relay import Relay
+from tests.support.exporter_listener import no_exporter
 from tests.support.waiting import HANG, until
 
 SLOS = """
@@ -276,7 +277,7 @@ async def staged(
         metrics="",
         **settings,  # type: ignore[arg-type]  # each test names fields of the config
     )
-    sender = Sender("nowhere", Hello("relay-0", "life"), loop)
+    sender = Sender(no_exporter, Hello("relay-0", "life"), loop)
     numbers = itertools.count(1)
     relay = Relay(
         config, slos.load(slos_path), sender, loop, salt=b"salt", new_request_id=lambda: f"relay-{next(numbers)}"

@@ -401,6 +401,10 @@ class RecordReceiver:
                 if self._request_log is not None:
                     self._request_log.last_numbers.pop(run_id, None)
 
+    def is_last_run(self, hello: Hello) -> bool:
+        """Whether no later run of this relay has connected: both may wait for an exporter that starts."""
+        return self._run_ids[hello.process] == hello.run_id
+
     def snapshot(self, process: str, snapshot: Snapshot) -> None:
         self._request_metrics.snapshot(process, snapshot)
 
@@ -455,7 +459,7 @@ class RelayConnection(asyncio.Protocol):
         return message
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._hello is not None:
+        if self._hello is not None and self._receiver.is_last_run(self._hello):
             self._receiver.disconnected(self._hello.process)
 
     def _acknowledge(self, last: int) -> None:

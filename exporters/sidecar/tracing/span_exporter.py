@@ -1,5 +1,6 @@
 """Sends the sidecar's spans to a collector without blocking the caller; failed spans are dropped and counted."""
 
+import contextlib
 import logging
 import os
 import threading
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
 
 SHUTDOWN_TIMEOUT = 3.0
 """Seconds that a shutdown waits for the collector."""
+
+_open_files = contextlib.ExitStack()
+"""Files in memory that the SDK reads for each new connection."""
 
 logger = logging.getLogger("vllm_slo.traces")
 
@@ -199,9 +203,7 @@ def exporter(collector: Collector) -> SpanExporter:
 
     return Http(
         collector.url,
-        collector.tls.ca,
-        collector.tls.key,
-        collector.tls.certificate,
+        *collector.tls.paths(_open_files),
         headers=collector.headers,
         timeout=collector.timeout,
         compression=Compression.Gzip if collector.gzip else Compression.NoCompression,

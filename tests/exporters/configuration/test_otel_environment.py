@@ -8,7 +8,7 @@ import pytest
 
 from compose.cli import main
 from exporters.configuration import otel_environment as otel
-from exporters.configuration import otlp_endpoints
+from exporters.configuration import otlp_endpoints, pem_file
 from exporters.configuration.collector_tls import CollectorTls
 from exporters.configuration.otlp_endpoints import Semconv
 from exporters.errors import UsageError
@@ -245,7 +245,8 @@ def test_certificates_are_checked_by_variable(tmp_path: Path) -> None:
     ca, cert, key = (f"OTEL_EXPORTER_OTLP_{name}" for name in ("CERTIFICATE", "CLIENT_CERTIFICATE", "CLIENT_KEY"))
     of_traces = "OTEL_EXPORTER_OTLP_TRACES_CLIENT_CERTIFICATE"
     valid = {ca: signer.ca, cert: ours.cert, key: ours.key}
-    assert otel.tls(valid) == CollectorTls(ca=signer.ca, certificate=ours.cert, key=ours.key)
+    ca_file, cert_file, key_file = (pem_file.read(path, "") for path in valid.values())
+    assert otel.tls(valid) == CollectorTls(ca=ca_file, certificate=cert_file, key=key_file)
     assert otel.tls({}) == CollectorTls()
     missing = str(tmp_path / "missing")
     for environment, message in (

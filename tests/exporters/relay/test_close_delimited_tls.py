@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from exporters.configuration import pem_file
 from exporters.configuration.tls import Trust
 from exporters.signals import Outcome
 from tests.exporters.configuration.certificates import authority, needs_openssl
@@ -48,7 +49,9 @@ async def behind(tmp_path: Path, engine: Engine) -> AsyncIterator[Stage]:
     server = await asyncio.start_server(engine.serve, "127.0.0.1", 0, ssl=context)
     url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     try:
-        async with staged(tmp_path, None, upstream=url, trust=Trust(ca=trusted.ca)) as stage:
+        async with staged(
+            tmp_path, None, upstream=url, trust=Trust(ca=pem_file.read(trusted.ca, "--upstream-ca"))
+        ) as stage:
             yield stage
     finally:
         server.close()

@@ -51,9 +51,7 @@ class World:
         self.read()
 
     def _opened(self) -> RequestLog:
-        return RequestLog(
-            self.path, limits=self.limits, retry=True, now=lambda: self.clock, monotonic=lambda: self.uptime
-        )
+        return RequestLog(self.path, limits=self.limits, now=lambda: self.clock, monotonic=lambda: self.uptime)
 
     @property
     def acknowledged(self) -> int:

@@ -14,7 +14,7 @@ import pytest
 from exporters.errors import UsageError
 from exporters.records import Finished
 from exporters.requestlog.rotation import UNLIMITED, RotationLimits
-from exporters.requestlog.writer import RequestLog
+from exporters.requestlog.writer import RequestLog, check_writable
 from tests.support.sample_records import finished
 
 SMALL = RotationLimits(size=5000)
@@ -239,7 +239,7 @@ def test_something_else_at_the_path_is_refused_at_the_start(
     path = folder / "log"
     create(path)
     with pytest.raises(UsageError) as refused:
-        RequestLog(path)
+        check_writable(path)
     assert str(refused.value) == f"--request-log: log cannot be written: {reason[0].lower()}{reason[1:].lower()}"
 
 

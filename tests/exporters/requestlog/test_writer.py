@@ -12,7 +12,7 @@ import pytest
 
 from exporters.errors import UsageError
 from exporters.records import Finished
-from exporters.requestlog.writer import RequestLog
+from exporters.requestlog.writer import RequestLog, check_writable
 from exporters.signals import Outcome, OutputKind, OutputResult, Verdict
 from tests.support.sample_records import finished
 
@@ -197,7 +197,7 @@ def test_a_device_is_neither_read_nor_truncated_and_its_error_is_reported() -> N
 def test_a_log_that_cannot_be_opened_at_start_is_opened_by_a_later_write(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.mkdir()
-    log = RequestLog(path, retry=True)
+    log = RequestLog(path)
     with pytest.raises(IsADirectoryError):
         log.write("life", numbered(1), None)
     path.rmdir()
@@ -213,11 +213,18 @@ def test_missing_directories_are_created(tmp_path: Path) -> None:
         assert (tmp_path / "a" / "b" / "log").is_file()
 
 
+def test_checking_a_log_changes_nothing_of_it(tmp_path: Path) -> None:
+    """A process that still writes may be in the middle of a line."""
+    (tmp_path / "log").write_bytes(b'{"half":')
+    check_writable(tmp_path / "log")
+    assert (tmp_path / "log").read_bytes() == b'{"half":'
+
+
 def test_an_unwritable_path_is_rejected_with_its_reason(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as refused:
-        RequestLog(tmp_path)
+        check_writable(tmp_path)
     assert str(refused.value) == f"--request-log: {tmp_path} cannot be written: is a directory"
     (tmp_path / "file").touch()
     with pytest.raises(UsageError) as refused:
-        RequestLog(tmp_path / "file" / "log")
+        check_writable(tmp_path / "file" / "log")
     assert str(refused.value) == f"--request-log: {tmp_path}/file/log cannot be written: not a directory"

@@ -48,6 +48,7 @@ NOT_HERE = {
     signals.SIDECAR_UNJOINED_SPANS.name: "only with --engine-spans",
     signals.SIDECAR_REFUSED_MESSAGES.name: "only with --engine-spans",
     signals.SIDECAR_CERTIFICATE_EXPIRY.name: "only with --tls-cert",
+    signals.SIDECAR_CERTIFICATE_RELOAD.name: "only with --tls-cert",
     signals.FOLLOWED_LINES.name: "only with --follow",
     signals.FOLLOW_UP.name: "only with --follow",
     signals.FOLLOW_LAG.name: "only with --follow",

@@ -8,7 +8,7 @@ import pytest
 
 from compose.cli import main
 from tests.support.ports import busy_port, free_port
-from tests.support.sidecar_process import SLOS, run_command
+from tests.support.sidecar_process import IMPATIENT, RUN, SLOS, START, run_command
 
 ENGINE = "http://127.0.0.1:1"
 
@@ -115,13 +115,14 @@ def test_an_slo_on_output_that_is_not_checked_is_rejected(tmp_path: Path, capsys
 async def test_an_address_that_is_invalid_or_in_use_is_rejected(slos: str, busy: int) -> None:
     free = [f"127.0.0.1:{free_port()}" for _ in range(4)]  # different ports, because the processes run concurrently
     flags = ("--upstream", ENGINE, "--slos", slos)
+    code = START + IMPATIENT + RUN
     runs = await asyncio.gather(
-        run_command(*flags, "--listen", f"127.0.0.1:{busy}", "--metrics", free[0]),
-        run_command(*flags, "--listen", free[1], "--metrics", f"127.0.0.1:{busy}"),
+        run_command(*flags, "--listen", f"127.0.0.1:{busy}", "--metrics", free[0], code=code),
+        run_command(*flags, "--listen", free[1], "--metrics", f"127.0.0.1:{busy}", code=code),
         run_command(*flags, "--listen", "localhost", "--metrics", free[2]),
         run_command(*flags, "--listen", free[3], "--metrics", "a..b:9464"),
     )
-    assert [(status, errors) for status, _, errors in runs] == [
+    assert [(status, errors.splitlines(keepends=True)[-1]) for status, _, errors in runs] == [
         (2, f"vllm-slo: --listen: cannot listen on 127.0.0.1:{busy}: address already in use\n"),
         (2, f"vllm-slo: --metrics: cannot listen on 127.0.0.1:{busy}: address already in use\n"),
         (2, f"vllm-slo: --listen: 'localhost' is not a valid address; {ADDRESS}\n"),

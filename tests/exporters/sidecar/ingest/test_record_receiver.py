@@ -345,6 +345,27 @@ async def test_the_snapshot_of_a_disconnected_relay_is_removed(history: EventLog
         assert receiver.connected == set()
 
 
+async def test_the_late_end_of_a_killed_relays_connection_does_not_disconnect_its_successor(
+    history: EventLog, tmp_path: Path
+) -> None:
+    """Both connect while no exporter runs if the relay is killed, too."""
+    series = RecordingMetrics(history)
+    receiver = RecordReceiver(series, None, lambda: None)
+    async with serving(receiver, tmp_path / "s") as connect:
+        killed, other = await connect(), await connect()
+        killed.send(Hello("relay-0", "a"))
+        other.send(Hello("relay-1", "b"))
+        await until(lambda: receiver.connected == {"relay-0", "relay-1"})
+        successor = await connect()
+        successor.send(Hello("relay-0", "c"), Snapshot([], 0.0, 5, 0, draining=False))
+        await until(lambda: "relay-0" in series.snapshots())
+        killed.writer.close()
+        other.writer.close()
+        await until(lambda: "relay-1" not in receiver.connected)
+        assert receiver.connected == {"relay-0"}
+        assert "relay-0" in series.snapshots()
+
+
 async def test_a_connection_without_hello_is_closed(history: EventLog, tmp_path: Path) -> None:
     async with serving(receiver_of(history, None), tmp_path / "s") as connect:
         relay = await connect()
