@@ -139,7 +139,7 @@ class Judged(msgspec.Struct, array_like=True, tag="judged"):
 
 
 class Refused(msgspec.Struct, array_like=True, tag="refused"):
-    """A request that the relay has refused before it had a valid head: nothing else of it is known."""
+    """A refused request without a record: its head is not valid, or it is outside the accounting, as OPTIONS is."""
 
     status: int
     reason: str

@@ -37,9 +37,6 @@ class ConnectionContext(ExchangeContext, Protocol):
     rejected_connections: int
     accepting: bool
 
-    def refused(self, status: int, reason: str) -> None:
-        """A request without a valid head was refused."""
-
 
 class ClientConnection(asyncio.Protocol):
     """Parses requests one at a time; a pipelined request waits until the previous response is complete."""

@@ -73,6 +73,9 @@ class ExchangeContext(Protocol):
     bodies: BodyMemory
     draining: bool
 
+    def refused(self, status: int, reason: str) -> None:
+        """A request that has no record was refused."""
+
     def opened(self, exchange: "Exchange") -> None: ...
     def ended(self, exchange: "Exchange", record: Finished | None) -> None: ...
     def exchange_failed(self, error: Exception) -> None: ...
@@ -209,6 +212,8 @@ class Exchange:
         self._offer_incomplete()
         if self._state.response is ResponseState.AWAITED:
             self.measurement.refused = code
+            if not self._recorded:
+                self._context.refused(status, code)
         self._fail(status, outcome_of_status(status), message, code, time.monotonic())
 
     def client_gone(self) -> None:

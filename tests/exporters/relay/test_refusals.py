@@ -104,6 +104,13 @@ async def test_a_refusal_for_lack_of_resources_is_bad_and_any_other_is_no_event(
         assert (too_many.outcome, too_many.slo) == (Outcome.REJECTED, {"availability": Verdict.BAD})
 
 
+async def test_a_refused_preflight_is_counted_and_has_no_record(tmp_path: Path) -> None:
+    async with staged(tmp_path, ok) as stage:
+        response = await stage.ask(b"OPTIONS /sleep HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+        assert response.startswith(b"HTTP/1.1 403 ")
+        assert (stage.refused, stage.records) == ([Refused(403, "path_not_allowed")], [])
+
+
 async def test_a_response_of_the_engine_is_no_refusal(tmp_path: Path) -> None:
     async with staged(tmp_path, ok) as stage:
         await stage.ask(post(UNARY))
