@@ -36,6 +36,7 @@ class Label(StrEnum):
     NEW = "new"
     SIGNAL = "signal"
     REASON = "reason"
+    STATUS = "status"
     SOURCE = "source"
     STAGE = "stage"
     STATE = "state"
@@ -526,6 +527,12 @@ SIDECAR_UNMETERED = _counter(
     "Requests forwarded without metering, by type of exception, or `encoded` for a compressed stream.",
     _R,
 )
+SIDECAR_REFUSED = _counter(
+    "llm_sidecar_refused_requests_total",
+    "Requests that the sidecar itself refused, without forwarding them or all of their body.",
+    Label.STATUS,
+    _R,
+)
 SIDECAR_UNPARSED = _counter("llm_sidecar_unparsed_requests_total", "Request bodies that were not parsed.", _R)
 SIDECAR_DROPPED_VALUES = _counter(
     "llm_sidecar_dropped_engine_values_total",
@@ -596,11 +603,6 @@ SIDECAR_BUFFERED = _gauge(
 SIDECAR_BUFFERED_LIMIT = _gauge(
     "llm_sidecar_buffered_bytes_limit",
     "Share of the relay in --max-buffered; from 7/8 of it on the relay reads no further bytes of uploads.",
-    _P,
-)
-SIDECAR_REJECTED_UPLOADS = _counter(
-    "llm_sidecar_rejected_uploads_total",
-    "Uploads rejected with status 503, because they had stalled while the buffer was full.",
     _P,
 )
 SIDECAR_CPU = _counter("llm_sidecar_cpu_seconds_total", "CPU time of the process since it started.", _P)
@@ -875,6 +877,7 @@ LABEL_HELP = {
     Label.NEW: "Value of the setting after the config change.",
     Label.SIGNAL: "Name of a series of this reference, such as `llm_engine_requests_waiting`.",
     Label.REASON: "Why it happened; a fixed set of values for each series.",
+    Label.STATUS: "HTTP status of the response.",
     Label.SOURCE: "`local_compute`, `local_cache_hit` or `external_kv_transfer`; otherwise `other`.",
     Label.STAGE: "`waiting_to_start`, `in_progress` or `completed_waiting`; otherwise `other`.",
     Label.STATE: "`awake`, `weights_offloaded` (sleep level 1) or `discard_all` (sleep level 2); otherwise `other`.",

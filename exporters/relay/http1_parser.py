@@ -71,8 +71,10 @@ class RequestHead(msgspec.Struct):
     length: int
     """Body size in bytes, if the body is not chunked."""
     chunked: bool
+    upgrade: bool = False
+    """Whether the request asks for a tunnel, or for another protocol that the relay must not ignore."""
     websocket: bool = False
-    """Whether the request asks for a WebSocket."""
+    """Whether that protocol is WebSocket."""
     expects_continue: bool = False
     """Whether the client waits for an interim response before it sends the body."""
 
@@ -149,21 +151,20 @@ def parse_request(block: bytes) -> RequestHead:
             raise BadHttpError("content-length must be a decimal number of bytes", code="bad_content_length")
         length = int(declared)
     connection = _tokens(headers, b"connection") if b"connection" in fields else ()
-    websocket = False
-    if method == "CONNECT" or (b"upgrade" in connection and _requires_upgrade(headers)):
-        websocket = method == "GET" and not (http_1_0 or chunked or length) and _upgrades(headers) == [b"websocket"]
-        if not websocket:
-            raise BadHttpError("protocol upgrades and tunnels are not supported", 426, "upgrade_not_supported")
+    upgrade = method == "CONNECT" or (b"upgrade" in connection and _requires_upgrade(headers))
+    bodiless = not (chunked or length)
+    websocket = upgrade and method == "GET" and bodiless and not http_1_0 and _upgrades(headers) == [b"websocket"]
     return RequestHead(
         method,
         target,
         _without(headers, connection),
         fields,
         http_1_0,
-        # After a WebSocket was asked for, a front proxy may consider what follows as its frames, not as a request.
-        b"keep-alive" in connection if http_1_0 else b"close" not in connection and not websocket,
+        # After a request for another protocol, a front proxy may consider what follows as that, not as a request.
+        not upgrade and (b"keep-alive" in connection if http_1_0 else b"close" not in connection),
         length,
         chunked,
+        upgrade,
         websocket,
         # RFC 9110, section 10.1.1: HTTP/1.0 has no interim responses.
         b"expect" in fields and not http_1_0 and b"100-continue" in _tokens(headers, b"expect"),

@@ -111,6 +111,8 @@ class Measurement:
     deadline = inf
     """When `check_deadline` is due, in monotonic seconds."""
     unparsed: str | None = None
+    refused: str | None = None
+    """Why the relay itself has refused the request."""
     strips_usage = False
     """Whether the relay removes the usage event, which the client did not request."""
     structured: StructuredOutput | None = None
@@ -342,6 +344,7 @@ class Measurement:
             unparsed=self.unparsed,
             unmetered=self._unmetered,
             api=self.api,
+            refused=self.refused,
         )
         if self.zero != self._offered_at:
             record.before_relay = self._offered_at - self.zero

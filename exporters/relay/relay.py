@@ -15,10 +15,11 @@ from exporters.configuration.sidecar_config import LogContent, SidecarConfig
 from exporters.errors import type_and_place
 from exporters.exposition.histogram_bounds import gap_bounds
 from exporters.process_usage import footprint
-from exporters.records import Finished, OpenRequests, Snapshot
+from exporters.records import Finished, OpenRequests, Refused, Snapshot
 from exporters.relay import request_body
 from exporters.relay.body_memory import BodyMemory
 from exporters.relay.client_connection import ClientConnection
+from exporters.relay.disconnects import disconnected
 from exporters.relay.exchange import Exchange
 from exporters.relay.measurement import Measurement, MeasurementContext
 from exporters.relay.record_sender import Sender
@@ -69,9 +70,9 @@ class Relay:
         self.writes = WriteBatch(loop, self.exchange_failed)
         self.pool = UpstreamPool(origin(config.upstream, config.trust), config.connect_timeout, loop, self.writes)
         self.bodies = BodyMemory(config.max_buffered // config.workers, self._update_reading)
-        self.rejected_uploads = 0
         self.client_limit = client_limit
         self.connections: set[ClientConnection] = set()
+        self.unread: set[ClientConnection] = set()
         self.rejecting: set[ClientConnection] = set()
         self.rejected_connections = 0
         self.task_errors = TaskErrors()
@@ -131,6 +132,9 @@ class Relay:
                 record.prompt = record.completion = record.content_cut = None
             self._sender.outbox.add(record)
 
+    def refused(self, status: int, reason: str) -> None:
+        self._sender.outbox.add(Refused(status, reason))
+
     def metering_failed(self, error: Exception) -> None:
         self._log_once("metering failed; the request is forwarded unmetered", error)
 
@@ -169,7 +173,7 @@ class Relay:
         now = self.loop.time()
         self._lag = max(self._lag, now - self._next_tick)
         self._ticks += 1
-        tasks = [self._check_deadlines, self._queue_verdicts, self._sender.flush]
+        tasks = [self._check_deadlines, self._check_unread, self._queue_verdicts, self._sender.flush]
         if self._ticks % round(SNAPSHOT_SECONDS / FLUSH_SECONDS) == 0:
             tasks += [self._cut_timed_out, self._send_snapshot, self.pool.close_idle]
         if self._ticks % round(TIMEOUT_CHECK_SECONDS / FLUSH_SECONDS) == 0:
@@ -187,6 +191,12 @@ class Relay:
         except Exception as error:  # noqa: BLE001 - a timer that ends would stop all records without notice
             self.task_errors.add(name.lstrip("_"), error)
 
+    def _check_unread(self) -> None:
+        if self.unread:
+            connections = {connection.descriptor: connection for connection in self.unread}
+            for descriptor in disconnected(each for each in connections if each >= 0):
+                connections[descriptor].disconnected()
+
     def _check_clients(self) -> None:
         now = time.monotonic()
         for connection in list(self.connections):
@@ -201,12 +211,11 @@ class Relay:
         for since, exchange in sorted(uploads, key=itemgetter(0)):
             if now - since < STALLED_UPLOAD_SECONDS or not self.bodies.uploads_wait:
                 break
-            self.rejected_uploads += 1
             message = (
                 f"the buffer for request bodies is full, and none of this body has moved for {now - since:.0f} s; "
                 "send it again"
             )
-            self._attempt("reject", exchange.reject, message, "upload_stalled")
+            self._attempt("refuse", exchange.refuse, 503, message, "upload_stalled")
 
     def _update_reading(self) -> None:
         for connection in list(self.connections):
@@ -287,7 +296,6 @@ class Relay:
                 rejected_connections=self.rejected_connections,
                 buffered=self.bodies.held,
                 buffered_limit=self.bodies.limit,
-                rejected_uploads=self.rejected_uploads,
                 task_errors=self.task_errors.count,
                 cut_requests=self._cut_requests,
             )

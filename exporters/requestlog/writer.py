@@ -357,6 +357,7 @@ def log_entry(record: Finished, number: str, revision: str | None) -> Any:
         None if record.prefix_hashes is None else [f"{value:016x}" for value in record.prefix_hashes],
         record.prefix_characters,
         record.shareable_tokens,
+        record.refused,
     )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from exporters import slos
 from exporters.configuration.sidecar_config import SidecarConfig
-from exporters.records import Finished, Hello, Judged
+from exporters.records import Finished, Hello, Judged, Record, Refused
 from exporters.relay.record_sender import Sender
 from exporters.relay.relay import Relay
 from tests.support.exporter_listener import no_exporter
@@ -108,7 +108,11 @@ class Stage:
         return [record for record in self._sent if isinstance(record, Judged)]
 
     @property
-    def _sent(self) -> list[Finished | Judged]:
+    def refused(self) -> list[Refused]:
+        return [record for record in self._sent if isinstance(record, Refused)]
+
+    @property
+    def _sent(self) -> list[Record]:
         return list(self.sender.outbox._records)
 
     async def record(self, number: int = 1) -> Finished:

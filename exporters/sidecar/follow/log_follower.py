@@ -42,8 +42,10 @@ _NO_RELAY: tuple[Signal, ...] = (
     signals.IN_FLIGHT,
     signals.OLDEST_WAIT,
     signals.INTER_CHUNK,
+    signals.SIDECAR_REFUSED,
     signals.SIDECAR_UNMETERED,
     signals.SIDECAR_UNPARSED,
+    signals.SIDECAR_DROPPED_VALUES,
 )
 """Series that need a relay: a log has only ended requests, without single chunks."""
 

@@ -12,7 +12,7 @@ from exporters.configuration.sidecar_config import MAX_MODELS
 from exporters.exposition.accumulators import Accumulator, Counter, ExemplarTrace, Histogram, Total, counter, gauge
 from exporters.exposition.histogram_bounds import bounds
 from exporters.names import is_unique
-from exporters.records import UNMETERED, UNPARSED, Finished, Judged, Record, Snapshot
+from exporters.records import REFUSALS, UNMETERED, UNPARSED, Finished, Judged, Record, Refused, Snapshot
 from exporters.sidecar.ingest.prompt_repeats import Distinct
 from exporters.sidecar.ingest.saved_series import SavedHistogram, SavedSeries
 from exporters.signals import (
@@ -54,6 +54,7 @@ _COUNTERS = (
     signals.GOODPUT_EVENTS,
     signals.GOODPUT_REQUESTS,
     signals.GOODPUT_TOKENS,
+    signals.SIDECAR_REFUSED,
     signals.SIDECAR_UNMETERED,
     signals.SIDECAR_UNPARSED,
     signals.SIDECAR_DROPPED_VALUES,
@@ -224,6 +225,8 @@ class RequestMetrics:
         self._kinds: dict[tuple[str, str, str], _Kind] = {}
         self._snapshots: dict[str, Snapshot] = {}
         self.add_model(OTHER)
+        for status, reason in REFUSALS:
+            self._counters[signals.SIDECAR_REFUSED].series((str(status), reason))
         for reason in UNPARSED:
             self._counters[signals.SIDECAR_UNPARSED].series((reason,))
         for reason in UNMETERED:
@@ -310,6 +313,8 @@ class RequestMetrics:
             self._count_verdicts(kind, record.slo)
             if record.goodput_lost:
                 kind.goodput_events[0] += 1
+        elif isinstance(record, Refused):
+            self._counters[signals.SIDECAR_REFUSED].add((str(record.status), record.reason))
         else:
             self._count_finished(record, _trace(record) if traced else None)
 
@@ -342,7 +347,6 @@ class RequestMetrics:
         yield counter(signals.SIDECAR_REJECTED_CONNECTIONS, rejected)
         yield gauge(signals.SIDECAR_BUFFERED, (((name,), float(row.buffered)) for name, row in rows))
         yield gauge(signals.SIDECAR_BUFFERED_LIMIT, (((name,), float(row.buffered_limit)) for name, row in rows))
-        yield counter(signals.SIDECAR_REJECTED_UPLOADS, (((name,), float(row.rejected_uploads)) for name, row in rows))
         yield counter(signals.SIDECAR_DROPPED, (((name,), float(row.dropped)) for name, row in rows))
 
     def _open_requests(self, now: float) -> Iterator[Metric]:
@@ -463,6 +467,8 @@ class RequestMetrics:
         if record.structured_kind is not None and record.structured_result is not None:
             labels = *kind.labels[:2], record.structured_kind, record.structured_result
             counters[signals.STRUCTURED_REQUESTS].add(labels)
+        if record.refused is not None:
+            counters[signals.SIDECAR_REFUSED].add((str(record.status), record.refused))
         if record.unparsed is not None:
             counters[signals.SIDECAR_UNPARSED].add((record.unparsed,))
         if record.unmetered is not None:

@@ -60,7 +60,7 @@ GOLDEN = (
     b'"slo":{"ttft":"good","availability":"abandoned"},"structured_kind":"json_schema","structured_result":"invalid",'
     b'"config_revision":"0123456789ab","record":"relay-0-abc:4","response_id":"chatcmpl-1",'
     b'"prompt":"{}","completion":"a","content_cut":true,"body_repeat":true,"prefix_hashes":["00000000000000ff",'
-    b'"ffffffffffffffff"],"prefix_characters":5000,"shareable_tokens":40}\n'
+    b'"ffffffffffffffff"],"prefix_characters":5000,"shareable_tokens":40,"refused":"upload_stalled"}\n'
     b'{"time":"2023-11-14T22:13:20.000000+00:00","request_id":"r-1","trace_id":null,"model":null,"class":"short",'
     b'"tenant":"team-a","endpoint":"/v1/chat/completions","stream":true,"background":null,"status":502,'
     b'"outcome":"upstream_unreachable","finish_reason":null,"prompt_tokens":null,"completion_tokens":null,"reasoning_tokens":null,"cached_tokens":null,"cache_hit":null,'
@@ -69,7 +69,7 @@ GOLDEN = (
     b'"prefill_ms":null,"decode_ms":null,"wait_ms_at_least":null,"client_paused_ms":null,"slo":{},'
     b'"structured_kind":null,"structured_result":null,"config_revision":null,"record":"relay-0-abc:5",'
     b'"response_id":null,"prompt":null,"completion":null,"content_cut":null,"body_repeat":null,"prefix_hashes":null,'
-    b'"prefix_characters":null,"shareable_tokens":null}\n'
+    b'"prefix_characters":null,"shareable_tokens":null,"refused":null}\n'
 )
 
 
@@ -110,6 +110,7 @@ def test_lines_have_the_documented_format(tmp_path: Path) -> None:
         prefix_hashes=[255, 2**64 - 1],
         prefix_characters=5000,
         shareable_tokens=40,
+        refused="upload_stalled",
     )
     sparse = finished(time=1_700_000_000.0, model="", outcome=Outcome.UPSTREAM_UNREACHABLE, status=502)
     with opened(tmp_path / "log") as log:

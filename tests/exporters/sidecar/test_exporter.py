@@ -184,7 +184,6 @@ def test_at_start_only_series_with_bounded_labels_are_exposed(exporter: Exporter
         "llm_sidecar_rejected_connections_total",
         "llm_sidecar_buffered_bytes",
         "llm_sidecar_buffered_bytes_limit",
-        "llm_sidecar_rejected_uploads_total",
         *NOT_HERE,
     }
 

@@ -13,7 +13,19 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from exporters.records import Ack, Batch, Finished, Frames, FromExporter, Hello, Judged, Snapshot, frame
+from exporters.records import (
+    Ack,
+    Batch,
+    Finished,
+    Frames,
+    FromExporter,
+    Hello,
+    Judged,
+    Record,
+    Refused,
+    Snapshot,
+    frame,
+)
 from exporters.relay.record_sender import Outbox
 from exporters.requestlog.writer import RequestLog
 from exporters.sidecar.ingest import record_receiver as receiver_module
@@ -40,8 +52,9 @@ class RecordingMetrics(RequestMetrics):
         super().__init__(SLOS)
         self.history = history
 
-    def record(self, record: Finished | Judged, *, traced: bool = False) -> None:
-        self.history.events.append(f"counted {record.request_id if isinstance(record, Finished) else 'judged'}")
+    def record(self, record: Record, *, traced: bool = False) -> None:
+        name = record.request_id if isinstance(record, Finished) else type(record).__name__.lower()
+        self.history.events.append(f"counted {name}")
         super().record(record, traced=traced)
 
 
@@ -94,6 +107,15 @@ def test_early_verdicts_are_counted_and_acknowledged_but_not_logged(
     judged = Judged("tiny", "short", "team-a", {"ttft": Verdict.BAD}, goodput_lost=True)
     assert receiver_of(history, log).receive("run", Batch(1, [judged, finished(request_id="r-2")])) == 2
     assert history.events == ["logged r-2", "counted judged", "counted r-2"]
+    assert logged(tmp_path) == ["r-2"]
+
+
+def test_refusals_without_a_head_are_counted_and_acknowledged_but_not_logged(
+    history: EventLog, log: RecordingLog, tmp_path: Path
+) -> None:
+    refused = Refused(431, "head_too_large")
+    assert receiver_of(history, log).receive("run", Batch(1, [refused, finished(request_id="r-2")])) == 2
+    assert history.events == ["logged r-2", "counted refused", "counted r-2"]
     assert logged(tmp_path) == ["r-2"]
 
 
@@ -395,7 +417,7 @@ async def test_while_the_log_fails_snapshots_apply_and_the_connection_remains(
 class FailingMetrics(RecordingMetrics):
     """Request metrics that fail for one request."""
 
-    def record(self, record: Finished | Judged, *, traced: bool = False) -> None:
+    def record(self, record: Record, *, traced: bool = False) -> None:
         if isinstance(record, Finished) and record.request_id == "r-2":
             raise IndexError("a fault")
         super().record(record, traced=traced)

@@ -15,7 +15,7 @@ from exporters import signals, slos
 from exporters.exposition.accumulators import Accumulator
 from exporters.exposition.histogram_bounds import bounds, gap_bounds
 from exporters.names import cut
-from exporters.records import UNMETERED, Judged, OpenRequests, Record, Snapshot
+from exporters.records import REFUSALS, UNMETERED, Judged, OpenRequests, Record, Refused, Snapshot
 from exporters.relay.gaps import Gaps
 from exporters.sidecar.ingest.request_metrics import RequestMetrics
 from exporters.signals import Endpoint, Kind, Label, Outcome, OutputKind, OutputResult, Phase, Signal, Verdict
@@ -393,6 +393,18 @@ def test_unparsed_and_unmetered_requests_are_counted_by_reason() -> None:
     name = "llm_sidecar_unmetered_requests_total"
     unmetered = {dict(labels)["reason"]: value for (sample, labels), value in rows.items() if sample == name}
     assert unmetered == {**dict.fromkeys(UNMETERED, 0), "KeyError": 2, "other": 1}
+
+
+def test_refusals_are_counted_by_status_and_reason_with_and_without_a_valid_head() -> None:
+    refusals = [Refused(400, "bad_host"), Refused(431, "head_too_large"), Refused(431, "head_too_large")]
+    fed = Fed(*refusals, finished(status=413, refused="body_too_large"), finished(status=413))
+    name = "llm_sidecar_refused_requests_total"
+    found = {labels: value for (sample, labels), value in values(fed.series.collect(NOW)).items() if sample == name}
+    expected = dict.fromkeys(REFUSALS, 0) | {(400, "bad_host"): 1, (431, "head_too_large"): 2}
+    expected[413, "body_too_large"] = 1
+    assert found == {
+        frozenset({("status", str(status)), ("reason", reason)}): value for (status, reason), value in expected.items()
+    }
 
 
 def test_dropped_values_of_the_engine_are_counted_by_the_series_that_lack_them() -> None:
