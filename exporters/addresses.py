@@ -57,6 +57,15 @@ def parse_url(flag: str, text: str, examples: str, schemes: Collection[str] = ("
     raise UsageError(f"{flag}: {text!r} is not a valid URL{reason}; write {examples}")
 
 
+def is_ip(host: str) -> bool:
+    """Whether `host` is an address and not a name."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
 def is_loopback(host: str) -> bool:
     """Whether `host` is localhost or a loopback address; other names are not resolved."""
     if host == "localhost":

@@ -10,6 +10,7 @@ from typing import Protocol, cast
 from exporters.configuration.origin import Origin
 from exporters.configuration.tls import tls_reason
 from exporters.relay import http1_parser, tcp_keepalive
+from exporters.relay.host_lookup import HostLookup
 from exporters.relay.http1_parser import ResponseHead
 from exporters.relay.write_batch import WriteBatch
 
@@ -259,6 +260,7 @@ class UpstreamPool:
     ) -> None:
         self.origin = origin
         self.writes = writes
+        self._lookup = HostLookup(origin.host, loop)
         self._connect_timeout = connect_timeout
         self._loop = loop
         self._idle: list[UpstreamConnection] = []
@@ -315,9 +317,7 @@ class UpstreamPool:
         failure = ""
         try:
             async with asyncio.timeout(self._connect_timeout):
-                _, connection = await self._loop.create_connection(
-                    lambda: UpstreamConnection(self), self.origin.host, self.origin.port, ssl=self.origin.tls
-                )
+                connection = await self._connect_to_any(await self._lookup.addresses())
         except TimeoutError:
             failure = f"connection timed out after {self._connect_timeout:g} s"
         except ssl.SSLError as error:
@@ -330,6 +330,25 @@ class UpstreamPool:
             attempt.on_failure(failure)
         else:
             attempt.on_connected(connection)
+
+    async def _connect_to_any(self, addresses: list[str]) -> UpstreamConnection:
+        """A connection to the first address that accepts it."""
+        origin = self.origin
+        for number, address in enumerate(addresses, 1):
+            try:
+                _, connection = await self._loop.create_connection(
+                    lambda: UpstreamConnection(self),
+                    address,
+                    origin.port,
+                    ssl=origin.tls,
+                    server_hostname=origin.host if origin.tls else None,
+                )
+            except OSError as error:
+                if isinstance(error, ssl.SSLError) or number == len(addresses):
+                    raise
+            else:
+                return connection
+        raise OSError("no address")
 
     def release(self, connection: UpstreamConnection) -> None:
         connection.idle_since = time.monotonic()
