@@ -75,6 +75,15 @@ def check_host(host: str) -> None:
         raise ValueError("a label of its host is empty, longer than 63 bytes or has an invalid character") from error
 
 
+def is_ip(host: str) -> bool:
+    """Whether `host` is an address and not a name."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
 def is_loopback(host: str) -> bool:
     """Whether `host` is localhost or a loopback address; other names are not resolved."""
     if host == "localhost":

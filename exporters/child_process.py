@@ -30,7 +30,7 @@ logger = logging.getLogger("vllm_slo.child_process")
 
 def run_child(
     serve: Callable[[ChildConfig], Coroutine[None, None, None]],
-    run: Callable[[Coroutine[None, None, None]], None] = asyncio.run,
+    run: Callable[[Coroutine[None, None, None]], None],
 ) -> int:
     """Serve with the configuration from standard input; returns the exit status."""
     try:

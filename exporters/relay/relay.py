@@ -5,7 +5,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor
 from math import inf
 from operator import itemgetter
 
@@ -27,6 +27,7 @@ from exporters.relay.upstream import UpstreamPool
 from exporters.relay.write_batch import WriteBatch
 from exporters.signals import Outcome, Phase
 from exporters.slos import SloFile
+from exporters.worker_threads import WorkerThreads
 
 FLUSH_SECONDS = 0.05
 SNAPSHOT_SECONDS = 0.25
@@ -66,7 +67,7 @@ class Relay:
         self.loop = loop
         self.salt = None if config.log_content is LogContent.OFF else salt
         """The salt of all hashes; None if nothing is hashed."""
-        self.hashing: Executor = ThreadPoolExecutor(1, "hashing")
+        self.hashing: Executor = WorkerThreads(1, "hashes of long prompts")
         self.writes = WriteBatch(loop, self.exchange_failed)
         self.pool = UpstreamPool(origin(config.upstream, config.trust), config.connect_timeout, loop, self.writes)
         self.bodies = BodyMemory(config.max_buffered // config.workers, self._update_reading)

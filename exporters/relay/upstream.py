@@ -13,6 +13,7 @@ from exporters.configuration.origin import Origin
 from exporters.configuration.tls import tls_reason
 from exporters.errors import system_reason
 from exporters.relay import http1_parser, tcp_keepalive
+from exporters.relay.host_lookup import HostLookup
 from exporters.relay.http1_parser import ResponseHead
 from exporters.relay.write_batch import WriteBatch
 
@@ -273,6 +274,7 @@ class UpstreamPool:
     ) -> None:
         self.origin = origin
         self.writes = writes
+        self._lookup = HostLookup(origin.host, loop)
         self._connect_timeout = connect_timeout
         self._loop = loop
         self._idle: list[UpstreamConnection] = []
@@ -331,9 +333,7 @@ class UpstreamPool:
         connection: UpstreamConnection | None = None
         try:
             async with asyncio.timeout(self._connect_timeout) as limit:
-                _, connection = await self._loop.create_connection(
-                    lambda: UpstreamConnection(self), self.origin.host, self.origin.port, ssl=self.origin.tls
-                )
+                connection = await self._connect_to_any(await self._lookup.addresses())
             if connection.transport.is_closing():
                 failure = "the connection was closed at once"
         except Exception as error:  # noqa: BLE001 - a request must not wait for a connection that is not opened
@@ -351,6 +351,25 @@ class UpstreamPool:
         if now - self._logged_at >= LOG_SECONDS:
             self._logged_at = now
             _logger.warning("the engine at %s cannot be reached: %s", self.origin.authority, failure)
+
+    async def _connect_to_any(self, addresses: list[str]) -> UpstreamConnection:
+        """A connection to the first address that accepts it."""
+        origin = self.origin
+        for number, address in enumerate(addresses, 1):
+            try:
+                _, connection = await self._loop.create_connection(
+                    lambda: UpstreamConnection(self),
+                    address,
+                    origin.port,
+                    ssl=origin.tls,
+                    server_hostname=origin.host if origin.tls else None,
+                )
+            except OSError as error:
+                if isinstance(error, ssl.SSLError) or number == len(addresses):
+                    raise
+            else:
+                return connection
+        raise OSError("no address")
 
     def release(self, connection: UpstreamConnection) -> None:
         connection.idle_since = time.monotonic()

@@ -37,6 +37,7 @@ from exporters.sidecar.http_api.credentials import Credentials
 from exporters.sidecar.http_api.http_server import application, exposition, log_no_malformed_requests
 from exporters.sidecar.ingest.record_receiver import RecordReceiver, RelayConnection
 from exporters.sidecar.ingest.request_metrics import RequestMetrics
+from exporters.sidecar.threaded_loop import run_in_threaded_loop
 
 if TYPE_CHECKING:  # only --otlp and --engine-spans load the SDK and gRPC
     from exporters.sidecar.tracing.engine_spans import Message
@@ -253,7 +254,11 @@ def _span_queue(config: SidecarConfig) -> "SpanQueue | None":
         return None
     from exporters.sidecar.tracing.span_exporter import span_queue  # noqa: PLC0415 - see TYPE_CHECKING
 
-    return span_queue(config.otlp, config.upstream, forward=bool(config.engine_spans))
+    try:
+        return span_queue(config.otlp, config.upstream, forward=bool(config.engine_spans))
+    except RuntimeError as error:
+        logger.error("no spans are exported: %s", error)  # noqa: TRY400 - the message suffices
+        return None
 
 
 def _engine_span_receiver(
@@ -329,4 +334,4 @@ async def serve(config: ChildConfig) -> None:
 
 if __name__ == "__main__":
     os.nice(NICE_INCREMENT)
-    sys.exit(run_child(serve))
+    sys.exit(run_child(serve, run_in_threaded_loop))

@@ -17,6 +17,7 @@ from exporters.configuration.child_config import ChildConfig, Reload, ServerCert
 from exporters.configuration.sidecar_config import SidecarConfig
 from exporters.errors import UsageError, system_reason
 from exporters.sidecar.drain_control import Order, Report
+from exporters.sidecar.supervision import system_limits
 from exporters.sidecar.supervision.child import Child
 from exporters.sidecar.supervision.descriptors import raise_limit
 from exporters.sidecar.supervision.listeners import bind_again, listen_when_free
@@ -309,4 +310,6 @@ def supervise(config: SidecarConfig, slos: SloFile, salt: bytes) -> int:
     """Run the sidecar until SIGTERM or SIGINT; `salt` is that of the hashes of prompts. Returns the exit status."""
     os.environ.setdefault("PYTHONUNBUFFERED", "1")
     raise_limit()
+    for warning in system_limits.warnings(config):
+        logger.warning("%s", warning)
     return asyncio.run(Supervisor(config, slos, salt).run())

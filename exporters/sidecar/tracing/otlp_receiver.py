@@ -2,8 +2,8 @@
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -25,6 +25,7 @@ from exporters.sidecar.tracing.engine_spans import (
     decompress,
     parse_message,
 )
+from exporters.worker_threads import GRPC_THREADS, ThreadsRefusedError, WorkerThreads, require_threads
 
 MAX_CONCURRENT = 8
 """Limit of messages in progress; further messages are rejected as busy, and their senders retry."""
@@ -43,6 +44,8 @@ _STATUS = {
     NOT_UNDERSTOOD: (400, grpc.StatusCode.INVALID_ARGUMENT),
     TOO_LARGE: (413, grpc.StatusCode.RESOURCE_EXHAUSTED),
 }
+
+logger = logging.getLogger("vllm_slo.traces")
 
 Closer = Callable[[], Awaitable[None]]
 _T = TypeVar("_T")
@@ -70,7 +73,7 @@ class OtlpReceiver(Generic[_T]):
     def __init__(self, parse: Callable[[bytes], _T], take: Callable[[_T], Awaitable[None]]) -> None:
         self._parse = parse
         self._take = take
-        self._parser_thread = ThreadPoolExecutor(1, "otlp")
+        self._parser_thread = WorkerThreads(1, "parsing of spans")
         self._closers: list[Closer] = []
         self._servers: list[BoundedServer] = []
         self._in_progress = 0
@@ -85,6 +88,8 @@ class OtlpReceiver(Generic[_T]):
         for receiver in receivers:
             try:
                 await (self._listen_grpc if receiver.grpc else self._listen_http)(receiver)
+            except ThreadsRefusedError as error:
+                logger.error("--engine-spans: no spans are received on %s: %s", receiver.address, error)  # noqa: TRY400 - the message suffices
             except (OSError, RuntimeError) as error:
                 raise UsageError(
                     f"--engine-spans: cannot listen on {receiver.address}, which was free when the sidecar started"
@@ -100,6 +105,7 @@ class OtlpReceiver(Generic[_T]):
         await server.start(host=receiver.host, port=receiver.port)
 
     async def _listen_grpc(self, receiver: Receiver) -> None:
+        require_threads(GRPC_THREADS)
         options = [
             ("grpc.max_receive_message_length", MESSAGE_BYTES),
             ("grpc.max_concurrent_streams", MAX_CONCURRENT),

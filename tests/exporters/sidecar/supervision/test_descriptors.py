@@ -86,6 +86,9 @@ async def test_above_the_limit_a_client_gets_a_recorded_503_and_clients_below_it
     tmp_path: Path, idle: int
 ) -> None:
     async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, code=limited(256, 256)) as running:
+        assert running.log_lines()[0].startswith(
+            "WARNING supervisor: the limit of open files is 256, so each relay serves 80 clients at once; "
+        )
         assert await running.ask("first") == 200  # on a connection that stays open
         await running.shows("llm_sidecar_client_connections_limit{relay-0}", 80)
         async with idle_clients(running.port, idle):
