@@ -28,6 +28,7 @@ class ChildConfig(msgspec.Struct, frozen=True, kw_only=True):
     salt: bytes
     records_path: str
     socket_fds: tuple[int, ...]  # relay: listener, drain notice; exporter: metrics, records, drain control
+    journals: str = ""  # the folder of this run of the sidecar; empty without relays
     drain_began_at: float | None = None  # monotonic seconds
     relays_exited_at: float | None = None  # at the end of the drain
 

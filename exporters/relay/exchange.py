@@ -19,7 +19,7 @@ from exporters.relay.measurement import Measurement, MeasurementContext
 from exporters.relay.message_heads import ResponseFraming
 from exporters.relay.paths import ENGINE_METRICS, METERED, Route, normalise, route_of_path
 from exporters.relay.upstream import UpstreamConnection, UpstreamPool
-from exporters.signals import GENERATING, Outcome
+from exporters.signals import GENERATING, Endpoint, Outcome
 
 PARSED_LIMIT = 8 * 1024 * 1024
 """Bodies up to this many bytes are parsed; larger ones are streamed to the engine and classified by size."""
@@ -72,6 +72,7 @@ class ExchangeContext(Protocol):
     bodies: BodyMemory
     draining: bool
 
+    def begun(self, endpoint: Endpoint) -> None: ...
     def opened(self, exchange: "Exchange") -> None: ...
     def ended(self, exchange: "Exchange", record: Finished | None) -> None: ...
     def exchange_failed(self, error: Exception) -> None: ...
@@ -115,6 +116,8 @@ class Exchange:
             self._recorded, self._route = False, Route.PASSED
         self._state = ExchangeState(streams=dialect is None)
         self.measurement = Measurement(context.measuring, head, self._path, dialect)
+        if self._recorded:
+            context.begun(self.measurement.api)
         self._silent_since = self.measurement.zero
         """When the engine last sent or accepted a byte, or stopped waiting for the client, in monotonic seconds."""
 

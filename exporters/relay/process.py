@@ -7,13 +7,15 @@ import socket
 import ssl
 import sys
 from datetime import UTC, datetime
+from pathlib import Path
 
 import uvloop
 
 from exporters.child_process import collect_garbage_rarely, run_child, stop_event
 from exporters.configuration.child_config import ChildConfig, Slos
 from exporters.configuration.tls import Certificate
-from exporters.errors import UsageError
+from exporters.errors import UsageError, system_reason
+from exporters.journal import RelayJournal
 from exporters.records import Hello
 from exporters.relay import tcp_keepalive
 from exporters.relay.client_limit import process_client_limit
@@ -42,6 +44,7 @@ async def serve(config: ChildConfig) -> None:
         salt=config.salt,
         new_request_id=lambda: f"{config.run_id}-{next(numbers):x}",
         client_limit=process_client_limit(),
+        journal=_journal(config),
     )
 
     def reload(slos: Slos) -> None:
@@ -69,7 +72,16 @@ async def serve(config: ChildConfig) -> None:
     while relay.open_requests and loop.time() < until:
         await asyncio.sleep(0.05)
     relay.close()
-    await sender.close(FLUSH_TIMEOUT)
+    await sender.close(max(FLUSH_TIMEOUT, config.sidecar.linger))
+
+
+def _journal(config: ChildConfig) -> RelayJournal | None:
+    try:
+        return RelayJournal(Path(config.journals), config.run_id)
+    except OSError as error:
+        reason = system_reason(error)
+        logger.error("no journal: %s; if this relay crashes, its requests are not counted as lost", reason)  # noqa: TRY400
+        return None
 
 
 def _reload_certificate(certificate: Certificate, context: ssl.SSLContext) -> None:

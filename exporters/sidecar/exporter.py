@@ -36,6 +36,7 @@ from exporters.sidecar.http_api.admin import Admin
 from exporters.sidecar.http_api.credentials import Credentials
 from exporters.sidecar.http_api.http_server import application, exposition, log_no_malformed_requests
 from exporters.sidecar.ingest.record_receiver import RecordReceiver, RelayConnection
+from exporters.sidecar.ingest.request_ledger import RequestLedger
 from exporters.sidecar.ingest.request_metrics import RequestMetrics
 
 if TYPE_CHECKING:  # only --otlp and --engine-spans load the SDK and gRPC
@@ -101,6 +102,12 @@ class Exporter:
         self.otlp_receiver: OtlpReceiver[Message] | None = None
         if sidecar.engine_spans:
             self.span_join, self.otlp_receiver = _engine_span_receiver(self.span_queue, sidecar)
+        log = self.request_log
+        self.ledger = RequestLedger(
+            Path(config.journals) if config.journals else None,
+            lambda run_id: 0 if log is None else log.last_numbers.get(run_id, 0),
+            self.task_errors,
+        )
         self.record_receiver = RecordReceiver(
             self.request_metrics,
             self.request_log,
@@ -109,6 +116,7 @@ class Exporter:
             self.span_join,
             on_fingerprint=self.engines.observe_fingerprint,
             task_errors=self.task_errors,
+            ledger=self.ledger,
         )
         self.log_follower: LogFollower | None = None
         if follow is not None:
@@ -132,11 +140,6 @@ class Exporter:
             signals.SIDECAR_RESTARTS,
             [((process,), float(count + since.get(process, 0))) for process, count in before.items()],
         )
-        lost = self.record_receiver.lost_requests
-        yield counter(
-            signals.SIDECAR_LOST,
-            [((process,), float(lost.get(process, 0))) for process in before if process != self._config.process],
-        )
         footprints = {process: snapshot.footprint for process, snapshot in self.request_metrics.snapshots().items()}
         footprints[self._config.process] = footprint()
         reported = [((process,), usage) for process, usage in footprints.items() if usage is not None]
@@ -152,9 +155,7 @@ class Exporter:
             yield from self.log_follower.collect()
         else:
             yield counter(signals.SIDECAR_LOG_ERRORS, [((), float(self.record_receiver.log_errors))])
-            dropped = self.record_receiver.dropped_lines
-            lines = [((reason,), float(count)) for reason, count in dropped.items()]
-            yield counter(signals.SIDECAR_DROPPED_LINES, lines)
+            yield from self.ledger.collect()
         if self._certificate_expiry is not None:
             yield gauge(signals.SIDECAR_CERTIFICATE_EXPIRY, [((), self._certificate_expiry)])
         if (roofline := self._config.sidecar.roofline) is not None:
@@ -298,7 +299,12 @@ async def serve(config: ChildConfig) -> None:
     exporter.drain.connect(drain_control, loop)
     record_server = await loop.create_unix_server(lambda: RelayConnection(exporter.record_receiver), sock=records)
     app = application(
-        exporter.collect, exporter.why_not_ready, exporter.credentials, exporter.admin, drain=exporter.drain
+        exporter.collect,
+        exporter.why_not_ready,
+        exporter.credentials,
+        exporter.admin,
+        drain=exporter.drain,
+        scraped=exporter.ledger.scraped,
     )
     log_no_malformed_requests()
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=RESPONSE_TIMEOUT)

@@ -16,6 +16,7 @@ import msgspec
 from exporters.configuration.child_config import ChildConfig, Slos
 from exporters.configuration.sidecar_config import SidecarConfig
 from exporters.errors import UsageError, system_reason
+from exporters.requestlog.standard_output import STANDARD_OUTPUT
 from exporters.sidecar.drain_control import Order, Report
 from exporters.sidecar.supervision.child import Child
 from exporters.sidecar.supervision.descriptors import raise_limit
@@ -58,6 +59,10 @@ class Supervisor:
         self._relays_exited_at: float | None = None
         self._folder = tempfile.TemporaryDirectory(prefix="vllm-slo-", ignore_cleanup_errors=True)
         self._records_path = str(Path(self._folder.name) / "records.sock")
+        # Beside the request log, whose volume survives this process; else in a folder that ends with it.
+        log = config.request_log
+        journals = Path(self._folder.name) if log is None or log == STANDARD_OUTPUT else Path(f"{log}.journal")
+        self._journals = str((journals / f"{time.time_ns():x}").absolute())
         (metrics,) = listen(config.metrics, "--metrics")
         records = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         records.bind(self._records_path)
@@ -130,7 +135,10 @@ class Supervisor:
             relay.stop()
             for listener in relay.sockets:
                 listener.close()
-        await asyncio.wait([watches[relay.name] for relay in self._relays], timeout=self._config.drain + STOP_TIMEOUT)
+        await asyncio.wait(
+            [watches[relay.name] for relay in self._relays],
+            timeout=self._config.drain + self._config.linger + STOP_TIMEOUT,
+        )
         for relay in self._relays:
             relay.signal(signal.SIGKILL)
 
@@ -276,6 +284,7 @@ class Supervisor:
             restarts={other.name: max(0, other.starts - 1) for other in self._children},
             salt=self._salt,
             records_path=self._records_path,
+            journals=self._journals if self._relays else "",
             socket_fds=tuple(each.fileno() for each in sockets),
             drain_began_at=self._drain_began_at,
             relays_exited_at=self._relays_exited_at,
