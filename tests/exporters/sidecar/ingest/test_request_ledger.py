@@ -103,7 +103,7 @@ class World:
         if not dropped:
             ledger.expect_lines(ours.run_id, new[0][0], [record for _, record in new])
         written = self.last_line(ours.run_id)
-        for number, record in new[: 0 if dropped or dies == "before" else lines if dies else len(new)]:
+        for number, record in new[: 0 if dropped or dies == "before" else lines if dies == "while" else len(new)]:
             if isinstance(record, Finished) and number > written:
                 self.log.append((ours.run_id, number, record.api))
         if dies in {"before", "while"}:
