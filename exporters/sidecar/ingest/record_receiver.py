@@ -14,7 +14,7 @@ import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby, islice, takewhile
@@ -272,7 +272,7 @@ class RecordReceiver:
         if self._request_log is None:
             self._pop_stored(run, inf)
             return
-        while ready := list(islice(takewhile(_is_ready, run.pending), LOGGED_AT_ONCE)):
+        while ready := _consecutive(islice(takewhile(_is_ready, run.pending), LOGGED_AT_ONCE)):
             self.ledger.expect_lines(run.run_id, ready[0].number, [each.record for each in ready])
             failed = not self._log(run, ready)
             self._pop_stored(run, self._request_log.last_numbers.get(run.run_id, 0))
@@ -479,6 +479,12 @@ class RelayConnection(asyncio.Protocol):
     def _send(self, message: Ack | Counted) -> None:
         if not self._transport.is_closing():
             self._transport.write(frame(message))
+
+
+def _consecutive(records: Iterable[_Pending]) -> list[_Pending]:
+    """The records up to the first gap in their numbers, which a relay leaves when it drops records."""
+    ready = list(records)
+    return [each for number, each in enumerate(ready, ready[0].number if ready else 0) if each.number == number]
 
 
 def _is_ready(pending: _Pending) -> bool:

@@ -1,10 +1,10 @@
 """The accounts of all requests by endpoint: begun = open + recorded + dropped + lost, whichever process is killed.
 
 A request is recorded when its line is in the request log, or when it is counted if there is no log. Requests that a
-relay had begun when it died, and that are neither recorded nor dropped, are lost. The account of a relay run is in its
-journal. When the run is over, it is added to the totals, a file beside the journals. Both survive each process of the
-sidecar. Requests that the last run of the sidecar has left behind are counted after the first scrape, which shows the
-counters without them: a counter that begins above 0 has no increase in Prometheus.
+relay had begun when it crashed, and that are neither recorded nor dropped, are lost. The account of a relay run is in
+its journal. When the run is over, it is added to the totals, a file beside the journals. Both survive each process of
+the sidecar. Requests that the last run of the sidecar has left behind are counted after the first scrape, which shows
+the counters without them: a counter that begins above 0 has no increase in Prometheus.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ from exporters.requestlog.writer import DROP_REASONS
 
 RELAY_CRASHED, SIDECAR_STOPPED = "relay_crashed", "sidecar_stopped"
 LOST_REASONS = (RELAY_CRASHED, SIDECAR_STOPPED)
-"""When requests were lost: their relay died, or the sidecar ended before they were recorded."""
+"""When requests were lost: their relay crashed, or the sidecar ended before they were recorded."""
 
 _TOTALS = "totals"
 
@@ -132,11 +132,12 @@ class RequestLedger:
     # Called for each batch of records.
 
     def expect_lines(self, run_id: str, first: int, records: Iterable[Record]) -> None:
-        """The lines of these records, numbered from `first`, are written next."""
+        """The lines of these records, numbered from `first`, are written next; all before them are settled."""
         account = self._account(run_id)
-        account.state.next_lines = bytes([NO_LINE]) * (first - account.state.last - 1) + bytes(
-            endpoint_index(each.api) if isinstance(each, Finished) else NO_LINE for each in records
-        )
+        state = account.state
+        state.last = max(state.last, first - 1)
+        lines = bytes(endpoint_index(each.api) if isinstance(each, Finished) else NO_LINE for each in records)
+        state.next_lines = lines[state.last + 1 - first :]
         account.changed = True
         self._save(account)
 
@@ -162,7 +163,7 @@ class RequestLedger:
         """Close the accounts of relay runs that are over; `in_use`: records of the run may arrive, or wait."""
         if self._folder is None:
             return
-        for account in self._all_accounts(self._folder):
+        for account in self._all_accounts():
             if account.file is None or in_use(account.run_id) or not account.file.relay_is_dead():
                 account.seems_over = False
             elif not account.seems_over:  # its last records may be in the socket: wait until the next check
@@ -182,7 +183,7 @@ class RequestLedger:
         self.save()
         if self._folder is None:
             return
-        if missing := sum(sum(account.missing()) for account in self._all_accounts(self._folder)):
+        if missing := sum(sum(account.missing()) for account in self._all_accounts()):
             logger.error("%d requests are neither logged nor counted; the next start counts them as lost", missing)
         elif not self._left_behind:
             with self._reported("deleting the journals"):
@@ -192,7 +193,7 @@ class RequestLedger:
     def counts(self) -> Totals:
         """All requests so far."""
         totals = self._totals.copy()
-        for account in self._accounts.values():
+        for account in self._all_accounts():
             totals.add(account)
         return totals
 
@@ -223,10 +224,10 @@ class RequestLedger:
             account = self._accounts[run_id] = Account(run_id, file, self._last_line(run_id))
         return account
 
-    def _all_accounts(self, folder: Path) -> list[Account]:
-        """The accounts of all runs, also of those that ended while there was no exporter."""
+    def _all_accounts(self) -> list[Account]:
+        """The accounts of all runs, also of those whose records have not arrived."""
         with self._reported("listing the journals"):
-            for path in _journals(folder):
+            for path in [] if self._folder is None else _journals(self._folder):
                 if path.name not in self._added:
                     self._account(path.name)
         return [*self._accounts.values()]
@@ -259,9 +260,7 @@ class RequestLedger:
             if not any(lost):
                 shutil.rmtree(earlier)
                 continue
-            logger.error(
-                "%d requests of the last run of the sidecar are lost: they were neither logged nor counted", sum(lost)
-            )
+            logger.error("%d requests of the last run of the sidecar are lost", sum(lost))
             self._left_behind[earlier] = lost
         if self._scraped:
             self._add_left_behind()
