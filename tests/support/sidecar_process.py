@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -99,6 +99,12 @@ class Running:
     metrics_port: int
     log: Path
     stderr: Path
+    start: Callable[[], Awaitable[asyncio.subprocess.Process]]
+
+    async def start_again(self) -> None:
+        """Start it again with the same flags, after it has ended."""
+        await self.ended()
+        self.process = await self.start()
 
     @property
     def url(self) -> str:
@@ -312,23 +318,29 @@ async def _started(
     probe: str = "/readyz",
 ) -> AsyncIterator[Running]:
     stderr = tmp_path / f"stderr{'' if port else '-follow'}"
-    with stderr.open("wb") as output:
-        process = await asyncio.create_subprocess_exec(
-            *command(*flags, code=code),
-            cwd=ROOT,
-            env=environment() | (variables or {}),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=stdout,
-            stderr=output,
-        )
+    stderr.unlink(missing_ok=True)
+
+    async def start() -> asyncio.subprocess.Process:
+        with stderr.open("ab") as output:
+            return await asyncio.create_subprocess_exec(
+                *command(*flags, code=code),
+                cwd=ROOT,
+                env=environment() | (variables or {}),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=output,
+            )
+
+    process = await start()
     pids: set[int] = set()
     try:
         async with aiohttp.ClientSession(timeout=PATIENCE) as session:
-            running = Running(process, session, port, metrics_port, log, stderr)
+            running = Running(process, session, port, metrics_port, log, stderr, start)
             await until(lambda: _responds(running, probe) if process.returncode is None else True)
             assert process.returncode is None, stderr.read_text()
             yield running
     finally:
+        process = running.process
         pids = set(children(process.pid).values())
         if process.returncode is None:
             process.kill()

@@ -183,12 +183,22 @@ class RequestLedger:
         self.save()
         if self._folder is None:
             return
-        if missing := sum(sum(account.missing()) for account in self._all_accounts()):
+        missing = sum(sum(account.missing()) for account in self._all_accounts())
+        self.release()
+        if missing:
             logger.error("%d requests are neither logged nor counted; the next start counts them as lost", missing)
         elif not self._left_behind:
             with self._reported("deleting the journals"):
                 shutil.rmtree(self._folder)
                 self._folder.parent.rmdir()
+
+    def release(self) -> None:
+        """Close all files."""
+        for account in self._accounts.values():
+            if account.file is not None:
+                account.file.close()
+        if self._totals_file is not None:
+            os.close(self._totals_file)
 
     def counts(self) -> Totals:
         """All requests so far."""

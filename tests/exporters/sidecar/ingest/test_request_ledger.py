@@ -138,23 +138,16 @@ class World:
         self.relays[relay] = self.new_relay()
 
     def kill_exporter(self) -> None:
-        self.close_files()
+        self.ledger.release()
         self.start_exporter()
 
     def kill_all(self) -> None:
         """Kill all processes; the sidecar is started again."""
         self.lost += all_reasons(self.ledger.counts().lost)
-        self.close_files()
+        self.ledger.release()
         for relay in self.relays:
             relay.journal.close()
         self.start()
-
-    def close_files(self) -> None:
-        assert self.ledger._totals_file is not None
-        os.close(self.ledger._totals_file)
-        for account in self.ledger._accounts.values():
-            if account.file is not None:
-                account.file.close()
 
     def check(self) -> None:
         self.ledger.check(lambda run_id: run_id in {relay.run_id for relay in self.relays})
@@ -198,7 +191,7 @@ def test_each_request_is_recorded_dropped_or_lost_whatever_is_killed(steps: list
         lost = world.lost + all_reasons(totals.lost)
         assert world.begun == lines + world.dropped + lost
         assert by_endpoint(totals.begun) == all_reasons(totals.lost)  # nothing else has happened in the last run
-        world.close_files()
+        world.ledger.release()
 
 
 @pytest.fixture
@@ -292,7 +285,7 @@ def test_an_exporter_killed_before_the_scrape_leaves_what_the_last_run_has_left_
 def test_the_last_run_is_left_alone_while_one_of_its_processes_is_alive(world: World) -> None:
     world.begin(0, [CHAT])
     alive, *_ = world.relays
-    world.close_files()
+    world.ledger.release()
     world.starts += 1
     world.start_exporter()
     world.ledger.scraped()
