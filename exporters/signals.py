@@ -588,6 +588,10 @@ SIDECAR_REJECTED_CONNECTIONS = _counter(
     "Client connections above the limit; their first request gets status 503.",
     _P,
 )
+SIDECAR_CLOSED_CONNECTIONS = _counter(
+    "llm_sidecar_exporter_closed_connections_total",
+    "Connections to the metrics port or to a port for spans by HTTP, closed because of its limit of connections.",
+)
 SIDECAR_BUFFERED = _gauge(
     "llm_sidecar_buffered_bytes",
     "Request bodies in memory that are incomplete, or that the engine has not read.",

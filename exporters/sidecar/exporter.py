@@ -13,7 +13,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aiohttp import web
 from prometheus_client.core import Metric
 
 from exporters import signals
@@ -33,6 +32,7 @@ from exporters.requestlog.writer import RequestLog
 from exporters.sidecar.drain_control import Drain
 from exporters.sidecar.follow.log_follower import ABSENT, LogFollower, slos_of_format
 from exporters.sidecar.http_api.admin import Admin
+from exporters.sidecar.http_api.bounded_server import BoundedServer
 from exporters.sidecar.http_api.credentials import Credentials
 from exporters.sidecar.http_api.http_server import application, exposition, log_no_malformed_requests
 from exporters.sidecar.ingest.record_receiver import RecordReceiver, RelayConnection
@@ -94,6 +94,7 @@ class Exporter:
             self.admin = Admin(
                 self.engines, self.drain, lambda: self.record_receiver.cut_requests, sidecar.admin_token_file
             )
+        self.server: BoundedServer | None = None
         self._certificate_expiry: float | None = None
         self.read_files()
         self.request_log = _request_log(sidecar)
@@ -146,6 +147,9 @@ class Exporter:
         yield counter(signals.SIDECAR_CPU, [(labels, usage.cpu) for labels, usage in reported])
         memory = [(labels, float(usage.memory)) for labels, usage in reported if usage.memory is not None]
         yield gauge(signals.SIDECAR_MEMORY, memory)
+        ports = (self.server, self.otlp_receiver)
+        closed = sum(port.closed_connections for port in ports if port is not None)
+        yield counter(signals.SIDECAR_CLOSED_CONNECTIONS, [((), float(closed))])
         errors = {process: snapshot.task_errors for process, snapshot in self.request_metrics.snapshots().items()}
         errors[self._config.process] = self.task_errors.count
         yield counter(signals.SIDECAR_TASK_ERRORS, [((process,), float(count)) for process, count in errors.items()])
@@ -307,9 +311,8 @@ async def serve(config: ChildConfig) -> None:
         scraped=exporter.ledger.scraped,
     )
     log_no_malformed_requests()
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=RESPONSE_TIMEOUT)
-    await runner.setup()
-    await web.SockSite(runner, metrics).start()
+    exporter.server = BoundedServer(app, shutdown_timeout=RESPONSE_TIMEOUT)
+    await exporter.server.start(sock=metrics)
     if exporter.otlp_receiver is not None:
         await exporter.otlp_receiver.listen(config.sidecar.engine_spans)
     exposition(exporter.collect(), "")  # the first exposition takes 30 times as long; do it before there is traffic
@@ -327,7 +330,7 @@ async def serve(config: ChildConfig) -> None:
     for task in tasks:
         task.cancel()
     record_server.close()
-    await runner.cleanup()
+    await exporter.server.close()
     if exporter.otlp_receiver is not None:
         await exporter.otlp_receiver.close()
     exporter.record_receiver.close()

@@ -16,6 +16,7 @@ from exporters.configuration.otlp_endpoints import TRACES_PATH, Receiver
 from exporters.errors import UsageError
 from exporters.exposition.accumulators import counter
 from exporters.records import NOT_UNDERSTOOD, TOO_LARGE
+from exporters.sidecar.http_api.bounded_server import IDLE_SECONDS, BoundedServer, process_connection_limit
 from exporters.sidecar.tracing.engine_spans import (
     MESSAGE_BYTES,
     EngineSpan,
@@ -71,6 +72,7 @@ class OtlpReceiver(Generic[_T]):
         self._take = take
         self._parser_thread = ThreadPoolExecutor(1, "otlp")
         self._closers: list[Closer] = []
+        self._servers: list[BoundedServer] = []
         self._in_progress = 0
         self._refused = dict.fromkeys(_STATUS, 0)
 
@@ -92,16 +94,19 @@ class OtlpReceiver(Generic[_T]):
         app = web.Application(client_max_size=MESSAGE_BYTES)
         app.add_routes([web.post(TRACES_PATH, self.http)])
         # The receiver decompresses itself, so that it can stop at the size limit.
-        runner = web.AppRunner(app, access_log=None, auto_decompress=False, shutdown_timeout=1.0)
-        await runner.setup()
-        self._closers.append(runner.cleanup)
-        await web.TCPSite(runner, receiver.host, receiver.port).start()
+        server = BoundedServer(app, idle=IDLE_SECONDS, auto_decompress=False, shutdown_timeout=1.0)
+        self._servers.append(server)
+        self._closers.append(server.close)
+        await server.start(host=receiver.host, port=receiver.port)
 
     async def _listen_grpc(self, receiver: Receiver) -> None:
         options = [
             ("grpc.max_receive_message_length", MESSAGE_BYTES),
             ("grpc.max_concurrent_streams", MAX_CONCURRENT),
             ("grpc.so_reuseport", 0),  # else a second sidecar could receive half of the spans
+            ("grpc.server_handshake_timeout_ms", round(IDLE_SECONDS * 1000)),
+            ("grpc.max_connection_idle_ms", round(IDLE_SECONDS * 1000)),
+            ("grpc.max_allowed_incoming_connections", process_connection_limit()),
         ]
         server = grpc.aio.server(options=options, maximum_concurrent_rpcs=2 * MAX_CONCURRENT)
         handler = grpc.stream_unary_rpc_method_handler(self.grpc)
@@ -109,6 +114,11 @@ class OtlpReceiver(Generic[_T]):
         self._closers.append(partial(server.stop, None))
         server.add_insecure_port(receiver.address)
         await server.start()
+
+    @property
+    def closed_connections(self) -> int:
+        """Connections that were closed because of the limit; gRPC does not report those that it closes."""
+        return sum(server.closed_connections for server in self._servers)
 
     async def close(self) -> None:
         while self._closers:  # a gRPC server must not outlive the loop
