@@ -215,11 +215,13 @@ class Supervisor:
             )
 
     async def _linger(self) -> None:
-        """Wait until a scrape has read the final counts."""
-        if not self._config.linger:
+        """Wait until a scrape has read the final counts; relays may have used this time to wait for the exporter."""
+        config = self._config
+        if not config.linger:
             return
+        waited = time.monotonic() - (self._drain_began_at or 0.0) - config.drain_delay - config.drain
         try:
-            async with asyncio.timeout(self._config.linger):
+            async with asyncio.timeout(config.linger - max(0.0, waited)):
                 await self._final_scrape.wait()
         except TimeoutError:
             logger.warning("no scrape has read the final counts within %g s", self._config.linger)
