@@ -184,12 +184,7 @@ class Exporter:
         return tasks
 
     def reload(self, slos: Slos) -> None:
-        """Reopen the request log, for example after a rotation, read all other files again and use the SLO file."""
-        if self.request_log is not None:
-            try:
-                self.request_log.reopen()
-            except OSError as error:
-                logger.error("request log: %s; keeping the old file", error)  # noqa: TRY400 - the message suffices
+        """Read all files again and use the SLO file."""
         self.read_files()
         self._slos = slos
         if self.log_follower is None or self._config.sidecar.follow is None:

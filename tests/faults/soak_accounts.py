@@ -50,7 +50,7 @@ _decode = msgspec.json.Decoder(_Line).decode
 
 
 def log_files(log: Path) -> list[Path]:
-    """The request log and its rotated files; a link to a device is none."""
+    """The request log and its rotated files; a FIFO is none."""
     return sorted(file for file in log.parent.glob(f"{log.name}*") if file.is_file())
 
 

@@ -8,8 +8,8 @@ import os
 import random
 import resource
 import signal
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -269,36 +269,49 @@ def limited(pid: int, kind: int, soft: int) -> Iterator[None]:
 
 
 async def _disk_full(soak: Soak) -> None:
-    """The path of the log leads to a device without space, for more requests than lines may wait."""
-    log, written = soak.running.log, soak.errors_logged(LOG_WRITTEN_AGAIN)
-    before = await soak.samples()
-    await _rename(soak)
-    log.symlink_to("/dev/full")
-    soak.running.process.send_signal(signal.SIGHUP)
-
-    async def fails() -> bool:
-        return total(await soak.samples(), LOG_ERRORS) > total(before, LOG_ERRORS)
-
-    await until(fails)
-    while total(await soak.samples(), DROPPED_LINES) <= total(before, DROPPED_LINES) + MORE_THAN_DROPPED:
-        await soak.burst(PENDING_RECORDS // 2)
-    log.unlink()
-    soak.running.process.send_signal(signal.SIGHUP)
-    await until(lambda: soak.errors_logged(LOG_WRITTEN_AGAIN) > written)
+    """Files of the exporter cannot grow, for more requests than lines may wait."""
+    dropped = total(await soak.samples(), DROPPED_LINES)
+    async with _failing_log(soak):
+        with _no_growth(soak, 1):
+            while total(await soak.samples(), DROPPED_LINES) <= dropped + MORE_THAN_DROPPED:
+                await soak.burst(PENDING_RECORDS // 2)
 
 
 async def _partial_writes(soak: Soak) -> None:
     """Files of the exporter cannot grow, so that writes to the log fail, some of them after a part."""
-    exporter, written = soak.running.exporter, soak.errors_logged(LOG_WRITTEN_AGAIN)
-    assert exporter is not None
-    before = await soak.samples()
-    with limited(exporter, resource.RLIMIT_FSIZE, soak.rng.randint(1, 500)):
+    async with _failing_log(soak) as fails:
+        with _no_growth(soak, soak.rng.randint(1, 500)):
+            await until(fails)
 
-        async def fails() -> bool:
-            return total(await soak.samples(), LOG_ERRORS) > total(before, LOG_ERRORS)
 
+async def _fifo(soak: Soak) -> None:
+    """Another program replaces the log by a FIFO without a reader."""
+    log = soak.running.log
+    async with _failing_log(soak) as fails:
+        while not log.is_fifo():
+            await _rename(soak)
+            with suppress(FileExistsError):  # the exporter was faster
+                os.mkfifo(log)
         await until(fails)
+        log.unlink()
+
+
+@asynccontextmanager
+async def _failing_log(soak: Soak) -> AsyncIterator[Callable[[], Awaitable[bool]]]:
+    """Gives a condition, whether a write to the log has failed, and waits at the end until one has succeeded."""
+    before, written = await soak.samples(), soak.errors_logged(LOG_WRITTEN_AGAIN)
+
+    async def fails() -> bool:
+        return total(await soak.samples(), LOG_ERRORS) > total(before, LOG_ERRORS)
+
+    yield fails
     await until(lambda: soak.errors_logged(LOG_WRITTEN_AGAIN) > written)
+
+
+def _no_growth(soak: Soak, size: int) -> AbstractContextManager[None]:
+    """Files of the exporter cannot grow beyond `size`."""
+    assert soak.running.exporter is not None
+    return limited(soak.running.exporter, resource.RLIMIT_FSIZE, size)
 
 
 async def _rename(soak: Soak) -> None:
@@ -316,9 +329,8 @@ async def _rename(soak: Soak) -> None:
 
 
 async def _log_renamed(soak: Soak) -> None:
-    """By another program, which then sends SIGHUP."""
+    """By another program."""
     await _rename(soak)
-    soak.running.process.send_signal(signal.SIGHUP)
     await until(soak.running.log.exists)
 
 
@@ -478,6 +490,7 @@ OTHERS: dict[str, Inject] = {
     "disk full": _disk_full,
     "log file may not grow": _partial_writes,
     "log renamed by another program": _log_renamed,
+    "log replaced by a FIFO": _fifo,
     "SIGHUP": _reload,
     "SIGHUP, changed SLO file": _slo_file_changed,
     "SIGHUP, invalid SLO file": _slo_file_invalid,

@@ -75,14 +75,15 @@ async def send_records(folder: Path, count: int) -> asyncio.StreamWriter:
 async def test_lines_dropped_on_a_full_disk_are_counted_exactly_and_raise_a_ticket(
     tools: Tools, tmp_path: Path
 ) -> None:
-    (tmp_path / "requests.jsonl").symlink_to("/dev/full")  # each write fails with ENOSPC
     spec = slos.loads(SLOS)
     (tmp_path / "rules.yaml").write_text(to_yaml(rules(spec)))
     records = MAX_PENDING_RECORDS + LINES_OVER_THE_LIMIT
     with tempfile.TemporaryDirectory() as short:  # the path of a socket has at most 107 bytes
         async with (
             serving(Engine()) as engine,
-            sidecar(tmp_path, engine.url, variables={"TMPDIR": short}) as running,
+            sidecar(  # each write fails with ENOSPC
+                tmp_path, engine.url, "--request-log", "/dev/full", with_log=False, variables={"TMPDIR": short}
+            ) as running,
             prometheus(
                 tools.prometheus, tmp_path, running.metrics_port, job=slos.SIDECAR_JOB, rules=tmp_path / "rules.yaml"
             ) as url,

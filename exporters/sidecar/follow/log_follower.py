@@ -171,9 +171,9 @@ class LogFollower:
         return lines is not None
 
     def unsaved(self) -> bytes | None:
-        """The state to save; None if no position has changed."""
+        """The state to save; None if no position has changed and the file was not removed."""
         positions = self._log.positions
-        if not positions or msgspec.msgpack.encode(positions) == self._saved:
+        if not positions or (msgspec.msgpack.encode(positions) == self._saved and self._file.exists()):
             return None
         return msgspec.msgpack.encode(
             FollowState(

@@ -18,7 +18,7 @@ from exporters.sidecar.exporter import Exporter
 from exporters.sidecar.http_api.http_server import application
 from exporters.signals import Label, Signal
 from tests.contract.expositions import PAGES
-from tests.support.child_configs import SLOS, exporter_config
+from tests.support.child_configs import exporter_config
 from tests.support.fake_engine import CACHING_OFF
 from tests.support.openmetrics import parse_openmetrics, whole
 from tests.support.sample_records import finished
@@ -58,10 +58,9 @@ NOT_HERE = {
 
 @pytest.fixture
 def exporter(tmp_path: Path) -> Iterator[Exporter]:
-    (tmp_path / "folder").mkdir()
     config = exporter_config(
         restarts={"exporter": 1, "relay-0": 2},
-        request_log=str(tmp_path / "folder" / "log"),
+        request_log=str(tmp_path / "log"),
         models=("tiny",),
         check_structured_output=True,
         log_prefix_hashes=True,
@@ -196,16 +195,6 @@ def test_an_exporter_is_ready_if_all_relays_are_connected_and_none_drains(export
     assert exporter.why_not_ready() == "draining"
     exporter.record_receiver.disconnected("relay-0")
     assert exporter.why_not_ready() == "0 of 1 relays are connected"
-
-
-def test_if_the_log_cannot_be_reopened_the_old_file_is_kept(
-    exporter: Exporter, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    (tmp_path / "folder").rename(tmp_path / "moved")
-    exporter.reload(SLOS)
-    assert caplog.messages == [
-        f"request log: [Errno 2] No such file or directory: '{tmp_path}/folder/log'; keeping the old file"
-    ]
 
 
 def test_the_limit_of_the_running_requests_is_that_of_all_ranks_of_an_engine_that_is_up(exporter: Exporter) -> None:
