@@ -25,6 +25,7 @@ class ChildConfig(msgspec.Struct, frozen=True, kw_only=True):
     process: str
     run_id: str  # unique to this start
     restarts: dict[str, int]
+    runs: dict[str, str] = {}  # the last run id of each relay; the exporter counts later ones as restarts
     salt: bytes
     records_path: str
     socket_fds: tuple[int, ...]  # relay: listener, drain notice; exporter: metrics, records, drain control

@@ -118,6 +118,7 @@ class Exporter:
             on_fingerprint=self.engines.observe_fingerprint,
             task_errors=self.task_errors,
             ledger=self.ledger,
+            run_ids=config.runs,
         )
         self.log_follower: LogFollower | None = None
         if follow is not None:

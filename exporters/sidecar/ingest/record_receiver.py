@@ -14,12 +14,13 @@ import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby, islice, takewhile
 from math import inf
 from operator import attrgetter
+from types import MappingProxyType
 from typing import Protocol, cast
 
 import msgspec
@@ -130,7 +131,9 @@ class RecordReceiver:
         on_fingerprint: Callable[[str, float], None] = lambda _fingerprint, _at: None,
         task_errors: TaskErrors | None = None,
         ledger: RequestLedger | None = None,
+        run_ids: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
+        """`run_ids` has the run of each relay that is known, by name."""
         self._request_metrics = request_metrics
         self._request_log = request_log
         self._config_revision = config_revision
@@ -155,7 +158,7 @@ class RecordReceiver:
         self._retry_at = -inf
         self.log_errors = 0
         self.connected: set[str] = set()
-        self._run_ids: dict[str, str] = {}
+        self._run_ids = dict(run_ids)
         self.restarts: dict[str, int] = {}
         """Restarts by relay since this exporter started: reconnections with a new run id."""
         self.cut_requests = 0

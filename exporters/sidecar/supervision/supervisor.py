@@ -277,13 +277,15 @@ class Supervisor:
         return f"exited {how}; restarting it"
 
     def _child_config(self, child: Child) -> ChildConfig:
+        child.run_id = f"{child.name}-{time.time_ns():x}"
         sockets = child.sockets if child is self._exporter else (*child.sockets, self._relay_drain_notice)
         return ChildConfig(
             sidecar=self._config,
             slos=self._slos,
             process=child.name,
-            run_id=f"{child.name}-{time.time_ns():x}",
+            run_id=child.run_id,
             restarts={other.name: max(0, other.starts - 1) for other in self._children},
+            runs={relay.name: relay.run_id for relay in self._relays if relay.run_id},
             salt=self._salt,
             records_path=self._records_path,
             journals=self._journals if self._relays else "",

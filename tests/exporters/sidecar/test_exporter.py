@@ -175,7 +175,6 @@ def test_at_start_only_series_with_bounded_labels_are_exposed(exporter: Exporter
     absent = {name for name, signal in DECLARED.items() if not {signal.name, signal.count} & named}
     of_engine = {name for name, signal in DECLARED.items() if Label.ENGINE in signal.labels}
     assert absent == of_engine - {"llm_engine_up", "llm_engine_scrape_errors_total"} | {
-        "llm_sidecar_dropped_records_total",
         "llm_sidecar_loop_lag_seconds",
         "llm_sidecar_client_connections",
         "llm_sidecar_client_connections_limit",

@@ -277,6 +277,13 @@ def test_a_relay_that_reconnects_with_another_run_id_is_a_restart(history: Event
     assert receiver.restarts == {"relay-0": 1}
 
 
+def test_a_relay_that_restarts_before_it_has_connected_to_a_new_exporter_is_counted() -> None:
+    receiver = RecordReceiver(RequestMetrics(SLOS), None, lambda: None, run_ids={"relay-0": "a", "relay-1": "a"})
+    receiver.hello(Hello("relay-0", "b"))
+    receiver.hello(Hello("relay-1", "a"))
+    assert receiver.restarts == {"relay-0": 1}
+
+
 @dataclass
 class Relay:
     """The socket of a relay."""
