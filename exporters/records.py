@@ -179,7 +179,6 @@ class Snapshot(msgspec.Struct, array_like=True, tag="snapshot"):
     open: list[OpenRequests]
     loop_lag: float
     connections: int
-    dropped: int
     draining: bool
     footprint: Footprint | None = None
     client_limit: int = 0

@@ -511,14 +511,27 @@ ROOFLINE_KV_TOKENS = _gauge("llm_roofline_kv_tokens", "Theoretical upper limit o
 
 # The sidecar itself.
 SIDECAR_BUILD = _gauge("llm_sidecar_build_info", "Version of the sidecar.", Label.VERSION)
+SIDECAR_BEGUN = _counter(
+    "llm_sidecar_begun_requests_total",
+    "Requests whose head was parsed: open requests, and the recorded, dropped and lost ones of the next four series.",
+    Label.ENDPOINT,
+)
+SIDECAR_RECORDED = _counter(
+    "llm_sidecar_recorded_requests_total",
+    "Requests whose line is in the request log, or that are counted if there is no log.",
+    Label.ENDPOINT,
+)
 SIDECAR_DROPPED = _counter(
-    "llm_sidecar_dropped_records_total", "Records dropped because the exporter was unavailable for too long.", _P
+    "llm_sidecar_dropped_records_total",
+    "Requests whose record was dropped because the exporter was unavailable for too long. They are in no other series.",
+    Label.ENDPOINT,
 )
 SIDECAR_LOST = _counter(
     "llm_sidecar_lost_requests_total",
-    "Metered requests without a record because their relay crashed: the open requests of its last snapshot, which is "
-    "usually less than 0.3 s old. Not counted if the exporter was unavailable at that time.",
-    _P,
+    "Requests without a record because their relay crashed (`relay_crashed`), or because the sidecar ended before the "
+    "exporter had them (`sidecar_stopped`, counted at the next start).",
+    _R,
+    Label.ENDPOINT,
 )
 SIDECAR_RESTARTS = _counter("llm_sidecar_restarts_total", "Restarts of a child process.", _P)
 SIDECAR_LOOP_LAG = _gauge("llm_sidecar_loop_lag_seconds", "Largest event loop delay in the last second.", _P)
@@ -569,6 +582,7 @@ SIDECAR_DROPPED_LINES = _counter(
     "llm_sidecar_dropped_log_lines_total",
     "Lines dropped because the request log could not be written for too long. Their requests are in all other series.",
     _R,
+    Label.ENDPOINT,
 )
 SIDECAR_EXPORTED_SPANS = _counter("llm_sidecar_exported_spans_total", "Spans accepted by the trace collector.")
 SIDECAR_DROPPED_SPANS = _counter(

@@ -48,9 +48,11 @@ class ChildConfig(msgspec.Struct, frozen=True, kw_only=True):
     process: str
     run_id: str  # unique to this start
     restarts: dict[str, int]
+    runs: dict[str, str] = {}  # the last run id of each relay; the exporter counts later ones as restarts
     salt: bytes
     # Relay: listener, drain notice, to the exporter. Exporter: metrics, from the relays, drain control.
     socket_fds: tuple[int, ...]
+    journals: str = ""  # the folder of this run of the sidecar; empty if there are none
     drain_began_at: float | None = None  # monotonic seconds
     relays_exited_at: float | None = None  # at the end of the drain
 

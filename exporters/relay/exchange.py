@@ -19,7 +19,7 @@ from exporters.relay.measurement import Measurement, MeasurementContext
 from exporters.relay.message_heads import ResponseFraming
 from exporters.relay.paths import ENGINE_METRICS, METERED, Route, normalise, refuses_upgrade, route_of_path
 from exporters.relay.upstream import UpstreamConnection, UpstreamPool
-from exporters.signals import GENERATING, Outcome
+from exporters.signals import GENERATING, Endpoint, Outcome
 from exporters.verdicts import outcome_of_status
 
 PARSED_LIMIT = 8 * 1024 * 1024
@@ -76,6 +76,9 @@ class ExchangeContext(Protocol):
     def refused(self, status: int, reason: str) -> None:
         """A request that has no record was refused."""
 
+    def begun(self, endpoint: Endpoint) -> None:
+        """A request head has arrived whose request will have a record."""
+
     def opened(self, exchange: "Exchange") -> None: ...
     def ended(self, exchange: "Exchange", record: Finished | None) -> None: ...
     def exchange_failed(self, error: Exception) -> None: ...
@@ -119,6 +122,8 @@ class Exchange:
             self._recorded, self._route = False, Route.PASSED
         self._state = ExchangeState(streams=dialect is None)
         self.measurement = Measurement(context.measuring, head, self._path, dialect)
+        if self._recorded:
+            context.begun(self.measurement.api)
         self._silent_since = self.measurement.zero
         """When the engine last sent or accepted a byte, or stopped waiting for the client, in monotonic seconds."""
 

@@ -6,11 +6,14 @@ import logging
 import socket
 import sys
 from functools import partial
+from pathlib import Path
 
 import uvloop
 
 from exporters.child_process import Orders, collect_garbage_rarely, run_child
 from exporters.configuration.child_config import ChildConfig, Reload
+from exporters.errors import system_reason
+from exporters.journal import RelayJournal
 from exporters.record_connection import connect
 from exporters.records import Hello
 from exporters.relay import tcp_keepalive
@@ -40,6 +43,7 @@ async def serve(config: ChildConfig) -> None:
         salt=config.salt,
         new_request_id=lambda: f"{config.run_id}-{next(numbers):x}",
         client_limit=process_client_limit(),
+        journal=_journal(config),
     )
 
     def reload(message: Reload) -> None:
@@ -66,7 +70,18 @@ async def serve(config: ChildConfig) -> None:
     while relay.open_requests and loop.time() < until and not orders.orphaned:
         await asyncio.sleep(0.05)
     relay.close()
-    await sender.close(FLUSH_TIMEOUT)
+    await sender.close(max(FLUSH_TIMEOUT, config.sidecar.linger))
+
+
+def _journal(config: ChildConfig) -> RelayJournal | None:
+    if not config.journals:
+        return None
+    try:
+        return RelayJournal(Path(config.journals), config.run_id)
+    except OSError as error:
+        reason = system_reason(error)
+        logger.error("no journal: %s; if this relay crashes, its requests are not counted as lost", reason)  # noqa: TRY400
+        return None
 
 
 def _announce_drain(relay: Relay, notice: socket.socket, loop: asyncio.AbstractEventLoop) -> None:

@@ -1,6 +1,7 @@
 """Sends records to the exporter in numbered batches, and resends them until they are acknowledged."""
 
 import asyncio
+import logging
 import socket
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -17,6 +18,8 @@ BATCH_RECORDS = 500
 RECONNECT_SECONDS = 0.1
 
 _decode = msgspec.msgpack.Decoder(FromExporter).decode
+
+_logger = logging.getLogger("vllm_slo.relay")
 
 
 class Outbox:
@@ -38,13 +41,14 @@ class Outbox:
         self._counted: set[int] = set()
         """Numbers of unacknowledged records that are in the counts of the exporter."""
         self.dropped = 0
+        self.on_drop: Callable[[Record], None] = lambda _record: None
 
     def add(self, record: Record) -> None:
         self._records.append(record)
         if self._sent_records + len(self._records) > self._limit:
-            self._records.popleft()
             self._first += 1
             self.dropped += 1
+            self.on_drop(self._records.popleft())
 
     def batches(self) -> Iterator[Batch]:
         """The records not yet sent on this connection; a batch is considered sent when it is taken."""
@@ -168,6 +172,8 @@ class Sender(asyncio.Protocol):
         until = self._loop.time() + seconds
         while self.outbox.unacknowledged and self._loop.time() < until:
             await asyncio.sleep(0.01)
+        if left := self.outbox.unacknowledged:
+            _logger.error("the exporter has not acknowledged %d records within %g s", left, seconds)
         self._closing = True
         if self._transport is not None:
             self._transport.close()

@@ -14,8 +14,9 @@ from exporters.configuration.origin import origin
 from exporters.configuration.sidecar_config import LogContent, SidecarConfig
 from exporters.errors import type_and_place
 from exporters.exposition.histogram_bounds import gap_bounds
+from exporters.journal import RelayJournal
 from exporters.process_usage import footprint
-from exporters.records import Finished, OpenRequests, Refused, Snapshot
+from exporters.records import Finished, OpenRequests, Record, Refused, Snapshot
 from exporters.relay import request_body
 from exporters.relay.body_memory import BodyMemory
 from exporters.relay.client_connection import ClientConnection
@@ -25,7 +26,7 @@ from exporters.relay.measurement import Measurement, MeasurementContext
 from exporters.relay.record_sender import Sender
 from exporters.relay.upstream import UpstreamPool
 from exporters.relay.write_batch import WriteBatch
-from exporters.signals import Outcome, Phase
+from exporters.signals import Endpoint, Outcome, Phase
 from exporters.slos import SloFile
 from exporters.worker_threads import WorkerThreads
 
@@ -62,6 +63,7 @@ class Relay:
         salt: bytes,
         new_request_id: Callable[[], str],
         client_limit: int = sys.maxsize,
+        journal: RelayJournal | None = None,
     ) -> None:
         self.config = config
         self.loop = loop
@@ -86,6 +88,8 @@ class Relay:
         self._next_deadline = inf
         """The earliest deadline of an open request, in monotonic seconds."""
         self._sender = sender
+        sender.outbox.on_drop = self._dropped
+        self._journal = journal
         self._open: set[Exchange] = set()
         self._to_fold: list[Measurement] = []
         self._lag = 0.0
@@ -121,6 +125,20 @@ class Relay:
 
     def client(self) -> ClientConnection:
         return ClientConnection(self)
+
+    def begun(self, endpoint: Endpoint) -> None:
+        """A request head has arrived whose request will have a record."""
+        if self._journal is not None:
+            try:
+                self._journal.begun(endpoint)
+            except OSError as error:  # the request is served all the same
+                self.task_errors.add("writing the journal", error)
+
+    def _dropped(self, record: Record) -> None:
+        if not isinstance(record, Finished):
+            self.task_errors.add("sending an early verdict or a refusal", OverflowError())
+        elif self._journal is not None:
+            self._attempt("writing the journal", self._journal.dropped, record.api)
 
     def opened(self, exchange: Exchange) -> None:
         self._open.add(exchange)
@@ -290,7 +308,6 @@ class Relay:
                 open=list(rows.values()),
                 loop_lag=self._lag,
                 connections=len(self.connections),
-                dropped=self._sender.outbox.dropped,
                 draining=not self.accepting,
                 footprint=footprint(),
                 client_limit=self.client_limit,

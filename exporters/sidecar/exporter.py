@@ -36,6 +36,7 @@ from exporters.sidecar.http_api.bounded_server import BoundedServer
 from exporters.sidecar.http_api.credentials import Credentials
 from exporters.sidecar.http_api.http_server import application, exposition, log_no_malformed_requests
 from exporters.sidecar.ingest.record_receiver import RecordReceiver, RelayConnection
+from exporters.sidecar.ingest.request_ledger import RequestLedger
 from exporters.sidecar.ingest.request_metrics import RequestMetrics
 from exporters.sidecar.threaded_loop import run_in_threaded_loop
 
@@ -103,6 +104,12 @@ class Exporter:
         self.otlp_receiver: OtlpReceiver[Message] | None = None
         if sidecar.engine_spans:
             self.span_join, self.otlp_receiver = _engine_span_receiver(self.span_queue, sidecar)
+        log = self.request_log
+        self.ledger = RequestLedger(
+            Path(config.journals) if config.journals else None,
+            lambda run_id: 0 if log is None else log.last_numbers.get(run_id, 0),
+            self.task_errors,
+        )
         self.record_receiver = RecordReceiver(
             self.request_metrics,
             self.request_log,
@@ -111,6 +118,8 @@ class Exporter:
             self.span_join,
             on_fingerprint=self.engines.observe_fingerprint,
             task_errors=self.task_errors,
+            ledger=self.ledger,
+            run_ids=config.runs,
         )
         self.log_follower: LogFollower | None = None
         if follow is not None:
@@ -134,11 +143,6 @@ class Exporter:
             signals.SIDECAR_RESTARTS,
             [((process,), float(count + since.get(process, 0))) for process, count in before.items()],
         )
-        lost = self.record_receiver.lost_requests
-        yield counter(
-            signals.SIDECAR_LOST,
-            [((process,), float(lost.get(process, 0))) for process in before if process != self._config.process],
-        )
         footprints = {process: snapshot.footprint for process, snapshot in self.request_metrics.snapshots().items()}
         footprints[self._config.process] = footprint()
         reported = [((process,), usage) for process, usage in footprints.items() if usage is not None]
@@ -157,9 +161,7 @@ class Exporter:
             yield from self.log_follower.collect()
         else:
             yield counter(signals.SIDECAR_LOG_ERRORS, [((), float(self.record_receiver.log_errors))])
-            dropped = self.record_receiver.dropped_lines
-            lines = [((reason,), float(count)) for reason, count in dropped.items()]
-            yield counter(signals.SIDECAR_DROPPED_LINES, lines)
+            yield from self.ledger.collect()
         if self._tls is not None:
             yield gauge(signals.SIDECAR_CERTIFICATE_EXPIRY, [((), self._tls.certificate.expiry)])
             yield gauge(signals.SIDECAR_CERTIFICATE_RELOAD, [((), float(self._tls.last_reload_successful))])
@@ -301,7 +303,12 @@ async def serve(config: ChildConfig) -> None:
     exporter.drain.connect(drain_control, loop)
     relay_listener = RelayListener(relays, lambda: RelayConnection(exporter.record_receiver), loop)
     app = application(
-        exporter.collect, exporter.why_not_ready, exporter.credentials, exporter.admin, drain=exporter.drain
+        exporter.collect,
+        exporter.why_not_ready,
+        exporter.credentials,
+        exporter.admin,
+        drain=exporter.drain,
+        scraped=exporter.ledger.scraped,
     )
     log_no_malformed_requests()
     exporter.server = BoundedServer(app, shutdown_timeout=RESPONSE_TIMEOUT)
@@ -328,6 +335,7 @@ async def serve(config: ChildConfig) -> None:
     await exporter.server.close()
     if exporter.otlp_receiver is not None:
         await exporter.otlp_receiver.close()
+    exporter.ledger.close()
     if exporter.span_queue is not None:
         exporter.span_queue.close()
 

@@ -15,7 +15,7 @@ MESSAGES: list[Hello | Batch | Snapshot] = [
     Hello("relay-0", "life-1"),
     Batch(1, [finished(slo={"ttft": Verdict.GOOD}), Judged("m", "short", "other", {"ttft": Verdict.BAD}, True)]),
     Batch(3, [Refused(431, "head_too_large")]),
-    Snapshot([OpenRequests("m", "short", 3, 4, 12.5)], 0.01, 7, 0, draining=False, footprint=Footprint(12.5, None)),
+    Snapshot([OpenRequests("m", "short", 3, 4, 12.5)], 0.01, 7, draining=False, footprint=Footprint(12.5, None)),
     Batch(4, []),
 ]
 

@@ -21,7 +21,7 @@ from tests.support.waiting import until
 OK = "llm_requests_total{all,chat_completions,tiny,ok,false,other}"
 ERRORS = "llm_sidecar_log_errors_total{}"
 CONNECTIONS = "llm_sidecar_client_connections{relay-0}"
-DROPPED = "llm_sidecar_dropped_log_lines_total{no_space}"
+DROPPED = "llm_sidecar_dropped_log_lines_total{chat_completions,no_space}"
 
 
 def limit_file_size(running: Running, size: int) -> None:
@@ -107,7 +107,7 @@ async def test_lines_dropped_on_a_full_disk_are_counted_exactly_and_raise_a_tick
         await until(scraped)
         await running.shows(f"llm_engine_up{{127.0.0.1:{engine.port}}}", 1)
         running.signal_relay(signal.SIGUSR1)
-        await running.shows("llm_sidecar_dropped_log_lines_total{no_space}", LINES_OVER_THE_LIMIT)
+        await running.shows("llm_sidecar_dropped_log_lines_total{chat_completions,no_space}", LINES_OVER_THE_LIMIT)
         await running.shows("llm_requests_total{all,chat_completions,tiny,ok,true,other}", RECORDS)
 
         def fired() -> bool:

@@ -14,7 +14,7 @@ from tests.support.fake_engine import Engine, serving
 from tests.support.sidecar_process import Running, sidecar
 from tests.support.waiting import until
 
-ERRORS, DROPPED = "llm_sidecar_log_errors_total{}", "llm_sidecar_dropped_log_lines_total{write_failed}"
+ERRORS, DROPPED = "llm_sidecar_log_errors_total{}", "llm_sidecar_dropped_log_lines_total{chat_completions,write_failed}"
 
 
 def remove_folder(log: Path) -> None:

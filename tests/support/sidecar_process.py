@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -101,6 +101,12 @@ class Running:
     metrics_port: int
     log: Path
     stderr: Path
+    start: Callable[[], Awaitable[asyncio.subprocess.Process]]
+
+    async def start_again(self) -> None:
+        """Start it again with the same flags, after it has ended."""
+        await self.ended()
+        self.process = await self.start()
 
     @property
     def url(self) -> str:
@@ -321,26 +327,32 @@ async def _started(
     while_starting: Callable[[int], Coroutine[None, None, None]] | None = None,
 ) -> AsyncIterator[Running]:
     stderr = tmp_path / f"stderr{'' if port else '-follow'}"
-    with stderr.open("wb") as output:
-        process = await asyncio.create_subprocess_exec(
-            *words,
-            cwd=ROOT,
-            env=environment() | (variables or {}),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=stdout,
-            stderr=output,
-        )
+    stderr.unlink(missing_ok=True)
+
+    async def start() -> asyncio.subprocess.Process:
+        with stderr.open("ab") as output:
+            return await asyncio.create_subprocess_exec(
+                *words,
+                cwd=ROOT,
+                env=environment() | (variables or {}),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=output,
+            )
+
+    process = await start()
     pids: set[int] = set()
     starting = None if while_starting is None else asyncio.create_task(while_starting(process.pid))
     try:
         async with aiohttp.ClientSession(timeout=PATIENCE) as session:
-            running = Running(process, session, port, metrics_port, log, stderr)
+            running = Running(process, session, port, metrics_port, log, stderr, start)
             await until(lambda: _responds(running, probe) if process.returncode is None else True)
             assert process.returncode is None, stderr.read_text()
             if starting is not None:
                 starting.cancel()
             yield running
     finally:
+        process = running.process
         pids = set(children(process.pid).values())
         if process.returncode is None:
             process.kill()

@@ -66,8 +66,12 @@ def application(
     credentials: Credentials | None = None,
     admin: Admin | None = None,
     drain: Drain | None = None,
+    scraped: Callable[[], None] = lambda: None,
 ) -> web.Application:
-    """The endpoints of the metrics port; `why_not_ready` returns None if the sidecar is ready."""
+    """The endpoints of the metrics port; `why_not_ready` returns None if the sidecar is ready.
+
+    `scraped` is called after each exposition.
+    """
 
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -92,6 +96,7 @@ def application(
             headers["content-encoding"] = "gzip"
             body = await asyncio.to_thread(gzip.compress, body, COMPRESSION)
         response = web.Response(body=body, headers=headers)
+        scraped()
         if drain is not None and final:
             await _send(response, request)
             drain.report(Report.FINAL_SCRAPE)

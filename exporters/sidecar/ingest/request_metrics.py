@@ -347,7 +347,6 @@ class RequestMetrics:
         yield counter(signals.SIDECAR_REJECTED_CONNECTIONS, rejected)
         yield gauge(signals.SIDECAR_BUFFERED, (((name,), float(row.buffered)) for name, row in rows))
         yield gauge(signals.SIDECAR_BUFFERED_LIMIT, (((name,), float(row.buffered_limit)) for name, row in rows))
-        yield counter(signals.SIDECAR_DROPPED, (((name,), float(row.dropped)) for name, row in rows))
 
     def _open_requests(self, now: float) -> Iterator[Metric]:
         kinds = [(model, name) for model in sorted(self._models) for name in self._slos.class_names]

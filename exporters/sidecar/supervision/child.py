@@ -22,6 +22,7 @@ class Child:
         self.module = module
         self.sockets = sockets
         self.starts = 0
+        self.run_id = ""
         self.stopping = asyncio.Event()
         self._process: subprocess.Popen[bytes] | None = None
         self._stdin: asyncio.WriteTransport | None = None

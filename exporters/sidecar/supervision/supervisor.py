@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import socket
+import tempfile
 import time
 from datetime import UTC, datetime
 from functools import partial
@@ -16,6 +17,7 @@ import msgspec
 from exporters.configuration.child_config import ChildConfig, Reload, ServerCertificate, Slos
 from exporters.configuration.sidecar_config import SidecarConfig
 from exporters.errors import UsageError, system_reason
+from exporters.requestlog.standard_output import STANDARD_OUTPUT
 from exporters.sidecar.drain_control import Order, Report
 from exporters.sidecar.supervision import system_limits
 from exporters.sidecar.supervision.child import Child
@@ -58,6 +60,8 @@ class Supervisor:
         self._final_scrape = asyncio.Event()
         self._drain_began_at: float | None = None
         self._relays_exited_at: float | None = None
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._journals = self._new_journals() if config.follow is None else ""
         # The exporter of a killed supervisor releases this port when it has written its last line.
         (metrics,) = listen_when_free(config.metrics, "--metrics")
         # Both ends of the next two pairs remain open here, so that a restarted exporter receives what waits for it.
@@ -72,6 +76,23 @@ class Supervisor:
         self._relays = [
             Child(f"relay-{n}", "exporters.relay.process", (listener,)) for n, listener in enumerate(listeners)
         ]
+
+    def _new_journals(self) -> str:
+        """The folder of the journals: beside the request log, whose volume survives this process, else in memory."""
+        log = self._config.request_log
+        if log is not None and log != STANDARD_OUTPUT and not Path(log).is_char_device():
+            journals = Path(f"{log}.journal").absolute()
+        else:
+            in_memory = Path("/dev/shm")  # noqa: S108 - the folder in it is private
+            try:
+                self._folder = tempfile.TemporaryDirectory(
+                    prefix="vllm-slo-", dir=in_memory if in_memory.is_dir() else None, ignore_cleanup_errors=True
+                )
+            except OSError as error:
+                logger.warning("requests of a relay that crashes are not counted: %s", system_reason(error))
+                return ""
+            journals = Path(self._folder.name)
+        return str(journals / f"{time.time_ns():x}")
 
     @property
     def _children(self) -> list[Child]:
@@ -107,6 +128,8 @@ class Supervisor:
             loop.remove_signal_handler(signal.SIGCHLD)
             for child in self._children:
                 child.signal(signal.SIGKILL)
+            if self._folder is not None:
+                self._folder.cleanup()
         if not stop.cancelled():
             stop.result()
         return INTERRUPTED if signal.SIGINT in interrupted_by else 0
@@ -130,7 +153,10 @@ class Supervisor:
             relay.stop()
             for listener in relay.sockets:
                 listener.close()
-        await asyncio.wait([watches[relay.name] for relay in self._relays], timeout=self._config.drain + STOP_TIMEOUT)
+        await asyncio.wait(
+            [watches[relay.name] for relay in self._relays],
+            timeout=self._config.drain + self._config.linger + STOP_TIMEOUT,
+        )
         for relay in self._relays:
             relay.signal(signal.SIGKILL)
 
@@ -221,11 +247,13 @@ class Supervisor:
             )
 
     async def _linger(self) -> None:
-        """Wait until a scrape has read the final counts."""
-        if not self._config.linger:
+        """Wait until a scrape has read the final counts; relays may have used this time to wait for the exporter."""
+        config = self._config
+        if not config.linger:
             return
+        waited = time.monotonic() - (self._drain_began_at or 0.0) - config.drain_delay - config.drain
         try:
-            async with asyncio.timeout(self._config.linger):
+            async with asyncio.timeout(config.linger - max(0.0, waited)):
                 await self._final_scrape.wait()
         except TimeoutError:
             logger.warning("no scrape has read the final counts within %g s", self._config.linger)
@@ -291,15 +319,18 @@ class Supervisor:
                 logger.warning("%s; %s starts with the last valid certificate", error, relay.name)
 
     def _child_config(self, child: Child) -> ChildConfig:
+        child.run_id = f"{child.name}-{time.time_ns():x}"
         shared = () if child is self._exporter else (self._relay_drain_notice, self._to_exporter)
         return ChildConfig(
             sidecar=self._config,
             slos=self._slos,
             tls=self._tls,
             process=child.name,
-            run_id=f"{child.name}-{time.time_ns():x}",
+            run_id=child.run_id,
             restarts={other.name: max(0, other.starts - 1) for other in self._children},
+            runs={relay.name: relay.run_id for relay in self._relays if relay.run_id},
             salt=self._salt,
+            journals=self._journals,
             socket_fds=tuple(each.fileno() for each in (*child.sockets, *shared)),
             drain_began_at=self._drain_began_at,
             relays_exited_at=self._relays_exited_at,

@@ -262,7 +262,7 @@ async def test_closing_times_out_without_acknowledgements(sender: Sender) -> Non
 
 
 async def test_a_snapshot_is_sent_at_once_or_not_at_all(sender: Sender) -> None:
-    exporter, snapshot = Exporter(), Snapshot([], 0.0, 0, 0, draining=False)
+    exporter, snapshot = Exporter(), Snapshot([], 0.0, 0, draining=False)
     sender.snapshot(snapshot)
     async with listening(sender, exporter):
         sender.start()
@@ -288,7 +288,7 @@ async def deliver_after_a_stop() -> tuple[Sender, list[str]]:
         sender.outbox.add(finished(request_id=f"r-{n}"))
         if n % 1000 == 0:
             sender.flush()
-            sender.snapshot(Snapshot([], 0.0, 0, sender.outbox.dropped, draining=False))
+            sender.snapshot(Snapshot([], 0.0, 0, draining=False))
             await asyncio.sleep(0)
             assert sender._transport.get_write_buffer_size() < MAX_BUFFERED
             assert sender.outbox.unacknowledged <= sender_module.MAX_RECORDS

@@ -83,7 +83,6 @@ def feed(exporter: Exporter) -> None:
             [OpenRequests("tiny", "siso", 2, 1, time.monotonic() - 3)],
             0.002,
             4,
-            5,
             draining=False,
             footprint=Footprint(12.5, 48 * 1024**2),
         ),
@@ -177,7 +176,6 @@ def test_at_start_only_series_with_bounded_labels_are_exposed(exporter: Exporter
     absent = {name for name, signal in DECLARED.items() if not {signal.name, signal.count} & named}
     of_engine = {name for name, signal in DECLARED.items() if Label.ENGINE in signal.labels}
     assert absent == of_engine - {"llm_engine_up", "llm_engine_scrape_errors_total"} | {
-        "llm_sidecar_dropped_records_total",
         "llm_sidecar_loop_lag_seconds",
         "llm_sidecar_client_connections",
         "llm_sidecar_client_connections_limit",
@@ -192,7 +190,7 @@ def test_an_exporter_is_ready_if_all_relays_are_connected_and_none_drains(export
     assert exporter.why_not_ready() == "0 of 1 relays are connected"
     exporter.record_receiver.hello(Hello("relay-0", "a"))
     assert exporter.why_not_ready() is None
-    exporter.record_receiver.snapshot("relay-0", Snapshot([], 0.0, 0, 0, draining=True))
+    exporter.record_receiver.snapshot("relay-0", Snapshot([], 0.0, 0, draining=True))
     assert exporter.why_not_ready() == "draining"
     exporter.record_receiver.disconnected("relay-0")
     assert exporter.why_not_ready() == "0 of 1 relays are connected"

@@ -204,8 +204,8 @@ def test_lines_over_the_limit_are_dropped_counted_by_reason_and_acknowledged(
     assert receiver.receive("run", Batch(1, [judged, finished(request_id="r-2"), finished(request_id="r-3")])) == 1
     assert receiver.receive("run", batch(4, 2)) == 3 - 1
     assert receiver.receive("run", batch(6, 2)) == 4
-    assert {name for name, count in receiver.dropped_lines.items() if count} == {reason}
-    assert sum(receiver.dropped_lines.values()) == 3
+    assert {name for name, count in receiver.ledger.dropped_lines().items() if count} == {reason}
+    assert sum(receiver.ledger.dropped_lines().values()) == 3
     assert [event for event in history.events if event != "counted judged"] == [f"counted r-{n}" for n in range(2, 8)]
     history.full = False
     clock.now += receiver_module.RETRY_SECONDS
@@ -299,6 +299,13 @@ def test_a_relay_that_reconnects_with_another_run_id_is_a_restart(history: Event
     assert receiver.restarts == {"relay-0": 1}
 
 
+def test_a_relay_that_restarts_before_it_has_connected_to_a_new_exporter_is_counted() -> None:
+    receiver = RecordReceiver(RequestMetrics(SLOS), None, lambda: None, run_ids={"relay-0": "a", "relay-1": "a"})
+    receiver.hello(Hello("relay-0", "b"))
+    receiver.hello(Hello("relay-1", "a"))
+    assert receiver.restarts == {"relay-0": 1}
+
+
 @dataclass
 class Relay:
     """The socket of a relay."""
@@ -360,7 +367,7 @@ async def test_the_snapshot_of_a_disconnected_relay_is_removed(history: EventLog
     receiver = RecordReceiver(series, None, lambda: None)
     async with serving(receiver, tmp_path / "s") as connect:
         relay = await connect()
-        relay.send(Hello("relay-0", "a"), Snapshot([], 0.0, 5, 0, draining=False))
+        relay.send(Hello("relay-0", "a"), Snapshot([], 0.0, 5, draining=False))
         await until(lambda: "relay-0" in series.snapshots())
         relay.writer.close()
         await until(lambda: series.snapshots() == {})
@@ -379,7 +386,7 @@ async def test_the_late_end_of_a_killed_relays_connection_does_not_disconnect_it
         other.send(Hello("relay-1", "b"))
         await until(lambda: receiver.connected == {"relay-0", "relay-1"})
         successor = await connect()
-        successor.send(Hello("relay-0", "c"), Snapshot([], 0.0, 5, 0, draining=False))
+        successor.send(Hello("relay-0", "c"), Snapshot([], 0.0, 5, draining=False))
         await until(lambda: "relay-0" in series.snapshots())
         killed.writer.close()
         other.writer.close()
@@ -405,7 +412,7 @@ async def test_while_the_log_fails_snapshots_apply_and_the_connection_remains(
     async with serving(receiver, tmp_path / "s") as connect:
         relay = await connect()
         history.full = True
-        relay.send(Hello("relay-0", "a"), batch(1), Snapshot([], 0.0, 5, 0, draining=False))
+        relay.send(Hello("relay-0", "a"), batch(1), Snapshot([], 0.0, 5, draining=False))
         await until(lambda: "relay-0" in series.snapshots())
         assert (receiver.log_errors, history.events) == (1, ["counted r-1"])
         history.full = False
@@ -450,7 +457,11 @@ def test_a_line_that_cannot_be_encoded_is_dropped_and_the_others_of_its_batch_ar
     assert receiver.receive("run", batch(4)) == 4
     assert logged(tmp_path) == [f"r-{n}" for n in range(1, 5) if n != bad]
     assert [event for event in history.events if "counted" in event] == [f"counted r-{n}" for n in range(1, 5)]
-    assert (receiver.dropped_lines["write_failed"], receiver.log_errors, receiver.task_errors.count) == (1, 0, 1)
+    assert (receiver.ledger.dropped_lines()["write_failed"], receiver.log_errors, receiver.task_errors.count) == (
+        1,
+        0,
+        1,
+    )
 
 
 def test_a_fault_in_a_fingerprint_an_engine_span_or_a_span_loses_no_record(

@@ -297,7 +297,7 @@ def test_the_limit_of_pending_records_ends_all_waits(pipeline: Pipeline, monkeyp
 
 def test_a_draining_relay_gets_its_acknowledgement_before_it_exits(pipeline: Pipeline) -> None:
     pipeline.receive(1, finished())
-    pipeline.receiver.snapshot("relay-0", Snapshot([], 0.0, 0, 0, draining=True))
+    pipeline.receiver.snapshot("relay-0", Snapshot([], 0.0, 0, draining=True))
     pipeline.advance(3.9)
     assert pipeline.acknowledged == []
     pipeline.advance(0.1)
