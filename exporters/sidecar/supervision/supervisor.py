@@ -296,6 +296,7 @@ class Supervisor:
     async def _run(self, child: Child) -> str:
         """Run a child until it exits; returns the reason of its end for a log message."""
         child.starts += 1
+        child.run_id = f"{child.name}-{time.time_ns():x}"
         try:
             if child.starts > 1:
                 self._check_certificate(child)
@@ -319,7 +320,6 @@ class Supervisor:
                 logger.warning("%s; %s starts with the last valid certificate", error, relay.name)
 
     def _child_config(self, child: Child) -> ChildConfig:
-        child.run_id = f"{child.name}-{time.time_ns():x}"
         shared = () if child is self._exporter else (self._relay_drain_notice, self._to_exporter)
         return ChildConfig(
             sidecar=self._config,
