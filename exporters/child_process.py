@@ -63,7 +63,7 @@ class Orders:
         data = os.read(sys.stdin.fileno(), _READ_SIZE)
         if not data:
             self._loop.remove_reader(sys.stdin.fileno())
-            logger.warning("the supervisor was killed; open requests are cut")
+            logger.warning("the supervisor was killed; this process ends at once")
             self.orphaned = True
             self.stop.set()
             signal.signal(signal.SIGALRM, signal.SIG_DFL)  # ends the process, also if it hangs

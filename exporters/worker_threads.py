@@ -5,6 +5,7 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from functools import cache
 from typing import ParamSpec, TypeVar
 
 _P = ParamSpec("_P")
@@ -16,8 +17,9 @@ GRPC_THREADS = max(4, min(16, os.cpu_count() or 1)) + 6
 logger = logging.getLogger("vllm_slo.threads")
 
 
+@cache
 def require_threads(count: int) -> None:
-    """Check that threads can be started, for a library that aborts the process without them.
+    """Check once that threads can be started, for a library that aborts the process without them.
 
     Raises:
         ThreadsRefusedError: the system refuses them.

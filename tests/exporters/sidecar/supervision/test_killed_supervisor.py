@@ -13,6 +13,7 @@ import pytest
 from exporters.errors import UsageError
 from exporters.sidecar.supervision import listeners
 from exporters.sidecar.supervision.listeners import listen, listen_when_free
+from exporters.sidecar.tracing.collector_flags import receivers
 from tests.support.fake_engine import Engine, serving
 from tests.support.ports import free_port
 from tests.support.sidecar_process import (
@@ -31,7 +32,7 @@ from tests.support.waiting import HANG, until
 
 FOREVER = f"{10 * HANG:g}s"
 SLOW_STOP = ("--drain-delay", FOREVER, "--drain", FOREVER, "--linger", FOREVER)
-KILLED = "the supervisor was killed; open requests are cut"
+KILLED = "the supervisor was killed; this process ends at once"
 
 
 async def serve_requests(_: Running) -> None:
@@ -141,6 +142,14 @@ def test_a_port_is_taken_over_as_soon_as_it_is_free(
         f"--metrics: cannot listen on {address}: address already in use; retrying for 3 s, because a sidecar may just "
         "have been killed"
     )
+
+
+def test_the_port_of_engine_spans_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    (other,) = listen(address, "--engine-spans")
+    monkeypatch.setattr(time, "sleep", lambda _: other.close())
+    (receiver,) = receivers([f"http://{address}"])
+    assert receiver.address == address
 
 
 @pytest.mark.parametrize(
