@@ -25,6 +25,7 @@ _REQUEST_LINE = re.compile(rb"(%s) ([!-~]++) HTTP/1\.([01])" % _TOKEN).fullmatch
 _STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9][0-9])(?: (%s))?" % _TEXT).fullmatch
 _FIELD_LINE = re.compile(rb"(%s):(%s)" % (_TOKEN, _TEXT)).fullmatch
 _TRAILERS = re.compile(rb"%s\r\n" % _FIELDS).match
+_EMPTY_LINES = re.compile(rb"(?:\r\n)++").match
 _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15}+)(?:[\t ]*+;%s)?+\r\n" % _TEXT).match
 # At least 16 complete chunks of one size, by that size.
 _CHUNKS_OF = [re.compile(rb"(?s:[%x%X]\r\n.{%d}\r\n){16,}+" % (size, size, size)).match for size in range(16)]
@@ -122,6 +123,12 @@ def head_end(data: bytes, of: str, scanned: int = 0) -> int:
     if _NEVER_IN_A_HEAD(data, max(0, scanned - 1)):
         raise BadHttpError(f"invalid HTTP: the {of} head contains a control character or a bare CR or LF")
     return 0
+
+
+def empty_lines(data: bytes) -> int:
+    """The size in bytes of the empty lines before a request, which are ignored: RFC 9112, section 2.2."""
+    found = _EMPTY_LINES(data)
+    return 0 if found is None else found.end()
 
 
 def parse_request(block: bytes) -> RequestHead:

@@ -20,6 +20,9 @@ LONG_BODY = 64 * 1024
 MANY_TOKEN_IDS = LONG_BODY // 2
 """Token ids of a prompt above which they are only counted; a body up to `LONG_BODY` does not have as many."""
 
+MAX_MEMBERS = 256
+"""Members of an object that are decoded by name; a request of vLLM has up to 100."""
+
 # Records and spans have 64-bit integers; a body with a larger number is not parsed.
 Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
@@ -106,7 +109,7 @@ _decode = msgspec.json.Decoder(_Body).decode
 _decode_long = msgspec.json.Decoder(_LongBody).decode
 _decode_dense = msgspec.json.Decoder(_DenseBody).decode
 _decode_prompt: Callable[[bytes], _Prompt] = msgspec.json.Decoder(_Prompt).decode
-decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 
 NOT_IN_BODY_DIGEST = ("stream", "stream_options", "user", "metadata")
@@ -241,6 +244,45 @@ def with_usage(body: bytes, *, has_options: bool) -> list[bytes | memoryview]:
     options["include_usage"] = msgspec.Raw(b"true")
     fields["stream_options"] = msgspec.Raw(msgspec.json.encode(options))
     return [msgspec.json.encode(fields)]
+
+
+def decode_members(data: bytes | msgspec.Raw) -> dict[str, msgspec.Raw]:
+    """The members of an object, whose values are not decoded.
+
+    Raises:
+        msgspec.DecodeError, UnicodeDecodeError, RecursionError: it is not a JSON object, or has more than MAX_MEMBERS.
+    """
+    if memoryview(data).nbytes > LONG_BODY:
+        return _decode_few_members(data)
+    members = _decode_members(data)
+    if len(members) > MAX_MEMBERS:
+        raise _too_many_members()
+    return members
+
+
+class _Name(str):
+    """The name of a member, which is counted while the object is decoded."""
+
+    __slots__ = ()
+
+
+def _decode_few_members(data: bytes | msgspec.Raw) -> dict[str, msgspec.Raw]:
+    """Stop at the first member above the limit: creating all members of a long body would take up to a second."""
+    left = MAX_MEMBERS
+
+    def counted(_: type, name: str) -> _Name:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise _too_many_members()
+        return _Name(name)
+
+    members = msgspec.json.decode(data, type=dict[_Name, msgspec.Raw], dec_hook=counted)
+    return {str(name): value for name, value in members.items()}
+
+
+def _too_many_members() -> msgspec.DecodeError:
+    return msgspec.DecodeError(f"an object has more than {MAX_MEMBERS} members")
 
 
 def json_tokens(*values: msgspec.Raw) -> float:

@@ -1,9 +1,9 @@
 """The dialect of `/v1/audio/transcriptions` and `/v1/audio/translations`, whose requests are forms with a file."""
 
-import re
 from concurrent.futures import Executor
 
 import msgspec
+from multipart import MultipartError, MultipartSegment, PushMultipartParser
 
 from exporters.engine_values import ABSENT, Number
 from exporters.relay.dialects import completion_events, one_answer
@@ -11,14 +11,14 @@ from exporters.relay.request_body import CHARACTERS_PER_TOKEN, RequestBody, with
 
 DONE = completion_events.DONE
 
-MAX_PARTS = 100
-MAX_PART_HEAD = 8 * 1024
+MAX_PARTS = 32
+MAX_PART_HEADS = 16 * 1024
 MAX_FIELD = 64 * 1024
-"""Parts of a form, bytes of the headers of a part, and bytes of a field; the rest of a larger form is not read."""
+"""Parts of a form, bytes of the headers of all parts, and bytes of a field; a form with more is not understood."""
 
 _MAX_BOUNDARY = 70  # RFC 2046
 
-_NAME = re.compile(rb'content-disposition:[^\r\n]*[; ]name="?([^";\r\n]+)', re.IGNORECASE)
+_FIELDS = ("model", "prompt", "stream")
 _TRUE = frozenset({b"true", b"1", b"t", b"yes", b"y", b"on"})
 
 
@@ -79,27 +79,32 @@ def parse(data: bytes, salt: bytes | None, hashing: Executor) -> RequestBody | N
     if fields is None:
         return None
     try:
-        model, prompt = (fields.get(name, b"").decode() for name in (b"model", b"prompt"))
+        model, prompt = (fields.get(name, b"").decode() for name in ("model", "prompt"))
     except UnicodeDecodeError:
         return None
-    stream = fields.get(b"stream", b"").lower() in _TRUE
+    stream = fields.get("stream", b"").lower() in _TRUE
     return without_completion(model, len(prompt) / CHARACTERS_PER_TOKEN, stream=stream)
 
 
-def form_fields(data: bytes) -> dict[bytes, bytes] | None:
-    """The fields of a `multipart/form-data` body up to `MAX_FIELD`, by name; None if it is none."""
-    end = data.find(b"\r\n", 0, len(b"--\r\n") + _MAX_BOUNDARY)
-    if end < len(b"--x") or not data.startswith(b"--"):
+def form_fields(data: bytes) -> dict[str, bytes] | None:
+    """The fields of `_FIELDS` in a `multipart/form-data` body; None if it is no such form."""
+    boundary = data[len(b"--") : max(0, data.find(b"\r\n", 0, len(b"--\r\n") + _MAX_BOUNDARY))]
+    if not boundary:
         return None
-    delimiter = b"\r\n" + data[:end]
-    fields = {}
-    for _ in range(MAX_PARTS):
-        head_end = data.find(b"\r\n\r\n", end, end + MAX_PART_HEAD)
-        content_end = data.find(delimiter, head_end + 4)
-        if head_end < 0 or content_end < 0:
-            break
-        name = _NAME.search(data, end, head_end)
-        if name is not None and content_end - head_end - 4 <= MAX_FIELD:
-            fields[name[1]] = data[head_end + 4 : content_end]
-        end = content_end + len(delimiter)
+    fields: dict[str, bytes] = {}
+    name, heads = "", 0
+    parser = PushMultipartParser(boundary, max_segment_count=MAX_PARTS, strict=True)
+    try:
+        with parser:
+            for event in parser.parse(data):
+                if isinstance(event, MultipartSegment):
+                    name, heads = event.name, heads + sum(len(value) for _, value in event.headerlist)
+                    if heads > MAX_PART_HEADS:
+                        return None
+                elif event and name in _FIELDS:
+                    if len(event) > MAX_FIELD:
+                        return None
+                    fields[name] = event
+    except MultipartError:
+        return None
     return fields
