@@ -5,6 +5,7 @@ import json
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +14,7 @@ from exporters.configuration.sidecar_config import LogContent
 from exporters.relay import request_body
 from exporters.relay.paths import METERED
 from exporters.relay.relay import WARM_UP_BYTES
-from exporters.relay.request_body import LONG_BODY, MANY_TOKEN_IDS, Digests, RequestBody, parse
+from exporters.relay.request_body import LONG_BODY, MANY_TOKEN_IDS, MAX_MEMBERS, Digests, RequestBody, parse
 from tests.support.prompt_hashing import SALT, Hashing
 from tests.support.scripted_relay import ok, post, staged
 
@@ -208,6 +209,24 @@ def test_the_digest_of_a_body_depends_on_all_other_fields(field: dict[str, objec
         parsed(json.dumps(BODY).encode(), b"pepper").digests.body,
     }
     assert len(digests - {None}) == 3
+
+
+@pytest.mark.parametrize("length", [0, LONG_BODY], ids=["short", "long"])
+def test_members_of_an_object_are_decoded_up_to_a_limit(length: int) -> None:
+    members = {f"{n}": "x" * (length // MAX_MEMBERS) for n in range(MAX_MEMBERS)}
+    assert request_body.decode_members(json.dumps(members).encode()).keys() == members.keys()
+    data = json.dumps(members | {"one more": 1}).encode()
+    with pytest.raises(msgspec.DecodeError, match="an object has more than 256 members"):
+        request_body.decode_members(data)
+    with pytest.raises(msgspec.DecodeError):
+        with_usage(data, has_options=True)
+    assert parsed(data).digests.body is None
+
+
+def test_no_further_member_is_read_above_the_limit() -> None:
+    begun = b"{" + b",".join(b'"%d":%s' % (n, b"1" * 300) for n in range(MAX_MEMBERS + 1)) + b",not JSON"
+    with pytest.raises(msgspec.DecodeError, match="an object has more than 256 members"):
+        request_body.decode_members(begun)
 
 
 def test_a_body_with_an_invalid_name_of_a_field_has_a_digest_of_its_prompt_only() -> None:
