@@ -220,7 +220,12 @@ def test_members_of_an_object_are_decoded_up_to_a_limit(length: int) -> None:
         request_body.decode_members(data)
     with pytest.raises(msgspec.DecodeError):
         with_usage(data, has_options=True)
-    assert parsed(data).digests.body is None
+    hashing = Hashing()
+    body = parse(data, SALT, hashing)
+    for task in hashing.tasks:
+        task()
+    assert body is not None
+    assert body.digests.body is None
 
 
 def test_no_further_member_is_read_above_the_limit() -> None:
