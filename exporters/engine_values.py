@@ -16,7 +16,7 @@ MAX_COUNT = 2**53
 MAX_SECONDS = 86_400.0
 
 MAX_SAMPLE = 2.0**63
-"""For scraped series, which may have counted bytes for years."""
+"""The limit of scraped series, which may have counted bytes for years."""
 
 _T = TypeVar("_T")
 

@@ -17,14 +17,14 @@ import msgspec
 from exporters.signals import Endpoint
 
 ENDPOINTS = tuple(endpoint for endpoint in Endpoint if endpoint is not Endpoint.RESPONSES_BACKGROUND)
-"""Of each begun request; whether a response is generated in the background is known only when its body is complete."""
+"""Endpoints of begun requests. Only the body says whether a response is generated in the background."""
 
 _INDEX = {endpoint: n for n, endpoint in enumerate(ENDPOINTS)} | {
     Endpoint.RESPONSES_BACKGROUND: ENDPOINTS.index(Endpoint.RESPONSES)
 }
 
 NO_LINE = 255
-"""In place of an endpoint: the record is not one of a request."""
+"""The value in place of an endpoint: the record is not one of a request."""
 
 _SIZE = 4096
 """One page: a killed process writes all bytes of one write to a page, or none."""

@@ -63,7 +63,7 @@ class _PromptTokens(msgspec.Struct):
     cache_read_input_tokens: Number = ABSENT
 
     def counts(self, read: ReadCount) -> TokenCounts:
-        """Of the prompt, `input_tokens` are the tokens that are neither read from the cache nor written to it."""
+        """`input_tokens` are the prompt tokens that are neither read from the cache nor written to it."""
         prompt = read(self.input_tokens, signals.PROMPT_TOKENS)
         written = read(self.cache_creation_input_tokens, signals.PROMPT_TOKENS)
         cached = read(self.cache_read_input_tokens, signals.CACHED_TOKENS)

@@ -59,7 +59,7 @@ class _Usage(msgspec.Struct):
     total_tokens: Number = ABSENT
 
     def counts(self, read: ReadCount) -> TokenCounts:
-        """For rerank, some releases of vLLM report only the total. The 0 completion tokens are no completion."""
+        """Some releases of vLLM report only the total of a rerank. Its 0 completion tokens are not a completion."""
         prompt = read(self.prompt_tokens, signals.PROMPT_TOKENS)
         return TokenCounts(read(self.total_tokens, signals.PROMPT_TOKENS) if prompt is None else prompt)
 

@@ -19,9 +19,9 @@ CLIENTS = 1000
 
 MIB = 2**20
 _BASE_MEMORY = 75 * MIB
-"""Of the supervisor and the exporter after a million requests."""
+"""Memory of the supervisor and the exporter after a million requests."""
 _RELAY_MEMORY = 40 * MIB
-"""Of a relay with 2,000 open streams, without the bodies of requests."""
+"""Memory of a relay with 2,000 open streams, without the bodies of requests."""
 _SPANS_MEMORY = 25 * MIB
 _UNLIMITED = 2**62
 """Version 1 of cgroups has a large number instead of `max`."""
