@@ -193,12 +193,14 @@ class RequestLedger:
                 self._folder.parent.rmdir()
 
     def release(self) -> None:
-        """Close all files."""
-        for account in self._accounts.values():
+        """Close all files, and forget the accounts."""
+        while self._accounts:
+            _, account = self._accounts.popitem()
             if account.file is not None:
                 account.file.close()
         if self._totals_file is not None:
             os.close(self._totals_file)
+            self._totals_file = None
 
     def counts(self) -> Totals:
         """All requests so far."""

@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -35,10 +35,25 @@ class Relay:
 
     def __init__(self, folder: Path, run_id: str) -> None:
         self.run_id = run_id
-        self.journal = RelayJournal(folder, run_id)
+        self.journal: RelayJournal | None = RelayJournal(folder, run_id)
         self.open: list[Endpoint] = []
         self.records: list[tuple[int, Record]] = []
         self.last = self.sent = 0
+
+    def close(self) -> None:
+        """Release the lock of its journal, as the end of its process does."""
+        if self.journal is not None:
+            self.journal.close()
+            self.journal = None
+
+    def begin(self, endpoint: Endpoint) -> None:
+        assert self.journal is not None
+        self.journal.begun(endpoint)
+        self.open.append(endpoint)
+
+    def drop(self, endpoint: Endpoint) -> None:
+        assert self.journal is not None
+        self.journal.dropped(endpoint)
 
     def add(self, record: Record) -> None:
         self.last += 1
@@ -80,8 +95,7 @@ class World:
 
     def begin(self, relay: int, endpoints: Iterable[Endpoint]) -> None:
         for endpoint in endpoints:
-            self.relays[relay].journal.begun(endpoint)
-            self.relays[relay].open.append(endpoint)
+            self.relays[relay].begin(endpoint)
             self.begun[endpoint] += 1
 
     def serve(self, relay: int, endpoints: Iterable[Endpoint]) -> None:
@@ -102,7 +116,7 @@ class World:
             ours.records.remove(unsent[0])
             _, record = unsent[0]
             if isinstance(record, Finished):
-                ours.journal.dropped(record.api)
+                ours.drop(record.api)
                 self.dropped[record.api] += 1
 
     def deliver(self, relay: int, *, dies: str = "", lines: int = 1000, dropped: str = "") -> None:
@@ -134,7 +148,7 @@ class World:
             del ours.records[: len(new)]
 
     def kill_relay(self, relay: int) -> None:
-        self.relays[relay].journal.close()
+        self.relays[relay].close()
         self.relays[relay] = self.new_relay()
 
     def kill_exporter(self) -> None:
@@ -145,9 +159,12 @@ class World:
         """Kill all processes; the sidecar is started again."""
         self.lost += all_reasons(self.ledger.counts().lost)
         self.ledger.release()
-        for relay in self.relays:
-            relay.journal.close()
+        self.close_relays()
         self.start()
+
+    def close_relays(self) -> None:
+        for relay in self.relays:
+            relay.close()
 
     def check(self) -> None:
         self.ledger.check(lambda run_id: run_id in {relay.run_id for relay in self.relays})
@@ -192,11 +209,15 @@ def test_each_request_is_recorded_dropped_or_lost_whatever_is_killed(steps: list
         assert world.begun == lines + world.dropped + lost
         assert by_endpoint(totals.begun) == all_reasons(totals.lost)  # nothing else has happened in the last run
         world.ledger.release()
+        world.close_relays()
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
+def world(tmp_path: Path) -> Iterator[World]:
+    world = World(tmp_path)
+    yield world
+    world.ledger.release()
+    world.close_relays()
 
 
 def test_the_counts_of_a_live_relay_are_begun_recorded_and_dropped_by_endpoint(world: World) -> None:
@@ -251,7 +272,7 @@ def test_an_exporter_killed_before_it_deletes_the_journal_of_a_dead_relay_counts
 
 def test_a_run_in_use_is_not_over(world: World) -> None:
     world.begin(0, [CHAT])
-    world.relays[0].journal.close()
+    world.relays[0].close()
     for _ in range(3):
         world.check()
     assert all_reasons(world.ledger.counts().lost) == {}
@@ -291,8 +312,8 @@ def test_the_last_run_is_left_alone_while_one_of_its_processes_is_alive(world: W
     world.ledger.scraped()
     world.check()
     assert all_reasons(world.ledger.counts().lost) == {}
-    alive.journal.close()
-    world.relays[1].journal.close()
+    alive.close()
+    world.relays[1].close()
     world.check()
     assert all_reasons(world.ledger.counts().lost) == {CHAT: 1}
 
@@ -301,8 +322,7 @@ def test_a_stop_with_all_requests_recorded_leaves_no_file(world: World) -> None:
     world.begin(0, [CHAT])
     world.end(0)
     world.deliver(0)
-    for relay in world.relays:
-        relay.journal.close()
+    world.close_relays()
     world.ledger.close()
     assert not world.folder.exists()
 
