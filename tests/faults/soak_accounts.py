@@ -161,7 +161,7 @@ class Accounts:
         self.follower.read()
         log = RequestLog(self.follower.log)
         log.close()
-        runs = [folder for folder in Path(f"{self.follower.log}.journal").glob("*") if folder.is_dir()]
+        runs = self.runs()
         for folder in runs:
             ledger = RequestLedger(folder, lambda run_id: log.last_numbers.get(run_id, 0))
             totals = ledger.counts()
@@ -177,6 +177,10 @@ class Accounts:
             self._earlier += Counter({name: total(last, name) for name in (DROPPED_LINES, DROPPED_RECORDS, LOST)})
             accounted = sum(self._earlier[name] for name in (DROPPED_LINES, DROPPED_RECORDS, LOST))
             self._earlier[BEGUN] = len(self.follower.lines) + accounted
+
+    def runs(self) -> list[Path]:
+        """The folders with the accounts of runs of the sidecar."""
+        return [folder for folder in Path(f"{self.follower.log}.journal").glob("*") if folder.is_dir()]
 
     def since_start(self, samples: Samples, name: str) -> int:
         """A counter, over all runs of its process."""

@@ -233,6 +233,13 @@ async def _sidecar_killed(soak: Soak) -> None:
         soak.accounts.close_relay(before, relay)
     soak.accounts.close_sidecar(before)
     await soak.running.start_again()
+
+    async def counted() -> bool:
+        """Whether the new run has counted what the killed one has left behind, after a scrape."""
+        await soak.samples()
+        return len(soak.accounts.runs()) == 1
+
+    await until(counted)
     await until(soak.running.ready)
 
 
