@@ -17,7 +17,7 @@ from typing import cast
 import aiohttp
 
 from exporters.signals import Outcome
-from tests.support.scripted_relay import DONE, END, ROLE, STREAM_HEAD, Received, chunk, content, read_request
+from tests.support.scripted_relay import DONE, END, ROLE, STREAM_HEAD, Received, chunk, content, read_body
 from tests.support.waiting import HANG
 
 GOOD_BODY = b'{"choices":[{"message":{"content":"hi"},"finish_reason":"stop"}],"usage":{"prompt_tokens":3}}'
@@ -171,6 +171,9 @@ class Fault:
 
 LONG, FLOOD = "streams-long", "floods"
 
+EARLY_ANSWER = b"x-fault: early answer"
+"""The header of a request that the engine answers before it reads its body."""
+
 FAULTS = {
     "unary": Fault(_unary, {Outcome.OK}, stream=False),
     "streams": Fault(_streams, {Outcome.OK}),
@@ -217,6 +220,8 @@ class Engine:
     long_streams_may_end: asyncio.Event = field(default_factory=asyncio.Event)
     floods_may_end: asyncio.Event = field(default_factory=asyncio.Event)
     floods: list[Line] = field(default_factory=list)
+    smuggled: int = 0
+    """Requests to a path that the relay refuses: they were bytes of a body."""
     _reads: bool = True
     _server: asyncio.Server | None = None
     _writers: set[asyncio.StreamWriter] = field(default_factory=set)
@@ -264,7 +269,12 @@ class Engine:
         try:
             with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
                 while not writer.is_closing():
-                    await self._handle(Line(*await read_request(reader), writer, reader, self))
+                    head = await reader.readuntil(b"\r\n\r\n")
+                    if EARLY_ANSWER in head:
+                        await Line(head, b"", writer, reader, self).respond(413, b'{"error":{"message":"too large"}}')
+                        await read_body(head, reader)
+                    else:
+                        await self._handle(Line(head, await read_body(head, reader), writer, reader, self))
         finally:
             self._writers.discard(writer)
             writer.close()
@@ -275,6 +285,7 @@ class Engine:
         name = headers.get("x-fault")
         # A scrape by the exporter.
         if name is None:
+            self.smuggled += line.head.startswith(b"GET /sleep")
             await line.respond(404, b"{}")
             return
         self.request_ids.append(headers["x-request-id"])

@@ -7,11 +7,14 @@ import socket
 from dataclasses import dataclass, field
 
 from exporters.signals import Outcome
-from tests.faults.fault_scripts import FLOOD, GOOD_BODY, Clients, request_body
+from tests.faults.fault_scripts import EARLY_ANSWER, FLOOD, GOOD_BODY, Clients, request_body
 from tests.support.scripted_relay import END
 from tests.support.waiting import until
 
 BURST_CONNECTIONS = 8
+UPLOAD = b"GET /sleep HTTP/1.1\r\nhost: x\r\n\r\n" * 1000
+"""Half of a body. Bytes of it must not become a request."""
+
 SMALL_BUFFER = 4096
 """Bytes that the kernel stores for a client that does not read."""
 
@@ -60,6 +63,29 @@ async def burst(clients: Clients, port: int, count: int) -> None:
     async with asyncio.TaskGroup() as group:
         for first in range(BURST_CONNECTIONS):
             group.create_task(connection(request_ids[first::BURST_CONNECTIONS]))
+
+
+async def upload_in_vain(clients: Clients, port: int, count: int) -> None:
+    """Send requests whose bodies are streamed to the engine, which answers before it reads them."""
+
+    async def upload(request_id: str) -> None:
+        reader, writer = await asyncio.open_connection(_HOST, port)
+        head = (
+            b"POST /v1/chat/completions/batch HTTP/1.1\r\nhost: x\r\nx-request-id: %s\r\n%s\r\n"
+            b"content-length: %d\r\n\r\n"
+        )
+        writer.write(head % (request_id.encode(), EARLY_ANSWER, 2 * len(UPLOAD)) + UPLOAD)
+        status, _ = await _response(reader)
+        with contextlib.suppress(ConnectionError):  # the relay reads on for a short time
+            writer.write(UPLOAD)
+            await writer.drain()
+        writer.close()
+        clients.ended(request_id, good=status == 413)
+
+    request_ids = [clients.begun("early answer", {Outcome.CLIENT_ERROR}) for _ in range(count)]
+    async with asyncio.TaskGroup() as group:
+        for request_id in request_ids:
+            group.create_task(upload(request_id))
 
 
 async def _response(reader: asyncio.StreamReader) -> tuple[int, bytes]:

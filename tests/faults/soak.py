@@ -114,6 +114,8 @@ class Report:
     skipped: dict[str, tuple[int, str]] = field(default_factory=dict)
     """How often, and why."""
     balance: Balance | None = None
+    reasons: dict[str, int] = field(default_factory=dict)
+    """Dropped lines and lost requests by reason."""
 
 
 def _of_processes(running: Running) -> Iterator[tuple[tuple[str, str], float]]:
@@ -231,12 +233,15 @@ async def soak(folder: Path, seconds: float, seed: int, streams: int = STREAMS) 
             try:
                 await _inject(under_test, report, seconds, seed)
                 report.balance = await under_test.settle()
+                report.reasons = under_test.accounts.reasons(await under_test.samples())
             except (ImbalanceError, TimeoutError) as error:
                 report.failures.append(f"{report.fault}: {str(error) or f'not over within {HANG:g} s'}")
             over.set()
             report.failures += await _stop(under_test)
             await load
             report.failures += [f"{request_id}: failed for its client" for request_id in clients.failed]
+            if engine.smuggled:
+                report.failures.append(f"{engine.smuggled} requests of the engine were bytes of a body")
             follower = LogFollower(running.log)
             follower.read()
             if report.balance is not None:
@@ -263,6 +268,7 @@ def _print_summary(report: Report) -> None:
     for (name, unit), (before, after) in changes(report.samples).items():
         print(f"{before:10.1f} {after:10.1f}  {name} ({unit})")
     print(f"accounts: {report.balance}")
+    print("by reason:", ", ".join(f"{count} {reason}" for reason, count in sorted(report.reasons.items())) or "none")
 
 
 def main() -> int:

@@ -25,8 +25,8 @@ from typing import BinaryIO
 
 import msgspec
 
-from exporters.requestlog.writer import RequestLog
-from exporters.sidecar.ingest.request_ledger import RequestLedger
+from exporters.requestlog.writer import DROP_REASONS, RequestLog
+from exporters.sidecar.ingest.request_ledger import LOST_REASONS, RequestLedger
 from tests.faults.fault_scripts import log_errors
 
 BEGUN, LOST = "llm_sidecar_begun_requests_total", "llm_sidecar_lost_requests_total"
@@ -167,6 +167,8 @@ class Accounts:
             totals = ledger.counts()
             ledger.release()
             dropped, lost = (sum(map(sum, counts.values())) for counts in (totals.dropped_lines, totals.lost))
+            by_reason = totals.dropped_lines | totals.lost
+            self._earlier += Counter({reason: sum(counts) for reason, counts in by_reason.items()})
             recorded, dropped_records = sum(totals.recorded), sum(totals.dropped_records)
             # The next run counts the rest as begun and as lost.
             begun = recorded + dropped + dropped_records + lost
@@ -185,6 +187,14 @@ class Accounts:
     def since_start(self, samples: Samples, name: str) -> int:
         """A counter, over all runs of its process."""
         return self._earlier[name] + total(samples, name)
+
+    def reasons(self, samples: Samples) -> dict[str, int]:
+        """Dropped lines and lost requests by reason, over all runs; without those of a run that left no accounts."""
+        reasons = Counter({reason: self._earlier[reason] for reason in (*DROP_REASONS, *LOST_REASONS)})
+        for series, value in samples.items():
+            if series.startswith((f"{DROPPED_LINES}{{", f"{LOST}{{")):
+                reasons[series.rpartition(",")[2].removesuffix("}")] += round(value)
+        return dict(+reasons)
 
     def balance(self, samples: Samples, open_requests: int, ended: int, turned_away: int) -> Balance:
         begun, dropped_lines, dropped_records, lost = (self.since_start(samples, name) for name in ACCOUNTS)

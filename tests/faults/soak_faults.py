@@ -47,6 +47,7 @@ MORE_THAN_DROPPED = 500
 BIG_PROMPT = "x" * 2_000_000
 BIG_PROMPTS = 20
 STALLED = 10
+EARLY_ANSWERS = 40
 REQUESTS_ABOVE_LIMIT = 40
 CROWD_DESCRIPTORS = 4096
 """More than the clients at both relays, and the connections of these to the engine."""
@@ -480,6 +481,13 @@ async def _clients_stall(soak: Soak) -> None:
     await raw_clients.stall(soak.clients, soak.running.port, STALLED)
 
 
+async def _early_answers(soak: Soak) -> None:
+    """The engine answers requests before it reads their bodies, while others use its connections."""
+    async with asyncio.TaskGroup() as group:
+        group.create_task(soak.burst(200))
+        group.create_task(raw_clients.upload_in_vain(soak.clients, soak.running.port, EARLY_ANSWERS))
+
+
 Inject = Callable[[Soak], Awaitable[None]]
 
 KILLS: dict[str, Inject] = {
@@ -507,4 +515,5 @@ OTHERS: dict[str, Inject] = {
     "engine stops reading": _engine_stops_reading,
     "big prompts": _big_prompts,
     "clients that do not read": _clients_stall,
+    "early answers": _early_answers,
 }

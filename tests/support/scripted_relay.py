@@ -233,16 +233,19 @@ def error_in(response: bytes) -> dict[str, object]:
 
 async def read_request(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
     head = await reader.readuntil(b"\r\n\r\n")
+    return head, await read_body(head, reader)
+
+
+async def read_body(head: bytes, reader: asyncio.StreamReader) -> bytes:
     for line in head.lower().split(b"\r\n"):
         if line.startswith(b"content-length:"):
-            return head, await reader.readexactly(int(line.split(b":")[1]))
+            return await reader.readexactly(int(line.split(b":")[1]))
+    body = b""
     if b"transfer-encoding: chunked" in head.lower():
-        body = b""
         while (size := int((await reader.readuntil(b"\r\n")).strip(), 16)) > 0:
             body += (await reader.readexactly(size + 2))[:-2]
         await reader.readexactly(2)
-        return head, body
-    return head, b""
+    return body
 
 
 @contextlib.asynccontextmanager
