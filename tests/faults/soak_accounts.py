@@ -139,6 +139,15 @@ class Balance:
         )
 
 
+def _by_reason(samples: Samples) -> Counter[str]:
+    """Dropped lines and lost requests."""
+    reasons: Counter[str] = Counter()
+    for series, value in samples.items():
+        if series.startswith((f"{DROPPED_LINES}{{", f"{LOST}{{")):
+            reasons[series.rpartition(",")[2].removesuffix("}")] += round(value)
+    return reasons
+
+
 @dataclass
 class Accounts:
     """The counters of all runs of all processes, and the request log."""
@@ -176,6 +185,7 @@ class Accounts:
                 {BEGUN: begun, DROPPED_LINES: dropped, DROPPED_RECORDS: dropped_records, LOST: lost}
             )
         if not runs:  # nothing was left
+            self._earlier += _by_reason(last)
             self._earlier += Counter({name: total(last, name) for name in (DROPPED_LINES, DROPPED_RECORDS, LOST)})
             accounted = sum(self._earlier[name] for name in (DROPPED_LINES, DROPPED_RECORDS, LOST))
             self._earlier[BEGUN] = len(self.follower.lines) + accounted
@@ -189,12 +199,9 @@ class Accounts:
         return self._earlier[name] + total(samples, name)
 
     def reasons(self, samples: Samples) -> dict[str, int]:
-        """Dropped lines and lost requests by reason, over all runs; without those of a run that left no accounts."""
-        reasons = Counter({reason: self._earlier[reason] for reason in (*DROP_REASONS, *LOST_REASONS)})
-        for series, value in samples.items():
-            if series.startswith((f"{DROPPED_LINES}{{", f"{LOST}{{")):
-                reasons[series.rpartition(",")[2].removesuffix("}")] += round(value)
-        return dict(+reasons)
+        """Dropped lines and lost requests by reason, over all runs."""
+        earlier = Counter({reason: self._earlier[reason] for reason in (*DROP_REASONS, *LOST_REASONS)})
+        return dict(earlier + _by_reason(samples))
 
     def balance(self, samples: Samples, open_requests: int, ended: int, turned_away: int) -> Balance:
         begun, dropped_lines, dropped_records, lost = (self.since_start(samples, name) for name in ACCOUNTS)

@@ -106,6 +106,7 @@ def test_the_accounts_go_on_over_a_sidecar_that_has_left_nothing(log: Path) -> N
     accounts = Accounts(LogFollower(log))
     accounts.close_sidecar(samples(begun=9, dropped_lines=2))
     assert accounts.balance(samples(begun=1), 1, ended=3, turned_away=0).even
+    assert accounts.reasons(samples(dropped_lines=1, lost=4)) == {"no_space": 3, "relay_crashed": 4}
 
 
 @pytest.mark.parametrize(
