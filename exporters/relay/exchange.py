@@ -10,7 +10,7 @@ from exporters.configuration.sidecar_config import SidecarConfig
 from exporters.names import cut
 from exporters.records import NOT_UNDERSTOOD, TOO_LARGE, Finished
 from exporters.relay import error_responses, message_heads, prefix_hashes, request_body, structured_output
-from exporters.relay.body_memory import PIECE_OVERHEAD, BodyMemory
+from exporters.relay.body_memory import BodyMemory
 from exporters.relay.dialects.dialect import Dialect
 from exporters.relay.exchange_state import ExchangeState, RequestEvent, RequestState, ResponseEvent, ResponseState
 from exporters.relay.http1_parser import Header, RequestHead, ResponseHead
@@ -18,11 +18,14 @@ from exporters.relay.logged_content import LoggedContent
 from exporters.relay.measurement import Measurement, MeasurementContext
 from exporters.relay.message_heads import ResponseFraming
 from exporters.relay.paths import ENGINE_METRICS, METERED, Route, normalise, route_of_path
-from exporters.relay.upstream import UpstreamConnection, UpstreamPool
+from exporters.relay.upstream import Piece, UpstreamConnection, UpstreamPool
 from exporters.signals import GENERATING, Outcome
 
 PARSED_LIMIT = 8 * 1024 * 1024
 """Bodies up to this many bytes are parsed; larger ones are streamed to the engine and classified by size."""
+
+SHORT_PIECE = 4096
+"""Bytes of a piece of a body below which it is appended to the one before: a client may send single bytes."""
 
 _OPTIONS = "OPTIONS"
 """The method of a CORS preflight, which is forwarded, but is no request event: it has no record and no verdict."""
@@ -101,7 +104,7 @@ class Exchange:
         self._context = context
         self._client = client
         self._head = head
-        self._body: list[bytes | memoryview] = []
+        self._body: list[Piece] = []
         self._path = normalise(head.target)
         self._route = route_of_path(self._path, context.config.allow_paths)
         dialect = None
@@ -141,11 +144,13 @@ class Exchange:
         """A piece of the request body."""
         if self._state.over:
             return
-        self._body.append(data)
+        if self._body and len(data) < SHORT_PIECE:
+            self._append(data)
+        else:
+            self._body.append(data)
         self._body_size += len(data)
-        held = len(data) + PIECE_OVERHEAD
-        self._held += held
-        self._context.bodies.hold(held)
+        self._held += len(data)
+        self._context.bodies.hold(len(data))
         limit = self._context.config.max_body
         if limit is not None and self._body_size > limit:
             self._refuse_body(limit)
@@ -180,7 +185,7 @@ class Exchange:
         strips_usage = False
         if config.inject_usage and body is not None and body.stream and not (body.includes_usage or body.leaves_usage):
             try:
-                self._body = request_body.with_usage(data, has_options=body.has_options)
+                self._body = [*request_body.with_usage(data, has_options=body.has_options)]
                 strips_usage = True
             # `parse` skips invalid JSON in fields that it does not decode.
             except request_body.NOT_JSON:
@@ -194,7 +199,7 @@ class Exchange:
             if config.log_prefix_hashes and salt is not None and measurement.api in GENERATING:
                 measurement.prefixes = prefix_hashes.start(data, salt, self._context.hashing)
             if (limit := config.logged_content_limit) is not None:
-                measurement.content = LoggedContent(data, limit)
+                measurement.content = LoggedContent(data, limit, self._context.hashing)
         self._body_size = sum(map(len, self._body))
         self._offer(body, at, strips_usage=strips_usage)
         self._connect()
@@ -331,6 +336,13 @@ class Exchange:
         self._fail(504, outcome, message, str(outcome), time.monotonic())
 
     # Internal.
+
+    def _append(self, data: bytes) -> None:
+        last = self._body[-1]
+        if isinstance(last, bytearray):
+            last += data
+        else:
+            self._body.append(bytearray(data))
 
     def _refuse_body(self, limit: int) -> None:
         self.refuse(413, f"the request body is larger than {limit} bytes", "body_too_large")

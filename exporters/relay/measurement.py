@@ -13,6 +13,7 @@ from exporters.records import ENCODED, Finished, Judged
 from exporters.relay import trace_context
 from exporters.relay.dialects.dialect import Dialect
 from exporters.relay.fast_path import FastPath, VaryingFastPath
+from exporters.relay.hashing_thread import is_known, known
 from exporters.relay.http1_parser import RequestHead, ResponseHead
 from exporters.relay.logged_content import LoggedContent
 from exporters.relay.meter import Meter, Verdicts
@@ -321,7 +322,7 @@ class Measurement:
         return Judged(self.model, self.request_class, self._tenant(), verdicts, goodput_lost)
 
     def close(self, outcome: Outcome, status: int | None, at: float, *, event_stream: bool) -> Finished:
-        """Give the final verdicts and return the record."""
+        """Give the final verdicts and return the record, to which `add_hashes` adds the rest."""
         self._closed = True
         body = self._body
         # msgspec searches each name among all fields.
@@ -349,14 +350,6 @@ class Measurement:
         if body is not None:
             record.max_tokens = body.max_tokens
             record.temperature = body.temperature
-            digests = body.digests
-            record.prompt_sha256, record.body_sha256 = digests.prompt, digests.body
-        if self.content is not None:
-            record.prompt, record.completion = self.content.prompt, self.content.completion
-            record.content_cut = self.content.is_cut
-        if (prefixes := self.prefixes) is not None:
-            found = prefixes.result() if isinstance(prefixes, Future) else prefixes
-            record.prefix_hashes, record.prefix_characters = found
         if self._meter is not None:
             if self._unmetered is None:
                 try:
@@ -376,6 +369,27 @@ class Measurement:
             self._meter = None
         return record
 
+    @property
+    def is_hashed(self) -> bool:
+        """Whether all that `add_hashes` adds is known: the thread that hashes long prompts may be busy."""
+        body, content = self._body, self.content
+        return (
+            (body is None or body.is_hashed)
+            and is_known(self.prefixes)
+            and (content is None or is_known(content.cut_prompt))
+        )
+
+    def add_hashes(self, record: Finished) -> None:
+        """Add the hashes and the content to the record; waits for them if they are not known yet."""
+        if self._body is not None:
+            digests = self._body.digests
+            record.prompt_sha256, record.body_sha256 = digests.prompt, digests.body
+        if self.content is not None:
+            record.prompt, record.completion = self.content.prompt, self.content.completion
+            record.content_cut = self.content.is_cut
+        if self.prefixes is not None:
+            record.prefix_hashes, record.prefix_characters = known(self.prefixes)
+
     def _add_trace(self, record: Finished) -> None:
         if self._caller is not None:
             record.trace_id = self._caller.trace_id
@@ -389,8 +403,8 @@ class Measurement:
     def _add_measured(self, record: Finished, meter: Meter) -> None:
         record.finish_reason = meter.finish_reason and cut(meter.finish_reason)
         record.system_fingerprint = meter.fingerprint and cut(meter.fingerprint)
-        record.response_id = _text(meter.response_id)
-        record.response_model = _text(meter.response_model)
+        record.response_id = _name(meter.response_id)
+        record.response_model = _name(meter.response_model)
         record.prompt_tokens = meter.prompt_tokens
         record.completion_tokens = meter.completion_tokens
         record.cached_tokens = meter.cached_tokens
@@ -449,8 +463,8 @@ class Measurement:
             self._meter.report(self._meter.judge.abandon())
 
 
-def _text(value: object) -> str | None:
-    return cut(value) if isinstance(value, str) and value else None
+def _name(text: str | None) -> str | None:
+    return cut(text) if text else None
 
 
 def _is_repeated(head: RequestHead, name: bytes) -> bool:

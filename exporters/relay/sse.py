@@ -2,9 +2,14 @@
 
 import re
 
+from exporters.relay.byte_counts import has_more_than
+
 # A blank line with any line ends; a `\r` is a line end only if no `\n` follows.
 _BLANK = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r(?!\n))")
 _LINE = re.compile(rb"\r\n|\n|\r")
+
+MAX_EVENT_LINES = 1024
+"""Lines of an event above which it is not parsed."""
 
 
 def _has_blank_line(data: bytearray, start: int) -> bool:
@@ -60,9 +65,16 @@ class Splitter:
         return pending
 
 
+def is_one_line(event: bytes) -> bool:
+    """Whether an event that ends with a blank line has one line before it."""
+    return event.find(b"\n") == len(event) - 2 and b"\r" not in event
+
+
 def payload(event: bytes) -> bytes:
-    """The `data` field of an event; empty if there is none."""
-    if event.startswith(b"data: ") and event.endswith(b"}\n\n") and event.count(b"\n") == 2 and b"\r" not in event:
+    """The `data` field of an event; empty if there is none, or if the event has too many lines."""
+    if event.startswith(b"data: ") and event.endswith(b"}\n\n") and is_one_line(event):
         return event[6:-2]
+    if has_more_than(MAX_EVENT_LINES, b"\n", event) or has_more_than(MAX_EVENT_LINES, b"\r", event):
+        return b""
     lines = [line[5:].removeprefix(b" ") for line in _LINE.split(event) if line.startswith(b"data:")]
     return b"\n".join(lines)

@@ -1,9 +1,9 @@
 """The dialect of `/v1/audio/transcriptions` and `/v1/audio/translations`, whose requests are forms with a file."""
 
-import re
 from concurrent.futures import Executor
 
 import msgspec
+from multipart import MultipartError, MultipartSegment, PushMultipartParser
 
 from exporters.relay.dialects import completion_events, one_answer
 from exporters.relay.dialects.dialect import Count
@@ -11,14 +11,14 @@ from exporters.relay.request_body import CHARACTERS_PER_TOKEN, RequestBody, with
 
 DONE = completion_events.DONE
 
-MAX_PARTS = 100
-MAX_PART_HEAD = 8 * 1024
+MAX_PARTS = 32
+MAX_PART_HEADS = 16 * 1024
 MAX_FIELD = 64 * 1024
-"""Parts of a form, bytes of the headers of a part, and bytes of a field; the rest of a larger form is not read."""
+"""Parts of a form, bytes of the headers of all parts, and bytes of a field; a form with more is not understood."""
 
 _MAX_BOUNDARY = 70  # RFC 2046
 
-_NAME = re.compile(rb'content-disposition:[^\r\n]*[; ]name="?([^";\r\n]+)', re.IGNORECASE)
+_FIELDS = ("model", "prompt", "stream")
 _TRUE = frozenset({b"true", b"1", b"t", b"yes", b"y", b"on"})
 
 
@@ -26,17 +26,21 @@ _DELTA, _END = "transcript.text.delta", "transcript.text.done"
 """OpenAI's events of a stream; vLLM sends chunks as of `/v1/chat/completions`."""
 
 
-class _Usage(completion_events.Usage):
-    """The token counts of OpenAI and of vLLM's streams; a unary body of vLLM has the duration of the audio instead."""
+class _Usage(completion_events.UsageDetails):
+    """The token counts of vLLM's streams and of OpenAI; a unary body of vLLM has the duration of the audio instead."""
 
+    chunk_prompt_tokens: Count | None = msgspec.field(default=None, name="prompt_tokens")
+    chunk_completion_tokens: Count | None = msgspec.field(default=None, name="completion_tokens")
     input_tokens: Count | None = None
     output_tokens: Count | None = None
 
-    def __post_init__(self) -> None:
-        if self.prompt_tokens is None:
-            self.prompt_tokens = self.input_tokens
-        if self.completion_tokens is None:
-            self.completion_tokens = self.output_tokens
+    @property
+    def prompt_tokens(self) -> int | None:
+        return self.input_tokens if self.chunk_prompt_tokens is None else self.chunk_prompt_tokens
+
+    @property
+    def completion_tokens(self) -> int | None:
+        return self.output_tokens if self.chunk_completion_tokens is None else self.chunk_completion_tokens
 
 
 class _Transcript(one_answer.Answer):
@@ -44,7 +48,7 @@ class _Transcript(one_answer.Answer):
 
 
 class _Event(completion_events.IdentifiedEvent, gc=False):
-    usage: _Usage | None = None
+    usage: _Usage | None = None  # type: ignore[assignment]
     type: str = ""
     delta: str | None = None
 
@@ -71,7 +75,13 @@ class _Event(completion_events.IdentifiedEvent, gc=False):
         return bool(self.delta) and self.type == _DELTA
 
 
+class _LongEvent(_Event, gc=False):
+    choices: completion_events.LongChoices = completion_events.LongChoices()
+
+
 decode = decode_first = msgspec.json.Decoder(_Event).decode
+decode_long = msgspec.json.Decoder(_LongEvent).decode
+decode_output = one_answer.decode_output
 collect = one_answer.collect
 decode_unary = msgspec.json.Decoder(_Transcript).decode
 
@@ -81,27 +91,32 @@ def parse(data: bytes, salt: bytes | None, hashing: Executor) -> RequestBody | N
     if fields is None:
         return None
     try:
-        model, prompt = (fields.get(name, b"").decode() for name in (b"model", b"prompt"))
+        model, prompt = (fields.get(name, b"").decode() for name in ("model", "prompt"))
     except UnicodeDecodeError:
         return None
-    stream = fields.get(b"stream", b"").lower() in _TRUE
+    stream = fields.get("stream", b"").lower() in _TRUE
     return without_completion(model, len(prompt) / CHARACTERS_PER_TOKEN, stream=stream)
 
 
-def form_fields(data: bytes) -> dict[bytes, bytes] | None:
-    """The fields of a `multipart/form-data` body up to `MAX_FIELD`, by name; None if it is none."""
-    end = data.find(b"\r\n", 0, len(b"--\r\n") + _MAX_BOUNDARY)
-    if end < len(b"--x") or not data.startswith(b"--"):
+def form_fields(data: bytes) -> dict[str, bytes] | None:
+    """The fields of `_FIELDS` in a `multipart/form-data` body; None if it is no such form."""
+    boundary = data[len(b"--") : max(0, data.find(b"\r\n", 0, len(b"--\r\n") + _MAX_BOUNDARY))]
+    if not boundary:
         return None
-    delimiter = b"\r\n" + data[:end]
-    fields = {}
-    for _ in range(MAX_PARTS):
-        head_end = data.find(b"\r\n\r\n", end, end + MAX_PART_HEAD)
-        content_end = data.find(delimiter, head_end + 4)
-        if head_end < 0 or content_end < 0:
-            break
-        name = _NAME.search(data, end, head_end)
-        if name is not None and content_end - head_end - 4 <= MAX_FIELD:
-            fields[name[1]] = data[head_end + 4 : content_end]
-        end = content_end + len(delimiter)
+    fields: dict[str, bytes] = {}
+    name, heads = "", 0
+    parser = PushMultipartParser(boundary, max_segment_count=MAX_PARTS, strict=True)
+    try:
+        with parser:
+            for event in parser.parse(data):
+                if isinstance(event, MultipartSegment):
+                    name, heads = event.name, heads + sum(len(value) for _, value in event.headerlist)
+                    if heads > MAX_PART_HEADS:
+                        return None
+                elif event and name in _FIELDS:
+                    if len(event) > MAX_FIELD:
+                        return None
+                    fields[name] = event
+    except MultipartError:
+        return None
     return fields

@@ -1,10 +1,11 @@
 """Events and unary bodies of `/v1/chat/completions` and `/v1/completions`."""
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 
-from exporters.relay.dialects.dialect import Count, EngineTimes, Output
+from exporters.relay.dialects.dialect import MAX_CHOICES, Count, EngineTimes, Output
+from exporters.relay.first_elements import first_elements
 
 DONE = b"[DONE]"
 
@@ -21,11 +22,9 @@ class ReasoningDetails(msgspec.Struct):
     reasoning_tokens: Count | None = None
 
 
-class Usage(msgspec.Struct):
-    """`usage`."""
+class UsageDetails(msgspec.Struct):
+    """The part of `usage` that has the same names in all APIs of this form."""
 
-    prompt_tokens: Count | None = None
-    completion_tokens: Count | None = None
     prompt_tokens_details: CachedDetails | None = None
     completion_tokens_details: ReasoningDetails | None = None
 
@@ -36,6 +35,13 @@ class Usage(msgspec.Struct):
     @property
     def reasoning_tokens(self) -> int | None:
         return self.completion_tokens_details.reasoning_tokens if self.completion_tokens_details else None
+
+
+class Usage(UsageDetails):
+    """`usage`."""
+
+    prompt_tokens: Count | None = None
+    completion_tokens: Count | None = None
 
 
 _ABSENT = msgspec.Raw()
@@ -65,8 +71,8 @@ class CompletionEvent(msgspec.Struct, gc=False):
     system_fingerprint: str | None = None
     error: msgspec.Raw = _ABSENT
 
-    response_id: ClassVar[Any] = None
-    response_model: ClassVar[Any] = None
+    response_id: ClassVar[msgspec.Raw | None] = None
+    response_model: ClassVar[msgspec.Raw | None] = None
     ends: ClassVar[bool] = False  # DONE does
 
     @property
@@ -136,9 +142,33 @@ class CompletionEvent(msgspec.Struct, gc=False):
 class IdentifiedEvent(CompletionEvent, gc=False):
     """An event with the id and the model of its response, which all events repeat; decoding them takes 0.17 us."""
 
-    # Any: an event with an id that is no string is measured all the same.
-    response_id: Any = msgspec.field(default=None, name="id")  # type: ignore[misc]
-    response_model: Any = msgspec.field(default=None, name="model")  # type: ignore[misc]
+    # Raw: an event with an id that is no string is measured all the same.
+    response_id: msgspec.Raw = msgspec.field(default=_ABSENT, name="id")  # type: ignore[misc]
+    response_model: msgspec.Raw = msgspec.field(default=_ABSENT, name="model")  # type: ignore[misc]
+
+
+_MAX_CALLS = 64
+"""Tool calls of a choice that are decoded of a long event, or to collect the output."""
+
+if TYPE_CHECKING:
+    _Calls = list[msgspec.Raw]
+    LongChoices = list[_Choice]
+else:
+    _Calls = first_elements(msgspec.Raw, _MAX_CALLS)
+
+    class _LongDelta(_Delta, gc=False):
+        tool_calls: _Calls | None = None
+
+    class _LongChoice(_Choice, gc=False):
+        delta: _LongDelta | None = None
+
+    LongChoices = first_elements(_LongChoice, MAX_CHOICES)
+
+
+class LongEvent(IdentifiedEvent, gc=False):
+    """An event of any length, or a unary body."""
+
+    choices: LongChoices = LongChoices()
 
 
 class _Function(msgspec.Struct):
@@ -150,9 +180,15 @@ class _ToolCall(msgspec.Struct):
     function: _Function | None = None
 
 
+if TYPE_CHECKING:
+    _ToolCalls = list[_ToolCall]
+else:
+    _ToolCalls = first_elements(_ToolCall, _MAX_CALLS)
+
+
 class _Output(msgspec.Struct):
     content: str | None = None
-    tool_calls: list[_ToolCall] | None = None
+    tool_calls: _ToolCalls | None = None
 
 
 class _OutputChoice(msgspec.Struct):
@@ -163,16 +199,23 @@ class _OutputChoice(msgspec.Struct):
     finish_reason: str | None = None
 
 
+if TYPE_CHECKING:
+    _OutputChoices = list[_OutputChoice]
+else:
+    _OutputChoices = first_elements(_OutputChoice, MAX_CHOICES)
+
+
 class _OutputEvent(msgspec.Struct):
     """The output of an event, which CompletionEvent does not need."""
 
-    choices: list[_OutputChoice] = []
+    choices: _OutputChoices = _OutputChoices()
 
 
 decode = msgspec.json.Decoder(CompletionEvent).decode
 _decode_tool_call = msgspec.json.Decoder(_ToolCall).decode
 decode_identified = msgspec.json.Decoder(IdentifiedEvent).decode
-_decode_output = msgspec.json.Decoder(_OutputEvent).decode
+decode_long = msgspec.json.Decoder(LongEvent).decode
+decode_output = msgspec.json.Decoder(_OutputEvent).decode
 
 
 def _index(call: msgspec.Raw) -> int:
@@ -183,8 +226,8 @@ def _index(call: msgspec.Raw) -> int:
         return 0
 
 
-def collect(data: bytes | bytearray, output: Output) -> None:
-    for choice in _decode_output(data).choices:
+def collect(found: _OutputEvent, output: Output) -> None:
+    for choice in found.choices:
         made = choice.delta or choice.message or _Output()
         output.text(made.content or choice.text or "", choice.index)
         for number, call in enumerate(made.tool_calls or ()):
