@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .PHONY: setup demo test coverage test-fast schema pictures stack-test engine-test check manifests format docs generate lock images \
-  lock-programs bench bench-load bench-parsers bench-rules bench-dashboards bench-requests bench-agreement bench-freeze bench-fleet \
+  lock-programs bench bench-load bench-journal bench-parsers bench-rules bench-dashboards bench-requests bench-agreement bench-freeze bench-fleet \
   scenarios rolling-update fuzz soak clean
 
 setup: $(VENV)/.ready
@@ -131,6 +131,10 @@ bench: setup
 # What a token costs the load generator beside a plain aiohttp client and, if vLLM is installed, vllm bench serve.
 bench-load: setup
 	$(BIN)/python -m tests.bench.load_clients $(LOAD)
+
+# What the journal of begun requests costs a request.
+bench-journal: setup
+	$(BIN)/python -m tests.bench.journal
 
 # For how long large messages block the event loop of a relay.
 bench-parsers: setup

@@ -171,7 +171,7 @@ def _dropping(spec: SloFile, links: Links) -> Alert:
         f"{sum_by(increase(signals.SIDECAR_DROPPED.name, lookback), [Label.INSTANCE])} > 0",
         links,
         "the sidecar {{ $labels.instance }} loses measurements",
-        f"{{{{ $labels.instance }}}} has dropped {_COUNT} records in the last {lookback}: its "
+        f"{{{{ $labels.instance }}}} has dropped the records of {_COUNT} requests in the last {lookback}: its "
         "exporter process was away for too long or is too slow. Requests were served, but these are in no count. "
         "Look first at the CPU time and the log of the exporter process.",
     )
@@ -196,13 +196,13 @@ def _lost(spec: SloFile, links: Links) -> Alert:
     return annotated_alert(
         AlertName.LOST,
         Severity.TICKET,
-        f"{sum_by(increase(signals.SIDECAR_LOST.name, lookback), [Label.INSTANCE, Label.PROCESS])} > 0",
+        f"{sum_by(increase(signals.SIDECAR_LOST.name, lookback), [Label.INSTANCE, Label.REASON])} > 0",
         links,
-        "{{ $labels.process }} of the sidecar {{ $labels.instance }} died with requests open",
-        f"{{{{ $labels.process }}}} of {{{{ $labels.instance }}}} died within the last {lookback} and broke off "
-        f"{_COUNT} requests or so. Their clients saw the connection end; they are in no count, so "
-        "no budget pays for them. The supervisor has started it again. Look first at the memory limit, then at "
-        "what the supervisor says on standard error.",
+        "a process of the sidecar {{ $labels.instance }} ended with requests open or unrecorded",
+        f"{{{{ $labels.instance }}}} has lost {_COUNT} requests in the last {lookback} ({{{{ $labels.reason }}}}). "
+        "They are in no other count and consume no error budget. relay_crashed: their clients saw the connection end, "
+        "and the supervisor has started the relay again. sidecar_stopped: the sidecar ended before the exporter had "
+        "recorded them. Look first at the memory limit, then at the log of the supervisor.",
     )
 
 

@@ -19,7 +19,7 @@ from compose.vllm_cpu.install import VllmCpu
 from exporters.slos import Severities
 
 # `-P`: modules in the working directory must not shadow ours.
-OURS = (sys.executable, "-P", "-c", "from compose.cli import main; raise SystemExit(main())")
+OURS = (sys.executable, "-P", "-c", "from compose.console_script import main; raise SystemExit(main())")
 PREVIEW_SCRAPES = "5s"
 """Five times the lab's interval, because a rate over four scrapes would show only spikes at this traffic."""
 

@@ -26,8 +26,13 @@ def parse_address(text: str, example: str = "127.0.0.1:8001", *, needs_host: boo
     """
     host, _, port = text.rpartition(":")
     valid_port = port.isascii() and port.isdecimal() and int(port) <= 65535
+    write = f"write HOST:PORT, such as {example}"
     if ":" not in text or not valid_port or any(map(str.isspace, host)) or (needs_host and not host):
-        raise InvalidValueError(f"{text!r} is not a valid address; write HOST:PORT, such as {example}")
+        raise InvalidValueError(f"{text!r} is not a valid address; {write}")
+    try:
+        check_host(host)
+    except ValueError as error:
+        raise InvalidValueError(f"{text!r} is not a valid address: {error}; {write}") from error
     return Address(host.strip("[]") or "0.0.0.0", int(port))  # noqa: S104 - `:PORT` means all interfaces
 
 
@@ -51,10 +56,32 @@ def parse_url(flag: str, text: str, examples: str, schemes: Collection[str] = ("
     try:
         parts = urlsplit(text)
         if parts.scheme in schemes and parts.hostname and not parts.query and not parts.fragment:
+            check_host(parts.hostname)
             return Url(parts.scheme, parts.username, parts.hostname, parts.port, parts.path)
     except ValueError as error:
         reason = f": {error}"
     raise UsageError(f"{flag}: {text!r} is not a valid URL{reason}; write {examples}")
+
+
+def check_host(host: str) -> None:
+    """Check what the resolver requires of a name.
+
+    Raises:
+        ValueError: the name cannot be resolved; the text is the reason in a message.
+    """
+    try:
+        host.encode("idna")
+    except UnicodeError as error:
+        raise ValueError("a label of its host is empty, longer than 63 bytes or has an invalid character") from error
+
+
+def is_ip(host: str) -> bool:
+    """Whether `host` is an address and not a name."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def is_loopback(host: str) -> bool:

@@ -10,14 +10,17 @@ from collections.abc import Callable, Coroutine
 
 import msgspec
 
-from exporters.configuration.child_config import ChildConfig, Slos, read_child_config
+from exporters.configuration.child_config import ChildConfig, Message, Reload, Stop, read_child_config
 from exporters.errors import UsageError, type_and_place
 from exporters.logging_setup import configure_logging
 from exporters.records import Frames
 
 _READ_SIZE = 65536
 
-_decode = msgspec.msgpack.Decoder(Slos).decode
+_decode = msgspec.msgpack.Decoder(Message).decode
+
+ORPHAN_SECONDS = 1.5
+"""The maximum time to record the open requests after the supervisor was killed: its successor needs the ports."""
 
 RESTART_SECONDS = 1.0
 """Time until a periodic task continues after an exception that ended it."""
@@ -27,10 +30,13 @@ logger = logging.getLogger("vllm_slo.child_process")
 
 def run_child(
     serve: Callable[[ChildConfig], Coroutine[None, None, None]],
-    run: Callable[[Coroutine[None, None, None]], None] = asyncio.run,
+    run: Callable[[Coroutine[None, None, None]], None],
 ) -> int:
     """Serve with the configuration from standard input; returns the exit status."""
-    config = read_child_config()
+    try:
+        config = read_child_config()
+    except EOFError:
+        return 1
     configure_logging(config.sidecar.log_level, config.sidecar.log_format, config.process)
     try:
         run(serve(config))
@@ -40,27 +46,34 @@ def run_child(
     return 0
 
 
-def stop_event(loop: asyncio.AbstractEventLoop, reload: Callable[[Slos], None]) -> asyncio.Event:
-    """An event that is set when standard input ends: the supervisor has closed it or was killed.
+class Orders:
+    """The messages of the supervisor; `reload` is called when it has received SIGHUP."""
 
-    `reload` is called when the supervisor has received SIGHUP. Signals to a child are ignored: a service manager sends
-    them to all processes at once, but the supervisor stops its children in order, and reloads them with one SLO file.
-    """
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
-    stop = asyncio.Event()
-    frames = Frames()
+    def __init__(self, loop: asyncio.AbstractEventLoop, reload: Callable[[Reload], None]) -> None:
+        self.stop = asyncio.Event()
+        """Set when the supervisor stops this process, and when it was killed."""
+        self.orphaned = False
+        """Whether the supervisor was killed: the process ends within `ORPHAN_SECONDS`."""
+        self._loop = loop
+        self._reload = reload
+        self._frames = Frames()
+        loop.add_reader(sys.stdin.fileno(), self._read)
 
-    def read() -> None:
+    def _read(self) -> None:
         data = os.read(sys.stdin.fileno(), _READ_SIZE)
         if not data:
-            loop.remove_reader(sys.stdin.fileno())
-            stop.set()
-        for payload in frames.feed(data):
-            reload(_decode(payload))
-
-    loop.add_reader(sys.stdin.fileno(), read)
-    return stop
+            self._loop.remove_reader(sys.stdin.fileno())
+            logger.warning("the supervisor was killed; this process ends at once")
+            self.orphaned = True
+            self.stop.set()
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)  # ends the process, also if it hangs
+            signal.setitimer(signal.ITIMER_REAL, ORPHAN_SECONDS)
+        for payload in self._frames.feed(data):
+            message = _decode(payload)
+            if isinstance(message, Stop):
+                self.stop.set()
+            else:
+                self._reload(message)
 
 
 class TaskErrors:

@@ -1,5 +1,6 @@
-"""Writes the output files of commands."""
+"""Creates folders and the output files of commands."""
 
+from contextlib import suppress
 from pathlib import Path
 
 from exporters.errors import UsageError, system_reason
@@ -16,3 +17,13 @@ def write_file(path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{path}: cannot be written: {system_reason(error)}") from error
+
+
+def create_folder(path: Path) -> None:
+    """Create the folder of a file; if a file is in its place, opening `path` fails with a better reason.
+
+    Raises:
+        OSError: it cannot be created.
+    """
+    with suppress(FileExistsError):
+        path.parent.mkdir(parents=True, exist_ok=True)

@@ -20,6 +20,23 @@ ENCODED = "encoded"
 UNMETERED = (ENCODED, "AttributeError", "IndexError", "KeyError", "RecursionError", "TypeError", "ValueError", OTHER)
 """Label values for the reason why a request is unmetered; for an exception the record has its full name."""
 
+REFUSALS = (
+    (400, "bad_request"),
+    (400, "bad_host"),
+    (400, "bad_content_length"),
+    (400, "bad_transfer_encoding"),
+    (400, "bad_framing"),
+    (400, "bad_chunk"),
+    (403, "path_not_allowed"),
+    (408, "request_timeout"),
+    (413, "body_too_large"),
+    (414, "path_too_long"),
+    (426, "upgrade_not_supported"),
+    (431, "head_too_large"),
+    (503, "too_many_connections"),
+    (503, "upload_stalled"),
+)
+"""Status and reason of all refusals of the relay; the reason is the `code` of the error."""
 
 PREFIX_BLOCK = 2048
 """Characters of a block of a prompt that has a hash of its own."""
@@ -108,6 +125,8 @@ class Finished(msgspec.Struct, array_like=True, tag="finished"):
     prefix_hashes: list[int] | None = None
     prefix_characters: int | None = None  # of the whole prompt, also of what is not hashed
     shareable_tokens: int | None = None  # set by the exporter
+    refused: str | None = None  # one of REFUSALS, if the relay itself has refused the request
+    dropped_values: list[str] = []  # names of the series that lack an implausible value of the engine
 
 
 class Judged(msgspec.Struct, array_like=True, tag="judged"):
@@ -120,7 +139,14 @@ class Judged(msgspec.Struct, array_like=True, tag="judged"):
     goodput_lost: bool  # the first bad verdict of the request: it can no longer be good
 
 
-Record = Finished | Judged
+class Refused(msgspec.Struct, array_like=True, tag="refused"):
+    """A refused request without a record: its head is not valid, or it is outside the accounting, as OPTIONS is."""
+
+    status: int
+    reason: str
+
+
+Record = Finished | Judged | Refused
 
 
 class Batch(msgspec.Struct, array_like=True, tag="batch"):
@@ -154,7 +180,6 @@ class Snapshot(msgspec.Struct, array_like=True, tag="snapshot"):
     open: list[OpenRequests]
     loop_lag: float
     connections: int
-    dropped: int
     draining: bool
     footprint: Footprint | None = None
     client_limit: int = 0
@@ -163,7 +188,6 @@ class Snapshot(msgspec.Struct, array_like=True, tag="snapshot"):
     cut_requests: int = 0
     buffered: int = 0  # bytes of request bodies
     buffered_limit: int = 0
-    rejected_uploads: int = 0
 
 
 class Ack(msgspec.Struct, array_like=True, tag="ack"):

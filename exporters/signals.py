@@ -36,6 +36,7 @@ class Label(StrEnum):
     NEW = "new"
     SIGNAL = "signal"
     REASON = "reason"
+    STATUS = "status"
     SOURCE = "source"
     STAGE = "stage"
     STATE = "state"
@@ -510,14 +511,27 @@ ROOFLINE_KV_TOKENS = _gauge("llm_roofline_kv_tokens", "Theoretical upper limit o
 
 # The sidecar itself.
 SIDECAR_BUILD = _gauge("llm_sidecar_build_info", "Version of the sidecar.", Label.VERSION)
+SIDECAR_BEGUN = _counter(
+    "llm_sidecar_begun_requests_total",
+    "Requests whose head was parsed: open requests, and the recorded, dropped and lost ones of the next four series.",
+    Label.ENDPOINT,
+)
+SIDECAR_RECORDED = _counter(
+    "llm_sidecar_recorded_requests_total",
+    "Requests whose line is in the request log, or that are counted if there is no log.",
+    Label.ENDPOINT,
+)
 SIDECAR_DROPPED = _counter(
-    "llm_sidecar_dropped_records_total", "Records dropped because the exporter was unavailable for too long.", _P
+    "llm_sidecar_dropped_records_total",
+    "Requests whose record was dropped because the exporter was unavailable for too long. They are in no other series.",
+    Label.ENDPOINT,
 )
 SIDECAR_LOST = _counter(
     "llm_sidecar_lost_requests_total",
-    "Metered requests without a record because their relay crashed: the open requests of its last snapshot, which is "
-    "usually less than 0.3 s old. Not counted if the exporter was unavailable at that time.",
-    _P,
+    "Requests without a record because their relay crashed (`relay_crashed`), or because the sidecar ended before the "
+    "exporter had them (`sidecar_stopped`, counted at the next start).",
+    _R,
+    Label.ENDPOINT,
 )
 SIDECAR_RESTARTS = _counter("llm_sidecar_restarts_total", "Restarts of a child process.", _P)
 SIDECAR_LOOP_LAG = _gauge("llm_sidecar_loop_lag_seconds", "Largest event loop delay in the last second.", _P)
@@ -526,13 +540,29 @@ SIDECAR_UNMETERED = _counter(
     "Requests forwarded without metering, by type of exception, or `encoded` for a compressed stream.",
     _R,
 )
+SIDECAR_REFUSED = _counter(
+    "llm_sidecar_refused_requests_total",
+    "Requests that the sidecar itself refused, without forwarding them or all of their body.",
+    Label.STATUS,
+    _R,
+)
 SIDECAR_UNPARSED = _counter("llm_sidecar_unparsed_requests_total", "Request bodies that were not parsed.", _R)
+SIDECAR_DROPPED_VALUES = _counter(
+    "llm_sidecar_dropped_engine_values_total",
+    "Values in responses and spans of the engine that were dropped, by the series that lack them: negative ones, "
+    "counts above 2^53, times above a day, and what is not a number.",
+    Label.SIGNAL,
+)
 SIDECAR_MODELS_OVER_LIMIT = _gauge(
     "llm_sidecar_models_over_limit",
     "Models that the engine lists or `--model` names and that count as `other`: above `--max-models`, or a long name.",
 )
 SIDECAR_CERTIFICATE_EXPIRY = _gauge(
     "llm_sidecar_certificate_expiry_timestamp_seconds", "Expiry time of the server certificate, in Unix seconds."
+)
+SIDECAR_CERTIFICATE_RELOAD = _gauge(
+    "llm_sidecar_certificate_last_reload_successful",
+    "Whether the server certificate was valid at the start or at the last SIGHUP; if not, the previous one is in use.",
 )
 SIDECAR_LOG_ERRORS = _counter("llm_sidecar_log_errors_total", "Failed writes to the request log; they are retried.")
 SIDECAR_TASK_ERRORS = _counter(
@@ -552,6 +582,7 @@ SIDECAR_DROPPED_LINES = _counter(
     "llm_sidecar_dropped_log_lines_total",
     "Lines dropped because the request log could not be written for too long. Their requests are in all other series.",
     _R,
+    Label.ENDPOINT,
 )
 SIDECAR_EXPORTED_SPANS = _counter("llm_sidecar_exported_spans_total", "Spans accepted by the trace collector.")
 SIDECAR_DROPPED_SPANS = _counter(
@@ -574,6 +605,10 @@ SIDECAR_REJECTED_CONNECTIONS = _counter(
     "Client connections above the limit; their first request gets status 503.",
     _P,
 )
+SIDECAR_CLOSED_CONNECTIONS = _counter(
+    "llm_sidecar_exporter_closed_connections_total",
+    "Connections to the metrics port or to a port for spans by HTTP, closed because of its limit of connections.",
+)
 SIDECAR_BUFFERED = _gauge(
     "llm_sidecar_buffered_bytes",
     "Request bodies in memory that are incomplete, or that the engine has not read.",
@@ -582,11 +617,6 @@ SIDECAR_BUFFERED = _gauge(
 SIDECAR_BUFFERED_LIMIT = _gauge(
     "llm_sidecar_buffered_bytes_limit",
     "Share of the relay in --max-buffered; from 7/8 of it on the relay reads no further bytes of uploads.",
-    _P,
-)
-SIDECAR_REJECTED_UPLOADS = _counter(
-    "llm_sidecar_rejected_uploads_total",
-    "Uploads rejected with status 503, because they had stalled while the buffer was full.",
     _P,
 )
 SIDECAR_CPU = _counter("llm_sidecar_cpu_seconds_total", "CPU time of the process since it started.", _P)
@@ -861,6 +891,7 @@ LABEL_HELP = {
     Label.NEW: "Value of the setting after the config change.",
     Label.SIGNAL: "Name of a series of this reference, such as `llm_engine_requests_waiting`.",
     Label.REASON: "Why it happened; a fixed set of values for each series.",
+    Label.STATUS: "HTTP status of the response.",
     Label.SOURCE: "`local_compute`, `local_cache_hit` or `external_kv_transfer`; otherwise `other`.",
     Label.STAGE: "`waiting_to_start`, `in_progress` or `completed_waiting`; otherwise `other`.",
     Label.STATE: "`awake`, `weights_offloaded` (sleep level 1) or `discard_all` (sleep level 2); otherwise `other`.",

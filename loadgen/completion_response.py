@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from exporters.quantities import from_milliseconds
+from exporters.engine_values import ABSENT, Number, count, from_milliseconds, read
 from exporters.verdicts import outcome_of_status
 from loadgen.event_stream import EventStream
 from loadgen.http_response import HttpResponse
@@ -20,19 +20,19 @@ ERROR_LENGTH = 300  # characters of an error message in a record
 
 
 class _Cached(msgspec.Struct):
-    cached_tokens: int | None = None
+    cached_tokens: Number = ABSENT
 
 
 class _Usage(msgspec.Struct):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
+    prompt_tokens: Number = ABSENT
+    completion_tokens: Number = ABSENT
     prompt_tokens_details: _Cached | None = None
 
 
 class _Metrics(msgspec.Struct):
-    queue_time_ms: float | None = None
-    time_to_first_token_ms: float | None = None  # vLLM counts it from *scheduled*: the prefill time
-    generation_time_ms: float | None = None
+    queue_time_ms: Number = ABSENT
+    time_to_first_token_ms: Number = ABSENT  # vLLM counts it from *scheduled*: the prefill time
+    generation_time_ms: Number = ABSENT
 
 
 class _Delta(msgspec.Struct):
@@ -55,10 +55,14 @@ class _Choice(msgspec.Struct):
 class _Event(msgspec.Struct):
     """One event of a stream, or the body of a unary response; decoding with a schema takes about a microsecond."""
 
-    choices: list[_Choice] = []
+    sent_choices: list[_Choice] | None = msgspec.field(default=None, name="choices")
     usage: _Usage | None = None
     metrics: _Metrics | None = None
     error: Any = None
+
+    @property
+    def choices(self) -> Sequence[_Choice]:
+        return self.sent_choices or ()
 
 
 _decode = msgspec.json.Decoder(_Event).decode
@@ -124,7 +128,7 @@ class CompletionResponse:
         self.size += len(data)
         body = self.http.feed(data)
         if body:
-            content_type = self.http.headers.get("content-type", "")
+            content_type = self.http.headers.get("content-type", "").lower()
             if self._stream is None and self.http.status == 200 and "text/event-stream" in content_type:
                 self._stream = EventStream()
             if self._stream is None:
@@ -141,8 +145,12 @@ class CompletionResponse:
         return False
 
     def eof(self, at: float) -> None:
-        """The connection closed."""
+        """The server has closed the connection."""
         self.http.eof()
+        self._end(at)
+
+    def lost(self, at: float) -> None:
+        """The connection failed, which completes no response."""
         self._end(at)
 
     def outcome(self) -> tuple[ClientOutcome, str | None]:
@@ -224,13 +232,14 @@ class CompletionResponse:
             self._has_choice = True
             self.finish_reason = choice.finish_reason or self.finish_reason
         if (usage := event.usage) is not None:
-            self.prompt_tokens = usage.prompt_tokens
-            self.completion_tokens = usage.completion_tokens
-            self.cached_tokens = usage.prompt_tokens_details.cached_tokens if usage.prompt_tokens_details else None
+            details = usage.prompt_tokens_details or _Cached()
+            self.prompt_tokens = read(usage.prompt_tokens, count)
+            self.completion_tokens = read(usage.completion_tokens, count)
+            self.cached_tokens = read(details.cached_tokens, count)
         if (metrics := event.metrics) is not None:
-            self.queue = from_milliseconds(metrics.queue_time_ms)
-            self.prefill = from_milliseconds(metrics.time_to_first_token_ms)
-            self.decode = from_milliseconds(metrics.generation_time_ms)
+            self.queue = read(metrics.queue_time_ms, from_milliseconds)
+            self.prefill = read(metrics.time_to_first_token_ms, from_milliseconds)
+            self.decode = read(metrics.generation_time_ms, from_milliseconds)
         if event.error:
             self._failure = _message(event.error)
 

@@ -43,7 +43,7 @@ class HttpClient:
             raise UnreachableError(f"cannot resolve {target.host}: {system_reason(error)}") from error
         self._addresses = [(family, address) for family, _, _, _, address in addresses]
         try:
-            self._tls = gevent.ssl.create_default_context(cadata=target.ca) if target.tls else None
+            self._tls = _tls(target) if target.tls else None
         except gevent.ssl.SSLError as error:
             raise UsageError("--target-ca: cannot be used: a certificate in it is corrupt") from error
         self._reader = SocketReader() if sys.platform == "linux" and self._tls is None else None
@@ -67,7 +67,7 @@ class HttpClient:
                 self._read(connection, response, since)
             except OSError as error:
                 failure = failure or error
-                response.eof(monotonic())
+                response.lost(monotonic())
             if response.http.status is None:
                 reason = system_reason(failure) if failure else "the connection was closed"
                 raise UnreachableError(f"no response: {reason}")
@@ -95,7 +95,9 @@ class HttpClient:
                         request_timestamps(connection)
                     connection.connect(address)
                     if self._tls is not None:
-                        connection = self._tls.wrap_socket(connection, server_hostname=self._target.host)
+                        connection = self._tls.wrap_socket(
+                            connection, server_hostname=self._target.host, suppress_ragged_eofs=False
+                        )
                     opened.pop_all()
                     return connection
             except gevent.ssl.SSLCertVerificationError as error:
@@ -104,3 +106,10 @@ class HttpClient:
             except OSError as error:
                 failure = error
         raise UnreachableError(f"cannot connect to {self._target}: {system_reason(failure)}") from failure
+
+
+def _tls(target: Target) -> Any:
+    context = gevent.ssl.create_default_context(cadata=target.ca)
+    # Only `close_notify` ends a response without a length; Python's default hides that it is missing.
+    context.options &= ~gevent.ssl.OP_IGNORE_UNEXPECTED_EOF
+    return context

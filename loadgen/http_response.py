@@ -80,7 +80,7 @@ class HttpResponse:
         return body[0] if len(body) == 1 else b"".join(body)
 
     def eof(self) -> None:
-        """The connection closed; this completes only a body without a length."""
+        """The server has closed the connection; this completes only a body without a length."""
         if self._state is _State.UNTIL_CLOSE:
             self._state = _State.DONE
 

@@ -1,13 +1,12 @@
 """The summary of a run for other programs: as JSON, and as CSV with a row for each phase and class."""
 
-import csv
-import io
 import math
 from collections.abc import Iterator
 from dataclasses import asdict
 
 import msgspec
 
+from exporters.csv_lines import csv_line
 from loadgen.request_record import ClientOutcome, Run
 from loadgen.summary import ClassSummary, Summary
 
@@ -38,11 +37,7 @@ def as_json(result: Summary) -> str:
 def as_csv(run: Run, result: Summary) -> str:
     """Times in seconds; a figure without a value, or with an infinite one, is empty."""
     rows = [_row(run, result, name, each) for name, each in _rows(result)]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, rows[0].keys(), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
+    return csv_line(rows[0]) + "".join(csv_line(row.values()) for row in rows)
 
 
 def _rows(result: Summary) -> Iterator[tuple[str, ClassSummary]]:

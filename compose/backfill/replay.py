@@ -13,7 +13,13 @@ LONGEST_PAUSE = 3_600_000
 
 _UNKNOWN = {
     signal.name.removesuffix("_total")
-    for signal in (signals.INTER_CHUNK, signals.SIDECAR_UNMETERED, signals.SIDECAR_UNPARSED)
+    for signal in (
+        signals.INTER_CHUNK,
+        signals.SIDECAR_REFUSED,
+        signals.SIDECAR_UNMETERED,
+        signals.SIDECAR_UNPARSED,
+        signals.SIDECAR_DROPPED_VALUES,
+    )
 }
 """Families of `RequestMetrics` that do not follow from the request log."""
 

@@ -1,7 +1,6 @@
 """The checks of the doctor, in the order of the report."""
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,8 +13,10 @@ from compose.doctor.prometheus_reading import PrometheusReading, read_prometheus
 from compose.doctor.rule_difference import Match, best_match, our_rules
 from compose.doctor.sidecar_reading import SidecarReading, read_sidecar
 from compose.ports import Ports
+from exporters.configuration.sidecar_config import SidecarConfig
 from exporters.errors import UsageError
 from exporters.slos import SloFile
+from exporters.worker_threads import WorkerThreads
 from exporters.yaml_reader import open_yaml
 
 
@@ -86,7 +87,7 @@ def read(settings: Settings) -> Readings:
     Raises:
         UsageError: the file of --rules is invalid.
     """
-    with ThreadPoolExecutor() as pool:
+    with WorkerThreads(4, "doctor") as pool:
         engine = pool.submit(read_engine, settings.engine, settings.engine_headers, send_request=settings.send_request)
         sidecar = pool.submit(read_sidecar, settings.sidecar)
         prometheus = pool.submit(read_prometheus, settings.prometheus)
@@ -104,7 +105,7 @@ def read(settings: Settings) -> Readings:
 
 def run(readings: Readings) -> list[tuple[Check, Finding]]:
     """The findings of all checks, which run at the same time, in the order of the list."""
-    with ThreadPoolExecutor() as pool:
+    with WorkerThreads(4, "doctor") as pool:
         return list(zip(CHECKS, pool.map(lambda check: check.run(readings), CHECKS), strict=True))
 
 
@@ -143,6 +144,10 @@ def _trace_file(of: Readings) -> Finding:
     return machine_checks.disk(of.settings.trace_file, "--trace-file", of.settings.trace_size, "--max-size", cost)
 
 
+def _default_config(of: Readings) -> SidecarConfig:
+    return SidecarConfig(upstream=of.settings.engine.url, slos="", listen="", metrics="")
+
+
 CHECKS = (
     Check(
         "descriptors",
@@ -157,6 +162,16 @@ CHECKS = (
         "ports",
         "Are the ports of the lab free, or used by its own services?",
         lambda of: machine_checks.free_ports(of.settings.ports),
+    ),
+    Check(
+        "processes",
+        "May the sidecar start all its processes and threads?",
+        lambda of: machine_checks.tasks(of.sidecar.page, _default_config(of)),
+    ),
+    Check(
+        "memory",
+        "Is the limit of memory high enough for the sidecar?",
+        lambda of: machine_checks.memory(_default_config(of)),
     ),
     Check("docker", "Can Docker and Compose run `compose.yaml`?", lambda _: program_checks.docker()),
     Check("gpu driver", "Is the driver new enough for vLLM's builds?", lambda of: program_checks.gpu_driver(of.gpus)),

@@ -18,8 +18,7 @@ from exporters.addresses import parse_url
 from exporters.engines.engine_token import EngineToken
 from exporters.errors import UsageError, parse_flag
 from exporters.quantities import parse_size
-
-CLIENTS = 1000
+from exporters.sidecar.supervision.system_limits import CLIENTS
 
 _SHIPPED = (("the shipped SLO file", slos.SHIPPED), ("the SLO file of the lab", COMPOSE_DIRECTORY / "slos.yaml"))
 

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +10,7 @@ from compose.doctor.http_fetch import Response, fetch
 from exporters.engines.engine_settings import SERVER_INFO
 from exporters.engines.engine_token import DENIED
 from exporters.engines.normalisation import EngineMetrics, normalise
+from exporters.worker_threads import WorkerThreads
 
 SEND = "--send-request"
 _MESSAGE = "vllm-slo:"
@@ -38,7 +38,7 @@ class EngineReading:
 
 def read_engine(place: Place, headers: Mapping[str, str], *, send_request: bool) -> EngineReading:
     """Read an engine; only with `send_request` it computes something."""
-    with ThreadPoolExecutor() as pool:
+    with WorkerThreads(4, "doctor") as pool:
         page = pool.submit(fetch, place, "/metrics", headers)
         info = pool.submit(fetch, place, SERVER_INFO, headers)
         answer = pool.submit(_ask, place, headers) if send_request else None

@@ -4,15 +4,18 @@ import http.client
 import os
 import resource
 import shutil
+import threading
 from pathlib import Path
 
 from compose.doctor.finding import Finding, State, Unread
 from compose.doctor.sidecar_reading import SidecarPage
 from compose.ports import HOST, SERVICES, Ports, is_busy
 from exporters import signals
+from exporters.configuration.sidecar_config import SidecarConfig
 from exporters.relay.client_limit import client_limit, descriptors_for
 from exporters.requestlog.rotation import rotated_files
 from exporters.requestlog.standard_output import STANDARD_OUTPUT
+from exporters.sidecar.supervision import system_limits
 from exporters.sidecar.supervision.descriptors import MOST_DESCRIPTORS
 from exporters.signals import Label
 
@@ -64,6 +67,38 @@ def descriptors(page: SidecarPage | Unread, clients: int) -> Finding:
 
 def _limit(descriptors: int) -> str:
     return "unlimited" if descriptors == resource.RLIM_INFINITY else f"{descriptors:,}"
+
+
+def tasks(page: SidecarPage | Unread, config: SidecarConfig) -> Finding:
+    """Whether a sidecar could start its processes and threads; if one responds, whether it could restart one."""
+    limit = system_limits.task_limit()
+    if limit is None:
+        return Finding(State.OK, "pids.max and limit of processes of this shell", "no limit")
+    needed = 1 if isinstance(page, SidecarPage) else system_limits.tasks_of(config)
+    used = max(0, limit.used - threading.active_count())  # without the doctor
+    looked_at = f"{limit.name} of this shell"
+    found = f"{used:,} of {limit.allowed:,} processes and threads in use"
+    if limit.allowed - used >= needed:
+        return Finding(State.OK, looked_at, found)
+    cost = "work that needs a thread delays requests and scrapes, and a process that ends cannot be restarted"
+    fix = f"set it to {used + needed:,} or more: {system_limits.HOW[limit.name]}"
+    return Finding(State.WARNING, looked_at, f"{found}; {needed} more needed", cost, fix)
+
+
+def memory(config: SidecarConfig) -> Finding:
+    """Whether the cgroup has memory for a sidecar with full buffers."""
+    limit, needed = system_limits.memory_limit(), system_limits.memory_of(config)
+    if limit is None:
+        return Finding(State.OK, "memory.max of the cgroup of this shell", "no limit")
+    looked_at = f"{limit.name} of this shell"
+    found = f"{_size(limit.allowed)}, and a sidecar needs up to {_size(needed)}"
+    if limit.allowed >= needed:
+        return Finding(State.OK, looked_at, found)
+    cost = "the kernel kills a process of the sidecar, and with a relay its open requests are lost"
+    fix = (
+        f"set it to {needed // system_limits.MIB}MiB or more: {system_limits.HOW[limit.name]}; or lower --max-buffered"
+    )
+    return Finding(State.WARNING, looked_at, found, cost, fix)
 
 
 def disk(path: str | None, flag: str, total: int | None, total_flag: str, cost: str) -> Finding:

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -12,6 +11,7 @@ from compose.doctor.finding import Place, Unread
 from compose.doctor.http_fetch import TIMEOUT
 from compose.doctor.rule_difference import Rules, our_rules
 from exporters.prometheus_api import Prometheus, PrometheusError, UnreachableError
+from exporters.worker_threads import WorkerThreads
 
 _T = TypeVar("_T")
 
@@ -58,7 +58,7 @@ def read_prometheus(place: Place) -> PrometheusReading:
         except (LookupError, TypeError, ValueError, AttributeError, yaml.YAMLError):
             return _other(place, path)
 
-    with ThreadPoolExecutor() as pool:
+    with WorkerThreads(4, "doctor") as pool:
         version = pool.submit(get, "/api/v1/status/buildinfo", lambda data: str(data["version"]))
         flags = pool.submit(get, "/api/v1/status/flags", dict)
         config = pool.submit(get, "/api/v1/status/config", lambda data: dict(yaml.safe_load(data["yaml"])))

@@ -1,6 +1,5 @@
 """Reads the readiness and the metrics of a sidecar."""
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from compose.doctor.finding import Place, Unread
@@ -8,6 +7,7 @@ from compose.doctor.http_fetch import Response, fetch
 from exporters import signals
 from exporters.engines.exposition_parser import Exposition, parse_exposition
 from exporters.signals import Label, Signal
+from exporters.worker_threads import WorkerThreads
 
 _READ = (
     *(signals.SIDECAR_BUILD, signals.SIDECAR_RELOAD_SUCCESSFUL),
@@ -49,7 +49,7 @@ class SidecarReading:
 
 
 def read_sidecar(place: Place) -> SidecarReading:
-    with ThreadPoolExecutor() as pool:
+    with WorkerThreads(4, "doctor") as pool:
         readiness = pool.submit(fetch, place, "/readyz")
         metrics = pool.submit(fetch, place, "/metrics")
         return SidecarReading(place=place, readiness=readiness.result(), page=_page(place, metrics.result()))

@@ -63,8 +63,9 @@ def lag_now() -> stat.Panel:
 def uncounted_in_range() -> stat.Panel:
     text = (
         "Requests in the time range that are missing from the figures. Dropped: the exporter was down for too long. "
-        "Lost: a relay crashed while they were open. Unmetered: forwarded although metering failed. Not logged: lines "
-        "that the request log dropped; their requests are in all other figures. Good: 0. From the sidecars' counters."
+        "Lost: a relay crashed, or the sidecar ended before they were recorded. Unmetered: forwarded although metering "
+        "failed. Not logged: lines that the request log dropped; their requests are in all other figures. Good: 0. "
+        "From the sidecars' counters."
     )
     panel = style.if_absent(style.stat_panel("Not counted in range", text, style.COUNT, 6, 6), _NO_SIDECAR)
     for name, counter in (
@@ -136,9 +137,12 @@ def connections() -> timeseries.Panel:
 def uncounted_over_time() -> timeseries.Panel:
     text = "Requests per second that are missing from the figures, by reason. Good: 0. From the sidecars' counters."
     panel = style.time_series_panel(PanelTitle.NOT_COUNTED, text, units.RequestsPerSecond, 9)
-    for name, counter in (("dropped", signals.SIDECAR_DROPPED), ("lost", signals.SIDECAR_LOST)):
-        panel.with_target(query(_rate(counter, Label.INSTANCE, Label.PROCESS), f"{name}: {_PER_PROCESS}"))
-    for name, counter in (("unmetered", signals.SIDECAR_UNMETERED), ("not logged", signals.SIDECAR_DROPPED_LINES)):
+    panel.with_target(query(_rate(signals.SIDECAR_DROPPED, Label.INSTANCE), f"dropped: {_PER_SIDECAR}"))
+    for name, counter in (
+        ("lost", signals.SIDECAR_LOST),
+        ("unmetered", signals.SIDECAR_UNMETERED),
+        ("not logged", signals.SIDECAR_DROPPED_LINES),
+    ):
         panel.with_target(query(_rate(counter, Label.REASON), f"{name}: {_PER_REASON}"))
     return panel
 

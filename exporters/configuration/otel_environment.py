@@ -2,15 +2,14 @@
 
 import ssl
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote
 
-from exporters.configuration import otlp_endpoints
+from exporters.configuration import otlp_endpoints, pem_file
 from exporters.configuration.collector_tls import CollectorTls
 from exporters.configuration.otlp_endpoints import Semconv
 from exporters.configuration.tls import tls_reason
-from exporters.errors import UsageError, system_reason
+from exporters.errors import UsageError
 
 DISABLED = "OTEL_SDK_DISABLED"
 SAMPLER = "OTEL_TRACES_SAMPLER"
@@ -57,8 +56,8 @@ def endpoint(environment: Environment) -> Endpoint | None:
     name, text = found
     if _grpc(environment):
         scheme, separator, rest = text.partition("://")
-        text = f"{({'http': 'grpc', 'https': 'grpcs'}).get(scheme, scheme)}{separator}{rest}"
-    elif "TRACES" not in name and text.startswith("http"):
+        text = f"{({'http': 'grpc', 'https': 'grpcs'}).get(scheme.lower(), scheme)}{separator}{rest}"
+    elif "TRACES" not in name and text.lower().startswith("http"):
         text = f"{text.rstrip('/')}{otlp_endpoints.TRACES_PATH}"
     return Endpoint(name, otlp_endpoints.url(text, name, default_path="/"))
 
@@ -153,20 +152,17 @@ def tls(environment: Environment) -> CollectorTls:
         )
     if key and not certificate:
         raise UsageError(f"{key.name}: needs a certificate; set {key.name.removesuffix('KEY')}CERTIFICATE")
-    for variable in filter(None, (ca, certificate, key)):
-        try:
-            content = Path(variable.value).read_bytes()
-        except OSError as error:
-            raise UsageError(f"{variable.name}: {variable.value} cannot be read: {system_reason(error)}") from error
-        if variable is key and b"ENCRYPTED" in content:
-            raise UsageError(f"{key.name}: {key.value} has a passphrase; remove it with: openssl pkey -in {key.value}")
-    authorities = CollectorTls(ca=ca.value) if ca else CollectorTls()
+    ca_file, certificate_file, key_file = (
+        None if variable is None else pem_file.read(variable.value, variable.name)
+        for variable in (ca, certificate, key)
+    )
+    if key is not None and key_file is not None and b"ENCRYPTED" in key_file.content:
+        raise UsageError(f"{key.name}: {key.value} has a passphrase; remove it with: openssl pkey -in {key.value}")
     if ca is not None:
-        _check_tls(authorities, ca)
-    if certificate is None or key is None:
-        return authorities
-    _check_tls(CollectorTls(certificate=certificate.value, key=key.value), certificate)
-    return CollectorTls(ca=authorities.ca, certificate=certificate.value, key=key.value)
+        _check_tls(CollectorTls(ca=ca_file), ca)
+    if certificate is not None:
+        _check_tls(CollectorTls(certificate=certificate_file, key=key_file), certificate)
+    return CollectorTls(ca=ca_file, certificate=certificate_file, key=key_file)
 
 
 def check_resource_attributes(environment: Environment) -> None:

@@ -2,11 +2,12 @@
 
 import re
 import ssl
-from pathlib import Path
 
 import msgspec
 
-from exporters.errors import UsageError, system_reason
+from exporters.configuration import pem_file
+from exporters.configuration.pem_file import PemFile
+from exporters.errors import UsageError
 
 _CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 _KEY = re.compile(rb"-----BEGIN ([A-Z]+ )?PRIVATE KEY-----")
@@ -19,25 +20,12 @@ _KEY_MISMATCH = {
 }  # the last one: an EC key for an RSA certificate
 
 
-class Certificate(msgspec.Struct, frozen=True, kw_only=True):
-    """The files of the server certificate (with its chain) and of its key."""
+class LoadedCertificate(msgspec.Struct, frozen=True, kw_only=True):
+    """The server certificate with its chain, its key, and its expiry in unix seconds."""
 
-    cert: str
-    key: str
-
-    def check(self) -> float:
-        """Check the files; returns the certificate's expiry in unix seconds.
-
-        Raises:
-            UsageError: a file cannot be read, or certificate and key do not match.
-        """
-        pem = _CERTIFICATE.search(_read(self.cert, "--tls-cert"))
-        if pem is None:
-            raise UsageError(f"--tls-cert: {self.cert} contains no PEM certificate (-----BEGIN CERTIFICATE-----)")
-        if not _KEY.search(_read(self.key, "--tls-key")):
-            raise UsageError(f"--tls-key: {self.key} contains no PEM private key (-----BEGIN PRIVATE KEY-----)")
-        self._load_into(ssl.create_default_context(ssl.Purpose.CLIENT_AUTH))
-        return self._expiry(pem[0])
+    cert: PemFile
+    key: PemFile
+    expiry: float
 
     def context(self) -> ssl.SSLContext:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -45,12 +33,33 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
         self.load_into(context)
         return context
 
-    def load_into(self, context: ssl.SSLContext) -> float:
-        """Use the certificate for new handshakes; returns its expiry. If it is invalid, `context` is not changed."""
-        # Check it on another context first: OpenSSL drops the old key when it loads a certificate for another one.
-        expiry = self.check()
-        self._load_into(context)
-        return expiry
+    def load_into(self, context: ssl.SSLContext) -> None:
+        """Use the certificate for new handshakes."""
+        _load(self.cert, self.key, context)
+
+
+class Certificate(msgspec.Struct, frozen=True, kw_only=True):
+    """The paths of the server certificate (with its chain) and of its key."""
+
+    cert: str
+    key: str
+
+    def read(self) -> LoadedCertificate:
+        """Read and check the files.
+
+        Raises:
+            UsageError: a file cannot be read, or certificate and key do not match.
+        """
+        cert = pem_file.read(self.cert, "--tls-cert")
+        pem = _CERTIFICATE.search(cert.content)
+        if pem is None:
+            raise UsageError(f"--tls-cert: {self.cert} contains no PEM certificate (-----BEGIN CERTIFICATE-----)")
+        key = pem_file.read(self.key, "--tls-key")
+        if not _KEY.search(key.content):
+            raise UsageError(f"--tls-key: {self.key} contains no PEM private key (-----BEGIN PRIVATE KEY-----)")
+        # On a context of its own: OpenSSL drops the old key when it loads a certificate for another one.
+        _load(cert, key, ssl.create_default_context(ssl.Purpose.CLIENT_AUTH))
+        return LoadedCertificate(cert=cert, key=key, expiry=self._expiry(pem[0]))
 
     def _expiry(self, pem: bytes) -> float:
         from cryptography import x509  # noqa: PLC0415 - 10 MB of memory that only TLS for clients needs
@@ -60,40 +69,43 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
         except (ValueError, x509.InvalidVersion) as error:
             raise UsageError(f"--tls-cert: {self.cert} contains an invalid certificate: {error}") from error
 
-    def _load_into(self, context: ssl.SSLContext) -> None:
-        def no_passphrase() -> str:  # else OpenSSL prompts on the terminal
-            raise UsageError(f"--tls-key: {self.key} has a passphrase; remove it with: openssl pkey -in {self.key}")
 
-        try:
-            context.load_cert_chain(self.cert, self.key, no_passphrase)
-        except ssl.SSLError as error:
-            if error.reason in _KEY_MISMATCH:
-                raise UsageError(f"--tls-key: {self.key} does not match the certificate in {self.cert}") from error
-            why = tls_reason(error) if error.reason else "one of the files is corrupt"
-            raise UsageError(f"--tls-cert: {self.cert} with {self.key} cannot be used: {why}") from error
+def _load(cert: PemFile, key: PemFile, context: ssl.SSLContext) -> None:
+    def no_passphrase() -> str:  # else OpenSSL prompts on the terminal
+        raise UsageError(f"--tls-key: {key.path} has a passphrase; remove it with: openssl pkey -in {key.path}")
+
+    try:
+        with cert.in_memory() as cert_path, key.in_memory() as key_path:
+            context.load_cert_chain(cert_path, key_path, no_passphrase)
+    except ssl.SSLError as error:
+        if error.reason in _KEY_MISMATCH:
+            raise UsageError(f"--tls-key: {key.path} does not match the certificate in {cert.path}") from error
+        why = tls_reason(error) if error.reason else "one of the files is corrupt"
+        raise UsageError(f"--tls-cert: {cert.path} with {key.path} cannot be used: {why}") from error
 
 
 class Trust(msgspec.Struct, frozen=True, kw_only=True):
     """How the engine's certificate is verified: with the system's authorities, with those of a file, or not at all."""
 
-    ca: str | None = None
+    ca: PemFile | None = None
     insecure: bool = False
 
     def context(self) -> ssl.SSLContext:
         """The context for connections to the engine.
 
         Raises:
-            UsageError: the file of authorities cannot be used.
+            UsageError: the authorities cannot be used.
         """
-        authorities = None
+        authorities = path = None
         if self.ca is not None:
-            authorities = b"\n".join(_CERTIFICATE.findall(_read(self.ca, "--upstream-ca"))).decode("ascii", "replace")
+            path = self.ca.path
+            authorities = b"\n".join(_CERTIFICATE.findall(self.ca.content)).decode("ascii", "replace")
             if not authorities:
-                raise UsageError(f"--upstream-ca: {self.ca} contains no PEM certificate (-----BEGIN CERTIFICATE-----)")
+                raise UsageError(f"--upstream-ca: {path} contains no PEM certificate (-----BEGIN CERTIFICATE-----)")
         try:
             context = ssl.create_default_context(cadata=authorities)
         except ssl.SSLError as error:
-            raise UsageError(f"--upstream-ca: {self.ca} cannot be used: a certificate in it is corrupt") from error
+            raise UsageError(f"--upstream-ca: {path} cannot be used: a certificate in it is corrupt") from error
         context.set_alpn_protocols(_PROTOCOLS)
         if self.insecure:
             context.check_hostname = False
@@ -109,10 +121,3 @@ def tls_reason(error: ssl.SSLError) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted: {error.verify_message.rstrip('.')}"
     return _CODES.sub("", str(error)).lower()
-
-
-def _read(path: str, flag: str) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise UsageError(f"{flag}: {path} cannot be read: {system_reason(error)}") from error

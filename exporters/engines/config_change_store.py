@@ -1,6 +1,5 @@
 """Stores the config changes of each engine in a file, so that they survive a restart of the sidecar."""
 
-import contextlib
 import logging
 import os
 from collections.abc import Mapping
@@ -11,6 +10,7 @@ import msgspec
 
 from exporters.engines.config_changes import ConfigHistory, ConfigWatch
 from exporters.errors import UsageError, system_reason
+from exporters.output_files import create_folder
 
 logger = logging.getLogger("vllm_slo.engines")
 
@@ -43,9 +43,7 @@ class ConfigChangeStore:
         """
         path = self._path
         try:
-            # If the parent is a file, `open` has the better message.
-            with contextlib.suppress(FileExistsError):
-                path.parent.mkdir(parents=True, exist_ok=True)
+            create_folder(path)
             self._temporary_path.open("wb").close()
             self._temporary_path.unlink()
             if path.is_dir():
@@ -74,11 +72,12 @@ class ConfigChangeStore:
         return {name: ConfigWatch(history, state.seen_at) for name, history in state.engines.items()}
 
     def save(self, engines: Mapping[str, ConfigHistory], now: float) -> None:
-        """Replace the file if the histories have changed since the last write."""
+        """Replace the file if the histories have changed since the last write, or if the file was removed."""
         encoded = _encode(engines)
-        if encoded == self._saved:
+        if encoded == self._saved and self._path.exists():
             return
         try:
+            create_folder(self._path)
             with self._temporary_path.open("wb") as file:
                 file.write(_encode(_StateFile(version=1, seen_at=now, engines=dict(engines))))
                 file.flush()

@@ -5,7 +5,6 @@ lines of families that are used. A regular expression, about 16 times as fast, c
 takes about as long as with prometheus_client alone.
 """
 
-import math
 import re
 from collections import Counter
 from collections.abc import Container
@@ -13,6 +12,7 @@ from dataclasses import dataclass, field
 
 from prometheus_client.parser import text_fd_to_metric_families
 
+from exporters import engine_values
 from exporters.engines.table_schema import plain_name
 
 LabelPairs = tuple[tuple[str, str], ...]
@@ -89,7 +89,7 @@ def _parse_sample(line: str) -> tuple[str, LabelPairs, float]:
 
 def _add_sample(exposition: Exposition, name: str, labels: LabelPairs, value: float) -> None:
     samples = exposition.samples.setdefault(name, {})
-    if not (math.isfinite(value) and value >= 0):
+    if not engine_values.is_sample(value):
         exposition.faults["value"] += 1
     elif labels in samples:
         exposition.faults["duplicate"] += 1

@@ -8,6 +8,7 @@ from operator import itemgetter
 from typing import TypeVar
 
 from exporters import signals
+from exporters.engine_values import is_sample
 from exporters.engines.exposition_parser import Exposition, LabelPairs, parse_exposition
 from exporters.engines.signal_table import ENGINE_TYPES, SAMPLE_NAMES, START_TIME
 from exporters.engines.table_schema import (
@@ -182,8 +183,8 @@ def _kv_capacity(exposition: Exposition, engine: EngineType) -> dict[str, float]
             tokens = {key: math.prod(factor[key] for factor in factors) for key in shared}
         case CapacityLabels(name):
             samples = {labels: _tokens_of_labels(dict(labels)) for labels in exposition.samples_of(name)}
-            finite = {labels: value for labels, value in samples.items() if math.isfinite(value)}
-            tokens = _merge(finite, engine, Merge.MAX)
+            valid = {labels: value for labels, value in samples.items() if is_sample(value)}
+            tokens = _merge(valid, engine, Merge.MAX)
         case None:
             tokens = {}
     return {rank: value for (rank, _), value in sorted(tokens.items())}
@@ -205,7 +206,7 @@ def _lora(exposition: Exposition, engine: EngineType) -> dict[Signal, float]:
     adapters = {
         name for labels in newest.values() for name in labels.get("running_lora_adapters", "").split(",") if name
     }
-    known = {signals.ENGINE_LORA_LIMIT: max(limits)} if all(map(math.isfinite, limits)) else {}
+    known = {signals.ENGINE_LORA_LIMIT: max(limits)} if all(map(is_sample, limits)) else {}
     return {signals.ENGINE_LORA_RUNNING: float(len(adapters)), **known}
 
 

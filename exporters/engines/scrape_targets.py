@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
 
+from exporters.addresses import check_host
 from exporters.errors import UsageError
 
 
@@ -56,6 +57,7 @@ def _split(url: str) -> SplitResult:
     try:
         parts = urlsplit(url)
         parts.port  # noqa: B018 - checks the port
+        check_host(parts.hostname or "")
     except ValueError as error:
         raise UsageError(f"--engine-metrics: {url!r} is not a URL: {error}; write http://host:port/metrics") from error
     if parts.scheme not in {"http", "https"} or not parts.hostname:

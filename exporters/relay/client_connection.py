@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol, cast
 
-from exporters.relay import error_responses, http1_parser, paths
+from exporters.relay import error_responses, http1_parser
 from exporters.relay.byte_counts import few_lines
 from exporters.relay.client_limit import MAX_REJECTING
 from exporters.relay.exchange import Exchange, ExchangeContext
@@ -16,7 +16,7 @@ from exporters.relay.write_batch import WriteBatch
 from exporters.signals import Outcome
 
 MAX_PIPELINED = 64 * 1024
-"""Bytes of pipelined requests that are buffered during an exchange; reading continues to detect a disconnect."""
+"""Bytes of pipelined requests that are buffered during an exchange."""
 
 HEAD_SECONDS = 30.0
 """Time limit for a request head, from its first byte, which may be that of an empty line before it."""
@@ -31,6 +31,8 @@ class ConnectionContext(ExchangeContext, Protocol):
     writes: WriteBatch
     client_limit: int
     connections: set["ClientConnection"]
+    unread: set["ClientConnection"]
+    """Clients from which nothing is read at present, so that the event loop does not report a disconnect."""
     rejecting: set["ClientConnection"]
     """Clients above the limit, whose first request gets an error response."""
     rejected_connections: int
@@ -57,6 +59,7 @@ class ClientConnection(asyncio.Protocol):
         self._unsent: list[bytes] = []
         self._upload_paused = False
         self._reading = True
+        self._switched = False
         self._first_request_pending = True
         # Whether the rest of the buffer is parsed in the next iteration of the event loop.
         self._continues = False
@@ -96,6 +99,7 @@ class ClientConnection(asyncio.Protocol):
             self._rejection.cancel()
             self._context.rejecting.discard(self)
         self._context.connections.discard(self)
+        self._context.unread.discard(self)
         self._expect_no_request()
         self._closed = True
         self._buffer = b""
@@ -154,6 +158,7 @@ class ClientConnection(asyncio.Protocol):
 
     def switch_protocol(self, replace: Callable[[asyncio.Protocol], asyncio.Protocol]) -> bytes:
         """Read with another protocol from now on; returns the bytes that have already arrived."""
+        self._switched = True
         self._transport.set_protocol(replace(self))
         early, self._buffer = self._buffer, b""
         self.update_reading()
@@ -217,10 +222,24 @@ class ClientConnection(asyncio.Protocol):
         if read != self._reading and not self._transport.is_closing():
             self._reading = read
             if read:
+                self._context.unread.discard(self)
                 self._idle_since = time.monotonic()
                 self._transport.resume_reading()
             else:
+                # The bytes of a WebSocket that were sent before its end are still forwarded.
+                if not self._switched:
+                    self._context.unread.add(self)
                 self._transport.pause_reading()
+
+    @property
+    def descriptor(self) -> int:
+        """The descriptor of the socket; -1 if it is closed."""
+        sock = self._transport.get_extra_info("socket")
+        return -1 if sock is None else int(sock.fileno())
+
+    def disconnected(self) -> None:
+        """The client has disconnected while nothing is read from it."""
+        self._transport.abort()
 
     def check_timeouts(self, now: float) -> None:
         """Enforce the client timeouts at `now`, in monotonic seconds."""
@@ -297,8 +316,6 @@ class ClientConnection(asyncio.Protocol):
                     self._head_since = time.monotonic()
                 return False
             head = http1_parser.parse_request(buffer[:end])
-            if head.websocket:
-                paths.require_websocket(head.target, self._context.config.allow_paths)
         except http1_parser.BadHttpError as error:
             self._refuse(error.status, error.message, error.code)
             return False
@@ -312,8 +329,8 @@ class ClientConnection(asyncio.Protocol):
             exchange.begin()
         else:
             limit = self._context.client_limit
-            exchange.reject(f"the limit of {limit} client connections is reached", "too_many_connections")
-        if self._receiving is exchange and not self._buffer and b"expect" in head.fields:
+            exchange.refuse(503, f"the limit of {limit} client connections is reached", "too_many_connections")
+        if self._receiving is exchange and not self._buffer and head.expects_continue:
             self.send(error_responses.CONTINUE)
         return True
 
@@ -344,6 +361,7 @@ class ClientConnection(asyncio.Protocol):
         if self._exchange is not None:
             self._exchange.refuse(status, message, code)
         else:
+            self._context.refused(status, code)
             self.send(error_responses.error(status, message, code, close=True))
             self._close(mid_request=True)
 

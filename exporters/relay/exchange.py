@@ -17,9 +17,10 @@ from exporters.relay.http1_parser import Header, RequestHead, ResponseHead
 from exporters.relay.logged_content import LoggedContent
 from exporters.relay.measurement import Measurement, MeasurementContext
 from exporters.relay.message_heads import ResponseFraming
-from exporters.relay.paths import ENGINE_METRICS, METERED, Route, normalise, route_of_path
+from exporters.relay.paths import ENGINE_METRICS, METERED, Route, normalise, refuses_upgrade, route_of_path
 from exporters.relay.upstream import Piece, UpstreamConnection, UpstreamPool
-from exporters.signals import GENERATING, Outcome
+from exporters.signals import GENERATING, Endpoint, Outcome
+from exporters.verdicts import outcome_of_status
 
 PARSED_LIMIT = 8 * 1024 * 1024
 """Bodies up to this many bytes are parsed; larger ones are streamed to the engine and classified by size."""
@@ -75,6 +76,12 @@ class ExchangeContext(Protocol):
     bodies: BodyMemory
     draining: bool
 
+    def refused(self, status: int, reason: str) -> None:
+        """A request that has no record was refused."""
+
+    def begun(self, endpoint: Endpoint) -> None:
+        """A request head has arrived whose request will have a record."""
+
     def opened(self, exchange: "Exchange") -> None: ...
     def ended(self, exchange: "Exchange", record: Finished | None) -> None: ...
     def exchange_failed(self, error: Exception) -> None: ...
@@ -118,6 +125,8 @@ class Exchange:
             self._recorded, self._route = False, Route.PASSED
         self._state = ExchangeState(streams=dialect is None)
         self.measurement = Measurement(context.measuring, head, self._path, dialect)
+        if self._recorded:
+            context.begun(self.measurement.api)
         self._silent_since = self.measurement.zero
         """When the engine last sent or accepted a byte, or stopped waiting for the client, in monotonic seconds."""
 
@@ -128,11 +137,15 @@ class Exchange:
         bodiless = not self._head.has_body
         if bodiless and self._route is not _METERED:
             self._state.on_request(_BODY_END)
-        if self._route is _REFUSED:
-            self._offer(None)
+        config = self._context.config
+        if self._head.upgrade and (
+            message := refuses_upgrade(self._path, config.allow_paths, websocket=self._head.websocket)
+        ):
+            self.refuse(426, message, "upgrade_not_supported")
+        elif self._route is _REFUSED:
             message = f"{cut(self._path)} is not an inference path; the operator can allow it with --allow-path"
             self.refuse(403, message, "path_not_allowed")
-        elif (limit := self._context.config.max_body) is not None and self._head.length > limit:
+        elif (limit := config.max_body) is not None and self._head.length > limit:
             self._refuse_body(limit)
         elif self._route is not _METERED:
             self._offer(None)
@@ -205,20 +218,17 @@ class Exchange:
         self._connect()
 
     def refuse(self, status: int, message: str, code: str) -> None:
-        """Reject the request with an error response."""
-        if not self.measurement.offered:
-            self.measurement.unparsed = TOO_LARGE if status == 413 else NOT_UNDERSTOOD
-            self._offer(None)
-        self._fail(status, Outcome.CLIENT_ERROR, message, code, time.monotonic())
-
-    def reject(self, message: str, code: str) -> None:
-        """Reject the request because the sidecar is overloaded."""
-        if not self.measurement.offered:
-            self._offer(None)
-        self._fail(503, Outcome.REJECTED, message, code, time.monotonic())
+        """Refuse the request with a response of the sidecar, unless a response has begun."""
+        self._offer_incomplete()
+        if self._state.response is ResponseState.AWAITED:
+            self.measurement.refused = code
+            if not self._recorded:
+                self._context.refused(status, code)
+        self._fail(status, outcome_of_status(status), message, code, time.monotonic())
 
     def client_gone(self) -> None:
         """The client has disconnected or stalled: abort the request to the engine."""
+        self._offer_incomplete()
         # A client with unsent bytes has not received the end of its response.
         sent = self._client.writable
         outcome = self.measurement.outcome_of_abort(self._status or 0) if sent else Outcome.CLIENT_ABORT
@@ -325,8 +335,7 @@ class Exchange:
 
     def cut(self, outcome: Outcome, message: str) -> None:
         """End the request because of a timeout or a shutdown."""
-        if not self.measurement.offered:  # its body is still being received
-            self._offer(None)
+        self._offer_incomplete()
         framing, measurement = self._framing, self.measurement
         if framing.event_stream and framing.chunked and measurement.between_events:
             out: list[bytes] = []
@@ -346,6 +355,11 @@ class Exchange:
 
     def _refuse_body(self, limit: int) -> None:
         self.refuse(413, f"the request body is larger than {limit} bytes", "body_too_large")
+
+    def _offer_incomplete(self) -> None:
+        """Offer the request if its body is still being received."""
+        if not self.measurement.offered:
+            self._offer(None)
 
     def _offer(
         self, body: request_body.RequestBody | None, at: float | None = None, *, strips_usage: bool = False

@@ -2,19 +2,20 @@
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from exporters.relay.body_memory import BodyMemory
+from exporters.worker_threads import WorkerThreads
 
 _Result = TypeVar("_Result")
 
 
-class HashingThread(ThreadPoolExecutor):
+class HashingThread(WorkerThreads):
     """Runs one function after the other. Until one has run, the bytes among its arguments count as held."""
 
     def __init__(self, bodies: BodyMemory, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(1, "hashing")
+        super().__init__(1, "hashes of long prompts")
         self._bodies = bodies
         self._loop = loop
 

@@ -9,6 +9,7 @@ stream bypass it (`fast_path`).
 """
 
 import re
+from collections.abc import Collection
 from enum import Enum
 from functools import lru_cache
 
@@ -44,7 +45,7 @@ MAX_HEADERS = 1000
 """Headers of a request or a response; a head of 64 KiB could have 16,000."""
 
 MAX_OPTIONS = 100
-"""Options in the Connection headers of a message."""
+"""Options in the Connection headers of a message, or in those of Expect."""
 
 MAX_PATH = 8 * 1024
 """Bytes of a request target before its query: a path is decoded, normalised and encoded."""
@@ -71,6 +72,7 @@ class RequestHead(msgspec.Struct):
     method: str
     target: str
     headers: list[Header]
+    """Without those that Connection names, which are for the relay only."""
     fields: dict[bytes, bytes]
     """The first value of each header name."""
     http_1_0: bool
@@ -78,8 +80,12 @@ class RequestHead(msgspec.Struct):
     length: int
     """Body size in bytes, if the body is not chunked."""
     chunked: bool
+    upgrade: bool = False
+    """Whether the request asks for a tunnel, or for another protocol that the relay must not ignore."""
     websocket: bool = False
-    """Whether the request asks for a WebSocket."""
+    """Whether that protocol is WebSocket."""
+    expects_continue: bool = False
+    """Whether the client waits for an interim response before it sends the body."""
 
     @property
     def has_body(self) -> bool:
@@ -96,16 +102,19 @@ class ResponseHead(msgspec.Struct, frozen=True, eq=False):
     status: int
     reason: bytes
     headers: list[Header]
+    """As those of a request."""
     fields: dict[bytes, bytes]
     keep_alive: bool
     length: int | None
     """Body size in bytes; None: the body is chunked or ends when the connection closes."""
     chunked: bool
+    websocket: bool
+    """Whether the response starts a WebSocket."""
 
     @property
-    def websocket(self) -> bool:
-        """Whether a response with status 101 starts a WebSocket."""
-        return _upgrades(self.headers) == [b"websocket"]
+    def event_stream(self) -> bool:
+        kind, _, _ = self.fields.get(b"content-type", b"").partition(b";")
+        return kind.rstrip(b" \t").lower() == b"text/event-stream"
 
 
 def head_end(data: bytes, of: str, scanned: int = 0) -> int:
@@ -156,23 +165,24 @@ def parse_request(block: bytes) -> RequestHead:
         if not _is_length(declared):
             raise BadHttpError("content-length must be a decimal number of bytes", code="bad_content_length")
         length = int(declared)
-    connection = connection_tokens(headers) if b"connection" in fields else ()
-    websocket = False
-    if method == "CONNECT" or (b"upgrade" in connection and _requires_upgrade(headers)):
-        websocket = method == "GET" and not (http_1_0 or chunked or length) and _upgrades(headers) == [b"websocket"]
-        if not websocket:
-            raise BadHttpError("protocol upgrades and tunnels are not supported", 426, "upgrade_not_supported")
+    connection = _tokens(headers, b"connection") if b"connection" in fields else ()
+    upgrade = method == "CONNECT" or (b"upgrade" in connection and _requires_upgrade(headers))
+    bodiless = not (chunked or length)
+    websocket = upgrade and method == "GET" and bodiless and not http_1_0 and _upgrades(headers) == [b"websocket"]
     return RequestHead(
         method,
         target,
-        headers,
+        _without(headers, connection),
         fields,
         http_1_0,
-        # After a WebSocket was asked for, a front proxy may consider what follows as its frames, not as a request.
-        b"keep-alive" in connection if http_1_0 else b"close" not in connection and not websocket,
+        # After a request for another protocol, a front proxy may consider what follows as that, not as a request.
+        not upgrade and (b"keep-alive" in connection if http_1_0 else b"close" not in connection),
         length,
         chunked,
+        upgrade,
         websocket,
+        # RFC 9110, section 10.1.1: HTTP/1.0 has no interim responses.
+        b"expect" in fields and not http_1_0 and b"100-continue" in _tokens(headers, b"expect"),
     )
 
 
@@ -194,7 +204,7 @@ def _response_head(block: bytes, head_only: bool) -> ResponseHead:
     headers, fields = _headers(lines, keep=keep)
     if len(fields) != len(headers) and len({value for name, value in headers if name == b"content-length"}) > 1:
         raise BadHttpError("conflicting content-length headers")
-    connection = connection_tokens(headers) if b"connection" in fields else ()
+    connection = _tokens(headers, b"connection") if b"connection" in fields else ()
     keep_alive = b"keep-alive" in connection if http_1_0 else b"close" not in connection
     length: int | None = None
     chunked = False
@@ -210,7 +220,8 @@ def _response_head(block: bytes, head_only: bool) -> ResponseHead:
         keep_alive = keep_alive and not http_1_0  # RFC 9112, section 6.1: its framing may be wrong
     elif declared is not None:
         length = int(declared)
-    return ResponseHead(status, reason, headers, fields, keep_alive, length, chunked)
+    websocket = status == 101 and _upgrades(headers) == [b"websocket"]
+    return ResponseHead(status, reason, _without(headers, connection), fields, keep_alive, length, chunked, websocket)
 
 
 class SizedBody:
@@ -421,14 +432,17 @@ def _upgrades(headers: list[Header]) -> list[bytes]:
     return [value.lower() for name, value in headers if name == b"upgrade"]
 
 
-def connection_tokens(headers: list[Header]) -> set[bytes]:
-    """The lower-case options in the Connection headers.
+def _tokens(headers: list[Header], field: bytes) -> set[bytes]:
+    """The lower-case members of the lists in these headers.
 
     Raises:
         BadHttpError: there are too many.
     """
-    options = b",".join([value for name, value in headers if name == b"connection"]).split(b",", MAX_OPTIONS)
-    if len(options) > MAX_OPTIONS:
-        message = f"the Connection header has more than {MAX_OPTIONS} options"
-        raise BadHttpError(message, code="bad_connection")
-    return {option.strip(b" \t").lower() for option in options}
+    tokens = b",".join([value for name, value in headers if name == field]).split(b",", MAX_OPTIONS)
+    if len(tokens) > MAX_OPTIONS:
+        raise BadHttpError(f"the {field.decode().title()} header has more than {MAX_OPTIONS} options")
+    return {token.strip(b" \t").lower() for token in tokens}
+
+
+def _without(headers: list[Header], names: Collection[bytes]) -> list[Header]:
+    return [header for header in headers if header[0] not in names] if names else headers

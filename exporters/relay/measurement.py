@@ -112,6 +112,8 @@ class Measurement:
     deadline = inf
     """When `check_deadline` is due, in monotonic seconds."""
     unparsed: str | None = None
+    refused: str | None = None
+    """Why the relay itself has refused the request."""
     strips_usage = False
     """Whether the relay removes the usage event, which the client did not request."""
     structured: StructuredOutput | None = None
@@ -146,7 +148,7 @@ class Measurement:
         self._dialect = dialect
         self._head_at = self._offered_at = self.zero = time.monotonic()
         sent_id = head.fields.get(_REQUEST_ID)
-        if sent_id is not None and _is_request_id(sent_id) and not _is_repeated(head, _REQUEST_ID):
+        if sent_id is not None and _is_request_id(sent_id) and _is_forwarded_once(head, _REQUEST_ID):
             self.request_id = sent_id.decode()
         else:
             if sent_id is not None:
@@ -343,6 +345,7 @@ class Measurement:
             unparsed=self.unparsed,
             unmetered=self._unmetered,
             api=self.api,
+            refused=self.refused,
         )
         if self.zero != self._offered_at:
             record.before_relay = self._offered_at - self.zero
@@ -412,6 +415,8 @@ class Measurement:
         record.queue = meter.queue
         record.prefill = meter.prefill
         record.decode = meter.decode
+        if meter.dropped_values:
+            record.dropped_values = sorted(meter.dropped_values)
         for name, value in meter.latencies().items():
             setattr(record, name, value)
         if meter.checked is not None:
@@ -467,8 +472,8 @@ def _name(text: str | None) -> str | None:
     return cut(text) if text else None
 
 
-def _is_repeated(head: RequestHead, name: bytes) -> bool:
-    return len(head.fields) != len(head.headers) and [header[0] for header in head.headers].count(name) > 1
+def _is_forwarded_once(head: RequestHead, name: bytes) -> bool:
+    return [header[0] for header in head.headers].count(name) == 1
 
 
 def _wait_before_relay(header: str) -> float:

@@ -4,7 +4,7 @@ from functools import lru_cache
 
 import msgspec
 
-from exporters.relay.http1_parser import KEPT_STREAM_HEADS, Header, RequestHead, ResponseHead, connection_tokens
+from exporters.relay.http1_parser import KEPT_STREAM_HEADS, Header, RequestHead, ResponseHead
 from exporters.relay.paths import forwarded_target, is_anthropic
 
 _DROPPED = frozenset(
@@ -46,8 +46,6 @@ class ResponseFraming(msgspec.Struct, frozen=True):
 def request_head(head: RequestHead, host: str, prefix: str, framing: Header | None, *, identity: bool) -> bytes:
     """The request head for the engine; `identity` requests an uncompressed response, which can be measured."""
     dropped = _DROPPED_FOR_IDENTITY if identity else _DROPPED
-    if b"connection" in head.fields:
-        dropped = dropped | connection_tokens(head.headers)
     lines = [
         f"{head.method} {prefix}{forwarded_target(head.target)} HTTP/1.1\r\nhost: {host}\r\n".encode(),
         *[b"%s: %s\r\n" % header for header in head.headers if header[0] not in dropped],
@@ -110,9 +108,7 @@ def _around_ids(
 ) -> tuple[bytes, bytes, ResponseFraming]:
     """The head for the client before and after the headers with the id of the request, and its framing."""
     dropped = _DROPPED_FROM_ANTHROPIC_RESPONSE if anthropic else _DROPPED_FROM_RESPONSE
-    if b"connection" in head.fields:
-        dropped = dropped | connection_tokens(head.headers)
-    event_stream = head.fields.get(b"content-type", b"").startswith(b"text/event-stream")
+    event_stream = head.event_stream
     length = None if event_stream and shortens_streams else head.fields.get(b"content-length")
     bodiless = head_only or head.status in {204, 304}
     lines = [b"%s: %s\r\n" % header for header in head.headers if header[0] not in dropped]

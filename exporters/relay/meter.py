@@ -2,17 +2,19 @@
 
 from collections.abc import Callable, Sequence
 from itertools import repeat
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
+from exporters import engine_values, signals
+from exporters.engine_values import Number
 from exporters.relay import sse
 from exporters.relay.dialects.dialect import Dialect, Event, Output, text_of
 from exporters.relay.fast_path import FastPath, Pattern, VaryingFastPath, learn
 from exporters.relay.gaps import MAX_FOLDED, Gaps
 from exporters.relay.injected_usage import without_usage
 from exporters.relay.structured_output import Checked, StructuredOutput
-from exporters.signals import Outcome, Verdict
+from exporters.signals import Outcome, Signal, Verdict
 from exporters.verdicts import Ending, Judge, outcome_of_status
 
 MAX_HELD_EVENT = 64 * 1024
@@ -32,6 +34,8 @@ MAX_FINGERPRINT = 100
 
 MAX_PATTERNS = 16
 """Patterns that are tried for a stream whose chunks differ in more than their text."""
+
+T = TypeVar("T")
 
 Verdicts = list[tuple[str, Verdict]]
 """Pairs of SLO name and verdict."""
@@ -84,6 +88,8 @@ class Meter:
     _error = False
     _tool_call = False
     """Whether a tool call has begun."""
+    dropped_values: frozenset[str] = frozenset()
+    """The series that lack a value of the response, because it is implausible."""
     checked: Checked | None = None
     """Whether the output is valid, if it had to be JSON."""
     _structured: StructuredOutput | None = None
@@ -427,19 +433,20 @@ class Meter:
     def _apply(self, event: Event) -> None:
         if (usage := event.usage) is not None:
             self._varying = None
+            prompt, completion, cached, reasoning = usage.counts(self._count)
             # A count that the usage does not have keeps its value.
-            if (tokens := usage.prompt_tokens) is not None:
-                self.prompt_tokens = tokens
-            if (tokens := usage.completion_tokens) is not None:
-                self.completion_tokens = tokens
-            if (tokens := usage.cached_tokens) is not None:
-                self.cached_tokens = tokens
-            if (tokens := usage.reasoning_tokens) is not None:
-                self.reasoning_tokens = tokens
+            if prompt is not None:
+                self.prompt_tokens = prompt
+            if completion is not None:
+                self.completion_tokens = completion
+            if cached is not None:
+                self.cached_tokens = cached
+            if reasoning is not None:
+                self.reasoning_tokens = reasoning
         if (metrics := event.metrics) is not None:
-            self.queue = seconds(metrics.queue_time_ms)
-            self.prefill = seconds(metrics.time_to_first_token_ms)
-            self.decode = seconds(metrics.generation_time_ms)
+            self.queue = self._seconds(metrics.queue_time_ms, signals.QUEUE)
+            self.prefill = self._seconds(metrics.time_to_first_token_ms, signals.PREFILL)
+            self.decode = self._seconds(metrics.generation_time_ms, signals.DECODE)
         if event.system_fingerprint:
             self.fingerprint = event.system_fingerprint[:MAX_FINGERPRINT]
         if self.response_id is None:
@@ -453,6 +460,14 @@ class Meter:
         if event.ends:
             self.done = True
 
+    def _count(self, number: Number, series: Signal) -> int | None:
+        return self._checked(number, engine_values.count, series)
 
-def seconds(milliseconds: float | None) -> float | None:
-    return None if milliseconds is None else milliseconds / 1000
+    def _seconds(self, milliseconds: Number, series: Signal) -> float | None:
+        return self._checked(milliseconds, engine_values.from_milliseconds, series)
+
+    def _checked(self, number: Number, check: Callable[[float], T | None], series: Signal) -> T | None:
+        value = engine_values.read(number, check)
+        if value is None and engine_values.is_given(number):
+            self.dropped_values = self.dropped_values | {series.name}
+        return value

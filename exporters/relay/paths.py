@@ -8,7 +8,6 @@ from urllib.parse import quote, unquote, urlsplit
 from exporters.names import cut
 from exporters.relay.dialects import audio, chat, messages, one_answer, responses, token_counts
 from exporters.relay.dialects.dialect import Dialect
-from exporters.relay.http1_parser import BadHttpError
 from exporters.signals import Endpoint
 
 _MESSAGES = "/v1/messages"
@@ -85,16 +84,13 @@ def normalise(target: str) -> str:
     return path if path.startswith("/") else "/"
 
 
-def require_websocket(target: str, allowed: Iterable[str]) -> None:
-    """Check that a WebSocket may be opened at a request target: at `REALTIME` and at the `allowed` paths.
-
-    Raises:
-        BadHttpError: it may not.
-    """
-    path = normalise(target)
+def refuses_upgrade(path: str, allowed: Iterable[str], *, websocket: bool) -> str | None:
+    """Why no other protocol may be used at a path; None for a WebSocket at `REALTIME` and at the `allowed` paths."""
+    if not websocket:
+        return "protocol upgrades and tunnels are not supported"
     if path != REALTIME and (path not in allowed or path in METERED):
-        message = f"{cut(path)} does not accept a WebSocket; the operator can allow it with --allow-path"
-        raise BadHttpError(message, 426, "upgrade_not_supported")
+        return f"{cut(path)} does not accept a WebSocket; the operator can allow it with --allow-path"
+    return None
 
 
 def is_anthropic(path: str) -> bool:

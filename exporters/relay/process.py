@@ -4,16 +4,17 @@ import asyncio
 import itertools
 import logging
 import socket
-import ssl
 import sys
-from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
 
 import uvloop
 
-from exporters.child_process import collect_garbage_rarely, run_child, stop_event
-from exporters.configuration.child_config import ChildConfig, Slos
-from exporters.configuration.tls import Certificate
-from exporters.errors import UsageError
+from exporters.child_process import Orders, collect_garbage_rarely, run_child
+from exporters.configuration.child_config import ChildConfig, Reload
+from exporters.errors import system_reason
+from exporters.journal import RelayJournal
+from exporters.record_connection import connect
 from exporters.records import Hello
 from exporters.relay import tcp_keepalive
 from exporters.relay.client_limit import process_client_limit
@@ -28,11 +29,11 @@ logger = logging.getLogger("vllm_slo.relay")
 
 
 async def serve(config: ChildConfig) -> None:
-    """Relay until standard input ends, then drain: stop accepting, wait for open requests, flush the records."""
+    """Relay until the supervisor stops this process, then drain: wait for open requests, flush the records."""
     loop = asyncio.get_running_loop()
-    certificate = config.sidecar.certificate
-    tls = None if certificate is None else certificate.context()
-    sender = Sender(config.records_path, Hello(config.process, config.run_id), loop)
+    tls = None if config.tls is None else config.tls.certificate.context()
+    listener, drain_notice, exporter = (socket.socket(fileno=fd) for fd in config.socket_fds)
+    sender = Sender(partial(connect, exporter), Hello(config.process, config.run_id), loop)
     numbers = itertools.count(1)
     relay = Relay(
         config.sidecar,
@@ -42,15 +43,15 @@ async def serve(config: ChildConfig) -> None:
         salt=config.salt,
         new_request_id=lambda: f"{config.run_id}-{next(numbers):x}",
         client_limit=process_client_limit(),
+        journal=_journal(config),
     )
 
-    def reload(slos: Slos) -> None:
-        relay.use(slos.file)
-        if certificate is not None and tls is not None:
-            _reload_certificate(certificate, tls)
+    def reload(message: Reload) -> None:
+        relay.use(message.slos.file)
+        if message.tls is not None and tls is not None:
+            message.tls.certificate.load_into(tls)
 
-    stop = stop_event(loop, reload)
-    listener, drain_notice = (socket.socket(fileno=fd) for fd in config.socket_fds)
+    orders = Orders(loop, reload)
     _announce_drain(relay, drain_notice, loop)
     tcp_keepalive.enable(listener)
     server: asyncio.Server | TlsAcceptor
@@ -62,23 +63,25 @@ async def serve(config: ChildConfig) -> None:
     sender.start()
     relay.start()
     collect_garbage_rarely()
-    await stop.wait()
+    await orders.stop.wait()
     server.close()
     relay.drain()
     until = loop.time() + config.sidecar.drain
-    while relay.open_requests and loop.time() < until:
+    while relay.open_requests and loop.time() < until and not orders.orphaned:
         await asyncio.sleep(0.05)
     relay.close()
-    await sender.close(FLUSH_TIMEOUT)
+    await sender.close(max(FLUSH_TIMEOUT, config.sidecar.linger))
 
 
-def _reload_certificate(certificate: Certificate, context: ssl.SSLContext) -> None:
+def _journal(config: ChildConfig) -> RelayJournal | None:
+    if not config.journals:
+        return None
     try:
-        expiry = datetime.fromtimestamp(certificate.load_into(context), UTC)
-    except UsageError as error:
-        logger.error("%s; keeping the old certificate", error)  # noqa: TRY400 - the message is complete
-    else:
-        logger.info("certificate reloaded, it expires on %s UTC", f"{expiry:%Y-%m-%d %H:%M:%S}")
+        return RelayJournal(Path(config.journals), config.run_id)
+    except OSError as error:
+        reason = system_reason(error)
+        logger.error("no journal: %s; if this relay crashes, its requests are not counted as lost", reason)  # noqa: TRY400
+        return None
 
 
 def _announce_drain(relay: Relay, notice: socket.socket, loop: asyncio.AbstractEventLoop) -> None:

@@ -1,8 +1,10 @@
 """Sends records to the exporter in numbered batches, and resends them until they are acknowledged."""
 
 import asyncio
+import logging
+import socket
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import cast
 
 import msgspec
@@ -16,6 +18,8 @@ BATCH_RECORDS = 500
 RECONNECT_SECONDS = 0.1
 
 _decode = msgspec.msgpack.Decoder(FromExporter).decode
+
+_logger = logging.getLogger("vllm_slo.relay")
 
 
 class Outbox:
@@ -37,13 +41,14 @@ class Outbox:
         self._counted: set[int] = set()
         """Numbers of unacknowledged records that are in the counts of the exporter."""
         self.dropped = 0
+        self.on_drop: Callable[[Record], None] = lambda _record: None
 
     def add(self, record: Record) -> None:
         self._records.append(record)
         if self._sent_records + len(self._records) > self._limit:
-            self._records.popleft()
             self._first += 1
             self.dropped += 1
+            self.on_drop(self._records.popleft())
 
     def batches(self) -> Iterator[Batch]:
         """The records not yet sent on this connection; a batch is considered sent when it is taken."""
@@ -93,11 +98,11 @@ class Outbox:
 
 
 class Sender(asyncio.Protocol):
-    """Maintains a connection to the exporter's socket and sends the outbox over it."""
+    """Maintains a connection to the exporter and sends the outbox over it; `connect` opens one or raises OSError."""
 
-    def __init__(self, path: str, hello: Hello, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, connect: Callable[[], socket.socket], hello: Hello, loop: asyncio.AbstractEventLoop) -> None:
         self.outbox = Outbox()
-        self._path = path
+        self._open = connect
         self._hello = hello
         self._loop = loop
         self._transport: asyncio.Transport | None = None
@@ -112,7 +117,7 @@ class Sender(asyncio.Protocol):
     async def _connect(self) -> None:
         while not self._closing:
             try:
-                await self._loop.create_unix_connection(lambda: self, self._path)
+                await self._loop.create_unix_connection(lambda: self, sock=self._open())
             except OSError:
                 await asyncio.sleep(RECONNECT_SECONDS)
             else:
@@ -167,6 +172,8 @@ class Sender(asyncio.Protocol):
         until = self._loop.time() + seconds
         while self.outbox.unacknowledged and self._loop.time() < until:
             await asyncio.sleep(0.01)
+        if left := self.outbox.unacknowledged:
+            _logger.error("the exporter has not acknowledged %d records within %g s", left, seconds)
         self._closing = True
         if self._transport is not None:
             self._transport.close()

@@ -14,18 +14,20 @@ from exporters.configuration.origin import origin
 from exporters.configuration.sidecar_config import LogContent, SidecarConfig
 from exporters.errors import type_and_place
 from exporters.exposition.histogram_bounds import gap_bounds
+from exporters.journal import RelayJournal
 from exporters.process_usage import footprint
-from exporters.records import Finished, OpenRequests, Snapshot
+from exporters.records import Finished, OpenRequests, Record, Refused, Snapshot
 from exporters.relay import request_body
 from exporters.relay.body_memory import BodyMemory
 from exporters.relay.client_connection import ClientConnection
+from exporters.relay.disconnects import disconnected
 from exporters.relay.exchange import Exchange
 from exporters.relay.hashing_thread import HashingThread
 from exporters.relay.measurement import Measurement, MeasurementContext
 from exporters.relay.record_sender import Sender
 from exporters.relay.upstream import UpstreamPool
 from exporters.relay.write_batch import WriteBatch
-from exporters.signals import Outcome, Phase
+from exporters.signals import Endpoint, Outcome, Phase
 from exporters.slos import SloFile
 
 FLUSH_SECONDS = 0.05
@@ -61,6 +63,7 @@ class Relay:
         salt: bytes,
         new_request_id: Callable[[], str],
         client_limit: int = sys.maxsize,
+        journal: RelayJournal | None = None,
     ) -> None:
         self.config = config
         self.loop = loop
@@ -70,9 +73,9 @@ class Relay:
         self.pool = UpstreamPool(origin(config.upstream, config.trust), config.connect_timeout, loop, self.writes)
         self.bodies = BodyMemory(config.max_buffered // config.workers, self._update_reading)
         self.hashing: Executor = HashingThread(self.bodies, loop)
-        self.rejected_uploads = 0
         self.client_limit = client_limit
         self.connections: set[ClientConnection] = set()
+        self.unread: set[ClientConnection] = set()
         self.rejecting: set[ClientConnection] = set()
         self.rejected_connections = 0
         self.task_errors = TaskErrors()
@@ -85,6 +88,8 @@ class Relay:
         self._next_deadline = inf
         """The earliest deadline of an open request, in monotonic seconds."""
         self._sender = sender
+        sender.outbox.on_drop = self._dropped
+        self._journal = journal
         self._open: set[Exchange] = set()
         self._unhashed: list[tuple[Measurement, Finished]] = []
         """Records of requests that ended before their long prompt was hashed."""
@@ -123,6 +128,20 @@ class Relay:
     def client(self) -> ClientConnection:
         return ClientConnection(self)
 
+    def begun(self, endpoint: Endpoint) -> None:
+        """A request head has arrived whose request will have a record."""
+        if self._journal is not None:
+            try:
+                self._journal.begun(endpoint)
+            except OSError as error:  # the request is served all the same
+                self.task_errors.add("writing the journal", error)
+
+    def _dropped(self, record: Record) -> None:
+        if not isinstance(record, Finished):
+            self.task_errors.add("sending an early verdict or a refusal", OverflowError())
+        elif self._journal is not None:
+            self._attempt("writing the journal", self._journal.dropped, record.api)
+
     def opened(self, exchange: Exchange) -> None:
         self._open.add(exchange)
 
@@ -149,6 +168,9 @@ class Relay:
                 self._queue(measurement, record)
             else:
                 self._unhashed.append((measurement, record))
+
+    def refused(self, status: int, reason: str) -> None:
+        self._sender.outbox.add(Refused(status, reason))
 
     def metering_failed(self, error: Exception) -> None:
         self._log_once("metering failed; the request is forwarded unmetered", error)
@@ -191,7 +213,13 @@ class Relay:
         now = self.loop.time()
         self._lag = max(self._lag, now - self._next_tick)
         self._ticks += 1
-        tasks = [self._check_deadlines, self._queue_verdicts, self._queue_hashed, self._sender.flush]
+        tasks = [
+            self._check_deadlines,
+            self._check_unread,
+            self._queue_verdicts,
+            self._queue_hashed,
+            self._sender.flush,
+        ]
         if self._ticks % round(SNAPSHOT_SECONDS / FLUSH_SECONDS) == 0:
             tasks += [self._cut_timed_out, self._send_snapshot, self.pool.close_idle]
         if self._ticks % round(TIMEOUT_CHECK_SECONDS / FLUSH_SECONDS) == 0:
@@ -209,6 +237,12 @@ class Relay:
         except Exception as error:  # noqa: BLE001 - a timer that ends would stop all records without notice
             self.task_errors.add(name.lstrip("_"), error)
 
+    def _check_unread(self) -> None:
+        if self.unread:
+            connections = {connection.descriptor: connection for connection in self.unread}
+            for descriptor in disconnected(each for each in connections if each >= 0):
+                connections[descriptor].disconnected()
+
     def _check_clients(self) -> None:
         now = time.monotonic()
         for connection in list(self.connections):
@@ -223,12 +257,11 @@ class Relay:
         for since, exchange in sorted(uploads, key=itemgetter(0)):
             if now - since < STALLED_UPLOAD_SECONDS or not self.bodies.uploads_wait:
                 break
-            self.rejected_uploads += 1
             message = (
                 f"the buffer for request bodies is full, and none of this body has moved for {now - since:.0f} s; "
                 "send it again"
             )
-            self._attempt("reject", exchange.reject, message, "upload_stalled")
+            self._attempt("refuse", exchange.refuse, 503, message, "upload_stalled")
 
     def _update_reading(self) -> None:
         for connection in list(self.connections):
@@ -302,14 +335,12 @@ class Relay:
                 open=list(rows.values()),
                 loop_lag=self._lag,
                 connections=len(self.connections),
-                dropped=self._sender.outbox.dropped,
                 draining=not self.accepting,
                 footprint=footprint(),
                 client_limit=self.client_limit,
                 rejected_connections=self.rejected_connections,
                 buffered=self.bodies.held,
                 buffered_limit=self.bodies.limit,
-                rejected_uploads=self.rejected_uploads,
                 task_errors=self.task_errors.count,
                 cut_requests=self._cut_requests,
             )

@@ -124,12 +124,12 @@ class _Parameters(msgspec.Struct):
 
 
 class _Body(_Parameters):
-    messages: list[_Message] = []
+    messages: list[_Message] | None = None
     prompt: _Prompt = None
 
 
 class _LongBody(_Parameters):
-    messages: list[_CountedMessage] = []
+    messages: list[_CountedMessage] | None = None
     prompt: msgspec.Raw = NULL
 
 
@@ -207,7 +207,7 @@ def parse(data: bytes, salt: bytes | None, hashing: Executor) -> RequestBody | N
     try:
         if len(data) <= LONG_BODY:
             body = short = _decode(data)
-            messages, prompt = short.messages, short.prompt
+            messages, prompt = short.messages or [], short.prompt
         else:
             body, messages, prompt = _long_body(data)
     except NOT_JSON:
@@ -350,7 +350,7 @@ def _long_body(data: bytes) -> tuple[_Parameters, _Messages, _LongPrompt]:
 def _without_prompt(data: bytes) -> tuple[_Parameters, _Messages, msgspec.Raw]:
     body = decode_unless_dense(_decode_long, data)
     if body is not None:
-        return body, body.messages, body.prompt
+        return body, body.messages or [], body.prompt
     parameters, members = dense_body(data, _Parameters)
     return parameters, members.get("messages", ABSENT), members.get("prompt", NULL)
 

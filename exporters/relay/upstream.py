@@ -1,16 +1,20 @@
 """Connections to the engine: a pool of idle connections, and a protocol that parses the responses."""
 
 import asyncio
+import logging
 import os
 import ssl
 import time
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import Protocol, cast
 
 from exporters.configuration.origin import Origin
 from exporters.configuration.tls import tls_reason
+from exporters.errors import system_reason
 from exporters.relay import http1_parser, tcp_keepalive
 from exporters.relay.byte_counts import MAX_LINES, few_lines
+from exporters.relay.host_lookup import HostLookup
 from exporters.relay.http1_parser import ResponseHead
 from exporters.relay.write_batch import WriteBatch
 
@@ -23,6 +27,9 @@ MAX_AHEAD = 256
 FRESH_SECONDS = 1.0
 """A connection opened ahead counts as new up to this age, and an attempt to open one up to this age is used."""
 
+LOG_SECONDS = 60.0
+"""The shortest time between two warnings that the engine cannot be reached."""
+
 Piece = bytes | bytearray | memoryview
 """Bytes of a request."""
 
@@ -30,6 +37,8 @@ _RESPONSE_BEGINS = b"HTTP/1."
 
 MAX_RESPONSE_HEAD = 256 * 1024
 """Bytes of a response's status line and headers."""
+
+_logger = logging.getLogger("vllm_slo.relay")
 
 
 class ResponseHandler(Protocol):
@@ -78,6 +87,8 @@ class UpstreamConnection(asyncio.Protocol):
         """Whether bytes of the request that were passed to this connection are not written yet."""
         self.reused = False
         self.idle_since = 0.0
+        # Over TLS, after the engine's `close_notify`; without it, others may have cut the response.
+        self._closed_in_order = False
 
     def begin(self, exchange: ResponseHandler, *, head_only: bool) -> None:
         self._exchange = exchange
@@ -258,6 +269,10 @@ class UpstreamConnection(asyncio.Protocol):
         else:
             self.transport.close()
 
+    def eof_received(self) -> None:
+        """Not called if a TLS connection ends without `close_notify`."""
+        self._closed_in_order = True
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._pool.discard(self)
         self._request = b""
@@ -270,7 +285,7 @@ class UpstreamConnection(asyncio.Protocol):
             return
         at = time.monotonic()
         try:
-            if exc is None and isinstance(self._body, http1_parser.CloseDelimitedBody):
+            if exc is None and self._closed_in_order and isinstance(self._body, http1_parser.CloseDelimitedBody):
                 exchange.on_read(None, [], at, ended=True)
             else:
                 exchange.on_lost(at)
@@ -313,12 +328,14 @@ class UpstreamPool:
     ) -> None:
         self.origin = origin
         self.writes = writes
+        self._lookup = HostLookup(origin.host, loop)
         self._connect_timeout = connect_timeout
         self.loop = loop
         self._idle: list[UpstreamConnection] = []
         self._ahead: list[_Attempt] = []  # oldest first
         self._tasks: set[asyncio.Task[None]] = set()
         self._expected = 0
+        self._logged_at = -inf
 
     @property
     def opening(self) -> int:
@@ -367,23 +384,46 @@ class UpstreamPool:
 
     async def _open(self, attempt: _Attempt) -> None:
         failure = ""
+        connection: UpstreamConnection | None = None
         try:
-            async with asyncio.timeout(self._connect_timeout):
-                _, connection = await self.loop.create_connection(
-                    lambda: UpstreamConnection(self), self.origin.host, self.origin.port, ssl=self.origin.tls
-                )
-        except TimeoutError:
-            failure = f"connection timed out after {self._connect_timeout:g} s"
-        except ssl.SSLError as error:
-            failure = tls_reason(error)
-        except OSError as error:
-            failure = (os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)).lower()
+            async with asyncio.timeout(self._connect_timeout) as limit:
+                connection = await self._connect_to_any(await self._lookup.addresses())
+            if connection.transport.is_closing():
+                failure = "the connection was closed at once"
+        except Exception as error:  # noqa: BLE001 - a request must not wait for a connection that is not opened
+            failure = f"connection timed out after {self._connect_timeout:g} s" if limit.expired() else _reason(error)
         if attempt in self._ahead:
             self._ahead.remove(attempt)
-        if failure:
-            attempt.on_failure(failure)
-        else:
+        if connection is not None and not failure:
             attempt.on_connected(connection)
+        else:
+            self._log(failure)
+            attempt.on_failure(failure)
+
+    def _log(self, failure: str) -> None:
+        now = time.monotonic()
+        if now - self._logged_at >= LOG_SECONDS:
+            self._logged_at = now
+            _logger.warning("the engine at %s cannot be reached: %s", self.origin.authority, failure)
+
+    async def _connect_to_any(self, addresses: list[str]) -> UpstreamConnection:
+        """A connection to the first address that accepts it."""
+        origin = self.origin
+        for number, address in enumerate(addresses, 1):
+            try:
+                _, connection = await self.loop.create_connection(
+                    lambda: UpstreamConnection(self),
+                    address,
+                    origin.port,
+                    ssl=origin.tls,
+                    server_hostname=origin.host if origin.tls else None,
+                )
+            except OSError as error:
+                if isinstance(error, ssl.SSLError) or number == len(addresses):
+                    raise
+            else:
+                return connection
+        raise OSError("no address")
 
     def release(self, connection: UpstreamConnection) -> None:
         connection.idle_since = time.monotonic()
@@ -406,3 +446,15 @@ class UpstreamPool:
         for attempt in self._ahead:
             attempt.task.cancel()
         self._ahead.clear()
+
+
+def _reason(error: Exception) -> str:
+    """Why a connection could not be opened."""
+    if isinstance(error, ssl.SSLError):
+        return tls_reason(error)
+    if isinstance(error, ConnectionError) and not error.args:  # so the loop reports the end of a connection
+        return "the connection was closed in the TLS handshake"
+    if isinstance(error, OSError) and error.errno and error.errno > 0:
+        return os.strerror(error.errno).lower()  # the loop has its own texts
+    text = system_reason(error) if isinstance(error, OSError) else str(error).lower()
+    return text or type(error).__name__

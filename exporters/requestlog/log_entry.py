@@ -181,6 +181,9 @@ class LogEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             "began with, estimated from characters."
         ),
     ] = None
+    refused: Annotated[
+        Text, Meta(description="Why the sidecar itself refused the request: the `code` of its error.")
+    ] = None
 
     @property
     def arrived(self) -> float:

@@ -56,9 +56,6 @@ class StandardOutputLog:
         while self._rest:
             self._rest = self._write(self._rest)
 
-    def reopen(self) -> None:
-        """Standard output is never rotated."""
-
     def close(self) -> None:
         """Standard output remains open."""
 

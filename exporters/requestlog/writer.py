@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import logging
 import os
 import stat
 import time
@@ -15,6 +16,7 @@ from typing import Any
 import msgspec
 
 from exporters.errors import UsageError, system_reason
+from exporters.output_files import create_folder
 from exporters.records import Finished
 from exporters.requestlog.log_entry import LogEntry
 from exporters.requestlog.log_files import MAX_LINE
@@ -35,6 +37,8 @@ _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 _encode = msgspec.json.Encoder().encode
 
+logger = logging.getLogger("vllm_slo.exporter")
+
 
 def drop_reason(error: OSError) -> str:
     """The label value for a failed write."""
@@ -43,37 +47,49 @@ def drop_reason(error: OSError) -> str:
     return NO_SPACE if error.errno in _NO_SPACE else WRITE_FAILED
 
 
+def check_writable(path: Path, *, private: bool = False) -> None:
+    """Check that a request log can be opened, without changing it: the exporter of a killed sidecar may still write.
+
+    Raises:
+        UsageError: the file cannot be opened.
+    """
+    try:
+        create_folder(path)
+        _append_to(path, _mode(private=private)).close()
+    except OSError as error:
+        raise UsageError(f"--request-log: {path} cannot be written: {system_reason(error)}") from error
+
+
 class RequestLog:
-    """Appends records to a file and rotates it; `last_numbers` has the last record number by relay run."""
+    """Appends records to a file and rotates it; `last_numbers` has the last record number by relay run.
+
+    Another program may move, remove or truncate the file at any time: each write is to the file that is at the path.
+    """
 
     def __init__(
         self,
         path: Path,
         *,
         limits: RotationLimits = UNLIMITED,
-        retry: bool = False,
         private: bool = False,
         now: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Open the file and read which records it already has; with `retry`, a write opens a file that failed to open.
+        """Open the file and read which records it already has; if it cannot be opened, a write tries again.
 
         `private`: only the user of the process may read the files that it creates.
-
-        Raises:
-            UsageError: the file cannot be written.
         """
         self._path = path
         self._limits = limits
-        self._mode = 0o600 if private else 0o666  # without the bits of the umask
+        self._mode = _mode(private=private)
         self._now = now
+        self._monotonic = monotonic
         self._file: FileIO | None = None
+        self._identity = 0, 0
         self._began = 0.0
         self.last_numbers: dict[str, int] = {}
-        try:
+        with contextlib.suppress(OSError):
             self._open()
-        except OSError as error:
-            if not retry:
-                raise UsageError(f"--request-log: {path} cannot be written: {system_reason(error)}") from error
 
     def write(self, run_id: str, numbered: list[tuple[int, Finished]], revision: str | None) -> None:
         """Append the records with one write per file. After that the kernel has them, so a killed process loses none.
@@ -81,91 +97,96 @@ class RequestLog:
         Raises:
             OSError: a write or a rotation failed; the file has the records up to the number in `last_numbers`.
         """
-        file = self._file or self._open()
+        if self._file is None:
+            self._open()
         last = self.last_numbers.get(run_id, 0)
         unwritten = [each for each in numbered if each[0] > last]
-        if not unwritten:
-            return
         lines = [encode_line(record, f"{run_id}:{number}", revision) for number, record in unwritten]
         while lines:
-            size = os.fstat(file.fileno()).st_size
-            if size and self._is_due(size + len(lines[0])) and _is_regular(file):
-                file, size = self._rotate(file), 0
+            file, size = self._at_path()
+            if size and self._is_due(size + len(lines[0])):
+                file, size = self._rotate(), 0
             if not size:
-                self._began = self._now()
+                self._began = self._monotonic()
             count = _fitting(lines, self._limits.file_size - size)
-            self._append(file, b"".join(lines[:count]))
+            _append(file, b"".join(lines[:count]))
+            if self._is_removed(file):
+                continue  # no program can read these lines
             self.last_numbers[run_id] = unwritten[count - 1][0]
             del lines[:count], unwritten[:count]
 
     def flush(self) -> None:
-        """The file is not buffered."""
-
-    def reopen(self) -> None:
-        """Open the path again after a rotation of the log.
+        """Open the path again if its file was moved or removed, although there is no line to write.
 
         Raises:
-            OSError: the path cannot be opened; the old file remains in use.
+            OSError: the path cannot be opened.
         """
-        file = _append_to(self._path, self._mode)
-        self.close()
-        self._use(file)
+        self._at_path()
 
     def close(self) -> None:
         if self._file is not None:
             self._file.close()
+            self._file = None
+
+    def _at_path(self) -> tuple[FileIO, int]:
+        """The file at the path, which is opened if it is not the open one, and its size."""
+        state = _state(self._path)
+        if self._file is not None and state is not None and _identity(state) == self._identity:
+            return self._file, state.st_size
+        if self._file is not None:
+            logger.info("request log: %s was moved or removed; opening it again", self._path)
+            self.close()
+        file = self._open()
+        return file, os.fstat(file.fileno()).st_size
+
+    def _is_removed(self, file: FileIO) -> bool:
+        """Whether no program can open the file any more; some file systems do not count names."""
+        if os.fstat(file.fileno()).st_nlink:
+            return False
+        state = _state(self._path)
+        return state is None or _identity(state) != self._identity
 
     def _open(self) -> FileIO:
-        with contextlib.suppress(FileExistsError):  # a file instead of a folder: opening fails with a better reason
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+        create_folder(self._path)
         file = _append_to(self._path, self._mode)
         try:
             if _is_regular(file):
                 delete_oldest(self._path, self._limits)
-                self.last_numbers = self._recover() | self.last_numbers
+                self.last_numbers = self._recover(file) | self.last_numbers
+                now = self._now()
+                age = max(0.0, now - _first_time(file, now))  # the clock may have been set back
+                self._began = self._monotonic() - age
         except OSError:
             file.close()
             raise
-        self._use(file)
-        return file
+        return self._use(file)
 
-    def _use(self, file: FileIO) -> None:
+    def _use(self, file: FileIO) -> FileIO:
         self._file = file
-        self._began = _first_time(self._path, self._now()) if _is_regular(file) else 0.0
+        self._identity = _identity(os.fstat(file.fileno()))
+        return file
 
     def _is_due(self, size: int) -> bool:
         age = self._limits.age
-        return size > self._limits.file_size or (age is not None and self._now() - self._began >= age)
+        return size > self._limits.file_size or (age is not None and self._monotonic() - self._began >= age)
 
-    def _rotate(self, file: FileIO) -> FileIO:
+    def _rotate(self) -> FileIO:
         rotate(self._path, self._now())
-        file.close()
-        self._file = None  # if a step fails, a later write opens the file
+        self.close()  # if a step fails, a later write opens the file
         delete_oldest(self._path, self._limits)
-        self._file = _append_to(self._path, self._mode)
-        return self._file
+        return self._use(_append_to(self._path, self._mode))
 
-    def _append(self, file: FileIO, data: bytes) -> None:
-        before = os.fstat(file.fileno()).st_size
-        try:
-            while data:
-                data = data[file.write(data) :]
-        except OSError:
-            # A full disk may accept part of a write; these records are written again.
-            if _is_regular(file):
-                os.ftruncate(file.fileno(), before)
-            raise
-
-    def _recover(self) -> dict[str, int]:
-        size = self._path.stat().st_size
-        with self._path.open("rb+") as file:
-            file.seek(max(0, size - TAIL_BYTES))
-            tail = file.read()
-            whole = tail.rfind(b"\n") + 1
-            if whole < len(tail):  # killed during a write; the relay sends the record again
-                file.truncate(size - len(tail) + whole)
+    def _recover(self, file: FileIO) -> dict[str, int]:
+        size = os.fstat(file.fileno()).st_size
+        tail = _tail(file, TAIL_BYTES)
+        whole = tail.rfind(b"\n") + 1
+        if whole < len(tail):  # killed during a write; the relay sends the record again
+            os.ftruncate(file.fileno(), size - len(tail) + whole)
         rotated = rotated_files(self._path)
-        earlier = _tail(rotated[-1], TAIL_BYTES - size) if rotated and size < TAIL_BYTES else b""
+        earlier = b""
+        if rotated and size < TAIL_BYTES:
+            with rotated[-1].open("rb", buffering=0) as newest:
+                earlier = _tail(newest, TAIL_BYTES - size)
         last_numbers: dict[str, int] = {}
         for line in (earlier + tail[:whole]).splitlines():
             try:
@@ -176,25 +197,78 @@ class RequestLog:
         return last_numbers
 
 
+def _mode(*, private: bool) -> int:
+    return 0o600 if private else 0o666  # without the bits of the umask
+
+
 def _append_to(path: Path, mode: int) -> FileIO:
-    def opener(name: str, flags: int) -> int:
-        return os.open(name, flags, mode)
+    """Open or create a regular file or a character device.
 
-    return FileIO(str(path), "ab", opener=opener)  # not buffered: a buffer would keep bytes when the disk is full
-
-
-def _tail(path: Path, size: int) -> bytes:
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - size))
-        return file.read()
-
-
-def _first_time(path: Path, default: float) -> float:
-    """The time of the first line; of an empty file, or one that another program has begun, the default."""
+    Raises:
+        OSError: the path cannot be opened, or has something else, such as a FIFO, whose reader could block the writer.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        _check_type(path, path.lstat())
+    # A link that is created after the check is not followed, and a terminal whose output is stopped does not block.
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+    file = FileIO(os.open(path, flags, mode), "ab+")  # not buffered: a buffer would keep bytes when the disk is full
     try:
-        with path.open("rb") as file:
-            return parse_line(file.readline(MAX_LINE)).arrived
-    except (OSError, BadLineError):
+        _check_type(path, os.fstat(file.fileno()))
+    except OSError:
+        file.close()
+        raise
+    return file
+
+
+_OTHER_TYPES = {
+    stat.S_IFLNK: "symbolic link",
+    stat.S_IFIFO: "FIFO",
+    stat.S_IFSOCK: "socket",
+    stat.S_IFBLK: "block device",
+}
+
+
+def _check_type(path: Path, state: os.stat_result) -> None:
+    other = _OTHER_TYPES.get(stat.S_IFMT(state.st_mode))
+    if other is not None:
+        raise OSError(errno.EINVAL, f"Is a {other}; use a regular file, or - for standard output", str(path))
+
+
+def _state(path: Path) -> os.stat_result | None:
+    """What is at the path; None if it cannot be read."""
+    try:
+        return os.lstat(path)
+    except OSError:
+        return None
+
+
+def _identity(state: os.stat_result) -> tuple[int, int]:
+    return state.st_dev, state.st_ino
+
+
+def _append(file: FileIO, data: bytes) -> None:
+    descriptor, written = file.fileno(), 0
+    try:
+        while written < len(data):
+            written += os.write(descriptor, data[written:])
+    except OSError:
+        # A full disk may accept part of a write; these records are written again.
+        if _is_regular(file):
+            os.ftruncate(descriptor, max(0, os.fstat(descriptor).st_size - written))  # it may have been truncated
+        raise
+
+
+def _tail(file: FileIO, size: int) -> bytes:
+    file.seek(max(0, os.fstat(file.fileno()).st_size - size))
+    return file.readall()
+
+
+def _first_time(file: FileIO, default: float) -> float:
+    """The time of the first line; of an empty file, or one that another program has begun, the default."""
+    file.seek(0)
+    try:
+        return parse_line(file.read(MAX_LINE).partition(b"\n")[0]).arrived
+    except BadLineError:
         return default
 
 
@@ -283,6 +357,7 @@ def log_entry(record: Finished, number: str, revision: str | None) -> Any:
         None if record.prefix_hashes is None else [f"{value:016x}" for value in record.prefix_hashes],
         record.prefix_characters,
         record.shareable_tokens,
+        record.refused,
     )
 
 

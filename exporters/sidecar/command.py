@@ -1,7 +1,6 @@
 """`vllm-slo sidecar`: declares and checks the flags, then starts the supervisor."""
 
 import argparse
-import asyncio
 import logging
 import os
 import secrets
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from exporters import slos
 from exporters.ceilings import read_ceilings
+from exporters.configuration import pem_file
 from exporters.configuration.origin import origin
 from exporters.configuration.sidecar_config import MAX_MODELS, LogContent, SidecarConfig
 from exporters.configuration.tls import SYSTEM, Certificate, Trust
@@ -24,7 +24,7 @@ from exporters.logging_setup import add_logging_flags, configure_logging
 from exporters.quantities import parse_duration, parse_size
 from exporters.requestlog.rotation import RotationLimits
 from exporters.requestlog.standard_output import STANDARD_OUTPUT
-from exporters.requestlog.writer import RequestLog
+from exporters.requestlog.writer import check_writable
 from exporters.sidecar.follow import follow_flags
 from exporters.sidecar.follow.follow_state import FollowStateFile
 from exporters.sidecar.http_api.admin import read_admin_token
@@ -352,13 +352,13 @@ def run(arguments: argparse.Namespace) -> int:
     if followed is not None:
         FollowStateFile(followed).check()
     if log is not None and log != STANDARD_OUTPUT:
-        RequestLog(Path(log), private=config.log_content is LogContent.FULL).close()
+        check_writable(Path(log), private=config.log_content is LogContent.FULL)
     configure_logging(config.log_level, config.log_format, "supervisor")
     for warning in _warnings(arguments, config):
         logger.warning("%s", warning)
     if followed is None:
         collector_flags.log_environment(config.otlp, arguments, os.environ)
-    return asyncio.run(supervise(config, slo_file, salt))
+    return supervise(config, slo_file, salt)
 
 
 def _prompt_salt(path: str | None) -> bytes:
@@ -414,13 +414,14 @@ def _request_log(text: str | None) -> str | None:
 
 
 def _trust(arguments: argparse.Namespace) -> Trust:
-    trust = Trust(ca=arguments.upstream_ca, insecure=arguments.upstream_insecure)
+    ca = pem_file.read(arguments.upstream_ca, "--upstream-ca") if arguments.upstream_ca else None
+    trust = Trust(ca=ca, insecure=arguments.upstream_insecure)
     if trust == SYSTEM:
         return trust
     flag = "--upstream-ca" if trust.ca else "--upstream-insecure"
     if trust.ca and trust.insecure:
         raise UsageError("--upstream-insecure: conflicts with --upstream-ca; remove one of them")
-    if not any(url.startswith("https:") for url in (arguments.upstream, *arguments.engine_metrics)):
+    if not any(url.lower().startswith("https:") for url in (arguments.upstream, *arguments.engine_metrics)):
         raise UsageError(f"{flag}: {arguments.upstream} does not use TLS; write https:// or remove {flag}")
     trust.context()
     return trust
@@ -435,7 +436,7 @@ def _certificate(arguments: argparse.Namespace) -> Certificate | None:
     if not cert:
         raise UsageError("--tls-key: needs a certificate; add --tls-cert FILE")
     certificate = Certificate(cert=cert, key=key)
-    certificate.check()
+    certificate.read()
     return certificate
 
 

@@ -1,7 +1,6 @@
 """The exporter process: runs everything that may be slow, because a slow scrape must not delay streams."""
 
 import asyncio
-import contextlib
 import logging
 import os
 import socket
@@ -13,12 +12,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aiohttp import web
 from prometheus_client.core import Metric
 
 from exporters import signals
-from exporters.child_process import TaskErrors, collect_garbage_rarely, run_child, stop_event
-from exporters.configuration.child_config import ChildConfig, Slos
+from exporters.child_process import Orders, TaskErrors, collect_garbage_rarely, run_child
+from exporters.configuration.child_config import ChildConfig, Reload
 from exporters.configuration.sidecar_config import LogContent, SidecarConfig
 from exporters.engines.config_change_store import ConfigChangeStore
 from exporters.engines.engine_group import EngineGroup
@@ -28,15 +26,19 @@ from exporters.errors import UsageError
 from exporters.exposition.accumulators import Accumulator, counter, gauge
 from exporters.names import MAX_UNIQUE_BYTES
 from exporters.process_usage import footprint
+from exporters.record_connection import RelayListener
 from exporters.requestlog.standard_output import STANDARD_OUTPUT, StandardOutputLog
 from exporters.requestlog.writer import RequestLog
 from exporters.sidecar.drain_control import Drain
 from exporters.sidecar.follow.log_follower import ABSENT, LogFollower, slos_of_format
 from exporters.sidecar.http_api.admin import Admin
+from exporters.sidecar.http_api.bounded_server import BoundedServer
 from exporters.sidecar.http_api.credentials import Credentials
 from exporters.sidecar.http_api.http_server import application, exposition, log_no_malformed_requests
 from exporters.sidecar.ingest.record_receiver import RecordReceiver, RelayConnection
+from exporters.sidecar.ingest.request_ledger import RequestLedger
 from exporters.sidecar.ingest.request_metrics import RequestMetrics
+from exporters.sidecar.threaded_loop import run_in_threaded_loop
 
 if TYPE_CHECKING:  # only --otlp and --engine-spans load the SDK and gRPC
     from exporters.sidecar.tracing.engine_spans import Message
@@ -51,8 +53,8 @@ NICE_INCREMENT = 5
 TIMEOUT_CHECK_SECONDS = 0.2
 """Interval of the checks for requests that have waited too long for their span."""
 
-DISCONNECT_TIMEOUT = 5.0
-"""The maximum time, after the drain, that a stopping exporter waits for connected relays."""
+DISCONNECT_TIMEOUT = 1.0
+"""The maximum time that a stopping exporter waits for relays, which have exited unless the supervisor was killed."""
 
 RESPONSE_TIMEOUT = 1.0
 """The maximum time that a stopping exporter waits for clients that read their response slowly."""
@@ -93,7 +95,8 @@ class Exporter:
             self.admin = Admin(
                 self.engines, self.drain, lambda: self.record_receiver.cut_requests, sidecar.admin_token_file
             )
-        self._certificate_expiry: float | None = None
+        self.server: BoundedServer | None = None
+        self._tls = config.tls
         self.read_files()
         self.request_log = _request_log(sidecar)
         self.span_queue = _span_queue(sidecar)
@@ -101,6 +104,12 @@ class Exporter:
         self.otlp_receiver: OtlpReceiver[Message] | None = None
         if sidecar.engine_spans:
             self.span_join, self.otlp_receiver = _engine_span_receiver(self.span_queue, sidecar)
+        log = self.request_log
+        self.ledger = RequestLedger(
+            Path(config.journals) if config.journals else None,
+            lambda run_id: 0 if log is None else log.last_numbers.get(run_id, 0),
+            self.task_errors,
+        )
         self.record_receiver = RecordReceiver(
             self.request_metrics,
             self.request_log,
@@ -109,6 +118,8 @@ class Exporter:
             self.span_join,
             on_fingerprint=self.engines.observe_fingerprint,
             task_errors=self.task_errors,
+            ledger=self.ledger,
+            run_ids=config.runs,
         )
         self.log_follower: LogFollower | None = None
         if follow is not None:
@@ -132,17 +143,15 @@ class Exporter:
             signals.SIDECAR_RESTARTS,
             [((process,), float(count + since.get(process, 0))) for process, count in before.items()],
         )
-        lost = self.record_receiver.lost_requests
-        yield counter(
-            signals.SIDECAR_LOST,
-            [((process,), float(lost.get(process, 0))) for process in before if process != self._config.process],
-        )
         footprints = {process: snapshot.footprint for process, snapshot in self.request_metrics.snapshots().items()}
         footprints[self._config.process] = footprint()
         reported = [((process,), usage) for process, usage in footprints.items() if usage is not None]
         yield counter(signals.SIDECAR_CPU, [(labels, usage.cpu) for labels, usage in reported])
         memory = [(labels, float(usage.memory)) for labels, usage in reported if usage.memory is not None]
         yield gauge(signals.SIDECAR_MEMORY, memory)
+        ports = (self.server, self.otlp_receiver)
+        closed = sum(port.closed_connections for port in ports if port is not None)
+        yield counter(signals.SIDECAR_CLOSED_CONNECTIONS, [((), float(closed))])
         errors = {process: snapshot.task_errors for process, snapshot in self.request_metrics.snapshots().items()}
         errors[self._config.process] = self.task_errors.count
         yield counter(signals.SIDECAR_TASK_ERRORS, [((process,), float(count)) for process, count in errors.items()])
@@ -152,11 +161,10 @@ class Exporter:
             yield from self.log_follower.collect()
         else:
             yield counter(signals.SIDECAR_LOG_ERRORS, [((), float(self.record_receiver.log_errors))])
-            dropped = self.record_receiver.dropped_lines
-            lines = [((reason,), float(count)) for reason, count in dropped.items()]
-            yield counter(signals.SIDECAR_DROPPED_LINES, lines)
-        if self._certificate_expiry is not None:
-            yield gauge(signals.SIDECAR_CERTIFICATE_EXPIRY, [((), self._certificate_expiry)])
+            yield from self.ledger.collect()
+        if self._tls is not None:
+            yield gauge(signals.SIDECAR_CERTIFICATE_EXPIRY, [((), self._tls.certificate.expiry)])
+            yield gauge(signals.SIDECAR_CERTIFICATE_RELOAD, [((), float(self._tls.last_reload_successful))])
         if (roofline := self._config.sidecar.roofline) is not None:
             yield gauge(signals.ROOFLINE_PREFILL, [((), roofline.prefill)])
             yield gauge(signals.ROOFLINE_DECODE, [((str(n),), rate) for n, rate in roofline.decode.items()])
@@ -178,15 +186,11 @@ class Exporter:
             tasks.append(keep_running("following the log", self.log_follower.run))
         return tasks
 
-    def reload(self, slos: Slos) -> None:
-        """Reopen the request log, for example after a rotation, read all other files again and use the SLO file."""
-        if self.request_log is not None:
-            try:
-                self.request_log.reopen()
-            except OSError as error:
-                logger.error("request log: %s; keeping the old file", error)  # noqa: TRY400 - the message suffices
+    def reload(self, reload: Reload) -> None:
+        """Read all files again and use the SLO file."""
         self.read_files()
-        self._slos = slos
+        slos = self._slos = reload.slos
+        self._tls = reload.tls
         if self.log_follower is None or self._config.sidecar.follow is None:
             self.request_metrics.use(slos.file)
         else:
@@ -196,16 +200,13 @@ class Exporter:
         self.engines.set_interval(slos.file.scrape_interval)
 
     def read_files(self) -> None:
-        """Read credentials, tokens and certificate expiry; an invalid file is logged and ignored."""
+        """Read credentials and tokens; an invalid file is logged and ignored."""
         for secrets in (self.credentials, self.admin, self.engine_token):
             if secrets is not None:
                 try:
                     secrets.read()
                 except UsageError as error:
                     logger.error("%s; ignoring this file", error)  # noqa: TRY400 - the message suffices
-        if self._config.sidecar.certificate is not None:
-            with contextlib.suppress(UsageError):  # the relays log it
-                self._certificate_expiry = self._config.sidecar.certificate.check()
 
     def why_not_ready(self) -> str | None:
         """The reason to send no traffic to this sidecar. A down engine is none: the relay responds with status 502."""
@@ -246,7 +247,7 @@ def _request_log(config: SidecarConfig) -> RequestLog | StandardOutputLog | None
     if config.request_log == STANDARD_OUTPUT:
         return StandardOutputLog()
     return RequestLog(
-        Path(config.request_log), limits=config.log_rotation, retry=True, private=config.log_content is LogContent.FULL
+        Path(config.request_log), limits=config.log_rotation, private=config.log_content is LogContent.FULL
     )
 
 
@@ -255,7 +256,11 @@ def _span_queue(config: SidecarConfig) -> "SpanQueue | None":
         return None
     from exporters.sidecar.tracing.span_exporter import span_queue  # noqa: PLC0415 - see TYPE_CHECKING
 
-    return span_queue(config.otlp, config.upstream, forward=bool(config.engine_spans))
+    try:
+        return span_queue(config.otlp, config.upstream, forward=bool(config.engine_spans))
+    except RuntimeError as error:
+        logger.error("no spans are exported: %s", error)  # noqa: TRY400 - the message suffices
+        return None
 
 
 def _engine_span_receiver(
@@ -290,29 +295,32 @@ async def _count_last_requests(exporter: Exporter) -> None:
 
 
 async def serve(config: ChildConfig) -> None:
-    """Run until standard input ends."""
+    """Run until the supervisor stops this process."""
     loop = asyncio.get_running_loop()
     exporter = Exporter(config)
-    stop = stop_event(loop, exporter.reload)
-    metrics, records, drain_control = (socket.socket(fileno=fd) for fd in config.socket_fds)
+    orders = Orders(loop, exporter.reload)
+    metrics, relays, drain_control = (socket.socket(fileno=fd) for fd in config.socket_fds)
     exporter.drain.connect(drain_control, loop)
-    record_server = await loop.create_unix_server(lambda: RelayConnection(exporter.record_receiver), sock=records)
+    relay_listener = RelayListener(relays, lambda: RelayConnection(exporter.record_receiver), loop)
     app = application(
-        exporter.collect, exporter.why_not_ready, exporter.credentials, exporter.admin, drain=exporter.drain
+        exporter.collect,
+        exporter.why_not_ready,
+        exporter.credentials,
+        exporter.admin,
+        drain=exporter.drain,
+        scraped=exporter.ledger.scraped,
     )
     log_no_malformed_requests()
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=RESPONSE_TIMEOUT)
-    await runner.setup()
-    await web.SockSite(runner, metrics).start()
+    exporter.server = BoundedServer(app, shutdown_timeout=RESPONSE_TIMEOUT)
+    await exporter.server.start(sock=metrics)
     if exporter.otlp_receiver is not None:
         await exporter.otlp_receiver.listen(config.sidecar.engine_spans)
     exposition(exporter.collect(), "")  # the first exposition takes 30 times as long; do it before there is traffic
     collect_garbage_rarely()
     tasks = [loop.create_task(task) for task in (*exporter.periodic_tasks(), _count_last_requests(exporter))]
-    await stop.wait()
+    await orders.stop.wait()
     exporter.drain.begin()
-    # If the supervisor was killed, the relays drain at the same time and still send records.
-    until = loop.time() + config.sidecar.drain + DISCONNECT_TIMEOUT
+    until = loop.time() + DISCONNECT_TIMEOUT
     while exporter.record_receiver.connected and loop.time() < until:
         await asyncio.sleep(0.02)
     if exporter.log_follower is not None:
@@ -320,17 +328,18 @@ async def serve(config: ChildConfig) -> None:
     exporter.drain.end()
     for task in tasks:
         task.cancel()
-    record_server.close()
-    await runner.cleanup()
-    if exporter.otlp_receiver is not None:
-        await exporter.otlp_receiver.close()
+    relay_listener.close()
     exporter.record_receiver.close()
     if exporter.request_log is not None:
         exporter.request_log.close()
+    await exporter.server.close()
+    if exporter.otlp_receiver is not None:
+        await exporter.otlp_receiver.close()
+    exporter.ledger.close()
     if exporter.span_queue is not None:
         exporter.span_queue.close()
 
 
 if __name__ == "__main__":
     os.nice(NICE_INCREMENT)
-    sys.exit(run_child(serve))
+    sys.exit(run_child(serve, run_in_threaded_loop))

@@ -9,11 +9,10 @@ import socket
 import time
 from pathlib import Path
 
-from aiohttp import web
-
 from exporters.errors import UsageError, parse_flag
 from exporters.logging_setup import add_logging_flags, configure_logging
 from exporters.quantities import parse_duration, parse_size
+from exporters.sidecar.http_api.bounded_server import BoundedServer
 from exporters.sidecar.http_api.http_server import log_no_malformed_requests
 from exporters.sidecar.supervision.listeners import listen
 from exporters.traces.span_store import SpanStore
@@ -70,15 +69,14 @@ async def _serve(server: TraceServer, listener: socket.socket) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     log_no_malformed_requests()
-    runner = web.AppRunner(server.application(), access_log=None, auto_decompress=False, shutdown_timeout=1.0)
-    await runner.setup()
+    site = BoundedServer(server.application(), auto_decompress=False, shutdown_timeout=1.0)
     cleaning = asyncio.ensure_future(server.delete_old())
     try:
-        await web.SockSite(runner, listener).start()
+        await site.start(sock=listener)
         logger.info("pages and OTLP receiver on http://%s:%s", *listener.getsockname()[:2])
         await stop.wait()
     finally:
         cleaning.cancel()
         await asyncio.gather(cleaning, return_exceptions=True)
-        await runner.cleanup()
+        await site.close()
         await server.close()

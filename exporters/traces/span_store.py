@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from exporters.errors import UsageError, system_reason
+from exporters.output_files import create_folder
 from exporters.traces.request_search import Search
 from exporters.traces.span_parser import Request, Span, request_of
 
@@ -58,7 +59,8 @@ class SpanStore:
         self._max_bytes = max_bytes
         self._writing, self._reading = threading.Lock(), threading.Lock()
         self._writer = _open(path)
-        self._reader = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        self._reader = _connect(path)
+        self._inode = _inode(path)
 
     def close(self) -> None:
         self._reader.close()
@@ -71,10 +73,13 @@ class SpanStore:
             sqlite3.Error: they cannot be written, for example because the disk is full; none is stored.
         """
         rows = [_row(span, now) for span in spans]
-        with self._writing, self._writer:
-            self._writer.execute("BEGIN IMMEDIATE")
-            self._writer.executemany(_INSERT, rows)
-            self._delete(now)
+        with self._writing:
+            if self._inode != _inode(self._path) or not self._inode:
+                self._open_again()
+            with self._writer:
+                self._writer.execute("BEGIN IMMEDIATE")
+                self._writer.executemany(_INSERT, rows)
+                self._delete(now)
 
     def delete_old(self, now: float) -> None:
         """Delete what exceeds the limits although nothing arrives."""
@@ -112,6 +117,18 @@ class SpanStore:
         rows = self._read(f"SELECT DISTINCT {', '.join(FILTERED)} FROM spans WHERE request IS NOT NULL", [])  # noqa: S608
         return {name: sorted({row[at] for row in rows if row[at]}) for at, name in enumerate(FILTERED)}
 
+    def _open_again(self) -> None:
+        """Open the file at the path, because another program has removed or replaced the open one."""
+        with self._reading:
+            self.close()  # first, because SQLite deletes the other files of the database by their names
+            self._inode = 0
+            try:
+                create_folder(self._path)
+                self._writer, self._reader = _open(self._path), _connect(self._path)
+            except (OSError, UsageError) as error:
+                raise sqlite3.OperationalError(str(error)) from error
+            self._inode = _inode(self._path)
+
     def _read(self, statement: str, values: Sequence[Any]) -> list[Any]:
         with self._reading:
             return self._reader.execute(statement, values).fetchall()
@@ -138,7 +155,7 @@ def _open(path: Path) -> sqlite3.Connection:
             pass
     except OSError as error:
         raise UsageError(f"--file: {path} cannot be written: {system_reason(error)}") from error
-    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    connection = _connect(path)
     try:
         if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
@@ -152,6 +169,18 @@ def _open(path: Path) -> sqlite3.Connection:
         connection.close()
         raise UsageError(f"--file: {path} cannot be used: {error}; choose another file") from error
     return connection
+
+
+def _inode(path: Path) -> int:
+    """The inode of the file; 0 if there is none."""
+    try:
+        return path.stat().st_ino
+    except OSError:
+        return 0
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(path, isolation_level=None, check_same_thread=False)
 
 
 def _row(span: Span, now: float) -> tuple[Any, ...]:

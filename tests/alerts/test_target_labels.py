@@ -182,7 +182,7 @@ def group(
         f"llm_engine_prefix_cache_hits_tokens_total{{{engine}}}": counts(10, 0),
         f"llm_sidecar_dropped_records_total{{{here}}}": counts(0, 1),
         f'llm_sidecar_dropped_log_lines_total{{{here},reason="full"}}': counts(0, 1),
-        f'llm_sidecar_lost_requests_total{{{here},process="relay-0"}}': counts(0, 1),
+        f'llm_sidecar_lost_requests_total{{{here},reason="relay_crashed"}}': counts(0, 1),
         f"llm_sidecar_config_last_reload_successful{{{here}}}": gauge(1, 0),
         f"llm_sidecar_certificate_expiry_timestamp_seconds{{{here}}}": gauge(9e6, 1000),
     }

@@ -7,15 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporters.records import Batch, Footprint, Frames, FromRelay, Hello, Judged, OpenRequests, Snapshot, frame
+from exporters.records import Batch, Footprint, Frames, FromRelay, Hello, Judged, OpenRequests, Refused, Snapshot, frame
 from exporters.signals import Verdict
 from tests.support.sample_records import finished
 
 MESSAGES: list[Hello | Batch | Snapshot] = [
     Hello("relay-0", "life-1"),
     Batch(1, [finished(slo={"ttft": Verdict.GOOD}), Judged("m", "short", "other", {"ttft": Verdict.BAD}, True)]),
-    Snapshot([OpenRequests("m", "short", 3, 4, 12.5)], 0.01, 7, 0, draining=False, footprint=Footprint(12.5, None)),
-    Batch(3, []),
+    Batch(3, [Refused(431, "head_too_large")]),
+    Snapshot([OpenRequests("m", "short", 3, 4, 12.5)], 0.01, 7, draining=False, footprint=Footprint(12.5, None)),
+    Batch(4, []),
 ]
 
 

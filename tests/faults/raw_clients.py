@@ -32,18 +32,28 @@ async def burst(clients: Clients, port: int, count: int) -> None:
     """Send this many unary requests as fast as they are answered."""
 
     async def connection(request_ids: list[str]) -> None:
-        reader, writer = await asyncio.open_connection(_HOST, port)
+        try:
+            reader, writer = await asyncio.open_connection(_HOST, port)
+        except ConnectionError:  # between two runs of a sidecar
+            for request_id in request_ids:
+                clients.ended(request_id, good=False)
+            return
 
         async def send() -> None:
             for request_id in request_ids:
                 writer.write(request(request_id, "unary"))
                 await writer.drain()
 
-        sending = asyncio.create_task(send())
-        for request_id in request_ids:
-            status, body = await _response(reader)
-            clients.ended(request_id, good=status == 200 and body == GOOD_BODY)
-        await sending
+        sending, unanswered = asyncio.create_task(send()), list(request_ids)
+        try:
+            while unanswered:
+                status, body = await _response(reader)
+                clients.ended(unanswered.pop(0), good=status == 200 and body == GOOD_BODY)
+            await sending
+        except (ConnectionError, asyncio.IncompleteReadError):  # the relay was killed
+            sending.cancel()
+            for request_id in unanswered:
+                clients.ended(request_id, good=False)
         writer.close()
 
     request_ids = [clients.begun("unary", {Outcome.OK}) for _ in range(count)]

@@ -8,9 +8,10 @@ import os
 import random
 import resource
 import signal
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import aiohttp
@@ -24,7 +25,6 @@ from tests.faults.soak_accounts import (
     COUNTED,
     DROPPED_LINES,
     DROPPED_RECORDS,
-    LOST,
     REJECTED,
     RESTARTS,
     Accounts,
@@ -33,7 +33,7 @@ from tests.faults.soak_accounts import (
     of,
     total,
 )
-from tests.support.sidecar_process import Running
+from tests.support.sidecar_process import Running, alive
 from tests.support.waiting import until
 
 RELAYS = ("relay-0", "relay-1")
@@ -52,6 +52,9 @@ CROWD_DESCRIPTORS = 4096
 """More than the clients at both relays, and the connections of these to the engine."""
 FEWEST_DESCRIPTORS = 3
 """A limit of open files below which a process opens none."""
+
+CUT: set[str] = {Outcome.UPSTREAM_ERROR, Outcome.CLIENT_ABORT, Outcome.TRUNCATED}
+"""Outcomes of requests that a relay cuts because its supervisor was killed."""
 
 ENGINE_FAILS: set[str] = UNREACHABLE | {Outcome.TRUNCATED}
 
@@ -78,6 +81,13 @@ class Soak:
     """Of the fault that is injected."""
     turned_away: int = 0
     renamed: int = 0
+    _aborted: int | None = None
+    """If relays were killed since the last balance: the requests that had failed before."""
+
+    def kill_relays(self) -> None:
+        """Requests may fail until the next balance, and some may not be read by any relay."""
+        self._aborted = len(self.clients.aborted)
+        self.clients.excuse(CUT)
 
     async def samples(self) -> Samples:
         """The series; waits for an exporter that restarts, and until it has a snapshot of each relay."""
@@ -86,7 +96,7 @@ class Soak:
                 samples = await self.running.samples()
             except aiohttp.ClientError:
                 samples = {}
-            if all(f"{DROPPED_RECORDS}{{{relay}}}" in samples for relay in RELAYS):
+            if all(f"{REJECTED}{{{relay}}}" in samples for relay in RELAYS):
                 return samples
             await asyncio.sleep(0.05)
 
@@ -107,7 +117,10 @@ class Soak:
             ended = len(self.clients.offered) - open_requests
             self.accounts.follower.read()
             samples = await self.samples()
-            balance = self.accounts.balance(samples, ended, self.turned_away)
+            balance = self.accounts.balance(samples, open_requests, ended, self.turned_away)
+            if self._aborted is not None and 0 <= balance.not_read <= len(self.clients.aborted) - self._aborted:
+                self.accounts.unread += balance.not_read
+                balance = self.accounts.balance(samples, open_requests, ended, self.turned_away)
             state = balance, samples
             previous, before = before, (balance, open_requests, total(samples, COUNTED), sum(phases(samples).values()))
             return (
@@ -123,6 +136,7 @@ class Soak:
             raise ImbalanceError(f"{state and state[0]}; {len(self.clients.open)} requests are open") from None
         assert state is not None
         balance, samples = state
+        self._aborted = None
         if errors := self.accounts.count_errors(samples, balance, self.running.exporter):
             raise ImbalanceError("; ".join(errors))
         self.clients.excused = set()
@@ -144,9 +158,18 @@ class Soak:
         return sum(text in line for line in self.running.log_lines())
 
 
+async def _in_a_burst(soak: Soak, *kills: Callable[[], None]) -> None:
+    """Kill at any time in a burst of requests, which may fail."""
+    soak.kill_relays()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(soak.burst(soak.rng.randint(50, 400)))
+        for kill in kills:
+            await asyncio.sleep(soak.rng.uniform(0, 0.2 / len(kills)))
+            kill()
+
+
 async def _exporter_killed(soak: Soak) -> None:
     """In a burst of requests."""
-    soak.accounts.close_exporter(await soak.samples())
     async with asyncio.TaskGroup() as group:
         group.create_task(soak.burst(soak.rng.randint(50, 400)))
         await asyncio.sleep(soak.rng.uniform(0, 0.2))  # any time in the burst
@@ -171,11 +194,25 @@ async def _exporter_stopped(soak: Soak) -> None:
 
 
 async def _relay_killed(soak: Soak) -> None:
-    """By SIGKILL or as by a crash, while no request begins or ends: the snapshots are exact, so the lost ones are."""
-    await soak.settle()
-    before, earlier = await soak.samples(), len(soak.clients.aborted)
-    victim = soak.rng.choice(relays(soak.running))
-    os.kill(victim, soak.rng.choice([signal.SIGKILL, signal.SIGABRT]))
+    """By SIGKILL or as by a crash, while requests begin and end."""
+    before = await soak.samples()
+    victim, number = soak.rng.choice(relays(soak.running)), soak.rng.choice([signal.SIGKILL, signal.SIGABRT])
+    await _in_a_burst(soak, lambda: os.kill(victim, number))
+    await _relay_replaced(soak, before)
+
+
+async def _relay_and_exporter_killed(soak: Soak) -> None:
+    """Within a fifth of a second, in either order, while requests begin and end."""
+    before, exporter = await soak.samples(), soak.running.exporter
+    assert exporter is not None
+    victims = [soak.rng.choice(relays(soak.running)), exporter]
+    soak.rng.shuffle(victims)
+    await _in_a_burst(soak, *(partial(os.kill, victim, signal.SIGKILL) for victim in victims))
+    await until(lambda: soak.running.exporter not in {None, exporter})
+    await _relay_replaced(soak, before)
+
+
+async def _relay_replaced(soak: Soak, before: Samples) -> None:
     restarted: list[str] = []
 
     async def replaced() -> bool:
@@ -185,12 +222,18 @@ async def _relay_killed(soak: Soak) -> None:
 
     await until(replaced)
     soak.accounts.close_relay(before, restarted[0])
-    lost = total(await soak.samples(), LOST) - total(before, LOST)
-    await until(lambda: len(soak.clients.aborted) - earlier >= lost)
-    aborted = set(soak.clients.aborted[earlier:])
-    soak.clients.failed = [each for each in soak.clients.failed if each not in aborted]
-    if len(aborted) != lost:
-        raise ImbalanceError(f"a killed relay aborted {len(aborted)} streams, {lost} are counted")
+
+
+async def _sidecar_killed(soak: Soak) -> None:
+    """The supervisor is killed while requests begin and end, and started again as soon as its children have ended."""
+    before, children = await soak.samples(), [*relays(soak.running), soak.running.exporter]
+    await _in_a_burst(soak, soak.running.process.kill)
+    await until(lambda: not any(pid is not None and alive(pid) for pid in children))
+    for relay in RELAYS:
+        soak.accounts.close_relay(before, relay)
+    soak.accounts.close_sidecar(before)
+    await soak.running.start_again()
+    await until(soak.running.ready)
 
 
 async def _no_descriptors(soak: Soak) -> None:
@@ -208,7 +251,6 @@ async def _spawn_fails(soak: Soak, kind: int, soft: int, reason: str) -> None:
     supervisor, line = soak.running.process.pid, f"exporter cannot be started: {reason}"
     killed, earlier = soak.running.exporter, soak.errors_logged(line)
     assert killed is not None
-    soak.accounts.close_exporter(await soak.samples())
     with limited(supervisor, kind, soft):
         os.kill(killed, signal.SIGKILL)
         await until(lambda: soak.errors_logged(line) > earlier)
@@ -227,36 +269,49 @@ def limited(pid: int, kind: int, soft: int) -> Iterator[None]:
 
 
 async def _disk_full(soak: Soak) -> None:
-    """The path of the log leads to a device without space, for more requests than lines may wait."""
-    log, written = soak.running.log, soak.errors_logged(LOG_WRITTEN_AGAIN)
-    before = await soak.samples()
-    await _rename(soak)
-    log.symlink_to("/dev/full")
-    soak.running.process.send_signal(signal.SIGHUP)
-
-    async def fails() -> bool:
-        return total(await soak.samples(), LOG_ERRORS) > total(before, LOG_ERRORS)
-
-    await until(fails)
-    while total(await soak.samples(), DROPPED_LINES) <= total(before, DROPPED_LINES) + MORE_THAN_DROPPED:
-        await soak.burst(PENDING_RECORDS // 2)
-    log.unlink()
-    soak.running.process.send_signal(signal.SIGHUP)
-    await until(lambda: soak.errors_logged(LOG_WRITTEN_AGAIN) > written)
+    """Files of the exporter cannot grow, for more requests than lines may wait."""
+    dropped = total(await soak.samples(), DROPPED_LINES)
+    async with _failing_log(soak):
+        with _no_growth(soak, 1):
+            while total(await soak.samples(), DROPPED_LINES) <= dropped + MORE_THAN_DROPPED:
+                await soak.burst(PENDING_RECORDS // 2)
 
 
 async def _partial_writes(soak: Soak) -> None:
     """Files of the exporter cannot grow, so that writes to the log fail, some of them after a part."""
-    exporter, written = soak.running.exporter, soak.errors_logged(LOG_WRITTEN_AGAIN)
-    assert exporter is not None
-    before = await soak.samples()
-    with limited(exporter, resource.RLIMIT_FSIZE, soak.rng.randint(1, 500)):
+    async with _failing_log(soak) as fails:
+        with _no_growth(soak, soak.rng.randint(1, 500)):
+            await until(fails)
 
-        async def fails() -> bool:
-            return total(await soak.samples(), LOG_ERRORS) > total(before, LOG_ERRORS)
 
+async def _fifo(soak: Soak) -> None:
+    """Another program replaces the log by a FIFO without a reader."""
+    log = soak.running.log
+    async with _failing_log(soak) as fails:
+        while not log.is_fifo():
+            await _rename(soak)
+            with suppress(FileExistsError):  # the exporter was faster
+                os.mkfifo(log)
         await until(fails)
+        log.unlink()
+
+
+@asynccontextmanager
+async def _failing_log(soak: Soak) -> AsyncIterator[Callable[[], Awaitable[bool]]]:
+    """Gives a condition, whether a write to the log has failed, and waits at the end until one has succeeded."""
+    before, written = await soak.samples(), soak.errors_logged(LOG_WRITTEN_AGAIN)
+
+    async def fails() -> bool:
+        return total(await soak.samples(), LOG_ERRORS) > total(before, LOG_ERRORS)
+
+    yield fails
     await until(lambda: soak.errors_logged(LOG_WRITTEN_AGAIN) > written)
+
+
+def _no_growth(soak: Soak, size: int) -> AbstractContextManager[None]:
+    """Files of the exporter cannot grow beyond `size`."""
+    assert soak.running.exporter is not None
+    return limited(soak.running.exporter, resource.RLIMIT_FSIZE, size)
 
 
 async def _rename(soak: Soak) -> None:
@@ -274,9 +329,8 @@ async def _rename(soak: Soak) -> None:
 
 
 async def _log_renamed(soak: Soak) -> None:
-    """By another program, which then sends SIGHUP."""
+    """By another program."""
     await _rename(soak)
-    soak.running.process.send_signal(signal.SIGHUP)
     await until(soak.running.log.exists)
 
 
@@ -424,6 +478,8 @@ Inject = Callable[[Soak], Awaitable[None]]
 KILLS: dict[str, Inject] = {
     "exporter killed": _exporter_killed,
     "relay killed": _relay_killed,
+    "relay and exporter killed": _relay_and_exporter_killed,
+    "sidecar killed and started again": _sidecar_killed,
     "exporter killed, no descriptors": _no_descriptors,
     "exporter killed, no processes": _no_processes,
 }
@@ -434,6 +490,7 @@ OTHERS: dict[str, Inject] = {
     "disk full": _disk_full,
     "log file may not grow": _partial_writes,
     "log renamed by another program": _log_renamed,
+    "log replaced by a FIFO": _fifo,
     "SIGHUP": _reload,
     "SIGHUP, changed SLO file": _slo_file_changed,
     "SIGHUP, invalid SLO file": _slo_file_invalid,

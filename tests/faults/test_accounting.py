@@ -16,6 +16,7 @@ from exporters.sidecar.ingest.request_metrics import RequestMetrics
 from exporters.signals import Outcome
 from tests.faults.fault_scripts import UNREACHABLE, Clients, Engine, log_errors, serving
 from tests.faults.sidecar_state import counted_outcomes, kill_exporter, logged_outcomes, wait_for_in_flight
+from tests.support.exporter_listener import accepting
 from tests.support.sample_records import SLOS
 from tests.support.scripted_relay import UNARY, ok, post, staged
 from tests.support.sidecar_process import QUICK_RESTARTS, RUN, START, Running, sidecar
@@ -79,8 +80,8 @@ async def test_an_exporter_killed_ten_times_under_load_loses_no_request_line_or_
         await _kill_with_open_requests(running, engine, clients)
         samples = await running.samples()
         assert samples["llm_sidecar_restarts_total{exporter}"] == 11
-        assert samples["llm_sidecar_lost_requests_total{relay-0}"] == 0
-        assert samples["llm_sidecar_dropped_records_total{relay-0}"] == 0
+        assert samples["llm_sidecar_lost_requests_total{chat_completions,relay_crashed}"] == 0
+        assert samples["llm_sidecar_dropped_records_total{chat_completions}"] == 0
         assert await running.stop() == 0
         assert clients.failed == []
         assert len(clients.offered) > 100
@@ -102,10 +103,9 @@ async def _kill_with_open_requests(running: Running, engine: Engine, clients: Cl
 async def test_requests_that_end_while_the_exporter_is_down_are_logged_or_counted_as_dropped(
     tmp_path: Path,
 ) -> None:
-    path = str(tmp_path / "records.sock")
     async with staged(tmp_path, ok) as stage:
         sender = stage.sender
-        sender._path, sender.outbox = path, Outbox(limit=20)
+        sender.outbox = Outbox(limit=20)
         sender.start()
 
         for ended_while_down in (5, 50, 20):
@@ -113,9 +113,8 @@ async def test_requests_that_end_while_the_exporter_is_down_are_logged_or_counte
                 assert (await stage.ask(post(UNARY))).endswith(b"ok")
             log = RequestLog(tmp_path / "log")
             receiver = RecordReceiver(RequestMetrics(SLOS), log, lambda: None)
-            server = await asyncio.get_running_loop().create_unix_server(partial(RelayConnection, receiver), path)
-            await until(lambda: sender.outbox.unacknowledged == 0)
-            server.close()
+            async with accepting(sender, partial(RelayConnection, receiver)):
+                await until(lambda: sender.outbox.unacknowledged == 0)
             assert sender._transport is not None
             sender._transport.abort()
             log.close()

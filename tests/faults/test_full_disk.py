@@ -1,8 +1,7 @@
 """A sidecar whose request log cannot be written continues to measure, and its log continues without a restart."""
 
-import asyncio
 import resource
-import tempfile
+import signal
 from pathlib import Path
 
 import aiohttp
@@ -13,18 +12,16 @@ from alerts.rule_groups import to_yaml
 from compose.prometheus_tools import Tools
 from exporters import slos
 from exporters.prometheus_api import Prometheus
-from exporters.records import Batch, Hello, frame
 from exporters.sidecar.ingest.record_receiver import MAX_PENDING_RECORDS
 from tests.support.fake_engine import Engine, serving
 from tests.support.prometheus_process import prometheus
-from tests.support.sample_records import finished
-from tests.support.sidecar_process import SLOS, Running, sidecar
+from tests.support.sidecar_process import ROOT, RUN, SLOS, START, Running, children_by, sidecar
 from tests.support.waiting import until
 
 OK = "llm_requests_total{all,chat_completions,tiny,ok,false,other}"
 ERRORS = "llm_sidecar_log_errors_total{}"
 CONNECTIONS = "llm_sidecar_client_connections{relay-0}"
-DROPPED = "llm_sidecar_dropped_log_lines_total{no_space}"
+DROPPED = "llm_sidecar_dropped_log_lines_total{chat_completions,no_space}"
 
 
 def limit_file_size(running: Running, size: int) -> None:
@@ -59,56 +56,70 @@ async def test_while_the_disk_is_full_series_continue_and_afterwards_the_log_is_
 
 
 LINES_OVER_THE_LIMIT = 700
+RECORDS = MAX_PENDING_RECORDS + LINES_OVER_THE_LIMIT
 
+RELAY_WITH_RECORDS = f"""\
+import runpy, signal, sys
+sys.path.append({str(ROOT)!r})
+from exporters.relay.record_sender import Sender
+from tests.support.sample_records import finished
 
-async def send_records(folder: Path, count: int) -> asyncio.StreamWriter:
-    """Send this many records to the exporter of the sidecar with this folder for temporary files, as a relay does."""
-    (socket,) = folder.glob("*/records.sock")  # noqa: ASYNC240 - a local folder
-    _, writer = await asyncio.open_unix_connection(socket)
-    writer.write(frame(Hello("relay-1", "run")))
-    for first in range(1, count + 1, 100):
-        writer.write(frame(Batch(first, [finished(request_class="all", tenant="other") for _ in range(100)])))
-    await writer.drain()
-    return writer
+start = Sender.start
+
+def start_and_wait(self):
+    def add_records(*_):
+        for _ in range({RECORDS}):
+            self.outbox.add(finished(request_class="all", tenant="other"))
+
+    signal.signal(signal.SIGUSR1, add_records)
+    start(self)
+
+Sender.start = start_and_wait
+module = sys.argv[sys.argv.index("-m") + 1]
+sys.argv = [module]
+runpy.run_module(module, run_name="__main__", alter_sys=True)
+"""
+"""A child in which a relay that receives SIGUSR1 sends records."""
 
 
 async def test_lines_dropped_on_a_full_disk_are_counted_exactly_and_raise_a_ticket(
     tools: Tools, tmp_path: Path
 ) -> None:
-    (tmp_path / "requests.jsonl").symlink_to("/dev/full")  # each write fails with ENOSPC
     spec = slos.loads(SLOS)
     (tmp_path / "rules.yaml").write_text(to_yaml(rules(spec)))
-    records = MAX_PENDING_RECORDS + LINES_OVER_THE_LIMIT
-    with tempfile.TemporaryDirectory() as short:  # the path of a socket has at most 107 bytes
-        async with (
-            serving(Engine()) as engine,
-            sidecar(tmp_path, engine.url, variables={"TMPDIR": short}) as running,
-            prometheus(
-                tools.prometheus, tmp_path, running.metrics_port, job=slos.SIDECAR_JOB, rules=tmp_path / "rules.yaml"
-            ) as url,
-        ):
-            server = Prometheus(url)
+    script = tmp_path / "child.py"
+    script.write_text(RELAY_WITH_RECORDS)
+    code = START + children_by(script, tmp_path) + RUN
+    async with (
+        serving(Engine()) as engine,
+        sidecar(  # each write fails with ENOSPC
+            tmp_path, engine.url, "--request-log", "/dev/full", with_log=False, code=code
+        ) as running,
+        prometheus(
+            tools.prometheus, tmp_path, running.metrics_port, job=slos.SIDECAR_JOB, rules=tmp_path / "rules.yaml"
+        ) as url,
+    ):
+        server = Prometheus(url)
 
-            async def scraped() -> bool:
-                return await _scraped(running, url)
+        async def scraped() -> bool:
+            return await _scraped(running, url)
 
-            await until(scraped)
-            await running.shows(f"llm_engine_up{{127.0.0.1:{engine.port}}}", 1)
-            writer = await send_records(Path(short), records)
-            await running.shows("llm_sidecar_dropped_log_lines_total{no_space}", LINES_OVER_THE_LIMIT)
-            await running.shows("llm_requests_total{all,chat_completions,tiny,ok,true,other}", records)
+        await until(scraped)
+        await running.shows(f"llm_engine_up{{127.0.0.1:{engine.port}}}", 1)
+        running.signal_relay(signal.SIGUSR1)
+        await running.shows("llm_sidecar_dropped_log_lines_total{chat_completions,no_space}", LINES_OVER_THE_LIMIT)
+        await running.shows("llm_requests_total{all,chat_completions,tiny,ok,true,other}", RECORDS)
 
-            def fired() -> bool:
-                return any(
-                    alert.state == "firing"
-                    and alert.labels["alertname"] == AlertName.LOG_LINES
-                    and alert.labels["reason"] == "no_space"
-                    for alert in server.alerts()
-                )
+        def fired() -> bool:
+            return any(
+                alert.state == "firing"
+                and alert.labels["alertname"] == AlertName.LOG_LINES
+                and alert.labels["reason"] == "no_space"
+                for alert in server.alerts()
+            )
 
-            await until(fired)
-            assert await running.ready()
-            writer.close()
+        await until(fired)
+        assert await running.ready()
 
 
 async def _scraped(running: Running, url: str) -> bool:

@@ -1,11 +1,31 @@
 """The accounts of the soak test."""
 
 import json
+import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from exporters.journal import RelayJournal
+from exporters.requestlog.writer import encode_line
+from exporters.sidecar.ingest.request_ledger import RequestLedger
+from exporters.signals import Endpoint
 from tests.faults.soak_accounts import Accounts, Balance, LogFollower, identity_errors
+from tests.support.sample_records import finished
+
+BALANCE = Balance(
+    begun=10,
+    open=0,
+    lines=10,
+    dropped_lines=0,
+    dropped_records=0,
+    lost=0,
+    ended=10,
+    unread=0,
+    turned_away=0,
+    rejected=0,
+)
 
 
 def line(request_id: str) -> str:
@@ -15,9 +35,10 @@ def line(request_id: str) -> str:
 def samples(**values: int) -> dict[str, float]:
     """The series of an exporter, by short names."""
     names = {
-        "dropped_lines": "llm_sidecar_dropped_log_lines_total{no_space}",
-        "dropped_records": "llm_sidecar_dropped_records_total{relay-0}",
-        "lost": "llm_sidecar_lost_requests_total{relay-0}",
+        "begun": "llm_sidecar_begun_requests_total{chat_completions}",
+        "dropped_lines": "llm_sidecar_dropped_log_lines_total{chat_completions,no_space}",
+        "dropped_records": "llm_sidecar_dropped_records_total{chat_completions}",
+        "lost": "llm_sidecar_lost_requests_total{chat_completions,relay_crashed}",
         "rejected": "llm_sidecar_rejected_connections_total{relay-0}",
         "counted": "llm_requests_total{all,chat_completions,tiny,ok,false,other}",
     }
@@ -39,7 +60,7 @@ def test_the_follower_reads_each_line_once_over_renamed_files_and_lines_that_are
     log.write_text(line("d"))
     follower.read()
     log.unlink()
-    log.symlink_to("/dev/full")
+    os.mkfifo(log)
     follower.read()
     assert sorted(follower.lines) == [(name, "ok") for name in "abcd"]
 
@@ -47,25 +68,44 @@ def test_the_follower_reads_each_line_once_over_renamed_files_and_lines_that_are
 @pytest.mark.parametrize(
     "values, balanced",
     [
-        pytest.param({}, False, id="ten requests are missing"),
+        pytest.param({}, False, id="ten requests have no line and no count"),
         pytest.param({"dropped_lines": 5, "dropped_records": 3, "lost": 2}, True, id="each is counted once"),
         pytest.param({"dropped_lines": 5, "dropped_records": 3, "lost": 3}, False, id="one is counted twice"),
+        pytest.param({"lost": 10, "begun": 11}, False, id="a begun request that no client has sent"),
         pytest.param({"lost": 10, "rejected": 1}, False, id="a rejected connection that no client saw"),
     ],
 )
-def test_requests_that_have_ended_are_logged_or_counted(log: Path, values: dict[str, int], balanced: bool) -> None:
-    assert Accounts(LogFollower(log)).balance(samples(**values), ended=10, turned_away=0).even is balanced
+def test_begun_requests_that_are_not_open_are_logged_or_counted(
+    log: Path, values: dict[str, int], balanced: bool
+) -> None:
+    counters = samples(**{"begun": 12} | values)
+    assert Accounts(LogFollower(log)).balance(counters, 2, ended=10, turned_away=0).even is balanced
 
 
-def test_counters_add_up_over_killed_processes(log: Path) -> None:
+def test_the_accounts_go_on_over_a_killed_sidecar(log: Path) -> None:
+    """It had begun four requests: one has a line, one was dropped by the relay, and two are left to the next run."""
+    log.write_bytes(encode_line(finished(), "relay-0-a:1", None))
+    accounts, journals = Accounts(LogFollower(log)), log.with_name(f"{log.name}.journal")
+    relay = RelayJournal(journals / "1", "relay-0-a")
+    for _ in range(4):
+        relay.begun(Endpoint.CHAT_COMPLETIONS)
+    relay.dropped(Endpoint.CHAT_COMPLETIONS)
+    ledger = RequestLedger(journals / "1")
+    ledger.expect_lines("relay-0-a", 1, [finished()])
+    ledger.release()
+    relay.close()
+    accounts.close_relay(samples(rejected=8), "relay-0")
+    accounts.close_sidecar({})
+    balance = accounts.balance(samples(begun=3, lost=2, rejected=128), 1, ended=4, turned_away=136)
+    assert balance.even
+    assert (balance.begun, balance.missing, balance.rejected) == (2 + 3, 1 + 2, 136)
+
+
+def test_the_accounts_go_on_over_a_sidecar_that_has_left_nothing(log: Path) -> None:
+    log.write_text(line("a"))
     accounts = Accounts(LogFollower(log))
-    before = samples(dropped_lines=1, lost=2, dropped_records=4, rejected=8)
-    accounts.close_exporter(before)
-    # Its relay reports to the next exporter what it has dropped and rejected.
-    after_exporter = samples(dropped_lines=16, lost=0, dropped_records=4, rejected=8)
-    accounts.close_relay(after_exporter, "relay-0")
-    balance = accounts.balance(samples(dropped_lines=16, lost=32, dropped_records=64, rejected=128), 0, 0)
-    assert balance == Balance(0, 0, 1 + 16, 4 + 64, 2 + 32, 0, 8 + 128)
+    accounts.close_sidecar(samples(begun=9, dropped_lines=2))
+    assert accounts.balance(samples(begun=1), 1, ended=3, turned_away=0).even
 
 
 @pytest.mark.parametrize(
@@ -81,15 +121,15 @@ def test_the_series_of_requests_counts_those_with_a_record(
     log: Path, exporter: int, counted: int, errors: list[str]
 ) -> None:
     accounts = Accounts(LogFollower(log))
-    assert accounts.count_errors(samples(counted=10), Balance(10, 10, 0, 0, 0, 0, 0), 1) == []
-    balance = Balance(ended=20, lines=13, dropped_lines=1, dropped_records=4, lost=2, turned_away=0, rejected=0)
+    assert accounts.count_errors(samples(counted=10), BALANCE, 1) == []
+    balance = replace(BALANCE, begun=20, lines=13, dropped_lines=1, dropped_records=4, lost=2)
     assert accounts.count_errors(samples(counted=counted), balance, exporter) == errors
 
 
 def test_the_log_has_each_offered_request_at_most_once_and_the_missing_ones_are_counted() -> None:
     offered = {name: {"ok"} for name in "abcd"}
     lines = [("a", "ok"), ("b", "ok"), ("b", "ok"), ("x", "ok"), ("c", "truncated")]
-    balance = Balance(4, 3, 0, 0, 1, 0, 0)
+    balance = replace(BALANCE, begun=4, lines=3, lost=1)
     assert identity_errors(offered, lines, balance) == ["b: 2 lines", "x: never offered", "c: truncated, not ok"]
     assert identity_errors(offered, [("a", "ok")], balance) == [
         "3 requests have no line, but 1 are counted: b, c, d",

@@ -2,11 +2,14 @@
 
 import random
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
+from unittest.mock import patch
 
 import h11
 
-from exporters.relay import exchange
+from exporters.relay import exchange, http1_parser
 from tests.fuzz.mutate import CONTENT_LENGTHS, cut, mutated
 from tests.fuzz.wire import Bench, Wire, feed, read_response, settle
 from tests.support.api_streams import MESSAGES, RESPONSES
@@ -121,18 +124,27 @@ async def check(case: Case) -> bool:
     Raises:
         AssertionError: a property does not hold. Any other exception is a bug, too.
     """
-    limit, exchange.PARSED_LIMIT = exchange.PARSED_LIMIT, case.parsed_limit
-    try:
+    with patch.object(exchange, "PARSED_LIMIT", case.parsed_limit):
         forwarded = await _forwarded(case, case.pieces)
         whole = await _forwarded(case, [b"".join(case.pieces)])
         assert whole == forwarded, "depends on the reads"
         return bool(forwarded)
-    finally:
-        exchange.PARSED_LIMIT = limit
 
 
 async def _forwarded(case: Case, pieces: list[bytes]) -> list[Request]:
     """The complete requests that the engine receives for these reads."""
+    heads: list[http1_parser.RequestHead] = []
+
+    def parsed(block: bytes, parse: Callable[[bytes], http1_parser.RequestHead]) -> http1_parser.RequestHead:
+        heads.append(parse(block))
+        return heads[-1]
+
+    with patch.object(http1_parser, "parse_request", partial(parsed, parse=http1_parser.parse_request)):
+        return await _exchanged(case, pieces, heads)
+
+
+async def _exchanged(case: Case, pieces: list[bytes], heads: list[http1_parser.RequestHead]) -> list[Request]:
+    """The same; `heads` has the valid heads so far."""
     bench = Bench()
     rng = random.Random(len(pieces))  # noqa: S311 - reproducible
     engines: list[Engine] = []
@@ -168,7 +180,7 @@ async def _forwarded(case: Case, pieces: list[bytes]) -> list[Request]:
     assert written_at_end in {None, bench.written}, "forwarded after a rejection"
     bench.client.lose()
     await settle()
-    assert len(bench.records) == sum(one._head.method != "OPTIONS" for one in offered), "records"
+    assert len(bench.records) == sum(head.method != "OPTIONS" for head in heads), "a request without one end"
     assert len(forwarded) == sum(one._state.request.sent for one in offered), "forwarded and counted"
     _check_same_requests(b"".join(case.pieces), bench, engines)
     return [request for request in forwarded if request.whole]

@@ -15,6 +15,7 @@ from exporters.relay.exchange import Exchange
 from exporters.relay.record_sender import Sender
 from exporters.relay.relay import Relay
 from exporters.relay.upstream import UpstreamConnection, UpstreamPool
+from tests.support.exporter_listener import no_exporter
 from tests.support.scripted_relay import SLOS
 
 
@@ -93,6 +94,8 @@ class Wire(asyncio.Transport):
 
     def lose(self, error: Exception | None = None) -> None:
         """The other side closes the connection."""
+        if error is None and not self._closing:
+            self.protocol.eof_received()
         self._end("in order", error)
 
     def _end(self, how: str, error: Exception | None = None) -> None:
@@ -157,7 +160,7 @@ class Bench:
 
     def __init__(self, config: SidecarConfig = CONFIG) -> None:
         loop = asyncio.get_running_loop()
-        self._sender = Sender("nowhere", Hello("relay-0", "life"), loop)
+        self._sender = Sender(no_exporter, Hello("relay-0", "life"), loop)
         numbers = itertools.count(1)
         self.relay = _Relay(
             config, SLO_FILE, self._sender, loop, salt=b"", new_request_id=lambda: f"request-{next(numbers)}"

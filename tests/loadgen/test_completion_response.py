@@ -51,6 +51,23 @@ def read(*pieces: bytes, eof: bool = True) -> CompletionResponse:
     return response
 
 
+@pytest.mark.parametrize("content_type", [b"Text/Event-Stream", b"TEXT/EVENT-STREAM;charset=utf-8"])
+def test_the_type_of_a_stream_is_recognised_in_any_case(content_type: bytes) -> None:
+    head = HEAD.replace(b"text/event-stream; charset=utf-8", content_type)
+    assert contents(read(head, chunked(*WHOLE))) == contents(read(HEAD, chunked(*WHOLE)))
+
+
+@pytest.mark.parametrize("bad", [-5000, 1.7e308, "7", [], True], ids=str)
+def test_a_bad_number_of_the_engine_is_dropped_and_everything_else_is_read(bad: object) -> None:
+    last = event(
+        {"choices": None, "usage": USAGE | {"prompt_tokens": bad}, "metrics": METRICS | {"queue_time_ms": bad}}
+    )
+    response = read(HEAD, chunked(ROLE, token("a"), token("b", "length"), last, DONE))
+    assert response.outcome() == (ClientOutcome.OK, None)
+    assert (response.prompt_tokens, response.completion_tokens, response.cached_tokens) == (None, 3, 16)
+    assert (response.queue, response.prefill, response.decode) == (None, 0.04, 0.08)
+
+
 def contents(response: CompletionResponse) -> tuple[object, ...]:
     return (
         response.outcome(),

@@ -64,6 +64,11 @@ def test_names_with_commas_stay_in_their_column() -> None:
     assert rows(names, [structs.replace(GOOD, request_class="a, b")])[0]["class"] == "a, b"
 
 
+def test_a_class_that_a_spreadsheet_would_execute_is_a_text() -> None:
+    names = run(classes=["=1+1"])
+    assert rows(names, [structs.replace(GOOD, request_class="=1+1")])[0]["class"] == "'=1+1"
+
+
 def _folder(tmp_path: Path) -> str:
     write_json(tmp_path / RUN, run())
     (tmp_path / REQUESTS).write_bytes(b"".join(map(encode_line, RECORDS)))

@@ -22,6 +22,7 @@ SIDECAR_IMAGE = (
     "compose/doctor",
     "compose/simulator",
     "compose/cli.py",
+    "compose/console_script.py",
     "compose/webhook_process.py",
 )
 """What the image of the sidecar runs."""

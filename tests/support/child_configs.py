@@ -19,6 +19,5 @@ def exporter_config(*, restarts: dict[str, int] | None = None, **settings: Any) 
         run_id="exporter-1",
         restarts=restarts or {},
         salt=b"salt",
-        records_path="",
         socket_fds=(),
     )

@@ -10,9 +10,10 @@ from pathlib import Path
 
 from exporters import slos
 from exporters.configuration.sidecar_config import SidecarConfig
-from exporters.records import Finished, Hello, Judged
+from exporters.records import Finished, Hello, Judged, Record, Refused
 from exporters.relay.record_sender import Sender
 from exporters.relay.relay import Relay
+from tests.support.exporter_listener import no_exporter
 from tests.support.waiting import HANG, until
 
 SLOS = """
@@ -107,7 +108,11 @@ class Stage:
         return [record for record in self._sent if isinstance(record, Judged)]
 
     @property
-    def _sent(self) -> list[Finished | Judged]:
+    def refused(self) -> list[Refused]:
+        return [record for record in self._sent if isinstance(record, Refused)]
+
+    @property
+    def _sent(self) -> list[Record]:
         return list(self.sender.outbox._records)
 
     async def record(self, number: int = 1) -> Finished:
@@ -276,7 +281,7 @@ async def staged(
         metrics="",
         **settings,  # type: ignore[arg-type]  # each test names fields of the config
     )
-    sender = Sender("nowhere", Hello("relay-0", "life"), loop)
+    sender = Sender(no_exporter, Hello("relay-0", "life"), loop)
     numbers = itertools.count(1)
     relay = Relay(
         config, slos.load(slos_path), sender, loop, salt=b"salt", new_request_id=lambda: f"relay-{next(numbers)}"

@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,8 @@ PATIENCE = aiohttp.ClientTimeout(total=HANG)
 
 START = "import sys; from compose.cli import main; from exporters.sidecar.supervision import supervisor; "
 QUICK_RESTARTS = "supervisor.RESTART_PAUSE = supervisor.LONGEST_PAUSE = 0.1; "
+IMPATIENT = "from exporters.sidecar.supervision import listeners; listeners.TAKEOVER_SECONDS = 0.1; "
+"""Another program uses the port, so the wait for it is in vain."""
 RUN = "sys.exit(main())"
 
 
@@ -50,10 +52,10 @@ def command(*words: str, code: str = START + RUN, subcommand: str = "sidecar") -
     return [sys.executable, "-c", code, subcommand, *words]
 
 
-async def run_command(*words: str, subcommand: str = "sidecar") -> tuple[int | None, str, str]:
+async def run_command(*words: str, code: str = START + RUN, subcommand: str = "sidecar") -> tuple[int | None, str, str]:
     """Run a command until it exits: exit status, standard output and standard error."""
     process = await asyncio.create_subprocess_exec(
-        *command(*words, subcommand=subcommand),
+        *command(*words, code=code, subcommand=subcommand),
         cwd=ROOT,
         env=environment(),
         stdout=asyncio.subprocess.PIPE,
@@ -99,6 +101,12 @@ class Running:
     metrics_port: int
     log: Path
     stderr: Path
+    start: Callable[[], Awaitable[asyncio.subprocess.Process]]
+
+    async def start_again(self) -> None:
+        """Start it again with the same flags, after it has ended."""
+        await self.ended()
+        self.process = await self.start()
 
     @property
     def url(self) -> str:
@@ -273,16 +281,23 @@ async def sidecar(
     slo_file: str = SLOS,
     variables: dict[str, str] | None = None,
     stdout: int | None = None,
+    port: int | None = None,
     metrics_port: int | None = None,
+    while_starting: Callable[[int], Coroutine[None, None, None]] | None = None,
 ) -> AsyncIterator[Running]:
-    """A ready sidecar. Processes that remain are killed, and none may have logged a traceback."""
+    """A ready sidecar. Processes that remain are killed, and none may have logged a traceback.
+
+    `while_starting` gets the process id of the supervisor, and runs until the sidecar is ready.
+    """
     slos, log = tmp_path / "slos.yaml", tmp_path / "requests.jsonl"
     slos.write_text(slo_file)
-    port, metrics_port = free_port(), metrics_port or free_port()
+    port, metrics_port = port or free_port(), metrics_port or free_port()
     flags = ["--upstream", upstream, "--listen", f"127.0.0.1:{port}", "--metrics", f"127.0.0.1:{metrics_port}"]
     flags += [*STOPS_QUICKLY, "--slos", str(slos), *(["--request-log", str(log)] if with_log else []), *words]
     flags += _engine_name(upstream, words)
-    async with _started(tmp_path, flags, log, port, metrics_port, code, variables, stdout) as running:
+    async with _started(
+        tmp_path, command(*flags, code=code), log, port, metrics_port, variables, stdout, while_starting=while_starting
+    ) as running:
         yield running
 
 
@@ -295,40 +310,49 @@ async def following_sidecar(
     slos.write_text(slo_file)
     flags = ["--upstream", upstream, "--metrics", f"127.0.0.1:{metrics_port}", "--linger", "0", "--slos", str(slos)]
     flags += ["--follow", str(log), "--follow-state", str(state), *words, *_engine_name(upstream, words)]
-    async with _started(tmp_path, flags, log, 0, metrics_port, probe=probe) as running:
+    async with _started(tmp_path, command(*flags), log, 0, metrics_port, probe=probe) as running:
         yield running
 
 
 @contextlib.asynccontextmanager
 async def _started(
     tmp_path: Path,
-    flags: list[str],
+    words: list[str],
     log: Path,
     port: int,
     metrics_port: int,
-    code: str = START + RUN,
     variables: dict[str, str] | None = None,
     stdout: int | None = None,
     probe: str = "/readyz",
+    while_starting: Callable[[int], Coroutine[None, None, None]] | None = None,
 ) -> AsyncIterator[Running]:
     stderr = tmp_path / f"stderr{'' if port else '-follow'}"
-    with stderr.open("wb") as output:
-        process = await asyncio.create_subprocess_exec(
-            *command(*flags, code=code),
-            cwd=ROOT,
-            env=environment() | (variables or {}),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=stdout,
-            stderr=output,
-        )
+    stderr.unlink(missing_ok=True)
+
+    async def start() -> asyncio.subprocess.Process:
+        with stderr.open("ab") as output:
+            return await asyncio.create_subprocess_exec(
+                *words,
+                cwd=ROOT,
+                env=environment() | (variables or {}),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=output,
+            )
+
+    process = await start()
     pids: set[int] = set()
+    starting = None if while_starting is None else asyncio.create_task(while_starting(process.pid))
     try:
         async with aiohttp.ClientSession(timeout=PATIENCE) as session:
-            running = Running(process, session, port, metrics_port, log, stderr)
+            running = Running(process, session, port, metrics_port, log, stderr, start)
             await until(lambda: _responds(running, probe) if process.returncode is None else True)
             assert process.returncode is None, stderr.read_text()
+            if starting is not None:
+                starting.cancel()
             yield running
     finally:
+        process = running.process
         pids = set(children(process.pid).values())
         if process.returncode is None:
             process.kill()

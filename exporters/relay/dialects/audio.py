@@ -5,8 +5,8 @@ from concurrent.futures import Executor
 import msgspec
 from multipart import MultipartError, MultipartSegment, PushMultipartParser
 
+from exporters.engine_values import ABSENT, Number
 from exporters.relay.dialects import completion_events, one_answer
-from exporters.relay.dialects.dialect import Count
 from exporters.relay.request_body import CHARACTERS_PER_TOKEN, RequestBody, without_completion
 
 DONE = completion_events.DONE
@@ -26,21 +26,15 @@ _DELTA, _END = "transcript.text.delta", "transcript.text.done"
 """OpenAI's events of a stream; vLLM sends chunks as of `/v1/chat/completions`."""
 
 
-class _Usage(completion_events.UsageDetails):
+class _Usage(completion_events.Usage):
     """The token counts of vLLM's streams and of OpenAI; a unary body of vLLM has the duration of the audio instead."""
 
-    chunk_prompt_tokens: Count | None = msgspec.field(default=None, name="prompt_tokens")
-    chunk_completion_tokens: Count | None = msgspec.field(default=None, name="completion_tokens")
-    input_tokens: Count | None = None
-    output_tokens: Count | None = None
+    input_tokens: Number = ABSENT
+    output_tokens: Number = ABSENT
 
-    @property
-    def prompt_tokens(self) -> int | None:
-        return self.input_tokens if self.chunk_prompt_tokens is None else self.chunk_prompt_tokens
-
-    @property
-    def completion_tokens(self) -> int | None:
-        return self.output_tokens if self.chunk_completion_tokens is None else self.chunk_completion_tokens
+    def __post_init__(self) -> None:
+        self.prompt_tokens = self.prompt_tokens or self.input_tokens
+        self.completion_tokens = self.completion_tokens or self.output_tokens
 
 
 class _Transcript(one_answer.Answer):
@@ -48,7 +42,7 @@ class _Transcript(one_answer.Answer):
 
 
 class _Event(completion_events.IdentifiedEvent, gc=False):
-    usage: _Usage | None = None  # type: ignore[assignment]
+    usage: _Usage | None = None
     type: str = ""
     delta: str | None = None
 
@@ -76,7 +70,7 @@ class _Event(completion_events.IdentifiedEvent, gc=False):
 
 
 class _LongEvent(_Event, gc=False):
-    choices: completion_events.LongChoices = completion_events.LongChoices()
+    choices: completion_events.LongChoices | None = None
 
 
 decode = decode_first = msgspec.json.Decoder(_Event).decode

@@ -4,7 +4,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 
-from exporters.relay.dialects.dialect import MAX_CHOICES, Count, EngineTimes, Output
+from exporters import signals
+from exporters.engine_values import ABSENT, Number
+from exporters.relay.dialects.dialect import MAX_CHOICES, EngineTimes, Output, ReadCount, TokenCounts
 from exporters.relay.first_elements import first_elements
 
 DONE = b"[DONE]"
@@ -13,38 +15,33 @@ DONE = b"[DONE]"
 class CachedDetails(msgspec.Struct):
     """`usage.prompt_tokens_details`."""
 
-    cached_tokens: Count | None = None
+    cached_tokens: Number = ABSENT
 
 
 class ReasoningDetails(msgspec.Struct):
     """`usage.completion_tokens_details`, or `usage.output_tokens_details` of `/v1/responses`."""
 
-    reasoning_tokens: Count | None = None
+    reasoning_tokens: Number = ABSENT
 
 
-class UsageDetails(msgspec.Struct):
-    """The part of `usage` that has the same names in all APIs of this form."""
+class Usage(msgspec.Struct):
+    """`usage`."""
 
+    prompt_tokens: Number = ABSENT
+    completion_tokens: Number = ABSENT
     prompt_tokens_details: CachedDetails | None = None
     completion_tokens_details: ReasoningDetails | None = None
 
-    @property
-    def cached_tokens(self) -> int | None:
-        return self.prompt_tokens_details.cached_tokens if self.prompt_tokens_details else None
-
-    @property
-    def reasoning_tokens(self) -> int | None:
-        return self.completion_tokens_details.reasoning_tokens if self.completion_tokens_details else None
-
-
-class Usage(UsageDetails):
-    """`usage`."""
-
-    prompt_tokens: Count | None = None
-    completion_tokens: Count | None = None
+    def counts(self, read: ReadCount) -> TokenCounts:
+        cached, reasoning = self.prompt_tokens_details, self.completion_tokens_details
+        return TokenCounts(
+            read(self.prompt_tokens, signals.PROMPT_TOKENS),
+            read(self.completion_tokens, signals.COMPLETION_TOKENS),
+            None if cached is None else read(cached.cached_tokens, signals.CACHED_TOKENS),
+            None if reasoning is None else read(reasoning.reasoning_tokens, signals.REASONING_TOKENS),
+        )
 
 
-_ABSENT = msgspec.Raw()
 _TOOL_CALL_ENDS = frozenset({"tool_calls", "stop"})
 """Finish reasons after which tool calls are complete; vLLM sends `stop` for a call that the request has forced."""
 
@@ -65,11 +62,11 @@ class _Choice(msgspec.Struct, gc=False):
 class CompletionEvent(msgspec.Struct, gc=False):
     """Implements `Event`."""
 
-    choices: list[_Choice] = []
+    choices: list[_Choice] | None = None
     usage: Usage | None = None
     metrics: EngineTimes | None = None
     system_fingerprint: str | None = None
-    error: msgspec.Raw = _ABSENT
+    error: msgspec.Raw = ABSENT
 
     response_id: ClassVar[msgspec.Raw | None] = None
     response_model: ClassVar[msgspec.Raw | None] = None
@@ -77,7 +74,7 @@ class CompletionEvent(msgspec.Struct, gc=False):
 
     @property
     def failed(self) -> bool:
-        return self.error is not _ABSENT and bytes(self.error) != b"null"
+        return self.error is not ABSENT and bytes(self.error) != b"null"
 
     @property
     def carries_choice(self) -> bool:
@@ -86,7 +83,7 @@ class CompletionEvent(msgspec.Struct, gc=False):
     @property
     def output(self) -> bool:
         # `any` with a generator takes three times as long.
-        for choice in self.choices:
+        for choice in self.choices or ():
             delta = choice.delta
             if choice.text or (
                 delta is not None and (delta.content or delta.reasoning or delta.reasoning_content or delta.tool_calls)
@@ -98,14 +95,15 @@ class CompletionEvent(msgspec.Struct, gc=False):
     def answer(self) -> bool:
         return any(
             choice.text or ((delta := choice.delta) is not None and (delta.content or delta.tool_calls))
-            for choice in self.choices
+            for choice in self.choices or ()
         )
 
     @property
     def only_text(self) -> str | None:
-        if len(self.choices) != 1 or self.metrics is not None or (self.error is not _ABSENT and self.failed):
+        choices = self.choices
+        if not choices or len(choices) > 1 or self.metrics is not None or (self.error is not ABSENT and self.failed):
             return None
-        choice = self.choices[0]
+        choice = choices[0]
         delta = choice.delta
         if choice.finish_reason is not None:
             return None
@@ -121,7 +119,8 @@ class CompletionEvent(msgspec.Struct, gc=False):
     @property
     def carries_tool_call(self) -> bool:
         # Tool calls are measured for one choice only.
-        return bool(self.choices) and (delta := self.choices[0].delta) is not None and bool(delta.tool_calls)
+        choices = self.choices
+        return bool(choices and (delta := choices[0].delta) is not None and delta.tool_calls)
 
     @property
     def ends_tool_call(self) -> bool:
@@ -133,7 +132,7 @@ class CompletionEvent(msgspec.Struct, gc=False):
 
     @property
     def finish_reason(self) -> str | None:
-        for choice in self.choices:
+        for choice in self.choices or ():
             if choice.finish_reason is not None:
                 return choice.finish_reason
         return None
@@ -143,8 +142,8 @@ class IdentifiedEvent(CompletionEvent, gc=False):
     """An event with the id and the model of its response, which all events repeat; decoding them takes 0.17 us."""
 
     # Raw: an event with an id that is no string is measured all the same.
-    response_id: msgspec.Raw = msgspec.field(default=_ABSENT, name="id")  # type: ignore[misc]
-    response_model: msgspec.Raw = msgspec.field(default=_ABSENT, name="model")  # type: ignore[misc]
+    response_id: msgspec.Raw = msgspec.field(default=ABSENT, name="id")  # type: ignore[misc]
+    response_model: msgspec.Raw = msgspec.field(default=ABSENT, name="model")  # type: ignore[misc]
 
 
 _MAX_CALLS = 64
@@ -168,7 +167,7 @@ else:
 class LongEvent(IdentifiedEvent, gc=False):
     """An event of any length, or a unary body."""
 
-    choices: LongChoices = LongChoices()
+    choices: LongChoices | None = None
 
 
 class _Function(msgspec.Struct):
@@ -208,7 +207,7 @@ else:
 class _OutputEvent(msgspec.Struct):
     """The output of an event, which CompletionEvent does not need."""
 
-    choices: _OutputChoices = _OutputChoices()
+    choices: _OutputChoices | None = None
 
 
 decode = msgspec.json.Decoder(CompletionEvent).decode
@@ -227,7 +226,7 @@ def _index(call: msgspec.Raw) -> int:
 
 
 def collect(found: _OutputEvent, output: Output) -> None:
-    for choice in found.choices:
+    for choice in found.choices or ():
         made = choice.delta or choice.message or _Output()
         output.text(made.content or choice.text or "", choice.index)
         for number, call in enumerate(made.tool_calls or ()):

@@ -1,39 +1,44 @@
 """The interface of a dialect, which a module of this package implements for one inference API."""
 
+from collections.abc import Callable
 from concurrent.futures import Executor
-from typing import Annotated, Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import msgspec
 
-from exporters.relay.request_body import ABSENT, NOT_JSON, RequestBody
+from exporters.engine_values import ABSENT, Number
+from exporters.relay.request_body import NOT_JSON, RequestBody
+from exporters.signals import Signal
 
 MAX_CHOICES = 128
 """Choices that are decoded of a long event, of a unary body, or to collect the output."""
 
-# Bounded, because records have 64-bit integers.
-Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+ReadCount = Callable[[Number, Signal], int | None]
+"""The count, if it is present and plausible; the signal is the series that it is for."""
+
+
+class TokenCounts(NamedTuple):
+    """The engine's own token counts; None for a count that an earlier event may have."""
+
+    prompt: int | None = None
+    completion: int | None = None
+    cached: int | None = None
+    reasoning: int | None = None
 
 
 class Usage(Protocol):
-    """The engine's own token counts; None for a count that an earlier event may have."""
+    """The `usage` of an event."""
 
-    @property
-    def prompt_tokens(self) -> int | None: ...
-    @property
-    def completion_tokens(self) -> int | None: ...
-    @property
-    def cached_tokens(self) -> int | None: ...
-    @property
-    def reasoning_tokens(self) -> int | None: ...
+    def counts(self, read: ReadCount) -> TokenCounts: ...
 
 
 class EngineTimes(msgspec.Struct):
     """vLLM's per-request `metrics` (>= 0.25, --enable-per-request-metrics); milliseconds."""
 
-    queue_time_ms: float | None = None
-    time_to_first_token_ms: float | None = None
+    queue_time_ms: Number = ABSENT
+    time_to_first_token_ms: Number = ABSENT
     """Since the request was scheduled, which makes it the prefill time."""
-    generation_time_ms: float | None = None
+    generation_time_ms: Number = ABSENT
 
 
 class Event(Protocol):

@@ -5,9 +5,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
+from exporters import signals
+from exporters.engine_values import Number
 from exporters.names import cut
 from exporters.relay.dense_json import Counted, decode_unless_dense
-from exporters.relay.dialects.dialect import Count, Output
+from exporters.relay.dialects.dialect import Output, ReadCount, TokenCounts
 from exporters.relay.first_elements import first_elements
 from exporters.relay.request_body import (
     ABSENT,
@@ -52,30 +54,30 @@ class _Body(_Parameters):
 
 
 class _PromptTokens(msgspec.Struct):
-    input_tokens: Count | None = None
-    cache_creation_input_tokens: Count | None = None
-    cached_tokens: Count | None = msgspec.field(default=None, name="cache_read_input_tokens")
+    input_tokens: Number = ABSENT
+    cache_creation_input_tokens: Number = ABSENT
+    cache_read_input_tokens: Number = ABSENT
 
-    reasoning_tokens: ClassVar[None] = None
-
-    @property
-    def prompt_tokens(self) -> int | None:
-        """All tokens of the prompt; `input_tokens` are those that are neither read from the cache nor written to it."""
-        if self.input_tokens is None:
-            return None
-        return self.input_tokens + (self.cache_creation_input_tokens or 0) + (self.cached_tokens or 0)
+    def counts(self, read: ReadCount) -> TokenCounts:
+        """Of the prompt, `input_tokens` are the tokens that are neither read from the cache nor written to it."""
+        prompt = read(self.input_tokens, signals.PROMPT_TOKENS)
+        written = read(self.cache_creation_input_tokens, signals.PROMPT_TOKENS)
+        cached = read(self.cache_read_input_tokens, signals.CACHED_TOKENS)
+        return TokenCounts(None if prompt is None else prompt + (written or 0) + (cached or 0), cached=cached)
 
 
 class _StartUsage(_PromptTokens):
     """`usage` of `message_start`, whose `output_tokens` are not those of the whole response."""
 
-    completion_tokens: ClassVar[None] = None
-
 
 class _Usage(_PromptTokens):
     """`usage` of `message_delta` and of a unary body."""
 
-    completion_tokens: Count | None = msgspec.field(default=None, name="output_tokens")
+    output_tokens: Number = ABSENT
+
+    def counts(self, read: ReadCount) -> TokenCounts:
+        completion = read(self.output_tokens, signals.COMPLETION_TOKENS)
+        return super().counts(read)._replace(completion=completion)
 
 
 class _Start(msgspec.Struct):
@@ -187,7 +189,7 @@ class _Output(msgspec.Struct):
     index: int = 0
     content_block: _OutputBlock | None = None
     delta: _Delta | None = None
-    content: _Blocks = _Blocks()
+    content: _Blocks | None = None
     stop_reason: str | None = None
 
 
@@ -205,7 +207,7 @@ def collect(found: _Output, output: Output) -> None:
     elif found.content_block is not None and found.content_block.type == "tool_use":
         output.empty_call = b"{}"
         output.call(found.index, "")
-    for number, block in enumerate(found.content):
+    for number, block in enumerate(found.content or ()):
         output.text(block.text or "")
         if block.type == "tool_use":
             output.call(number, bytes(block.input).decode())

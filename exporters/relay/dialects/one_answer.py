@@ -6,8 +6,10 @@ from typing import ClassVar
 
 import msgspec
 
+from exporters import signals
+from exporters.engine_values import Number
 from exporters.relay.dense_json import MAX_QUOTES, Counted, decode_unless_dense, has_many_values
-from exporters.relay.dialects.dialect import Count, Output, WholeResponse
+from exporters.relay.dialects.dialect import Output, ReadCount, TokenCounts, WholeResponse
 from exporters.relay.request_body import (
     ABSENT,
     CHARACTERS_PER_TOKEN,
@@ -55,18 +57,13 @@ class Answer(WholeResponse):
 
 
 class _Usage(msgspec.Struct):
-    own_prompt_tokens: Count | None = msgspec.field(default=None, name="prompt_tokens")
-    total_tokens: Count | None = None
+    prompt_tokens: Number = ABSENT
+    total_tokens: Number = ABSENT
 
-    # vLLM reports 0 completion tokens, but there is no completion.
-    completion_tokens: ClassVar[None] = None
-    cached_tokens: ClassVar[None] = None
-    reasoning_tokens: ClassVar[None] = None
-
-    @property
-    def prompt_tokens(self) -> int | None:
-        """The tokens of the input; for rerank, some releases of vLLM report only the total."""
-        return self.total_tokens if self.own_prompt_tokens is None else self.own_prompt_tokens
+    def counts(self, read: ReadCount) -> TokenCounts:
+        """For rerank, some releases of vLLM report only the total. The 0 completion tokens are no completion."""
+        prompt = read(self.prompt_tokens, signals.PROMPT_TOKENS)
+        return TokenCounts(read(self.total_tokens, signals.PROMPT_TOKENS) if prompt is None else prompt)
 
 
 class _Answer(Answer):

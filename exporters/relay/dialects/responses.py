@@ -5,10 +5,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
+from exporters import signals
+from exporters.engine_values import Number
 from exporters.names import cut
 from exporters.relay.dense_json import Counted, decode_unless_dense
-from exporters.relay.dialects.completion_events import ReasoningDetails
-from exporters.relay.dialects.dialect import Count, EngineTimes, Output, WholeResponse
+from exporters.relay.dialects.completion_events import CachedDetails, ReasoningDetails
+from exporters.relay.dialects.dialect import EngineTimes, Output, ReadCount, TokenCounts, WholeResponse
 from exporters.relay.first_elements import first_elements
 from exporters.relay.request_body import (
     ABSENT,
@@ -64,23 +66,20 @@ class _Body(_Parameters):
     instructions: str | None = None
 
 
-class _InputDetails(msgspec.Struct):
-    cached_tokens: Count | None = None
-
-
 class _Usage(msgspec.Struct):
-    prompt_tokens: Count | None = msgspec.field(default=None, name="input_tokens")
-    completion_tokens: Count | None = msgspec.field(default=None, name="output_tokens")
-    input_tokens_details: _InputDetails | None = None
+    input_tokens: Number = ABSENT
+    output_tokens: Number = ABSENT
+    input_tokens_details: CachedDetails | None = None
     output_tokens_details: ReasoningDetails | None = None
 
-    @property
-    def cached_tokens(self) -> int | None:
-        return self.input_tokens_details.cached_tokens if self.input_tokens_details else None
-
-    @property
-    def reasoning_tokens(self) -> int | None:
-        return self.output_tokens_details.reasoning_tokens if self.output_tokens_details else None
+    def counts(self, read: ReadCount) -> TokenCounts:
+        cached, reasoning = self.input_tokens_details, self.output_tokens_details
+        return TokenCounts(
+            read(self.input_tokens, signals.PROMPT_TOKENS),
+            read(self.output_tokens, signals.COMPLETION_TOKENS),
+            None if cached is None else read(cached.cached_tokens, signals.CACHED_TOKENS),
+            None if reasoning is None else read(reasoning.reasoning_tokens, signals.REASONING_TOKENS),
+        )
 
 
 class _Incomplete(msgspec.Struct):
@@ -193,7 +192,7 @@ else:
 
 
 class _Outputs(msgspec.Struct):
-    output: _OutputItems = _OutputItems()
+    output: _OutputItems | None = None
     status: str | None = None
 
 
@@ -218,7 +217,7 @@ def collect(found: _OutputEvent, output: Output) -> None:
     if found.type and found.type not in _ENDS:
         return
     response = found.response or found
-    for number, item in enumerate(response.output):
+    for number, item in enumerate(response.output or ()):
         if item.type == "function_call":
             output.call(number, item.arguments or "")
         elif item.type == "message":

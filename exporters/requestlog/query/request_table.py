@@ -1,6 +1,5 @@
 """Requests as a table that fits the terminal, as CSV and as JSON lines."""
 
-import csv
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from exporters.csv_lines import csv_line
 from exporters.requestlog.query.log_fields import FIELDS, NUMBERS
 from exporters.requestlog.query.overlap import Load
 from exporters.signals import Outcome, Verdict
@@ -59,16 +59,13 @@ def json_lines(lines: Iterable[bytes], columns: Sequence[str] | None, out: Binar
 def csv_lines(lines: Iterable[bytes], columns: Sequence[str] | None, out: TextIO) -> None:
     """A header and a line for each request; null is empty, and verdicts are `ttft=bad availability=good`."""
     names = columns or FIELDS
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(names)
+    out.write(csv_line(names))
     for line in lines:
         request = _fields(line)
-        writer.writerow([_csv(request.get(name)) for name in names])
+        out.write(csv_line(_csv(request.get(name)) for name in names))
 
 
 def _csv(value: Any) -> Any:
-    if isinstance(value, bool):
-        return "true" if value else "false"
     if isinstance(value, dict):
         return " ".join(f"{name}={verdict}" for name, verdict in value.items())
     return value

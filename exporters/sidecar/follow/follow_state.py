@@ -3,7 +3,6 @@
 After a crash, lines behind the saved positions are counted again, into the saved counts: none is lost or counted twice.
 """
 
-import contextlib
 import logging
 import os
 from pathlib import Path
@@ -13,6 +12,7 @@ import msgspec
 
 from exporters.configuration.sidecar_config import FollowedLog
 from exporters.errors import UsageError, system_reason
+from exporters.output_files import create_folder
 from exporters.sidecar.follow.log_position import Position
 from exporters.sidecar.ingest.saved_series import SavedSeries
 
@@ -46,8 +46,7 @@ class FollowStateFile:
             UsageError: it cannot be written, or belongs to another log.
         """
         try:
-            with contextlib.suppress(FileExistsError):
-                self._path.parent.mkdir(parents=True, exist_ok=True)
+            create_folder(self._path)
             self._temporary_path.open("wb").close()
             self._temporary_path.unlink()
             if self._path.is_dir():
@@ -79,9 +78,13 @@ class FollowStateFile:
                 "its start"
             ) from error
 
+    def exists(self) -> bool:
+        return self._path.exists()
+
     def save(self, encoded: bytes) -> bool:
         """Replace the file; returns whether that has succeeded."""
         try:
+            create_folder(self._path)
             with open(self._temporary_path, "wb", opener=_private) as file:
                 file.write(encoded)
                 file.flush()

@@ -42,8 +42,10 @@ _NO_RELAY: tuple[Signal, ...] = (
     signals.IN_FLIGHT,
     signals.OLDEST_WAIT,
     signals.INTER_CHUNK,
+    signals.SIDECAR_REFUSED,
     signals.SIDECAR_UNMETERED,
     signals.SIDECAR_UNPARSED,
+    signals.SIDECAR_DROPPED_VALUES,
 )
 """Series that need a relay: a log has only ended requests, without single chunks."""
 
@@ -171,9 +173,9 @@ class LogFollower:
         return lines is not None
 
     def unsaved(self) -> bytes | None:
-        """The state to save; None if no position has changed."""
+        """The state to save; None if no position has changed and the file was not removed."""
         positions = self._log.positions
-        if not positions or msgspec.msgpack.encode(positions) == self._saved:
+        if not positions or (msgspec.msgpack.encode(positions) == self._saved and self._file.exists()):
             return None
         return msgspec.msgpack.encode(
             FollowState(

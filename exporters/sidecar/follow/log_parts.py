@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from stat import S_ISREG
 
 _SUFFIX = re.compile(r"[.-]\d[\dTZ._:-]*(?P<gz>\.gz)?")
 """What rotation appends to the name: a number, a date or the sidecar's time stamp."""
@@ -54,7 +55,8 @@ def _list(path: Path) -> list[Part]:
     for name in (*sorted(rotated, key=lambda name: _age(name[len(path.name) :])), path.name):
         with suppress(OSError):
             state = path.with_name(name).stat()
-            parts.append(Part(path.with_name(name), (state.st_dev, state.st_ino), state.st_mtime_ns))
+            if S_ISREG(state.st_mode):  # reading a FIFO would block
+                parts.append(Part(path.with_name(name), (state.st_dev, state.st_ino), state.st_mtime_ns))
     return parts
 
 

@@ -85,7 +85,7 @@ class NginxLines:
             request_class=request_class if path in METERED else OTHER,
             tenant=self._slos.tenants.bounded(access.tenant),
             endpoint=cut(path),
-            stream=access.content_type.startswith(_EVENT_STREAM),
+            stream=access.content_type.lower().startswith(_EVENT_STREAM),
             status=access.status,
             outcome=outcome,
             metered=False,

@@ -1,5 +1,6 @@
 """The endpoints under /admin/, which need the admin token: declare and list config changes, drain the sidecar."""
 
+import asyncio
 import hmac
 import re
 import time
@@ -16,6 +17,7 @@ from exporters.token_file import read_token
 
 PREFIX = "/admin/"
 MAX_BODY = 64 * 1024
+BODY_SECONDS = 10.0
 MAX_SETTINGS = 100
 """Limit of declared settings of an engine, because each is a series."""
 
@@ -118,7 +120,12 @@ class Admin:
         if (request.content_length or 0) > MAX_BODY:
             return _refused([f"the body has {request.content_length} bytes; the limit is {MAX_BODY}"], 413)
         try:
-            declaration = msgspec.json.decode(await request.read(), type=Declaration)
+            async with asyncio.timeout(BODY_SECONDS):
+                body = await request.read()
+        except TimeoutError:
+            return _refused([f"the body was not complete within {BODY_SECONDS:g} s"], 408)
+        try:
+            declaration = msgspec.json.decode(body, type=Declaration)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             return _refused([f'{error}; write {{"set": {{"NAME": "VALUE"}}, "note": "TEXT"}}'])
         states = {state.name: state for state in self._fleet.states}

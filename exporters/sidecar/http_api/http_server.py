@@ -27,7 +27,7 @@ _END = b"# EOF\n"
 
 def exposition(families: Iterable[Metric | Accumulator], accept: str) -> tuple[bytes, str]:
     """The exposition in the accepted format, identical to prometheus_client's, and its content type."""
-    encode, content_type = choose_encoder(accept)
+    encode, content_type = choose_encoder(accept.lower())
     openmetrics = encode(Families()) == _END
     parts = []
     for family in families:
@@ -66,8 +66,12 @@ def application(
     credentials: Credentials | None = None,
     admin: Admin | None = None,
     drain: Drain | None = None,
+    scraped: Callable[[], None] = lambda: None,
 ) -> web.Application:
-    """The endpoints of the metrics port; `why_not_ready` returns None if the sidecar is ready."""
+    """The endpoints of the metrics port; `why_not_ready` returns None if the sidecar is ready.
+
+    `scraped` is called after each exposition.
+    """
 
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -88,10 +92,11 @@ def application(
         final = drain is not None and drain.counts_are_final and request.method == "GET"
         body, content_type = exposition(collect(), request.headers.get("accept", ""))
         headers = {"content-type": content_type, "vary": "accept-encoding"}
-        if "gzip" in request.headers.get("accept-encoding", ""):
+        if "gzip" in request.headers.get("accept-encoding", "").lower():
             headers["content-encoding"] = "gzip"
             body = await asyncio.to_thread(gzip.compress, body, COMPRESSION)
         response = web.Response(body=body, headers=headers)
+        scraped()
         if drain is not None and final:
             await _send(response, request)
             drain.report(Report.FINAL_SCRAPE)

@@ -3,7 +3,8 @@
 A record may wait for the engine span of its request. Log lines and acknowledgements are in order of the record numbers,
 so later ones wait, too; the series of later records are updated immediately. If the log cannot be written, only the
 lines wait. Above a limit the oldest lines are dropped and counted. A record is acknowledged when its line is written or
-dropped. Until then its relay remembers that it is counted, for the next run of the exporter.
+dropped. Until then its relay remembers that it is counted, for the next run of the exporter. The accounts of all
+requests (`request_ledger`) are written before the acknowledgement.
 
 A record that cannot be decoded, counted or logged is counted as an error; the others of its batch are not affected.
 """
@@ -13,12 +14,13 @@ import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby, islice, takewhile
 from math import inf
 from operator import attrgetter
+from types import MappingProxyType
 from typing import Protocol, cast
 
 import msgspec
@@ -37,8 +39,9 @@ from exporters.records import (
     batch_without_bad_records,
     frame,
 )
-from exporters.requestlog.writer import DROP_REASONS, WRITE_FAILED, drop_reason
+from exporters.requestlog.writer import WRITE_FAILED, drop_reason
 from exporters.sidecar.ingest.prompt_repeats import Prompts
+from exporters.sidecar.ingest.request_ledger import RequestLedger
 from exporters.sidecar.ingest.request_metrics import RequestMetrics
 from exporters.sidecar.ingest.shared_prefixes import SharedPrefixes
 from exporters.signals import OTHER
@@ -47,7 +50,10 @@ RETRY_SECONDS = 1.0
 """Time until the next write if writing to the request log failed."""
 
 LOGGED_AT_ONCE = 500
-"""Records in one attempt to write, so that each failed attempt takes little time."""
+"""Records in one attempt to write, so that each failed attempt takes little time, and a journal has their endpoints."""
+
+ACCOUNTS_SECONDS = 1.0
+"""Interval of the checks for relay runs that are over."""
 
 MAX_PENDING_RECORDS = 20_000
 """Limit of pending records of a relay run; the relay keeps more than twice as many."""
@@ -96,7 +102,7 @@ class _Pending(msgspec.Struct, eq=False):
     revision: str | None
     waiting: bool = True
     counted: bool = False
-    unwritable: bool = False  # its line cannot be encoded
+    unwritable: bool = False  # its line cannot be encoded; it is dropped
 
 
 @dataclass(slots=True)
@@ -124,7 +130,10 @@ class RecordReceiver:
         now: Callable[[], float] = time.monotonic,
         on_fingerprint: Callable[[str, float], None] = lambda _fingerprint, _at: None,
         task_errors: TaskErrors | None = None,
+        ledger: RequestLedger | None = None,
+        run_ids: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
+        """`run_ids` has the run of each relay that is known, by name."""
         self._request_metrics = request_metrics
         self._request_log = request_log
         self._config_revision = config_revision
@@ -136,6 +145,8 @@ class RecordReceiver:
         self._now = now
         self._on_fingerprint = on_fingerprint
         self.task_errors = task_errors or TaskErrors()
+        self.ledger = ledger or RequestLedger()
+        self._ledger_checked_at = -inf
         self._runs: dict[str, _RelayRun] = {}
         self._runs_by_relay: dict[str, list[str]] = {}
         self._ready: list[tuple[_RelayRun, _Pending]] = []
@@ -146,14 +157,10 @@ class RecordReceiver:
         self._unwritten_because: OSError | None = None
         self._retry_at = -inf
         self.log_errors = 0
-        self.dropped_lines = dict.fromkeys(DROP_REASONS, 0)
         self.connected: set[str] = set()
-        self._run_ids: dict[str, str] = {}
+        self._run_ids = dict(run_ids)
         self.restarts: dict[str, int] = {}
         """Restarts by relay since this exporter started: reconnections with a new run id."""
-        self._open_at_disconnect: dict[str, int] = {}
-        self.lost_requests: dict[str, int] = {}
-        """Requests that were open, by relay, when it reconnected with a new run id."""
         self.cut_requests = 0
         """Requests that relays have cut before they exited."""
 
@@ -166,6 +173,7 @@ class RecordReceiver:
             self._accept(run, new, set(batch.counted))
         finally:
             self._receiving = False
+        self.ledger.save()
         return min(run.last_stored, batch.first + len(batch.records) - 1)
 
     def _accept(self, run: _RelayRun, new: list[tuple[int, Record]], counted: set[int]) -> None:
@@ -196,8 +204,16 @@ class RecordReceiver:
             last_stored = run.last_stored
             self._store(run)
             if run.last_stored > last_stored and run.acknowledge is not None:
+                self.ledger.save()
                 run.acknowledge(run.last_stored)
         self._count_ready()
+        if self._now() - self._ledger_checked_at >= ACCOUNTS_SECONDS:
+            self._ledger_checked_at = self._now()
+            self.ledger.check(self._in_use)
+
+    def _in_use(self, run_id: str) -> bool:
+        run = self._runs.get(run_id)
+        return run is not None and (bool(run.pending) or run_id in map(self._run_ids.get, self.connected))
 
     def close(self) -> None:
         """Write the pending records to the log without further waiting."""
@@ -208,6 +224,7 @@ class RecordReceiver:
             self._store(run)
         self._flush()
         self._count_ready()
+        self.ledger.save()
         unwritten = sum(isinstance(pending.record, Finished) for run in self._runs.values() for pending in run.pending)
         if unwritten:
             logger.error("request log: %d lines were not written: %s", unwritten, self._unwritten_because)
@@ -258,7 +275,8 @@ class RecordReceiver:
         if self._request_log is None:
             self._pop_stored(run, inf)
             return
-        while ready := list(islice(takewhile(_is_ready, run.pending), LOGGED_AT_ONCE)):
+        while ready := _consecutive(islice(takewhile(_is_ready, run.pending), LOGGED_AT_ONCE)):
+            self.ledger.expect_lines(run.run_id, ready[0].number, [each.record for each in ready])
             failed = not self._log(run, ready)
             self._pop_stored(run, self._request_log.last_numbers.get(run.run_id, 0))
             if failed:
@@ -291,7 +309,6 @@ class RecordReceiver:
         except Exception as error:  # noqa: BLE001 - as in _add
             if len(records) == 1:
                 records[0].unwritable = True
-                self.dropped_lines[WRITE_FAILED] += 1
                 self.task_errors.add("writing a log line", error)
                 return
             for each in records:
@@ -310,6 +327,7 @@ class RecordReceiver:
                 return
             queue.popleft()
             run.last_stored = pending.number
+            self.ledger.settle(run.run_id, pending.number, pending.record, WRITE_FAILED if pending.unwritable else None)
             self._count(pending)
 
     def _log_failed(self, error: OSError) -> None:
@@ -324,7 +342,7 @@ class RecordReceiver:
 
     def _log_succeeded(self) -> None:
         if self._log_error is not None:
-            dropped = sum(self.dropped_lines.values())
+            dropped = sum(self.ledger.dropped_lines().values())
             logger.info("request log: it can be written again; lines dropped since the start: %d", dropped)
             self._log_error = None
 
@@ -333,8 +351,9 @@ class RecordReceiver:
         for _ in range(min(count, len(run.pending))):
             pending = run.pending.popleft()
             run.last_stored = pending.number
-            if isinstance(pending.record, Finished) and self._unwritten_because is not None:
-                self.dropped_lines[drop_reason(self._unwritten_because)] += 1
+            because = self._unwritten_because
+            reason = WRITE_FAILED if because is None else drop_reason(because)
+            self.ledger.settle(run.run_id, pending.number, pending.record, reason)
 
     def _count_ready(self) -> None:
         """Count the records that no longer wait, and report those that are not stored yet to their relays."""
@@ -384,11 +403,9 @@ class RecordReceiver:
             report_counted(counted)
         self._forget_old_runs(hello)
         self.connected.add(hello.process)
-        open_requests = self._open_at_disconnect.pop(hello.process, 0)
         if self._run_ids.setdefault(hello.process, hello.run_id) != hello.run_id:
             self._run_ids[hello.process] = hello.run_id
             self.restarts[hello.process] = self.restarts.get(hello.process, 0) + 1
-            self.lost_requests[hello.process] = self.lost_requests.get(hello.process, 0) + open_requests
 
     def _forget_old_runs(self, hello: Hello) -> None:
         run_ids = self._runs_by_relay.setdefault(hello.process, [])
@@ -401,16 +418,18 @@ class RecordReceiver:
                 if self._request_log is not None:
                     self._request_log.last_numbers.pop(run_id, None)
 
+    def is_last_run(self, hello: Hello) -> bool:
+        """Whether no later run of this relay has connected: both may wait for an exporter that starts."""
+        return self._run_ids[hello.process] == hello.run_id
+
     def snapshot(self, process: str, snapshot: Snapshot) -> None:
         self._request_metrics.snapshot(process, snapshot)
 
     def disconnected(self, process: str) -> None:
-        """The connection was lost; whether the relay has crashed is known at its next hello."""
+        """The connection was lost."""
         self.connected.discard(process)
         snapshot = self._request_metrics.forget(process)
         self.cut_requests += 0 if snapshot is None else snapshot.cut_requests
-        if snapshot is not None and not snapshot.draining:  # a draining relay sends a record for each request
-            self._open_at_disconnect[process] = sum(row.waiting + row.streaming for row in snapshot.open)
 
 
 class RelayConnection(asyncio.Protocol):
@@ -455,7 +474,7 @@ class RelayConnection(asyncio.Protocol):
         return message
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._hello is not None:
+        if self._hello is not None and self._receiver.is_last_run(self._hello):
             self._receiver.disconnected(self._hello.process)
 
     def _acknowledge(self, last: int) -> None:
@@ -467,6 +486,12 @@ class RelayConnection(asyncio.Protocol):
     def _send(self, message: Ack | Counted) -> None:
         if not self._transport.is_closing():
             self._transport.write(frame(message))
+
+
+def _consecutive(records: Iterable[_Pending]) -> list[_Pending]:
+    """The records up to the first gap in their numbers, which a relay leaves when it drops records."""
+    ready = list(records)
+    return [each for number, each in enumerate(ready, ready[0].number if ready else 0) if each.number == number]
 
 
 def _is_ready(pending: _Pending) -> bool:

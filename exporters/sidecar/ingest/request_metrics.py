@@ -12,7 +12,7 @@ from exporters.configuration.sidecar_config import MAX_MODELS
 from exporters.exposition.accumulators import Accumulator, Counter, ExemplarTrace, Histogram, Total, counter, gauge
 from exporters.exposition.histogram_bounds import bounds
 from exporters.names import is_unique
-from exporters.records import UNMETERED, UNPARSED, Finished, Judged, Record, Snapshot
+from exporters.records import REFUSALS, UNMETERED, UNPARSED, Finished, Judged, Record, Refused, Snapshot
 from exporters.sidecar.ingest.prompt_repeats import Distinct
 from exporters.sidecar.ingest.saved_series import SavedHistogram, SavedSeries
 from exporters.signals import (
@@ -54,8 +54,10 @@ _COUNTERS = (
     signals.GOODPUT_EVENTS,
     signals.GOODPUT_REQUESTS,
     signals.GOODPUT_TOKENS,
+    signals.SIDECAR_REFUSED,
     signals.SIDECAR_UNMETERED,
     signals.SIDECAR_UNPARSED,
+    signals.SIDECAR_DROPPED_VALUES,
 )
 _HISTOGRAMS = (
     signals.TTFT,
@@ -73,6 +75,16 @@ _HISTOGRAMS = (
 
 
 _OF_HASHES = (signals.PROMPT_REPEATS, signals.BODY_REPEATS, signals.UNIQUE_PROMPTS)
+
+_OF_ENGINE_VALUES = (
+    signals.PROMPT_TOKENS,
+    signals.COMPLETION_TOKENS,
+    signals.CACHED_TOKENS,
+    signals.REASONING_TOKENS,
+    signals.QUEUE,
+    signals.PREFILL,
+    signals.DECODE,
+)
 
 _SLO_COUNTERS = (signals.SLO_EVENTS, signals.SLO_BAD, signals.SLO_ABANDONED)
 
@@ -213,10 +225,14 @@ class RequestMetrics:
         self._kinds: dict[tuple[str, str, str], _Kind] = {}
         self._snapshots: dict[str, Snapshot] = {}
         self.add_model(OTHER)
+        for status, reason in REFUSALS:
+            self._counters[signals.SIDECAR_REFUSED].series((str(status), reason))
         for reason in UNPARSED:
             self._counters[signals.SIDECAR_UNPARSED].series((reason,))
         for reason in UNMETERED:
             self._counters[signals.SIDECAR_UNMETERED].series((reason,))
+        for signal in _OF_ENGINE_VALUES:
+            self._counters[signals.SIDECAR_DROPPED_VALUES].series((signal.name,))
 
     def add_model(self, model: str) -> None:
         """Add a model that the engine serves as a label value, at 0 in all series, unless the limit is reached.
@@ -297,6 +313,8 @@ class RequestMetrics:
             self._count_verdicts(kind, record.slo)
             if record.goodput_lost:
                 kind.goodput_events[0] += 1
+        elif isinstance(record, Refused):
+            self._counters[signals.SIDECAR_REFUSED].add((str(record.status), record.reason))
         else:
             self._count_finished(record, _trace(record) if traced else None)
 
@@ -329,8 +347,6 @@ class RequestMetrics:
         yield counter(signals.SIDECAR_REJECTED_CONNECTIONS, rejected)
         yield gauge(signals.SIDECAR_BUFFERED, (((name,), float(row.buffered)) for name, row in rows))
         yield gauge(signals.SIDECAR_BUFFERED_LIMIT, (((name,), float(row.buffered_limit)) for name, row in rows))
-        yield counter(signals.SIDECAR_REJECTED_UPLOADS, (((name,), float(row.rejected_uploads)) for name, row in rows))
-        yield counter(signals.SIDECAR_DROPPED, (((name,), float(row.dropped)) for name, row in rows))
 
     def _open_requests(self, now: float) -> Iterator[Metric]:
         kinds = [(model, name) for model in sorted(self._models) for name in self._slos.class_names]
@@ -450,11 +466,15 @@ class RequestMetrics:
         if record.structured_kind is not None and record.structured_result is not None:
             labels = *kind.labels[:2], record.structured_kind, record.structured_result
             counters[signals.STRUCTURED_REQUESTS].add(labels)
+        if record.refused is not None:
+            counters[signals.SIDECAR_REFUSED].add((str(record.status), record.refused))
         if record.unparsed is not None:
             counters[signals.SIDECAR_UNPARSED].add((record.unparsed,))
         if record.unmetered is not None:
             reason = record.unmetered if record.unmetered in UNMETERED else OTHER
             counters[signals.SIDECAR_UNMETERED].add((reason,))
+        for name in record.dropped_values:
+            counters[signals.SIDECAR_DROPPED_VALUES].add((name,))
         self._count_verdicts(kind, record.slo, record.counted)
         if record.goodput is not None and not record.goodput_counted:
             kind.goodput_events[0] += 1

@@ -7,7 +7,11 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 
-from exporters.configuration.child_config import ChildConfig, Slos, child_message
+from exporters.configuration.child_config import ChildConfig, Message, Reload, Stop, child_message
+
+_IGNORED = {signal.SIGHUP, signal.SIGTERM, signal.SIGINT}
+"""Signals that children never receive, because they are blocked before they start: a service manager sends them to all
+processes at once, but the supervisor stops its children in order, and reloads them with one SLO file."""
 
 
 class Child:
@@ -18,6 +22,7 @@ class Child:
         self.module = module
         self.sockets = sockets
         self.starts = 0
+        self.run_id = ""
         self.stopping = asyncio.Event()
         self._process: subprocess.Popen[bytes] | None = None
         self._stdin: asyncio.WriteTransport | None = None
@@ -47,14 +52,18 @@ class Child:
         asyncio's subprocesses need a thread or a descriptor after the process has started. If the system has none left,
         they raise an exception and leave a process that nothing stops.
         """
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", self.module],  # -P: never import from the working directory
-            stdin=subprocess.PIPE,
-            pass_fds=socket_fds,
-            # Ctrl-c must reach only the supervisor, which drains in order. A new session would do, too, but Linux
-            # schedules sessions as groups: a relay would stall for seconds beside an engine that spins on its cores.
-            process_group=0,
-        )
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, _IGNORED)
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", self.module],  # -P: never import from the working directory
+                stdin=subprocess.PIPE,
+                pass_fds=socket_fds,
+                # Ctrl-c must reach only the supervisor, which drains in order. Not a new session: Linux schedules
+                # sessions as groups, so a relay would stall for seconds beside an engine that spins on its cores.
+                process_group=0,
+            )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         self._exited.clear()
         return self._process
 
@@ -72,16 +81,18 @@ class Child:
             self._code = code
             self._exited.set()
 
-    def reload(self, slos: Slos) -> None:
-        """Let it use these SLOs and read its files again. A process that has not started yet does so at its start."""
-        if self._stdin is not None and not self._stdin.is_closing():
-            self._stdin.write(child_message(slos))
+    def reload(self, reload: Reload) -> None:
+        """Let it use this SLO file and certificate, which a process that has not started yet gets at its start."""
+        self._send(reload)
 
     def stop(self) -> None:
-        """Close its standard input, so that it exits, and do not restart it."""
+        """Let it exit, and do not restart it."""
         self.stopping.set()
-        if self._stdin is not None:
-            self._stdin.close()
+        self._send(Stop())
+
+    def _send(self, message: Message) -> None:
+        if self._stdin is not None and not self._stdin.is_closing():
+            self._stdin.write(child_message(message))
 
     def signal(self, number: signal.Signals) -> None:
         if self._process is not None:

@@ -1,7 +1,10 @@
 """Listening sockets of the sidecar."""
 
+import errno
+import logging
 import socket
 import sys
+import time
 from collections.abc import Sequence
 
 from exporters.addresses import parse_address
@@ -11,6 +14,37 @@ BACKLOG = 4096
 
 _BALANCES_LISTENERS = sys.platform == "linux"
 """Only Linux spreads connections over the listeners of one port; elsewhere all relays accept from one queue."""
+
+
+TAKEOVER_SECONDS = 3.0
+"""The maximum wait for a port. The children of a killed supervisor release it in half of that time."""
+
+RETRY_SECONDS = 0.05
+
+logger = logging.getLogger("vllm_slo.supervisor")
+
+
+def listen_when_free(text: str, flag: str, count: int = 1) -> list[socket.socket]:
+    """Listening sockets on one port, as soon as no process of a killed sidecar has it.
+
+    Raises:
+        UsageError: the address is invalid or remains in use.
+    """
+    until = time.monotonic() + TAKEOVER_SECONDS
+    logged = False
+    while True:
+        try:
+            return listen(text, flag, count)
+        except UsageError as error:
+            in_use = isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EADDRINUSE
+            if not in_use or time.monotonic() > until:
+                raise
+            if not logged:
+                logged = True
+                logger.warning(
+                    "%s; retrying for %g s, because a sidecar may just have been killed", error, TAKEOVER_SECONDS
+                )
+        time.sleep(RETRY_SECONDS)
 
 
 def listen(text: str, flag: str, count: int = 1) -> list[socket.socket]:

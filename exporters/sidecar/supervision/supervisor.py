@@ -8,18 +8,21 @@ import signal
 import socket
 import tempfile
 import time
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
 import msgspec
 
-from exporters.configuration.child_config import ChildConfig, Slos
+from exporters.configuration.child_config import ChildConfig, Reload, ServerCertificate, Slos
 from exporters.configuration.sidecar_config import SidecarConfig
 from exporters.errors import UsageError, system_reason
+from exporters.requestlog.standard_output import STANDARD_OUTPUT
 from exporters.sidecar.drain_control import Order, Report
+from exporters.sidecar.supervision import system_limits
 from exporters.sidecar.supervision.child import Child
 from exporters.sidecar.supervision.descriptors import raise_limit
-from exporters.sidecar.supervision.listeners import bind_again, listen
+from exporters.sidecar.supervision.listeners import bind_again, listen_when_free
 from exporters.slos import SloFile, load
 
 EXPORTER = "exporter"
@@ -49,6 +52,7 @@ class Supervisor:
     def __init__(self, config: SidecarConfig, slos: SloFile, salt: bytes) -> None:
         self._config = config
         self._slos = Slos(file=slos, read_at=time.time())
+        self._tls = None if config.certificate is None else ServerCertificate(certificate=config.certificate.read())
         self._salt = salt
         self._draining = asyncio.Event()
         self._stopping = asyncio.Event()
@@ -56,23 +60,39 @@ class Supervisor:
         self._final_scrape = asyncio.Event()
         self._drain_began_at: float | None = None
         self._relays_exited_at: float | None = None
-        self._folder = tempfile.TemporaryDirectory(prefix="vllm-slo-", ignore_cleanup_errors=True)
-        self._records_path = str(Path(self._folder.name) / "records.sock")
-        (metrics,) = listen(config.metrics, "--metrics")
-        records = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        records.bind(self._records_path)
-        records.listen(128)
-        # Both ends remain open here, so that a restarted exporter receives the pending orders.
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._journals = self._new_journals() if config.follow is None else ""
+        # The exporter of a killed supervisor releases this port when it has written its last line.
+        (metrics,) = listen_when_free(config.metrics, "--metrics")
+        # Both ends of the next two pairs remain open here, so that a restarted exporter receives what waits for it.
+        self._to_exporter, relays = socket.socketpair()
         self._drain_control, exporter_drain_control = socket.socketpair()
         self._drain_control.setblocking(False)
         # When this end is closed, the relays announce the drain to clients, also relays that are started later.
         self._drain_notice, self._relay_drain_notice = socket.socketpair()
         # With SO_REUSEPORT each listener has its own queue, which survives a crash of its relay, but not a crash loop.
-        listeners = listen(config.listen, "--listen", config.workers) if config.follow is None else []
-        self._exporter = Child(EXPORTER, "exporters.sidecar.exporter", (metrics, records, exporter_drain_control))
+        listeners = listen_when_free(config.listen, "--listen", config.workers) if config.follow is None else []
+        self._exporter = Child(EXPORTER, "exporters.sidecar.exporter", (metrics, relays, exporter_drain_control))
         self._relays = [
             Child(f"relay-{n}", "exporters.relay.process", (listener,)) for n, listener in enumerate(listeners)
         ]
+
+    def _new_journals(self) -> str:
+        """The folder of the journals: beside the request log, whose volume survives this process, else in memory."""
+        log = self._config.request_log
+        if log is not None and log != STANDARD_OUTPUT and not Path(log).is_char_device():
+            journals = Path(f"{log}.journal").absolute()
+        else:
+            in_memory = Path("/dev/shm")  # noqa: S108 - the folder in it is private
+            try:
+                self._folder = tempfile.TemporaryDirectory(
+                    prefix="vllm-slo-", dir=in_memory if in_memory.is_dir() else None, ignore_cleanup_errors=True
+                )
+            except OSError as error:
+                logger.warning("requests of a relay that crashes are not counted: %s", system_reason(error))
+                return ""
+            journals = Path(self._folder.name)
+        return str(journals / f"{time.time_ns():x}")
 
     @property
     def _children(self) -> list[Child]:
@@ -96,17 +116,20 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, on_signal, number)
         loop.add_signal_handler(signal.SIGHUP, self._reload)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # one that arrived during the start is handled next
         loop.add_signal_handler(signal.SIGCHLD, self._reap)
         loop.add_reader(self._drain_control, self._read_reports)
         try:
             self._log_start()
             await asyncio.wait([stop])
         finally:
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})  # else it ends a process without its handler
             # asyncio closes its wakeup descriptor before it removes handlers: a signal in between prints a traceback.
             loop.remove_signal_handler(signal.SIGCHLD)
             for child in self._children:
                 child.signal(signal.SIGKILL)
-            self._folder.cleanup()
+            if self._folder is not None:
+                self._folder.cleanup()
         if not stop.cancelled():
             stop.result()
         return INTERRUPTED if signal.SIGINT in interrupted_by else 0
@@ -130,7 +153,10 @@ class Supervisor:
             relay.stop()
             for listener in relay.sockets:
                 listener.close()
-        await asyncio.wait([watches[relay.name] for relay in self._relays], timeout=self._config.drain + STOP_TIMEOUT)
+        await asyncio.wait(
+            [watches[relay.name] for relay in self._relays],
+            timeout=self._config.drain + self._config.linger + STOP_TIMEOUT,
+        )
         for relay in self._relays:
             relay.signal(signal.SIGKILL)
 
@@ -148,7 +174,8 @@ class Supervisor:
         logger.info("relaying %s%s -> %s, metrics on %s/metrics", config.listen, tls, config.upstream, config.metrics)
 
     def _reload(self) -> None:
-        """Read the SLO file again, and let all children use it and read their files again, also if it is invalid."""
+        """Read SLO file and certificate again, and let all children use them or the last valid ones."""
+        self._reload_certificate()
         file = self._slos.file
         self._slos = msgspec.structs.replace(self._slos, last_reload_successful=False)
         try:
@@ -160,10 +187,23 @@ class Supervisor:
             logger.error("%s; keeping the old SLO file", mistakes)  # noqa: TRY400 - the message is complete
         finally:
             for child in self._children:  # the exporter first: it knows new classes before it gets their requests
-                child.reload(self._slos)
+                child.reload(Reload(slos=self._slos, tls=self._tls))
         if self._slos.file != file:
             requests = "requests that arrive" if self._relays else "lines that are read"
             logger.info("SLO file reloaded; it applies to %s from now on", requests)
+
+    def _reload_certificate(self) -> None:
+        if self._config.certificate is None or self._tls is None:
+            return
+        try:
+            certificate = self._config.certificate.read()
+        except UsageError as error:
+            logger.error("%s; keeping the old certificate", error)  # noqa: TRY400 - the message is complete
+            self._tls = msgspec.structs.replace(self._tls, last_reload_successful=False)
+        else:
+            self._tls = ServerCertificate(certificate=certificate)
+            expiry = datetime.fromtimestamp(certificate.expiry, UTC)
+            logger.info("certificate reloaded, it expires on %s UTC", f"{expiry:%Y-%m-%d %H:%M:%S}")
 
     def _reap(self) -> None:
         for child in self._children:
@@ -207,11 +247,13 @@ class Supervisor:
             )
 
     async def _linger(self) -> None:
-        """Wait until a scrape has read the final counts."""
-        if not self._config.linger:
+        """Wait until a scrape has read the final counts; relays may have used this time to wait for the exporter."""
+        config = self._config
+        if not config.linger:
             return
+        waited = time.monotonic() - (self._drain_began_at or 0.0) - config.drain_delay - config.drain
         try:
-            async with asyncio.timeout(self._config.linger):
+            async with asyncio.timeout(config.linger - max(0.0, waited)):
                 await self._final_scrape.wait()
         except TimeoutError:
             logger.warning("no scrape has read the final counts within %g s", self._config.linger)
@@ -254,7 +296,10 @@ class Supervisor:
     async def _run(self, child: Child) -> str:
         """Run a child until it exits; returns the reason of its end for a log message."""
         child.starts += 1
+        child.run_id = f"{child.name}-{time.time_ns():x}"
         try:
+            if child.starts > 1:
+                self._check_certificate(child)
             if not child.sockets:
                 others = [listener for relay in self._relays for listener in relay.sockets]
                 child.sockets = (bind_again(self._config.listen, others, shared=len(self._relays) > 1),)
@@ -266,24 +311,36 @@ class Supervisor:
         how = f"by signal {-code}" if code < 0 else f"with status {code}"
         return f"exited {how}; restarting it"
 
+    def _check_certificate(self, relay: Child) -> None:
+        """Report files that are invalid: the relay does not need them, but the next start of the sidecar does."""
+        if self._config.certificate is not None and relay is not self._exporter:
+            try:
+                self._config.certificate.read()
+            except UsageError as error:
+                logger.warning("%s; %s starts with the last valid certificate", error, relay.name)
+
     def _child_config(self, child: Child) -> ChildConfig:
-        sockets = child.sockets if child is self._exporter else (*child.sockets, self._relay_drain_notice)
+        shared = () if child is self._exporter else (self._relay_drain_notice, self._to_exporter)
         return ChildConfig(
             sidecar=self._config,
             slos=self._slos,
+            tls=self._tls,
             process=child.name,
-            run_id=f"{child.name}-{time.time_ns():x}",
+            run_id=child.run_id,
             restarts={other.name: max(0, other.starts - 1) for other in self._children},
+            runs={relay.name: relay.run_id for relay in self._relays if relay.run_id},
             salt=self._salt,
-            records_path=self._records_path,
-            socket_fds=tuple(each.fileno() for each in sockets),
+            journals=self._journals,
+            socket_fds=tuple(each.fileno() for each in (*child.sockets, *shared)),
             drain_began_at=self._drain_began_at,
             relays_exited_at=self._relays_exited_at,
         )
 
 
-async def supervise(config: SidecarConfig, slos: SloFile, salt: bytes) -> int:
+def supervise(config: SidecarConfig, slos: SloFile, salt: bytes) -> int:
     """Run the sidecar until SIGTERM or SIGINT; `salt` is that of the hashes of prompts. Returns the exit status."""
     os.environ.setdefault("PYTHONUNBUFFERED", "1")
     raise_limit()
-    return await Supervisor(config, slos, salt).run()
+    for warning in system_limits.warnings(config):
+        logger.warning("%s", warning)
+    return asyncio.run(Supervisor(config, slos, salt).run())

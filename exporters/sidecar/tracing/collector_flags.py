@@ -9,7 +9,7 @@ from exporters.configuration import otel_environment, otlp_endpoints
 from exporters.configuration.collector_tls import CollectorTls
 from exporters.configuration.trace_sampling import parse_share
 from exporters.errors import UsageError, parse_flag
-from exporters.sidecar.supervision.listeners import listen
+from exporters.sidecar.supervision.listeners import listen_when_free
 
 TRACE_GOOD = "1%"
 """The default of --trace-good."""
@@ -115,6 +115,6 @@ def receivers(urls: list[str]) -> tuple[otlp_endpoints.Receiver, ...]:
     parsed = tuple(map(otlp_endpoints.receiver, urls))
     with contextlib.ExitStack() as sockets:  # only a check: gRPC does not accept sockets
         for receiver in parsed:
-            (listener,) = listen(receiver.address, "--engine-spans")
+            (listener,) = listen_when_free(receiver.address, "--engine-spans")
             sockets.enter_context(listener)
     return parsed

@@ -1,6 +1,5 @@
 """Parses OTLP messages of the engine: separates `llm_request` spans from other spans."""
 
-import math
 import zlib
 from dataclasses import dataclass
 
@@ -8,6 +7,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped] 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span
 
+from exporters import engine_values, signals
 from exporters.records import NOT_UNDERSTOOD, TOO_LARGE
 
 MESSAGE_BYTES = 1024 * 1024
@@ -17,9 +17,11 @@ MESSAGE_SPANS = 20_000
 """Maximum number of spans: an empty span takes two bytes, but several microseconds to parse."""
 
 REQUEST_SPAN = "llm_request"
-_QUEUE = "gen_ai.latency.time_in_queue"
-_PREFILL = "gen_ai.latency.time_in_model_prefill"  # scheduling to first token, as in `metrics` of the response body
-_DECODE = "gen_ai.latency.time_in_model_decode"
+_SIGNALS = {
+    "gen_ai.latency.time_in_queue": signals.QUEUE,
+    "gen_ai.latency.time_in_model_prefill": signals.PREFILL,  # since scheduling, as in `metrics` of the response body
+    "gen_ai.latency.time_in_model_decode": signals.DECODE,
+}
 
 
 class RefusedError(Exception):
@@ -33,6 +35,8 @@ class SpanTimes:
     queue: float | None
     prefill: float | None
     decode: float | None
+    dropped: tuple[str, ...] = ()
+    """The series that lack an implausible time."""
 
     @property
     def present(self) -> bool:
@@ -116,13 +120,16 @@ def parse_message(data: bytes, *, with_spans: bool) -> Message:
 
 def _times(span: Span) -> SpanTimes:
     values = {
-        pair.key: pair.value.double_value
+        signal: engine_values.seconds(pair.value.double_value)
         for pair in span.attributes
-        if pair.value.WhichOneof("value") == "double_value"
-        and math.isfinite(pair.value.double_value)
-        and pair.value.double_value >= 0
+        if (signal := _SIGNALS.get(pair.key)) is not None and pair.value.WhichOneof("value") == "double_value"
     }
-    return SpanTimes(values.get(_QUEUE), values.get(_PREFILL), values.get(_DECODE))
+    return SpanTimes(
+        values.get(signals.QUEUE),
+        values.get(signals.PREFILL),
+        values.get(signals.DECODE),
+        tuple(signal.name for signal, value in values.items() if value is None),
+    )
 
 
 def _alone(resource: ResourceSpans, scope: ScopeSpans, span: Span) -> bytes:

@@ -2,8 +2,8 @@
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -16,6 +16,7 @@ from exporters.configuration.otlp_endpoints import TRACES_PATH, Receiver
 from exporters.errors import UsageError
 from exporters.exposition.accumulators import counter
 from exporters.records import NOT_UNDERSTOOD, TOO_LARGE
+from exporters.sidecar.http_api.bounded_server import IDLE_SECONDS, BoundedServer, process_connection_limit
 from exporters.sidecar.tracing.engine_spans import (
     MESSAGE_BYTES,
     EngineSpan,
@@ -24,6 +25,7 @@ from exporters.sidecar.tracing.engine_spans import (
     decompress,
     parse_message,
 )
+from exporters.worker_threads import GRPC_THREADS, ThreadsRefusedError, WorkerThreads, require_threads
 
 MAX_CONCURRENT = 8
 """Limit of messages in progress; further messages are rejected as busy, and their senders retry."""
@@ -42,6 +44,8 @@ _STATUS = {
     NOT_UNDERSTOOD: (400, grpc.StatusCode.INVALID_ARGUMENT),
     TOO_LARGE: (413, grpc.StatusCode.RESOURCE_EXHAUSTED),
 }
+
+logger = logging.getLogger("vllm_slo.traces")
 
 Closer = Callable[[], Awaitable[None]]
 _T = TypeVar("_T")
@@ -69,8 +73,9 @@ class OtlpReceiver(Generic[_T]):
     def __init__(self, parse: Callable[[bytes], _T], take: Callable[[_T], Awaitable[None]]) -> None:
         self._parse = parse
         self._take = take
-        self._parser_thread = ThreadPoolExecutor(1, "otlp")
+        self._parser_thread = WorkerThreads(1, "parsing of spans")
         self._closers: list[Closer] = []
+        self._servers: list[BoundedServer] = []
         self._in_progress = 0
         self._refused = dict.fromkeys(_STATUS, 0)
 
@@ -83,6 +88,8 @@ class OtlpReceiver(Generic[_T]):
         for receiver in receivers:
             try:
                 await (self._listen_grpc if receiver.grpc else self._listen_http)(receiver)
+            except ThreadsRefusedError as error:
+                logger.error("--engine-spans: no spans are received on %s: %s", receiver.address, error)  # noqa: TRY400 - the message suffices
             except (OSError, RuntimeError) as error:
                 raise UsageError(
                     f"--engine-spans: cannot listen on {receiver.address}, which was free when the sidecar started"
@@ -92,16 +99,20 @@ class OtlpReceiver(Generic[_T]):
         app = web.Application(client_max_size=MESSAGE_BYTES)
         app.add_routes([web.post(TRACES_PATH, self.http)])
         # The receiver decompresses itself, so that it can stop at the size limit.
-        runner = web.AppRunner(app, access_log=None, auto_decompress=False, shutdown_timeout=1.0)
-        await runner.setup()
-        self._closers.append(runner.cleanup)
-        await web.TCPSite(runner, receiver.host, receiver.port).start()
+        server = BoundedServer(app, idle=IDLE_SECONDS, auto_decompress=False, shutdown_timeout=1.0)
+        self._servers.append(server)
+        self._closers.append(server.close)
+        await server.start(host=receiver.host, port=receiver.port)
 
     async def _listen_grpc(self, receiver: Receiver) -> None:
+        require_threads(GRPC_THREADS)
         options = [
             ("grpc.max_receive_message_length", MESSAGE_BYTES),
             ("grpc.max_concurrent_streams", MAX_CONCURRENT),
             ("grpc.so_reuseport", 0),  # else a second sidecar could receive half of the spans
+            ("grpc.server_handshake_timeout_ms", round(IDLE_SECONDS * 1000)),
+            ("grpc.max_connection_idle_ms", round(IDLE_SECONDS * 1000)),
+            ("grpc.max_allowed_incoming_connections", process_connection_limit()),
         ]
         server = grpc.aio.server(options=options, maximum_concurrent_rpcs=2 * MAX_CONCURRENT)
         handler = grpc.stream_unary_rpc_method_handler(self.grpc)
@@ -109,6 +120,11 @@ class OtlpReceiver(Generic[_T]):
         self._closers.append(partial(server.stop, None))
         server.add_insecure_port(receiver.address)
         await server.start()
+
+    @property
+    def closed_connections(self) -> int:
+        """Connections that were closed because of the limit; gRPC does not report those that it closes."""
+        return sum(server.closed_connections for server in self._servers)
 
     async def close(self) -> None:
         while self._closers:  # a gRPC server must not outlive the loop
@@ -120,7 +136,8 @@ class OtlpReceiver(Generic[_T]):
         try:
             with self._slot():
                 data = await _http_message(request)
-                await self._process(data, compressed=request.headers.get("content-encoding") == "gzip")
+                encoding = request.headers.get("content-encoding", "").lower()
+                await self._process(data, compressed=encoding in {"gzip", "x-gzip"})
         except RefusedError as refused:
             return web.Response(status=_STATUS[str(refused)][0], text=f"{refused}\n")
         return web.Response(content_type=PROTOBUF)

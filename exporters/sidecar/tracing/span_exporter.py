@@ -1,12 +1,13 @@
 """Sends the sidecar's spans to a collector without blocking the caller; failed spans are dropped and counted."""
 
+import contextlib
 import logging
 import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
@@ -29,12 +30,16 @@ from exporters.sidecar.tracing.span_forwarder import (
     sender,
 )
 from exporters.sidecar.tracing.trace_decision import keeps
+from exporters.worker_threads import GRPC_THREADS, require_threads
 
 if TYPE_CHECKING:
     import requests
 
 SHUTDOWN_TIMEOUT = 3.0
 """Seconds that a shutdown waits for the collector."""
+
+_open_files = contextlib.ExitStack()
+"""Files in memory that the SDK reads for each new connection."""
 
 logger = logging.getLogger("vllm_slo.traces")
 
@@ -147,13 +152,18 @@ class SpanQueue:
         """Send all queued spans; wait up to `timeout` seconds."""
         deadline = self._exporter.deadline = time.monotonic() + timeout
         # The shutdown of the SDK may wait 30 s; in a daemon thread it cannot delay the exit.
-        shutdown = threading.Thread(target=self._processor.shutdown, daemon=True)
-        shutdown.start()
+        shut_down = cast("Callable[[], None]", self._processor.shutdown)
+        shutdown = threading.Thread(target=shut_down, daemon=True)
+        try:
+            shutdown.start()
+        except RuntimeError:  # the system refuses a thread
+            shut_down()
         accepted = self._accepted
         if self._forwarder is not None:
             self._forwarder.close(timeout)
             accepted += self._forwarder.accepted
-        shutdown.join(max(0.0, deadline - time.monotonic()))
+        if shutdown.ident is not None:
+            shutdown.join(max(0.0, deadline - time.monotonic()))
         self._restore_sdk_log()
         if unsent := accepted - self._counters.exported - self._counters.failed:
             logger.warning("%d spans were not sent within %g s", unsent, timeout)
@@ -170,7 +180,13 @@ class SpanQueue:
 
 
 def span_queue(collector: Collector, upstream: str, *, forward: bool) -> SpanQueue:
-    """A span queue for requests to `upstream`; `forward`: also for the engine's spans."""
+    """A span queue for requests to `upstream`; `forward`: also for the engine's spans.
+
+    Raises:
+        RuntimeError: the system refuses a thread.
+    """
+    if collector.url.startswith("grpc"):
+        require_threads(GRPC_THREADS)
     sidecar_version, engine = version("vllm-slo"), origin(upstream)
     maker = SpanMaker(collector.semconv, resource(sidecar_version), sidecar_version, (engine.host, engine.port))
     send = sender(collector) if forward else None
@@ -199,9 +215,7 @@ def exporter(collector: Collector) -> SpanExporter:
 
     return Http(
         collector.url,
-        collector.tls.ca,
-        collector.tls.key,
-        collector.tls.certificate,
+        *collector.tls.paths(_open_files),
         headers=collector.headers,
         timeout=collector.timeout,
         compression=Compression.Gzip if collector.gzip else Compression.NoCompression,

@@ -145,6 +145,7 @@ class SpanJoin:
         record.queue = times.queue if record.queue is None else record.queue
         record.prefill = times.prefill if record.prefill is None else record.prefill
         record.decode = times.decode if record.decode is None else record.decode
+        record.dropped_values = [*record.dropped_values, *times.dropped]
         if record.outcome is not Outcome.OK or record.unmetered is not None:
             return
         values = {Measure.QUEUE: record.queue, Measure.PREFILL: record.prefill, Measure.DECODE: record.decode}

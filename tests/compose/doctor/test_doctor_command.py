@@ -49,7 +49,7 @@ def test_without_a_server_only_the_machine_is_checked_and_nothing_fails(
     assert main(flags) == 0
     states = {name: finding["state"] for name, finding in findings(capsys).items()}
     assert states["ports"] == "ok"
-    machine = {"descriptors", "ports"}
+    machine = {"descriptors", "processes", "memory", "ports"}
     assert {state for name, state in states.items() if name not in machine} == {"not checked"}
 
 
@@ -201,7 +201,7 @@ async def test_a_running_sidecar_engine_and_prometheus_are_checked(
     assert status == 1
     states = {name: finding["state"] for name, finding in found.items()}
     expected = {"descriptors", "request log", "clocks", "sidecar", "engine metrics", "cached tokens", "engine times"}
-    expected |= {"prometheus", "scrape targets", "rules", "exemplars", "histograms", "ports"}
+    expected |= {"prometheus", "scrape targets", "rules", "exemplars", "histograms", "ports", "processes", "memory"}
     assert {name for name, state in states.items() if state == "ok"} == expected
     assert {name for name, state in states.items() if state == "failed"} == {"scrape interval"}
     assert found["scrape interval"]["found"] == "1s, and the SLO file has 200ms"

@@ -4,6 +4,7 @@ import dataclasses
 import os
 import resource
 import shutil
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from urllib.parse import urlsplit
@@ -13,10 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compose.doctor.finding import Finding, State, Unread
-from compose.doctor.machine_checks import descriptors, disk, free_ports
+from compose.doctor.machine_checks import descriptors, disk, free_ports, memory, tasks
 from compose.doctor.sidecar_reading import SidecarPage
+from exporters.configuration.sidecar_config import SidecarConfig
 from exporters.engines.exposition_parser import Exposition
 from exporters.relay.client_limit import client_limit, descriptors_for
+from exporters.sidecar.supervision import system_limits
+from exporters.sidecar.supervision.system_limits import Limit
 from tests.support.fake_prometheus import FakePrometheus
 from tests.support.ports import free_lab_ports
 
@@ -114,11 +118,107 @@ def test_a_relay_serves_the_clients_for_which_the_fix_gives_it_files(clients: in
     assert client_limit(descriptors_for(clients) - 1) < max(clients, 2)
 
 
+MIB = 2**20
+
+CONFIG = SidecarConfig(upstream="http://127.0.0.1:8000", slos="", listen="", metrics="")
+"""It needs 8 processes and threads, and 243 MiB."""
+
+NO_THREAD = "work that needs a thread delays requests and scrapes, and a process that ends cannot be restarted"
+PIDS = "pids.max of the cgroup of this shell"
+RAISE_TO_12 = (
+    "set it to 12 or more: --pids-limit (Docker), pids_limit (Compose), podPidsLimit (kubelet) or TasksMax= (systemd)"
+)
+RUNNING = page(1500, 3)
+
+
+@pytest.mark.parametrize(
+    "sidecar, limit, expected",
+    [
+        pytest.param(
+            NOT_READ,
+            None,
+            Finding(State.OK, "pids.max and limit of processes of this shell", "no limit"),
+            id="no limit",
+        ),
+        pytest.param(
+            NOT_READ,
+            (12, 4),
+            Finding(State.OK, PIDS, "4 of 12 processes and threads in use"),
+            id="enough to start a sidecar",
+        ),
+        pytest.param(
+            NOT_READ,
+            (11, 4),
+            Finding(
+                State.WARNING,
+                PIDS,
+                "4 of 11 processes and threads in use; 8 more needed",
+                NO_THREAD,
+                RAISE_TO_12,
+            ),
+            id="too few to start a sidecar",
+        ),
+        pytest.param(
+            RUNNING, (11, 10), Finding(State.OK, PIDS, "10 of 11 processes and threads in use"), id="it already runs"
+        ),
+        pytest.param(
+            RUNNING,
+            (11, 11),
+            Finding(
+                State.WARNING,
+                PIDS,
+                "11 of 11 processes and threads in use; 1 more needed",
+                NO_THREAD,
+                RAISE_TO_12,
+            ),
+            id="none can be restarted",
+        ),
+    ],
+)
+def test_the_limit_of_processes_and_threads_admits_a_sidecar(
+    monkeypatch: pytest.MonkeyPatch, sidecar: SidecarPage | Unread, limit: tuple[int, int] | None, expected: Finding
+) -> None:
+    monkeypatch.setattr(threading, "active_count", lambda: 3)
+    found = None if limit is None else Limit(system_limits.PIDS, limit[0], limit[1] + 3)
+    monkeypatch.setattr(system_limits, "task_limit", lambda: found)
+    assert tasks(sidecar, CONFIG) == expected
+
+
+@pytest.mark.parametrize(
+    "limit, expected",
+    [
+        pytest.param(None, Finding(State.OK, "memory.max of the cgroup of this shell", "no limit"), id="no limit"),
+        pytest.param(
+            243,
+            Finding(
+                State.OK, "memory.max of the cgroup of this shell", "243.0 MiB, and a sidecar needs up to 243.0 MiB"
+            ),
+            id="enough",
+        ),
+        pytest.param(
+            128,
+            Finding(
+                State.WARNING,
+                "memory.max of the cgroup of this shell",
+                "128.0 MiB, and a sidecar needs up to 243.0 MiB",
+                "the kernel kills a process of the sidecar, and with a relay its open requests are lost",
+                "set it to 243MiB or more: --memory (Docker), mem_limit (Compose), limits.memory (Kubernetes) or "
+                "MemoryMax= (systemd); or lower --max-buffered",
+            ),
+            id="too little",
+        ),
+    ],
+)
+def test_the_limit_of_memory_admits_a_sidecar_with_full_buffers(
+    monkeypatch: pytest.MonkeyPatch, limit: int | None, expected: Finding
+) -> None:
+    found = None if limit is None else Limit(system_limits.MEMORY, limit * MIB, 0)
+    monkeypatch.setattr(system_limits, "memory_limit", lambda: found)
+    assert memory(CONFIG) == expected
+
+
 def check_disk(path: str | None, total: int | None) -> Finding:
     return disk(path, "--request-log", total, "--request-log-total", "lines are dropped")
-
-
-MIB = 2**20
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from compose.cli import main
 from exporters.configuration import otel_environment as otel
-from exporters.configuration import otlp_endpoints
+from exporters.configuration import otlp_endpoints, pem_file
 from exporters.configuration.collector_tls import CollectorTls
 from exporters.configuration.otlp_endpoints import Semconv
 from exporters.errors import UsageError
@@ -32,6 +32,8 @@ UPSTREAM = ("sidecar", "--upstream", "http://127.0.0.1:1")
     [
         pytest.param({BASE: "http://c"}, "http://c:4318/v1/traces", id="base URL"),
         pytest.param({BASE: "https://c:443/otlp/"}, "https://c:443/otlp/v1/traces", id="base URL with a path"),
+        pytest.param({BASE: "HTTPS://c:443"}, "https://c:443/v1/traces", id="scheme in upper case"),
+        pytest.param({BASE: "Http://c", PROTOCOL: "grpc"}, "grpc://c:4317", id="gRPC, scheme in another case"),
         pytest.param({TRACES: "http://c:80/here"}, "http://c:80/here", id="URL for traces"),
         pytest.param({TRACES: "http://c:80"}, "http://c:80/", id="URL for traces without a path"),
         pytest.param({BASE: "http://c:4317", PROTOCOL: "grpc"}, "grpc://c:4317", id="gRPC"),
@@ -243,7 +245,8 @@ def test_certificates_are_checked_by_variable(tmp_path: Path) -> None:
     ca, cert, key = (f"OTEL_EXPORTER_OTLP_{name}" for name in ("CERTIFICATE", "CLIENT_CERTIFICATE", "CLIENT_KEY"))
     of_traces = "OTEL_EXPORTER_OTLP_TRACES_CLIENT_CERTIFICATE"
     valid = {ca: signer.ca, cert: ours.cert, key: ours.key}
-    assert otel.tls(valid) == CollectorTls(ca=signer.ca, certificate=ours.cert, key=ours.key)
+    ca_file, cert_file, key_file = (pem_file.read(path, "") for path in valid.values())
+    assert otel.tls(valid) == CollectorTls(ca=ca_file, certificate=cert_file, key=key_file)
     assert otel.tls({}) == CollectorTls()
     missing = str(tmp_path / "missing")
     for environment, message in (

@@ -6,6 +6,7 @@ from compose.cli import main
 from exporters.configuration import otlp_endpoints
 from exporters.configuration.otlp_endpoints import Collector, Receiver
 from exporters.errors import UsageError
+from exporters.sidecar.supervision import listeners
 from tests.support.ports import busy_port, free_port
 
 
@@ -97,6 +98,12 @@ def test_an_invalid_receiver_url_is_rejected_with_an_example(text: str, message:
     assert str(caught.value) == f"--engine-spans: {message}; {RECEIVERS}"
 
 
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listeners, "TAKEOVER_SECONDS", 0.0)
+
+
+@pytest.mark.usefixtures("impatient")
 def test_a_receiver_port_in_use_is_reported_before_the_start(capsys: pytest.CaptureFixture[str]) -> None:
     with busy_port() as port:
         where = f"127.0.0.1:{port}"
@@ -107,6 +114,7 @@ def test_a_receiver_port_in_use_is_reported_before_the_start(capsys: pytest.Capt
             )
 
 
+@pytest.mark.usefixtures("impatient")
 def test_two_receivers_need_two_ports(capsys: pytest.CaptureFixture[str]) -> None:
     where = f"127.0.0.1:{free_port()}"
     flags = ["--engine-spans", f"grpc://{where}", "--engine-spans", f"http://{where}"]

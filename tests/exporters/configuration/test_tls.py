@@ -13,13 +13,15 @@ import pytest
 from compose.cli import main
 from exporters.configuration.tls import Certificate
 from tests.exporters.configuration.certificates import Authority, authority, needs_openssl
+from tests.faults.sidecar_state import kill_exporter
 from tests.support.fake_engine import Engine, serving
-from tests.support.sidecar_process import PATIENCE, Running, sidecar
+from tests.support.sidecar_process import PATIENCE, QUICK_RESTARTS, RUN, START, Running, sidecar
 from tests.support.waiting import HANG, until
 
 pytestmark = needs_openssl
 
 EXPIRY = "llm_sidecar_certificate_expiry_timestamp_seconds{}"
+RELOADED = "llm_sidecar_certificate_last_reload_successful{}"
 BODY = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}]}
 
 
@@ -77,14 +79,14 @@ def der(certificate: Certificate) -> bytes:
 @pytest.mark.parametrize("algorithm", ["ec", "rsa:2048"])
 def test_the_expiry_is_the_one_that_openssl_shows(ours: Authority, days: int, algorithm: str) -> None:
     certificate = ours.issue("leaf", days=days, algorithm=algorithm)
-    assert certificate.check() == enddate(certificate)
+    assert certificate.read().expiry == enddate(certificate)
 
 
 def test_the_expiry_of_a_chain_is_that_of_its_first_certificate(ours: Authority) -> None:
     leaf = ours.issue("leaf", days=3)
     with Path(leaf.cert).open("a") as chain:
         chain.write(Path(ours.ca).read_text())
-    assert leaf.check() == enddate(leaf) < enddate(Certificate(cert=ours.ca, key=""))
+    assert leaf.read().expiry == enddate(leaf) < enddate(Certificate(cert=ours.ca, key=""))
 
 
 async def test_clients_are_served_with_tls_and_their_aborts_are_detected(tmp_path: Path, ours: Authority) -> None:
@@ -132,14 +134,18 @@ async def test_sighup_reloads_a_renewed_certificate_and_keeps_the_old_one_if_it_
             renewed_key = read(leaf.key)
             write(leaf.key, key)  # as during a renewal
             refusal = f"--tls-key: {leaf.key} does not match the certificate in {leaf.cert}"
-            await _reload(running, f"ERROR relay-0: {refusal}; keeping the old certificate")
+            assert (await running.samples())[RELOADED] == 1
+            await _reload(running, f"ERROR supervisor: {refusal}; keeping the old certificate")
+            await running.shows(RELOADED, 0)
             assert await shown(running, ours) == before
             assert (await running.samples())[EXPIRY] != enddate(leaf)
 
             write(leaf.key, renewed_key)
-            await _reload(running, f"INFO relay-0: certificate reloaded, it expires on {_utc(enddate(leaf))} UTC")
-            assert await shown(running, ours) == der(leaf) != before
+            await _reload(running, f"INFO supervisor: certificate reloaded, it expires on {_utc(enddate(leaf))} UTC")
             await running.shows(EXPIRY, enddate(leaf))
+            await running.shows(RELOADED, 1)
+            await _shows_certificate(running, ours, leaf)
+            assert der(leaf) != before
 
             engine.may_finish.set()
             assert (await stream.content.read()).endswith(b"data: [DONE]\n\n")
@@ -151,23 +157,71 @@ async def _reload(running: Running, line: str) -> None:
     await running.logs_line(line)
 
 
+async def _shows_certificate(running: Running, ours: Authority, certificate: Certificate) -> None:
+    """Wait for the relay, which gets the certificate after the exporter."""
+
+    async def shows() -> bool:
+        return await shown(running, ours) == der(certificate)
+
+    await until(shows)
+
+
 def _utc(seconds: float) -> str:
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}"
 
 
-async def test_a_relay_that_restarts_with_an_invalid_file_reports_it_until_it_is_fixed(
+async def test_children_that_restart_while_a_file_is_invalid_use_the_last_valid_certificate(
     tmp_path: Path, ours: Authority
 ) -> None:
     leaf = ours.issue("leaf")
-    async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, *tls_flags(leaf)) as running:
-        key = read(leaf.key)
+    async with (
+        serving(Engine()) as engine,
+        sidecar(tmp_path, engine.url, *tls_flags(leaf), code=START + QUICK_RESTARTS + RUN) as running,
+    ):
+        ours.issue("leaf", days=90)
+        renewed, expiry = der(leaf), enddate(leaf)
+        await _reload(running, f"INFO supervisor: certificate reloaded, it expires on {_utc(expiry)} UTC")
+        await _shows_certificate(running, ours, leaf)
         write(leaf.key, "")
-        running.signal_relay(signal.SIGKILL)
-        missing = f"--tls-key: {leaf.key} contains no PEM private key (-----BEGIN PRIVATE KEY-----)"
-        await running.logs_line(f"ERROR relay-0: {missing}")
-        write(leaf.key, key)
+        killed = running.signal_relay(signal.SIGKILL)
+        await running.logs_line(
+            f"WARNING supervisor: --tls-key: {leaf.key} {NO_KEY}; relay-0 starts with the last valid certificate"
+        )
+        await until(lambda: running.relay not in {None, killed})
         await until(running.ready)
-        assert await shown(running, ours) == der(leaf)
+        await kill_exporter(running)
+        assert await shown(running, ours) == renewed
+        await running.shows(EXPIRY, expiry)
+        ours.issue("leaf", days=60)
+        await _reload(running, f"INFO supervisor: certificate reloaded, it expires on {_utc(enddate(leaf))} UTC")
+        await _shows_certificate(running, ours, leaf)
+
+
+def test_a_key_is_in_no_text_and_no_file(ours: Authority) -> None:
+    leaf = ours.issue("leaf")
+    secret = read(leaf.key)
+    certificate = leaf.read()
+    assert repr(certificate.key) == f"PemFile({leaf.key!r})"
+    assert secret.splitlines()[1] not in repr(certificate)
+    with certificate.key.in_memory() as path:
+        assert str(Path(path).readlink()).startswith("/memfd:")
+        assert read(path) == secret
+    assert not Path(path).exists()
+
+
+async def test_children_that_restart_while_the_file_of_authorities_is_invalid_use_its_content_of_the_start(
+    tmp_path: Path, ours: Authority
+) -> None:
+    engine = Engine(tls=served(ours.issue("engine")))
+    code = START + QUICK_RESTARTS + RUN
+    async with serving(engine), sidecar(tmp_path, engine.url, "--upstream-ca", ours.ca, code=code) as running:
+        write(ours.ca, "")
+        killed = running.signal_relay(signal.SIGKILL)
+        await until(lambda: running.relay not in {None, killed})
+        await until(running.ready)
+        await kill_exporter(running)
+        await running.shows(f"llm_engine_up{{127.0.0.1:{engine.port}}}", 1)
+        assert await running.ask("one") == 200
 
 
 async def test_an_engine_with_a_private_authority_is_reached_and_scraped(tmp_path: Path, ours: Authority) -> None:
@@ -258,6 +312,7 @@ NO_KEY = "contains no PEM private key (-----BEGIN PRIVATE KEY-----)"
             "--tls-cert: weak.pem with weak.key cannot be used: ee key too small",
         ),
         (f"--upstream {TLS} --upstream-ca x.pem", "--upstream-ca: x.pem cannot be read: no such file or directory"),
+        (f"--upstream {TLS.upper()} --upstream-ca leaf.key", f"--upstream-ca: leaf.key {NO_CERTIFICATE}"),
         (f"--upstream {TLS} --upstream-ca leaf.key", f"--upstream-ca: leaf.key {NO_CERTIFICATE}"),
         (
             f"--upstream {TLS} --upstream-ca corrupt.pem",

@@ -1,6 +1,7 @@
 """Config changes survive a restart of the sidecar, and an invalid file does not stop it."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -56,13 +57,21 @@ def test_an_engine_with_the_same_settings_is_no_config_change(path: Path) -> Non
 def test_nothing_is_written_while_nothing_changes(path: Path) -> None:
     store, watch = ConfigChangeStore(path), changed_watch()
     store.save({"engine:8000": watch.history}, NOW)
-    path.unlink()
+    written = path.read_bytes()
     watch.observe({"caching": "True", "block_size": "16"}, 1020.0, 2015.0)
     store.save({"engine:8000": watch.history}, NOW + 15)
-    assert not path.exists()
+    assert path.read_bytes() == written
     watch.observe({"caching": "False", "block_size": "16"}, 2020.0, 2030.0)
     store.save({"engine:8000": watch.history}, NOW + 30)
-    assert path.exists()
+    assert path.read_bytes() != written
+
+
+def test_a_file_that_was_removed_with_its_folder_is_written_again_although_nothing_changes(path: Path) -> None:
+    store, watch = ConfigChangeStore(path), changed_watch()
+    store.save({"engine:8000": watch.history}, NOW)
+    shutil.rmtree(path.parent)
+    store.save({"engine:8000": watch.history}, NOW + 15)
+    assert ConfigChangeStore(path).load()["engine:8000"].changes == watch.changes
 
 
 def test_a_missing_file_is_an_empty_history(path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -124,17 +133,16 @@ def test_a_corrupt_file_that_cannot_be_renamed_is_overwritten(path: Path, caplog
     assert store.load().keys() == {"engine:8000"}
 
 
-def test_a_missing_folder_is_logged_once_and_the_file_is_written_when_it_exists_again(
+def test_a_folder_that_cannot_be_created_is_logged_once_and_the_file_is_written_when_it_can(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     store, watch = ConfigChangeStore(path), changed_watch()
     path.parent.rmdir()
+    path.parent.touch()
     store.save({"engine:8000": watch.history}, NOW)
     store.save({"engine:8000": watch.history}, NOW)
-    assert caplog.messages == [
-        f"--state: {path} cannot be written: no such file or directory; config changes stay in memory"
-    ]
-    path.parent.mkdir()
+    assert caplog.messages == [f"--state: {path} cannot be written: not a directory; config changes stay in memory"]
+    path.parent.unlink()
     store.save({"engine:8000": watch.history}, NOW)
     assert ConfigChangeStore(path).load()["engine:8000"].changes == watch.changes
 

@@ -52,6 +52,8 @@ def test_ranks_and_models_are_separate() -> None:
         pytest.param('num_gpu_blocks="96",block_size="32"', {"0": 3072.0}, id="blocks x block size"),
         pytest.param('num_gpu_blocks="96",block_size="16",engine="1"', {"1": 1536.0}, id="with a rank"),
         pytest.param('num_gpu_blocks="None",block_size="32"', {}, id="not profiled yet"),
+        pytest.param('kv_cache_size_tokens="-5"', {}, id="negative"),
+        pytest.param('kv_cache_size_tokens="1.7e308"', {}, id="absurd"),
         pytest.param('block_size="32"', {}, id="no label"),
     ],
 )
@@ -72,6 +74,7 @@ def test_the_capacity_of_the_kv_cache_is_a_label_or_calculated_or_absent(labels:
         pytest.param(f"{RUNNING} NaN\n", {"value": 1}, id="NaN"),
         pytest.param(f"{RUNNING} +Inf\n", {"value": 1}, id="infinite"),
         pytest.param(f"{RUNNING} -1\n", {"value": 1}, id="negative"),
+        pytest.param(f"{RUNNING} 1.7e308\n", {"value": 1}, id="absurd"),
         pytest.param(f'{BUCKET}{{le="1"}} 1\n', {"histogram": 1}, id="a histogram without +Inf"),
         pytest.param(
             f'{BUCKET}{{le="1"}} 2\n{BUCKET}{{le="+Inf"}} 1\n', {"histogram": 1}, id="a histogram whose counts decrease"

@@ -16,8 +16,16 @@ from exporters.engines.scrape_targets import Target, targets
 from exporters.engines.scraper import MAX_RESPONSE_BYTES, Scraper
 from exporters.names import MAX_BYTES, cut
 from tests.contract.expositions import PAGES
-from tests.exporters.engines.scraping import HEAD, PAGE, raw_server, scrape_once, scraped, scraper_of
+from tests.exporters.engines.scraping import HEAD, PAGE, TLS, raw_server, scrape_once, scraped, scraper_of
 from tests.support.fake_engine import CACHING_OFF, CACHING_ON, Engine, serving, with_start_time
+from tests.support.unreachable_engines import (
+    Behaviour,
+    behaving,
+    close_at_once,
+    close_in_the_server_hello,
+    stop_in_the_server_hello,
+)
+from tests.support.waiting import HANG, until
 
 GAUGES_OF_A_RUNNING_ENGINE = {
     "llm_engine_requests_running",
@@ -349,3 +357,26 @@ async def test_an_engine_without_a_model_label_has_the_only_listed_model(
     assert list(exposed(scraper)["llm_engine_requests_running"]) == ["0 tiny"]
     scraper.state.models = ("one", "two")
     assert list(exposed(scraper)["llm_engine_requests_running"]) == ["0 other"]
+
+
+@pytest.mark.parametrize(
+    "behaviour, reason",
+    [(close_at_once, "connection"), (close_in_the_server_hello, "connection"), (stop_in_the_server_hello, "timeout")],
+)
+async def test_an_engine_that_fails_in_the_tls_handshake_is_down(
+    behaviour: Behaviour, reason: str, session: aiohttp.ClientSession
+) -> None:
+    async with behaving(behaviour) as (port, connections):
+        (target,) = targets(f"https://127.0.0.1:{port}", [])
+        scraper = Scraper(target, 1.0, lambda _: None, TLS)
+        scraper._timeout = 0.1 if reason == "timeout" else HANG
+        for number in (1, 2):
+            await scraper.scrape(session)
+            assert errors(scraper) == {reason: number}
+        await until(lambda: not connections)
+
+
+async def test_an_engine_that_redirects_to_an_invalid_host_is_down(session: aiohttp.ClientSession) -> None:
+    head = b"HTTP/1.1 302 Found\r\nConnection: close\r\nLocation: http://a..b/\r\nContent-Length: 0\r\n\r\n"
+    async with raw_server(head) as server:
+        assert errors(await scrape_once(server.target, session)) == {"parse": 1}

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from exporters.configuration.origin import origin
+from exporters.configuration.otlp_endpoints import Collector
 from exporters.relay.http1_parser import MAX_HEADERS, MAX_OPTIONS, MAX_PATH
 from exporters.signals import Outcome
 from tests.support.scripted_relay import (
@@ -13,7 +14,9 @@ from tests.support.scripted_relay import (
     DONE,
     END,
     EVENTS,
+    STREAM_HEAD,
     UNARY,
+    USAGE,
     Received,
     body_of,
     chunk,
@@ -23,6 +26,7 @@ from tests.support.scripted_relay import (
     staged,
     whole_stream,
 )
+from tests.support.waiting import until
 
 HEAD = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\n"
 GET = b"GET /health HTTP/1.1\r\n"
@@ -115,6 +119,48 @@ async def test_hop_by_hop_headers_and_headers_in_connection_are_not_forwarded(tm
         assert b"x-public: 1\r\n" in response
 
 
+async def test_connection_removes_the_clients_headers_and_none_of_the_relays(tmp_path: Path) -> None:
+    names = "X-Request-Id, traceparent, authorization, Host, content-length, accept-encoding, close"
+    sent = {"x-request-id": "theirs", "traceparent": f"00-{'a' * 32}-{'b' * 16}-01", "authorization": "Bearer theirs"}
+    headers = "".join(f"{name}: {value}\r\n" for name, value in sent.items()) + f"connection: {names}\r\n"
+    async with staged(tmp_path, ok, otlp=Collector(url="http://127.0.0.1:1/v1/traces")) as stage:
+        response = await stage.ask(post(UNARY, headers=headers, close=False))
+        record = await stage.record()
+        head = stage.requests[0].head.decode()
+        _, *lines = head.removesuffix("\r\n\r\n").split("\r\n")
+        assert dict(line.split(": ") for line in lines) == {
+            "host": stage.relay.pool.origin.host_header,
+            "x-request-id": "relay-1",
+            "traceparent": f"00-{record.trace_id}-{record.span_id}-01",
+            "accept-encoding": "identity",
+            "content-length": str(len(UNARY)),
+        }
+        assert len(lines) == 5
+        assert record.request_id == "relay-1"
+        assert b"x-request-id: relay-1\r\n" in response
+        assert stage.requests[0].body == UNARY
+
+
+async def test_connection_cannot_remove_the_framing_of_a_chunked_request(tmp_path: Path) -> None:
+    async with staged(tmp_path, ok) as stage:
+        head = b"POST /v1/chat/completions/batch HTTP/1.1\r\nhost: x\r\nconnection: Transfer-Encoding, close\r\n"
+        await stage.ask(head + b"Transfer-Encoding: Chunked\r\n\r\n" + chunk(UNARY) + END)
+        assert b"transfer-encoding: chunked\r\n" in stage.requests[0].head
+        assert stage.requests[0].body == UNARY
+
+
+async def test_connection_of_the_engine_removes_none_of_the_relays_headers(tmp_path: Path) -> None:
+    async def naming(received: Received) -> None:
+        await received.send(
+            b"HTTP/1.1 200 OK\r\nconnection: x-request-id, Content-Length\r\ncontent-length: 2\r\n\r\nok"
+        )
+
+    async with staged(tmp_path, naming) as stage:
+        response = await stage.ask(post(UNARY))
+        assert b"x-request-id: relay-1\r\n" in response
+        assert response.endswith(b"content-length: 2\r\nconnection: close\r\n\r\nok")
+
+
 @pytest.mark.parametrize(
     "offer",
     [
@@ -165,17 +211,74 @@ async def test_the_host_header_for_the_engine_has_no_default_port(tmp_path: Path
         assert [line for line in lines if line.lower().startswith(b"host:")] == [b"host: " + host]
 
 
-async def test_a_client_that_expects_100_continue_receives_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("expectation", [b"100-continue", b"100-Continue", b"other, 100-CONTINUE"])
+async def test_a_client_that_expects_100_continue_receives_it(tmp_path: Path, expectation: bytes) -> None:
     async with staged(tmp_path, ok) as stage:
         client = await stage.connect()
         await client.send(
-            HEAD + b"expect: 100-continue\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(UNARY)
+            HEAD + b"expect: " + expectation + b"\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(UNARY)
         )
         assert await client.until(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
         await client.send(UNARY)
         assert (await client.rest()).endswith(b"ok")
         assert b"expect" not in stage.requests[0].head.lower()
         assert stage.requests[0].body == UNARY
+
+
+@pytest.mark.parametrize(
+    "version, expectation",
+    [
+        pytest.param(b"1.0", b"100-continue", id="HTTP/1.0 has no interim responses"),
+        pytest.param(b"1.1", b"100-continued", id="another expectation"),
+    ],
+)
+async def test_a_client_that_does_not_know_100_continue_does_not_receive_it(
+    tmp_path: Path, version: bytes, expectation: bytes
+) -> None:
+    async with staged(tmp_path, ok) as stage:
+        client = await stage.connect()
+        head = HEAD.replace(b"HTTP/1.1", b"HTTP/" + version)
+        await client.send(
+            head + b"expect: %s\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % (expectation, len(UNARY))
+        )
+        await until(lambda: any(connection.busy for connection in stage.relay.connections))
+        await client.send(UNARY)
+        assert (await client.rest()).startswith(b"HTTP/1.1 200 OK\r\n")
+
+
+@pytest.mark.parametrize(
+    "content_type",
+    [
+        b"Text/Event-Stream",
+        b"TEXT/EVENT-STREAM; Charset=UTF-8",
+        b"text/event-stream ;charset=utf-8",
+        b"text/event-stream;",
+    ],
+)
+async def test_the_type_of_an_event_stream_is_recognised_in_any_case_and_with_parameters(
+    tmp_path: Path, content_type: bytes
+) -> None:
+    async def stream(received: Received) -> None:
+        head = STREAM_HEAD.replace(b"text/event-stream; charset=utf-8", content_type)
+        await received.send(head, *map(chunk, [*EVENTS, USAGE, DONE]), END)
+
+    async with staged(tmp_path, stream) as stage:
+        response = await stage.ask(post(CHAT))
+        assert b"content-type: %s\r\n" % content_type in response
+        assert body_of(response) == b"".join([*EVENTS, DONE])
+        record = await stage.record()
+        assert (record.completion_tokens, record.ttft is None) == (3, False)
+
+
+async def test_a_type_that_only_begins_as_that_of_an_event_stream_is_none(tmp_path: Path) -> None:
+    async def other(received: Received) -> None:
+        head = STREAM_HEAD.replace(b"text/event-stream; charset=utf-8", b"text/event-stream-index")
+        await received.send(head, chunk(EVENTS[1]), END)
+
+    async with staged(tmp_path, other) as stage:
+        assert body_of(await stage.ask(post(CHAT))) == EVENTS[1]
+        record = await stage.record()
+        assert (record.outcome, record.ttft) == (Outcome.OK, None)
 
 
 async def test_request_trailers_are_not_headers(tmp_path: Path) -> None:

@@ -193,3 +193,9 @@ def test_a_connection_with_a_chunked_response_of_http_1_0_is_not_used_again() ->
     parse_response = http1_parser.parse_response
     assert parse_response(head % b"content-length: 2", head_only=False).keep_alive
     assert not parse_response(head % b"transfer-encoding: chunked", head_only=False).keep_alive
+
+
+@given(st.integers(0, 1000), st.binary(max_size=4))
+def test_all_empty_lines_before_a_request_are_skipped_at_once(count: int, rest: bytes) -> None:
+    lines = b"\r\n" * count
+    assert http1_parser.empty_lines(lines + b"G" + rest) == len(lines)

@@ -6,7 +6,7 @@ import itertools
 import socket
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
+from functools import partial
 
 import msgspec
 import pytest
@@ -15,9 +15,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from exporters.record_connection import RelayListener, connect
 from exporters.records import Ack, Batch, Finished, Frames, FromRelay, Hello, Record, Snapshot, frame
 from exporters.relay import record_sender as sender_module
 from exporters.relay.record_sender import BATCH_RECORDS, Outbox, Sender
+from tests.support.exporter_listener import accepting, no_exporter
 from tests.support.sample_records import finished
 from tests.support.waiting import HANG, until
 
@@ -170,6 +172,9 @@ class Exporter:
     acknowledges: bool = True
     writers: list[asyncio.StreamWriter] = field(default_factory=list)
 
+    def connection(self) -> asyncio.Protocol:
+        return asyncio.StreamReaderProtocol(asyncio.StreamReader(), self.serve)
+
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.writers.append(writer)
         frames = Frames()
@@ -195,20 +200,16 @@ class Exporter:
 
 @contextlib.asynccontextmanager
 async def listening(sender: Sender, exporter: Exporter) -> AsyncIterator[None]:
-    server = await asyncio.start_unix_server(exporter.serve, sender._path)
-    try:
+    async with accepting(sender, exporter.connection):
         yield
-    finally:
-        server.close()
-        exporter.disconnect()
-        Path(sender._path).unlink(missing_ok=True)  # noqa: ASYNC240 - a local socket
-        await asyncio.sleep(0)
+    exporter.disconnect()
+    await asyncio.sleep(0)
 
 
 @pytest.fixture
-async def sender(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sender:
+async def sender(monkeypatch: pytest.MonkeyPatch) -> Sender:
     monkeypatch.setattr(sender_module, "RECONNECT_SECONDS", 0.01)
-    return Sender(str(tmp_path / "records.sock"), Hello("relay-0", "run-1"), asyncio.get_running_loop())
+    return Sender(no_exporter, Hello("relay-0", "run-1"), asyncio.get_running_loop())
 
 
 async def test_a_sender_introduces_itself_and_closes_after_all_records_are_acknowledged(sender: Sender) -> None:
@@ -261,7 +262,7 @@ async def test_closing_times_out_without_acknowledgements(sender: Sender) -> Non
 
 
 async def test_a_snapshot_is_sent_at_once_or_not_at_all(sender: Sender) -> None:
-    exporter, snapshot = Exporter(), Snapshot([], 0.0, 0, 0, draining=False)
+    exporter, snapshot = Exporter(), Snapshot([], 0.0, 0, draining=False)
     sender.snapshot(snapshot)
     async with listening(sender, exporter):
         sender.start()
@@ -275,12 +276,11 @@ async def test_a_snapshot_is_sent_at_once_or_not_at_all(sender: Sender) -> None:
 RECORDS, MAX_BUFFERED = 120_000, 1 << 20
 
 
-async def deliver_after_a_stop(path: str) -> tuple[Sender, list[str]]:
-    """A sender to an exporter that accepts the connection, but reads only after all records were added."""
-    sender, received = Sender(path, Hello("relay-0", "run-1"), asyncio.get_running_loop()), list[str]()
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind(path)
-    listener.listen()
+async def deliver_after_a_stop() -> tuple[Sender, list[str]]:
+    """A sender to an exporter that accepts the connection only after all records were added."""
+    loop, received = asyncio.get_running_loop(), list[str]()
+    to_exporter, relays = socket.socketpair()
+    sender = Sender(partial(connect, to_exporter), Hello("relay-0", "run-1"), loop)
     sender.start()
     await until(lambda: sender._transport is not None)
     assert sender._transport is not None
@@ -288,17 +288,19 @@ async def deliver_after_a_stop(path: str) -> tuple[Sender, list[str]]:
         sender.outbox.add(finished(request_id=f"r-{n}"))
         if n % 1000 == 0:
             sender.flush()
-            sender.snapshot(Snapshot([], 0.0, 0, sender.outbox.dropped, draining=False))
+            sender.snapshot(Snapshot([], 0.0, 0, draining=False))
             await asyncio.sleep(0)
             assert sender._transport.get_write_buffer_size() < MAX_BUFFERED
             assert sender.outbox.unacknowledged <= sender_module.MAX_RECORDS
     exporter = Exporter()
-    server = await asyncio.start_unix_server(exporter.serve, sock=listener)
+    listener = RelayListener(relays, exporter.connection, loop)
     await until(lambda: sender.outbox.unacknowledged == 0)
     received += [name(record) for batch in exporter.batches for record in batch.records]
     assert exporter.snapshots < RECORDS // 1000
     await sender.close(HANG)
-    server.close()
+    listener.close()
+    to_exporter.close()
+    relays.close()
     exporter.disconnect()
     await asyncio.sleep(0.01)  # the transports close in the next iterations of the loop
     return sender, received
@@ -306,9 +308,9 @@ async def deliver_after_a_stop(path: str) -> tuple[Sender, list[str]]:
 
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
 def test_records_for_a_stopped_exporter_use_bounded_memory_and_are_either_delivered_or_dropped(
-    tmp_path: Path, loop: Callable[[], asyncio.AbstractEventLoop]
+    loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:
     with asyncio.Runner(loop_factory=loop) as runner:
-        sender, received = runner.run(deliver_after_a_stop(str(tmp_path / "records.sock")))
+        sender, received = runner.run(deliver_after_a_stop())
     assert sender.outbox.dropped >= RECORDS - 2 * sender_module.MAX_RECORDS
     assert len(set(received)) == len(received) == RECORDS - sender.outbox.dropped

@@ -130,6 +130,11 @@ def test_a_response_has_n_choices_for_each_prompt(body: bytes, choices: int) -> 
     assert parsed(body).choices == choices
 
 
+def test_messages_that_are_null_are_none() -> None:
+    null, absent = parsed(b'{"messages":null,"prompt":"abcd"}'), parsed(b'{"prompt":"abcd"}')
+    assert (null.prompt_tokens, null.digests.prompt) == (1, absent.digests.prompt)
+
+
 def test_a_model_that_is_null_is_the_engines_default_model() -> None:
     null, absent = parsed(b'{"model":null,"prompt":"a"}'), parsed(b'{"prompt":"a"}')
     assert (null.model, null.digests.prompt) == ("", absent.digests.prompt)
@@ -214,6 +219,24 @@ def test_the_digest_of_a_body_depends_on_all_other_fields(field: dict[str, objec
         parsed(json.dumps(BODY).encode(), b"pepper").digests.body,
     }
     assert len(digests - {None}) == 3
+
+
+@pytest.mark.parametrize("length", [0, LONG_BODY], ids=["short", "long"])
+def test_members_of_an_object_are_decoded_up_to_a_limit(length: int) -> None:
+    members = {f"{n}": "x" * (length // MAX_MEMBERS) for n in range(MAX_MEMBERS)}
+    assert request_body.decode_members(json.dumps(members).encode()).keys() == members.keys()
+    data = json.dumps(members | {"one more": 1}).encode()
+    with pytest.raises(msgspec.DecodeError, match="an object has more than 256 members"):
+        request_body.decode_members(data)
+    with pytest.raises(msgspec.DecodeError):
+        with_usage(data, has_options=True)
+    assert parsed(data).digests.body is None
+
+
+def test_no_further_member_is_read_above_the_limit() -> None:
+    begun = b"{" + b",".join(b'"%d":%s' % (n, b"1" * 300) for n in range(MAX_MEMBERS + 1)) + b",not JSON"
+    with pytest.raises(msgspec.DecodeError, match="an object has more than 256 members"):
+        request_body.decode_members(begun)
 
 
 def test_a_body_with_an_invalid_name_of_a_field_has_a_digest_of_its_prompt_only() -> None:

@@ -1,5 +1,6 @@
 """The request log is rotated by size and age, and its files together stay within the total."""
 
+import gzip
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporters.records import Finished
+from exporters.requestlog.reader import LogReader
 from exporters.requestlog.rotation import RotationLimits, rotated_files
 from exporters.requestlog.writer import RequestLog
 from tests.support.sample_records import finished
@@ -84,11 +86,11 @@ def test_a_line_that_is_larger_than_a_file_has_its_own_file(path: Path) -> None:
 
 def test_a_file_is_rotated_by_the_age_of_its_first_line_also_after_a_restart(path: Path) -> None:
     clock, limits = Clock(), RotationLimits(age=3600)
-    log = RequestLog(path, limits=limits, now=clock)
+    log = RequestLog(path, limits=limits, now=clock, monotonic=clock)
     log.write("run", numbered(1), None)
     clock.now = START + 1800
     log.close()
-    log = RequestLog(path, limits=limits, now=clock)
+    log = RequestLog(path, limits=limits, now=clock, monotonic=clock)
     clock.now = START + 3599
     log.write("run", numbered(2), None)
     clock.now = START + 3600
@@ -171,12 +173,119 @@ def test_files_remain_in_order_if_the_clock_is_set_back(path: Path, line_size: i
     log.close()
 
 
-def test_a_device_is_not_rotated(path: Path) -> None:
-    path.symlink_to("/dev/null")
-    log = RequestLog(path, limits=RotationLimits(size=1, age=0.001), now=Clock())
+YEAR_2100 = 4_102_444_800.0
+
+
+@pytest.mark.parametrize("jump", [0.0, 1.0, YEAR_2100, 1e18, -1e18])
+def test_no_file_is_overwritten_and_all_remain_in_order_while_the_clock_is_wrong(path: Path, jump: float) -> None:
+    clock = Clock(jump)
+    log = RequestLog(path, limits=RotationLimits(size=1), now=clock)
+    log.write("run", numbered(1, 2, 3), None)
+    clock.now = START
+    log.write("run", numbered(4, 5), None)
+    clock.now = jump
+    log.write("run", numbered(6, 7), None)
+    assert files(path) == [[f"r-{n}"] for n in range(1, 8)]
+    assert [entry.request_id for entry in LogReader([path])] == [f"r-{n}" for n in range(1, 8)]
+    log.close()
+
+
+@pytest.mark.parametrize("jump", [0.0, YEAR_2100])
+def test_a_jump_of_the_clock_neither_rotates_nor_prevents_the_rotation_by_age(path: Path, jump: float) -> None:
+    clock, monotonic = Clock(), Clock(50.0)
+    log = RequestLog(path, limits=RotationLimits(age=3600), now=clock, monotonic=monotonic)
+    log.write("run", numbered(1), None)
+    clock.now, monotonic.now = jump, 50.0 + 3599
+    log.write("run", numbered(2), None)
+    monotonic.now = 50.0 + 3600
+    log.write("run", numbered(3), None)
+    clock.now = START
+    log.write("run", numbered(4), None)
+    assert files(path) == [["r-1", "r-2"], ["r-3", "r-4"]]
+    log.close()
+
+
+@pytest.mark.parametrize(
+    "times, lines",
+    [
+        pytest.param([START, 0.0, 0.0, START, START], [5], id="back"),
+        pytest.param([START, YEAR_2100, YEAR_2100, START, START], [1, 4], id="ahead"),
+        pytest.param([0.0, START, START, START], [1, 3], id="wrong at first, in the past"),
+        pytest.param([YEAR_2100, START, START, START], [4], id="wrong at first, in the future"),
+    ],
+)
+def test_a_restart_while_the_clock_is_wrong_rotates_at_most_once(
+    path: Path, times: list[float], lines: list[int]
+) -> None:
+    """After a restart, the age of a file is known only from the clock; it cannot be negative."""
+    for number, at in enumerate(times, 1):
+        log = RequestLog(path, limits=RotationLimits(age=3600), now=Clock(at), monotonic=Clock(50.0))
+        log.write("run", [(number, finished(time=at, request_id=f"r-{number}"))], None)
+        log.close()
+    assert [len(names) for names in files(path)] == lines
+
+
+def test_a_file_that_seems_to_begin_in_the_future_is_rotated_by_the_time_since_the_restart(path: Path) -> None:
+    log = RequestLog(path)
+    log.write("run", [(1, finished(time=YEAR_2100))], None)
+    log.close()
+    monotonic = Clock(50.0)
+    log = RequestLog(path, limits=RotationLimits(age=3600), now=Clock(), monotonic=monotonic)
+    monotonic.now = 50.0 + 3599
+    log.write("run", numbered(2), None)
+    monotonic.now = 50.0 + 3600
+    log.write("run", numbered(3), None)
+    assert [len(names) for names in files(path)] == [2, 1]
+    log.close()
+
+
+def test_after_a_jump_to_the_future_the_oldest_files_are_deleted_and_no_new_ones(path: Path, line_size: int) -> None:
+    clock, limits = Clock(), RotationLimits(size=line_size, total=4 * line_size)
+    log = RequestLog(path, limits=limits, now=clock)
+    log.write("run", numbered(1, 2, 3), None)
+    clock.now = YEAR_2100
+    log.write("run", numbered(4, 5), None)
+    clock.now = START
+    log.write("run", numbered(6, 7), None)
+    assert files(path) == [["r-4"], ["r-5"], ["r-6"], ["r-7"]]
+    log.close()
+
+
+def test_a_rotated_file_sorts_behind_compressed_ones_also_if_the_clock_is_set_back(path: Path, line_size: int) -> None:
+    clock = Clock()
+    log = RequestLog(path, limits=RotationLimits(size=line_size), now=clock)
     log.write("run", numbered(1, 2), None)
-    assert path.is_symlink()
-    assert rotated_files(path) == []
+    (rotated,) = rotated_files(path)
+    rotated.with_name(f"{rotated.name}.gz").write_bytes(gzip.compress(rotated.read_bytes()))
+    rotated.unlink()
+    clock.now -= 3600
+    log.write("run", numbered(3), None)
+    assert [entry.request_id for entry in LogReader([path])] == ["r-1", "r-2", "r-3"]
+    log.close()
+
+
+def test_a_rotated_file_that_another_program_deletes_at_the_same_time_does_not_stop_the_rotation(
+    path: Path, line_size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = RequestLog(path, limits=RotationLimits(size=line_size, total=3 * line_size), now=Clock())
+    log.write("run", numbered(1, 2, 3), None)
+
+    def listed_and_deleted(path: Path) -> list[Path]:
+        files = rotated_files(path)
+        files[0].unlink()
+        return files
+
+    monkeypatch.setattr("exporters.requestlog.rotation.rotated_files", listed_and_deleted)
+    log.write("run", numbered(4), None)
+    assert files(path) == [["r-2"], ["r-3"], ["r-4"]]
+    log.close()
+
+
+def test_a_device_is_not_rotated() -> None:
+    log = RequestLog(Path("/dev/null"), limits=RotationLimits(size=1, age=0.001), now=Clock())
+    log.write("run", numbered(1, 2), None)
+    assert log.last_numbers == {"run": 2}
+    assert Path("/dev/null").is_char_device()
     log.close()
 
 
@@ -184,7 +293,6 @@ def test_every_file_of_a_private_log_is_readable_by_its_user_only(path: Path, li
     log = RequestLog(path, limits=RotationLimits(size=line_size), private=True, now=Clock())
     log.write("run", numbered(1, 2), None)
     path.unlink()
-    log.reopen()
     log.write("run", numbered(3, 4), None)
     log.close()
     assert {file.stat().st_mode & 0o777 for file in (*rotated_files(path), path)} == {0o600}

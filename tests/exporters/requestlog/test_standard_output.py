@@ -81,9 +81,9 @@ def test_lines_for_a_slow_reader_are_dropped_over_the_limit_and_counted_without_
     for first in range(1, count, 10):
         receiver.receive("run", Batch(first, [record for _, record in numbered(*range(first, first + 10))]))
     received = first + 9
-    dropped = receiver.dropped_lines["slow_reader"]
+    dropped = receiver.ledger.dropped_lines()["slow_reader"]
     assert dropped > 0
-    assert dropped == sum(receiver.dropped_lines.values())
+    assert dropped == sum(receiver.ledger.dropped_lines().values())
     read += everything(pipe[0])
     receiver.check_timeouts()
     read += everything(pipe[0])

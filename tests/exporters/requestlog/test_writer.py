@@ -12,7 +12,7 @@ import pytest
 
 from exporters.errors import UsageError
 from exporters.records import Finished
-from exporters.requestlog.writer import RequestLog
+from exporters.requestlog.writer import RequestLog, check_writable
 from exporters.signals import Outcome, OutputKind, OutputResult, Verdict
 from tests.support.sample_records import finished
 
@@ -60,7 +60,7 @@ GOLDEN = (
     b'"slo":{"ttft":"good","availability":"abandoned"},"structured_kind":"json_schema","structured_result":"invalid",'
     b'"config_revision":"0123456789ab","record":"relay-0-abc:4","response_id":"chatcmpl-1",'
     b'"prompt":"{}","completion":"a","content_cut":true,"body_repeat":true,"prefix_hashes":["00000000000000ff",'
-    b'"ffffffffffffffff"],"prefix_characters":5000,"shareable_tokens":40}\n'
+    b'"ffffffffffffffff"],"prefix_characters":5000,"shareable_tokens":40,"refused":"upload_stalled"}\n'
     b'{"time":"2023-11-14T22:13:20.000000+00:00","request_id":"r-1","trace_id":null,"model":null,"class":"short",'
     b'"tenant":"team-a","endpoint":"/v1/chat/completions","stream":true,"background":null,"status":502,'
     b'"outcome":"upstream_unreachable","finish_reason":null,"prompt_tokens":null,"completion_tokens":null,"reasoning_tokens":null,"cached_tokens":null,"cache_hit":null,'
@@ -69,7 +69,7 @@ GOLDEN = (
     b'"prefill_ms":null,"decode_ms":null,"wait_ms_at_least":null,"client_paused_ms":null,"slo":{},'
     b'"structured_kind":null,"structured_result":null,"config_revision":null,"record":"relay-0-abc:5",'
     b'"response_id":null,"prompt":null,"completion":null,"content_cut":null,"body_repeat":null,"prefix_hashes":null,'
-    b'"prefix_characters":null,"shareable_tokens":null}\n'
+    b'"prefix_characters":null,"shareable_tokens":null,"refused":null}\n'
 )
 
 
@@ -110,6 +110,7 @@ def test_lines_have_the_documented_format(tmp_path: Path) -> None:
         prefix_hashes=[255, 2**64 - 1],
         prefix_characters=5000,
         shareable_tokens=40,
+        refused="upload_stalled",
     )
     sparse = finished(time=1_700_000_000.0, model="", outcome=Outcome.UPSTREAM_UNREACHABLE, status=502)
     with opened(tmp_path / "log") as log:
@@ -187,10 +188,8 @@ def test_a_full_disk_leaves_no_incomplete_line_and_later_writes_succeed(tmp_path
     assert ids(path) == ["r-1", "r-2", "r-3"]
 
 
-def test_a_device_is_neither_read_nor_truncated_and_its_error_is_reported(tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    path.symlink_to("/dev/full")
-    with opened(path) as log:
+def test_a_device_is_neither_read_nor_truncated_and_its_error_is_reported() -> None:
+    with opened(Path("/dev/full")) as log:
         with pytest.raises(OSError, match="No space left on device"):
             log.write("life", numbered(1), None)
         assert log.last_numbers == {}
@@ -199,7 +198,7 @@ def test_a_device_is_neither_read_nor_truncated_and_its_error_is_reported(tmp_pa
 def test_a_log_that_cannot_be_opened_at_start_is_opened_by_a_later_write(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.mkdir()
-    log = RequestLog(path, retry=True)
+    log = RequestLog(path)
     with pytest.raises(IsADirectoryError):
         log.write("life", numbered(1), None)
     path.rmdir()
@@ -210,38 +209,23 @@ def test_a_log_that_cannot_be_opened_at_start_is_opened_by_a_later_write(tmp_pat
     log.close()
 
 
-def test_after_a_rotation_reopen_uses_the_new_file(tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    with opened(path) as log:
-        log.write("life", numbered(1), None)
-        path.rename(tmp_path / "log.1")
-        log.write("life", numbered(2), None)
-        log.reopen()
-        log.write("life", numbered(2, 3), None)
-    assert ids(tmp_path / "log.1") == ["r-1", "r-2"]
-    assert ids(path) == ["r-3"]
-
-
-def test_if_reopen_fails_the_old_file_remains_in_use(tmp_path: Path) -> None:
-    path = tmp_path / "folder" / "log"
-    with opened(path) as log:
-        path.parent.rename(tmp_path / "moved")
-        with pytest.raises(FileNotFoundError):
-            log.reopen()
-        log.write("life", numbered(1), None)
-    assert ids(tmp_path / "moved" / "log") == ["r-1"]
-
-
 def test_missing_directories_are_created(tmp_path: Path) -> None:
     with opened(tmp_path / "a" / "b" / "log"):
         assert (tmp_path / "a" / "b" / "log").is_file()
 
 
+def test_checking_a_log_changes_nothing_of_it(tmp_path: Path) -> None:
+    """A process that still writes may be in the middle of a line."""
+    (tmp_path / "log").write_bytes(b'{"half":')
+    check_writable(tmp_path / "log")
+    assert (tmp_path / "log").read_bytes() == b'{"half":'
+
+
 def test_an_unwritable_path_is_rejected_with_its_reason(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as refused:
-        RequestLog(tmp_path)
+        check_writable(tmp_path)
     assert str(refused.value) == f"--request-log: {tmp_path} cannot be written: is a directory"
     (tmp_path / "file").touch()
     with pytest.raises(UsageError) as refused:
-        RequestLog(tmp_path / "file" / "log")
+        check_writable(tmp_path / "file" / "log")
     assert str(refused.value) == f"--request-log: {tmp_path}/file/log cannot be written: not a directory"

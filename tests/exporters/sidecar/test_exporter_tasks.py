@@ -50,7 +50,7 @@ async def test_an_exception_in_a_periodic_task_is_counted_and_the_task_goes_on(
     await asyncio.gather(*tasks, return_exceptions=True)
     (message,) = caplog.messages
     assert message.startswith(f"{task} failed and continues: LookupError at {__file__}:")
-    exporter.request_metrics.snapshot("relay-0", Snapshot([], 0.0, 0, 0, draining=False, task_errors=7))
+    exporter.request_metrics.snapshot("relay-0", Snapshot([], 0.0, 0, draining=False, task_errors=7))
     (family,) = [each for each in whole(exporter.collect()) if each.name == "llm_sidecar_task_errors"]
     counts = {sample.labels["process"]: sample.value for sample in family.samples}
     assert counts == {"exporter": exporter.task_errors.count, "relay-0": 7}

@@ -22,6 +22,7 @@ from exporters.sidecar.ingest import prompt_repeats
 from exporters.sidecar.ingest.record_receiver import RecordReceiver
 from exporters.sidecar.ingest.request_metrics import RequestMetrics
 from exporters.signals import Outcome
+from tests.support.exporter_listener import no_exporter
 from tests.support.openmetrics import whole
 from tests.support.sample_records import SLOS
 
@@ -57,7 +58,7 @@ class Traffic:
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
         config = SidecarConfig(upstream="http://127.0.0.1:1", slos="", listen="", metrics="")
-        self.sender = Sender("nowhere", Hello("relay-0", "run"), loop)
+        self.sender = Sender(no_exporter, Hello("relay-0", "run"), loop)
         self.snapshots: list[Snapshot] = []
         self.relay = Relay(config, SLOS, self.sender, loop, salt=b"salt", new_request_id=lambda: "id")
         self.metrics = RequestMetrics(SLOS)

@@ -8,7 +8,7 @@ import pytest
 
 from compose.cli import main
 from tests.support.ports import busy_port, free_port
-from tests.support.sidecar_process import SLOS, run_command
+from tests.support.sidecar_process import IMPATIENT, RUN, SLOS, START, run_command
 
 ENGINE = "http://127.0.0.1:1"
 
@@ -28,6 +28,11 @@ def busy() -> Iterator[int]:
 
 URL = "is not a valid URL"
 ORIGIN = "write http://host:port or https://host:port"
+HOST = "a label of its host is empty, longer than 63 bytes or has an invalid character"
+METRICS = "write http://host:port/metrics"
+COLLECTORS = "write http://127.0.0.1:4318 or grpc://127.0.0.1:4317"
+RECEIVERS = "write grpc://127.0.0.1:4317 or http://127.0.0.1:4318"
+ADDRESS = "write HOST:PORT, such as 127.0.0.1:8001"
 DURATION = "is not a valid duration; write a number with a unit, such as 250ms, 30s or 10m"
 SIZE = "is not a valid size; write bytes or a number with a unit, such as 64KiB or 256MiB"
 LEAST = "each relay needs 16MiB, because it parses bodies of up to 8MiB"
@@ -41,6 +46,11 @@ LEVEL = "'loud' is unknown; use debug, info, warning or error"
         ("--upstream", "http://", f"'http://' {URL}; {ORIGIN}"),
         ("--upstream", "http://h:80000", f"'http://h:80000' {URL}: Port out of range 0-65535; {ORIGIN}"),
         ("--upstream", "http://127.0.0.1:8000/?x", f"'http://127.0.0.1:8000/?x' {URL}; {ORIGIN}"),
+        ("--upstream", "http://a..b:8000", f"'http://a..b:8000' {URL}: {HOST}; {ORIGIN}"),
+        ("--engine-metrics", "http://a..b/metrics", f"'http://a..b/metrics' is not a URL: {HOST}; {METRICS}"),
+        ("--otlp", "http://a..b", f"'http://a..b' {URL}: {HOST}; {COLLECTORS}"),
+        ("--otlp", "grpc://a..b", f"'grpc://a..b' {URL}: {HOST}; {COLLECTORS}"),
+        ("--engine-spans", "grpc://a..b", f"'grpc://a..b' {URL}: {HOST}; {RECEIVERS}"),
         ("--workers", "0", "0 is not a valid number of relays; use 1 or more"),
         ("--max-models", "0", "0 is not a valid number of models; use 1 or more"),
         ("--drain", "soon", f"'soon' {DURATION}"),
@@ -105,15 +115,16 @@ def test_an_slo_on_output_that_is_not_checked_is_rejected(tmp_path: Path, capsys
 async def test_an_address_that_is_invalid_or_in_use_is_rejected(slos: str, busy: int) -> None:
     free = [f"127.0.0.1:{free_port()}" for _ in range(4)]  # different ports, because the processes run concurrently
     flags = ("--upstream", ENGINE, "--slos", slos)
+    code = START + IMPATIENT + RUN
     runs = await asyncio.gather(
-        run_command(*flags, "--listen", f"127.0.0.1:{busy}", "--metrics", free[0]),
-        run_command(*flags, "--listen", free[1], "--metrics", f"127.0.0.1:{busy}"),
+        run_command(*flags, "--listen", f"127.0.0.1:{busy}", "--metrics", free[0], code=code),
+        run_command(*flags, "--listen", free[1], "--metrics", f"127.0.0.1:{busy}", code=code),
         run_command(*flags, "--listen", "localhost", "--metrics", free[2]),
-        run_command(*flags, "--listen", free[3], "--metrics", "127.0.0.1:99999"),
+        run_command(*flags, "--listen", free[3], "--metrics", "a..b:9464"),
     )
-    assert [(status, errors) for status, _, errors in runs] == [
+    assert [(status, errors.splitlines(keepends=True)[-1]) for status, _, errors in runs] == [
         (2, f"vllm-slo: --listen: cannot listen on 127.0.0.1:{busy}: address already in use\n"),
         (2, f"vllm-slo: --metrics: cannot listen on 127.0.0.1:{busy}: address already in use\n"),
-        (2, "vllm-slo: --listen: 'localhost' is not a valid address; write HOST:PORT, such as 127.0.0.1:8001\n"),
-        (2, "vllm-slo: --metrics: '127.0.0.1:99999' is not a valid address; write HOST:PORT, such as 127.0.0.1:8001\n"),
+        (2, f"vllm-slo: --listen: 'localhost' is not a valid address; {ADDRESS}\n"),
+        (2, f"vllm-slo: --metrics: 'a..b:9464' is not a valid address: {HOST}; {ADDRESS}\n"),
     ]

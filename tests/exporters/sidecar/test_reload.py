@@ -176,8 +176,7 @@ async def test_under_load_each_request_is_judged_by_one_file_and_counted_once(tm
         assert errors(running) == []
 
 
-async def test_with_an_invalid_file_a_sighup_reopens_the_log_and_keeps_the_old_slos(tmp_path: Path) -> None:
-    """It also reads the other files again."""
+async def test_with_an_invalid_file_a_sighup_keeps_the_old_slos_and_reads_the_other_files(tmp_path: Path) -> None:
     before = time.time()
     token = tmp_path / "token"
     token.write_text("of-the-start\n")
@@ -188,11 +187,9 @@ async def test_with_an_invalid_file_a_sighup_reopens_the_log_and_keeps_the_old_s
         start = (await running.samples())[READ_AT]
         assert before < start < time.time()
         await running.shows(SUCCESSFUL, 1)
-        running.log.rename(tmp_path / "requests.jsonl.1")
         token.write_text("renewed\n")
         (tmp_path / "slos.yaml").write_text(INVALID)
         running.process.send_signal(signal.SIGHUP)
-        await until(running.log.exists)
         await running.shows(SUCCESSFUL, 0)
         assert (await running.fetch("/admin/flips", headers={"authorization": "Bearer renewed"}))[0] == 200
         for child in ("relay", "exporter"):

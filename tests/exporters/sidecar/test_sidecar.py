@@ -161,17 +161,6 @@ async def test_sigterm_during_the_restart_pause_ends_immediately(tmp_path: Path)
         assert await running.ended() == 0
 
 
-async def test_sighup_reopens_the_log_after_a_rotation(tmp_path: Path) -> None:
-    async with serving(Engine()) as engine, sidecar(tmp_path, engine.url) as running:
-        assert await running.ask("old") == 200
-        await running.logs("old")
-        running.log.rename(tmp_path / "requests.jsonl.1")
-        running.process.send_signal(signal.SIGHUP)
-        await until(running.log.exists)
-        assert await running.ask("new") == 200
-        await running.logs("new")
-
-
 async def test_the_request_log_is_rotated_and_stays_within_its_total(tmp_path: Path) -> None:
     limits = ("--request-log-max-size", "1500", "--request-log-total", "4000")
     async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, *limits) as running:

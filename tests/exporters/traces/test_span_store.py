@@ -1,8 +1,10 @@
 """The file of spans: what it finds, what it keeps, and that it does not grow."""
 
+import shutil
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -180,6 +182,44 @@ def test_a_write_that_fails_stores_nothing_of_its_message(store: SpanStore) -> N
     store._writer.execute("DROP TRIGGER full")
     store.add(spans(1), NOW)
     assert numbered(store) == [1]
+
+
+def remove_files(path: Path) -> None:
+    for file in path.parent.iterdir():
+        file.unlink()
+
+
+def remove_folder(path: Path) -> None:
+    shutil.rmtree(path.parent)
+
+
+@pytest.mark.parametrize("remove", [remove_files, remove_folder])
+def test_after_the_file_is_removed_later_spans_are_stored_in_another_one(
+    tmp_path: Path, remove: Callable[[Path], None]
+) -> None:
+    path = tmp_path / "folder" / "traces.db"
+    path.parent.mkdir()
+    with closing(SpanStore(path, keep=HOUR, max_bytes=64 * MIB)) as store:
+        store.add(spans(1), NOW)
+        remove(path)
+        store.add(spans(2), NOW)
+        assert numbered(store) == [2]
+    with closing(SpanStore(path, keep=HOUR, max_bytes=64 * MIB)) as store:
+        assert numbered(store) == [2]
+
+
+def test_while_the_file_cannot_be_created_again_spans_are_refused_and_later_ones_are_stored(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    with closing(SpanStore(folder / "traces.db", keep=HOUR, max_bytes=64 * MIB)) as store:
+        shutil.rmtree(folder)
+        folder.touch()
+        for _ in range(2):
+            with pytest.raises(sqlite3.OperationalError, match="not a directory"):
+                store.add(spans(1), NOW)
+        folder.unlink()
+        store.add(spans(2), NOW)
+        assert numbered(store) == [2]
 
 
 def test_the_values_of_filters_are_those_of_stored_requests(store: SpanStore) -> None:

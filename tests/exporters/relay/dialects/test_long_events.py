@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from exporters import engine_values
 from exporters.relay import meter
 from exporters.relay.dialects.dialect import MAX_CHOICES, text_of
 from exporters.relay.meter import LONG_EVENT, MAX_COLLECTED
@@ -51,7 +52,7 @@ def measured(path: str, data: bytes, *, long: bool) -> list[object]:
         *(event.output, event.answer, event.carries_choice, event.finish_reason, event.failed, event.ends),
         *(event.carries_tool_call, event.ends_tool_call, event.system_fingerprint, event.metrics),
         *(text_of(event.response_id), text_of(event.response_model)),
-        usage and (usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens, usage.reasoning_tokens),
+        usage and usage.counts(lambda number, _: engine_values.read(number, engine_values.count)),
     ]
 
 

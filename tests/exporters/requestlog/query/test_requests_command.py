@@ -139,6 +139,13 @@ def test_csv_has_the_values_of_the_log(log: Path, capsys: pytest.CaptureFixture[
     ]
 
 
+def test_csv_has_no_cell_that_a_spreadsheet_would_execute(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record = finished(model="=HYPERLINK(1)", tenant="+t", request_id="@id", temperature=-1.5)
+    path = write(tmp_path / "log", [record])
+    assert main(["requests", str(path), "--format", "csv", "--columns", "model,tenant,request_id,temperature"]) == 0
+    assert capsys.readouterr().out == "model,tenant,request_id,temperature\n'=HYPERLINK(1),'+t,'@id,-1.5\n"
+
+
 WIDE = """\
 time          request_id  class  status  outcome       prompt_tokens  completion_tokens  ttft_ms  tpot_ms  e2e_ms  queue_ms  slo
 22:13:20.000  r-1         short     200  ok                        7                 20      250        -    1500       100  good

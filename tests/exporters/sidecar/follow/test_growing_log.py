@@ -143,6 +143,21 @@ def test_a_file_that_does_not_exist_yet_is_awaited(tmp_path: Path) -> None:
     log.close()
 
 
+def test_a_fifo_with_the_name_of_the_log_or_of_a_rotated_file_does_not_block_the_reader(
+    writer: Writer, reader: Reader
+) -> None:
+    writer.append(2)
+    reader.read()
+    os.mkfifo(writer.path.with_name("requests.jsonl.1"))
+    writer.rename_with_date()
+    os.mkfifo(writer.path)
+    assert reader.read() == writer.lines
+    assert reader.log.problem == f"{writer.path} is not a regular file"
+    writer.path.unlink()
+    writer.append(2)
+    assert reader.read() == writer.lines
+
+
 def test_the_positions_are_kept_while_the_folder_is_not_mounted(tmp_path: Path) -> None:
     folder = tmp_path / "logs"
     folder.mkdir()

@@ -81,6 +81,12 @@ def test_a_line_that_is_no_request_is_ignored(fields: dict[str, object]) -> None
     assert LINES.record(line(**fields)) is None
 
 
+def test_the_type_of_a_stream_is_recognised_in_any_case() -> None:
+    record = LINES.record(line(content_type="Text/Event-Stream"))
+    assert record is not None
+    assert record.stream
+
+
 def test_an_allowed_path_is_a_request() -> None:
     record = NginxLines(SLOS, ["/custom"]).record(line(uri="/custom?x=1"))
     assert record is not None

@@ -6,16 +6,20 @@ import signal
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from compose.cli import main
+from exporters.engines.engine_group import EngineGroup
+from exporters.sidecar.drain_control import Drain
+from exporters.sidecar.http_api import admin as admin_module
+from exporters.sidecar.http_api.http_server import application
 from tests.support.fake_engine import CACHING_ON, Engine, serving, with_start_time
 from tests.support.sidecar_process import Running, run_command, sidecar
-from tests.support.waiting import until
+from tests.support.waiting import HANG, until
 
 TOKEN = "t0ken-of-the-admin"  # noqa: S105 - of a test
 REFUSED = "vllm-slo: this endpoint needs 'Authorization: Bearer ...' with the token of --admin-token-file\n"
@@ -306,3 +310,20 @@ async def test_a_server_that_is_not_a_sidecar_is_reported(
         words = ["flip", "--token-file", str(token), "--set", "a=b", "--admin", url]
         assert await asyncio.to_thread(main, words) == 2
     assert capsys.readouterr().err == f"vllm-slo: --admin: {url} is not a sidecar: it responded {message}\n"
+
+
+async def test_a_declaration_that_does_not_arrive_in_time_is_rejected(
+    token: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admin_module, "BODY_SECONDS", 0.05)
+    admin = admin_module.Admin(cast("EngineGroup", None), Drain(), lambda: 0, str(token))
+    admin.read()
+    async with TestServer(application(list, lambda: None, admin=admin)) as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        head = f"POST /admin/flip HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {TOKEN}\r\ncontent-length: 9\r\n\r\n"
+        writer.write(head.encode() + b'{"set')
+        async with asyncio.timeout(HANG):
+            response = await reader.readuntil(b"]}\n")
+        writer.transport.abort()
+    assert response.startswith(b"HTTP/1.1 408 Request Timeout\r\n")
+    assert response.endswith(b'{"errors":["the body was not complete within 0.05 s"]}\n')

@@ -13,7 +13,19 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from exporters.records import Ack, Batch, Finished, Frames, FromExporter, Hello, Judged, Snapshot, frame
+from exporters.records import (
+    Ack,
+    Batch,
+    Finished,
+    Frames,
+    FromExporter,
+    Hello,
+    Judged,
+    Record,
+    Refused,
+    Snapshot,
+    frame,
+)
 from exporters.relay.record_sender import Outbox
 from exporters.requestlog.writer import RequestLog
 from exporters.sidecar.ingest import record_receiver as receiver_module
@@ -40,8 +52,9 @@ class RecordingMetrics(RequestMetrics):
         super().__init__(SLOS)
         self.history = history
 
-    def record(self, record: Finished | Judged, *, traced: bool = False) -> None:
-        self.history.events.append(f"counted {record.request_id if isinstance(record, Finished) else 'judged'}")
+    def record(self, record: Record, *, traced: bool = False) -> None:
+        name = record.request_id if isinstance(record, Finished) else type(record).__name__.lower()
+        self.history.events.append(f"counted {name}")
         super().record(record, traced=traced)
 
 
@@ -94,6 +107,15 @@ def test_early_verdicts_are_counted_and_acknowledged_but_not_logged(
     judged = Judged("tiny", "short", "team-a", {"ttft": Verdict.BAD}, goodput_lost=True)
     assert receiver_of(history, log).receive("run", Batch(1, [judged, finished(request_id="r-2")])) == 2
     assert history.events == ["logged r-2", "counted judged", "counted r-2"]
+    assert logged(tmp_path) == ["r-2"]
+
+
+def test_refusals_without_a_head_are_counted_and_acknowledged_but_not_logged(
+    history: EventLog, log: RecordingLog, tmp_path: Path
+) -> None:
+    refused = Refused(431, "head_too_large")
+    assert receiver_of(history, log).receive("run", Batch(1, [refused, finished(request_id="r-2")])) == 2
+    assert history.events == ["logged r-2", "counted refused", "counted r-2"]
     assert logged(tmp_path) == ["r-2"]
 
 
@@ -182,8 +204,8 @@ def test_lines_over_the_limit_are_dropped_counted_by_reason_and_acknowledged(
     assert receiver.receive("run", Batch(1, [judged, finished(request_id="r-2"), finished(request_id="r-3")])) == 1
     assert receiver.receive("run", batch(4, 2)) == 3 - 1
     assert receiver.receive("run", batch(6, 2)) == 4
-    assert {name for name, count in receiver.dropped_lines.items() if count} == {reason}
-    assert sum(receiver.dropped_lines.values()) == 3
+    assert {name for name, count in receiver.ledger.dropped_lines().items() if count} == {reason}
+    assert sum(receiver.ledger.dropped_lines().values()) == 3
     assert [event for event in history.events if event != "counted judged"] == [f"counted r-{n}" for n in range(2, 8)]
     history.full = False
     clock.now += receiver_module.RETRY_SECONDS
@@ -277,6 +299,13 @@ def test_a_relay_that_reconnects_with_another_run_id_is_a_restart(history: Event
     assert receiver.restarts == {"relay-0": 1}
 
 
+def test_a_relay_that_restarts_before_it_has_connected_to_a_new_exporter_is_counted() -> None:
+    receiver = RecordReceiver(RequestMetrics(SLOS), None, lambda: None, run_ids={"relay-0": "a", "relay-1": "a"})
+    receiver.hello(Hello("relay-0", "b"))
+    receiver.hello(Hello("relay-1", "a"))
+    assert receiver.restarts == {"relay-0": 1}
+
+
 @dataclass
 class Relay:
     """The socket of a relay."""
@@ -338,11 +367,32 @@ async def test_the_snapshot_of_a_disconnected_relay_is_removed(history: EventLog
     receiver = RecordReceiver(series, None, lambda: None)
     async with serving(receiver, tmp_path / "s") as connect:
         relay = await connect()
-        relay.send(Hello("relay-0", "a"), Snapshot([], 0.0, 5, 0, draining=False))
+        relay.send(Hello("relay-0", "a"), Snapshot([], 0.0, 5, draining=False))
         await until(lambda: "relay-0" in series.snapshots())
         relay.writer.close()
         await until(lambda: series.snapshots() == {})
         assert receiver.connected == set()
+
+
+async def test_the_late_end_of_a_killed_relays_connection_does_not_disconnect_its_successor(
+    history: EventLog, tmp_path: Path
+) -> None:
+    """Both connect while no exporter runs if the relay is killed, too."""
+    series = RecordingMetrics(history)
+    receiver = RecordReceiver(series, None, lambda: None)
+    async with serving(receiver, tmp_path / "s") as connect:
+        killed, other = await connect(), await connect()
+        killed.send(Hello("relay-0", "a"))
+        other.send(Hello("relay-1", "b"))
+        await until(lambda: receiver.connected == {"relay-0", "relay-1"})
+        successor = await connect()
+        successor.send(Hello("relay-0", "c"), Snapshot([], 0.0, 5, draining=False))
+        await until(lambda: "relay-0" in series.snapshots())
+        killed.writer.close()
+        other.writer.close()
+        await until(lambda: "relay-1" not in receiver.connected)
+        assert receiver.connected == {"relay-0"}
+        assert "relay-0" in series.snapshots()
 
 
 async def test_a_connection_without_hello_is_closed(history: EventLog, tmp_path: Path) -> None:
@@ -362,7 +412,7 @@ async def test_while_the_log_fails_snapshots_apply_and_the_connection_remains(
     async with serving(receiver, tmp_path / "s") as connect:
         relay = await connect()
         history.full = True
-        relay.send(Hello("relay-0", "a"), batch(1), Snapshot([], 0.0, 5, 0, draining=False))
+        relay.send(Hello("relay-0", "a"), batch(1), Snapshot([], 0.0, 5, draining=False))
         await until(lambda: "relay-0" in series.snapshots())
         assert (receiver.log_errors, history.events) == (1, ["counted r-1"])
         history.full = False
@@ -374,7 +424,7 @@ async def test_while_the_log_fails_snapshots_apply_and_the_connection_remains(
 class FailingMetrics(RecordingMetrics):
     """Request metrics that fail for one request."""
 
-    def record(self, record: Finished | Judged, *, traced: bool = False) -> None:
+    def record(self, record: Record, *, traced: bool = False) -> None:
         if isinstance(record, Finished) and record.request_id == "r-2":
             raise IndexError("a fault")
         super().record(record, traced=traced)
@@ -407,7 +457,11 @@ def test_a_line_that_cannot_be_encoded_is_dropped_and_the_others_of_its_batch_ar
     assert receiver.receive("run", batch(4)) == 4
     assert logged(tmp_path) == [f"r-{n}" for n in range(1, 5) if n != bad]
     assert [event for event in history.events if "counted" in event] == [f"counted r-{n}" for n in range(1, 5)]
-    assert (receiver.dropped_lines["write_failed"], receiver.log_errors, receiver.task_errors.count) == (1, 0, 1)
+    assert (receiver.ledger.dropped_lines()["write_failed"], receiver.log_errors, receiver.task_errors.count) == (
+        1,
+        0,
+        1,
+    )
 
 
 def test_a_fault_in_a_fingerprint_an_engine_span_or_a_span_loses_no_record(

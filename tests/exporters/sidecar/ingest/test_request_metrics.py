@@ -15,7 +15,7 @@ from exporters import signals, slos
 from exporters.exposition.accumulators import Accumulator
 from exporters.exposition.histogram_bounds import bounds, gap_bounds
 from exporters.names import cut
-from exporters.records import UNMETERED, Judged, OpenRequests, Record, Snapshot
+from exporters.records import REFUSALS, UNMETERED, Judged, OpenRequests, Record, Refused, Snapshot
 from exporters.relay.gaps import Gaps
 from exporters.sidecar.ingest.request_metrics import RequestMetrics
 from exporters.signals import Endpoint, Kind, Label, Outcome, OutputKind, OutputResult, Phase, Signal, Verdict
@@ -132,7 +132,8 @@ def test_the_outcomes_of_another_endpoint_are_exposed_from_its_first_request_on(
         frozenset((kind | {"outcome": outcome}).items()): 2.0 * (outcome is Outcome.OK) for outcome in Outcome
     }
     assert fed.value("llm_requests_total", outcome="ok", tenant="team-a", stream="false") == 0
-    assert [signal.name for signal in signals.SIGNALS if Label.ENDPOINT in signal.labels] == ["llm_requests_total"]
+    of_requests = [signal.name for signal in signals.SIGNALS if Label.ENDPOINT in signal.labels]
+    assert [name for name in of_requests if not name.startswith("llm_sidecar_")] == ["llm_requests_total"]
 
 
 def test_structured_requests_have_no_series_unless_output_is_checked() -> None:
@@ -395,6 +396,29 @@ def test_unparsed_and_unmetered_requests_are_counted_by_reason() -> None:
     assert unmetered == {**dict.fromkeys(UNMETERED, 0), "KeyError": 2, "other": 1}
 
 
+def test_refusals_are_counted_by_status_and_reason_with_and_without_a_valid_head() -> None:
+    refusals = [Refused(400, "bad_host"), Refused(431, "head_too_large"), Refused(431, "head_too_large")]
+    fed = Fed(*refusals, finished(status=413, refused="body_too_large"), finished(status=413))
+    name = "llm_sidecar_refused_requests_total"
+    found = {labels: value for (sample, labels), value in values(fed.series.collect(NOW)).items() if sample == name}
+    expected = dict.fromkeys(REFUSALS, 0) | {(400, "bad_host"): 1, (431, "head_too_large"): 2}
+    expected[413, "body_too_large"] = 1
+    assert found == {
+        frozenset({("status", str(status)), ("reason", reason)}): value for (status, reason), value in expected.items()
+    }
+
+
+def test_dropped_values_of_the_engine_are_counted_by_the_series_that_lack_them() -> None:
+    queue, tokens = "llm_request_queue_seconds", "llm_prompt_tokens_total"
+    fed = Fed(finished(dropped_values=[queue, tokens]), finished(dropped_values=[queue]))
+    name = "llm_sidecar_dropped_engine_values_total"
+    found = {labels: value for (sample, labels), value in values(fed.series.collect(NOW)).items() if sample == name}
+    others = ("prefill_seconds", "decode_seconds"), ("completion_tokens_total", "cached_prompt_tokens_total")
+    zero = [f"llm_request_{each}" for each in others[0]] + [f"llm_{each}" for each in others[1]]
+    expected = {queue: 2, tokens: 1, **dict.fromkeys([*zero, "llm_reasoning_tokens_total"], 0)}
+    assert found == {frozenset({("signal", series)}): value for series, value in expected.items()}
+
+
 @pytest.mark.parametrize(
     "verdict, events, bad, abandoned",
     [
@@ -447,7 +471,7 @@ def test_early_and_late_verdicts_are_counted_once(slo: dict[str, Verdict], data:
 
 
 def snapshot(*rows: OpenRequests, draining: bool = False) -> Snapshot:
-    return Snapshot(list(rows), 0.004, 3, 2, draining=draining)
+    return Snapshot(list(rows), 0.004, 3, draining=draining)
 
 
 def test_open_requests_are_summed_over_relays_and_the_oldest_wait_is_the_maximum() -> None:
@@ -522,7 +546,7 @@ def test_with_another_slo_file_histograms_with_other_bounds_restart_and_other_se
 def test_open_requests_of_a_class_that_the_slo_file_does_not_have_are_shown() -> None:
     fed = Fed()
     fed.series.use(OTHER_FILE)
-    fed.series.snapshot("relay-0", Snapshot([OpenRequests("tiny", "long", 2, 1, NOW - 5)], 0.0, 0, 0, draining=False))
+    fed.series.snapshot("relay-0", Snapshot([OpenRequests("tiny", "long", 2, 1, NOW - 5)], 0.0, 0, draining=False))
     assert fed.value("llm_requests_in_flight", phase=Phase.WAITING, **{"class": "long"}) == 2
     assert fed.value("llm_requests_in_flight", phase=Phase.STREAMING, **{"class": "long"}) == 1
     assert fed.value("llm_oldest_wait_seconds", **{"class": "long"}) == 5

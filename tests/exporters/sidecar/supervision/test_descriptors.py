@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import resource
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 from exporters.sidecar.supervision.descriptors import raise_limit
 from tests.exporters.configuration.certificates import authority, needs_openssl
 from tests.support.fake_engine import Engine, serving
-from tests.support.sidecar_process import RUN, START, Running, sidecar
+from tests.support.sidecar_process import PATIENCE, RUN, START, Running, sidecar
 from tests.support.waiting import until
 
 HARD = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -25,9 +26,9 @@ def limited(soft: int, hard: int) -> str:
 
 
 @contextlib.asynccontextmanager
-async def idle_clients(running: Running, count: int) -> AsyncIterator[None]:
+async def idle_clients(port: int, count: int) -> AsyncIterator[None]:
     """Connections that send no request."""
-    connections = [await asyncio.open_connection("127.0.0.1", running.port) for _ in range(count)]
+    connections = [await asyncio.open_connection("127.0.0.1", port) for _ in range(count)]
     try:
         yield
     finally:
@@ -70,7 +71,7 @@ def test_a_limit_that_the_kernel_refuses_remains_and_is_logged(
 
 async def test_the_soft_limit_is_raised_so_300_idle_clients_delay_no_request(tmp_path: Path) -> None:
     async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, code=limited(256, HARD)) as running:
-        async with idle_clients(running, 300):
+        async with idle_clients(running.port, 300):
             await running.shows("llm_sidecar_client_connections{relay-0}", 300)
             assert await running.ask("one") == 200
             await running.logs("one")
@@ -85,9 +86,12 @@ async def test_above_the_limit_a_client_gets_a_recorded_503_and_clients_below_it
     tmp_path: Path, idle: int
 ) -> None:
     async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, code=limited(256, 256)) as running:
+        assert running.log_lines()[0].startswith(
+            "WARNING supervisor: the limit of open files is 256, so each relay serves 80 clients at once; "
+        )
         assert await running.ask("first") == 200  # on a connection that stays open
         await running.shows("llm_sidecar_client_connections_limit{relay-0}", 80)
-        async with idle_clients(running, idle):
+        async with idle_clients(running.port, idle):
             await running.shows("llm_sidecar_client_connections{relay-0}", 80)
             assert await _status_on_a_new_connection(running, "rejected") == 503
             assert await running.ask("second") == 200
@@ -106,14 +110,37 @@ async def test_tls_clients_in_their_handshake_leave_descriptors_for_engines(tmp_
     async with (
         serving(Engine()) as engine,
         sidecar(tmp_path, engine.url, *flags, code=limited(256, 256)) as running,
-        idle_clients(running, 300),
+        idle_clients(running.port, 300),
     ):
         await until(lambda: _rejected_at_least(running, 300 - (80 + 32)))
         assert _open_descriptors(running.relay) < 256 - 80
 
 
+async def test_300_idle_clients_of_the_metrics_port_keep_neither_scrapes_nor_requests_away(tmp_path: Path) -> None:
+    async with (
+        serving(Engine()) as engine,
+        sidecar(tmp_path, engine.url, code=limited(256, 256)) as running,
+        idle_clients(running.metrics_port, 300),
+    ):
+        await until(lambda: _closed_at_least(running, 300 - 16))
+        assert _open_descriptors(running.exporter) < 96
+        async with (
+            aiohttp.ClientSession(timeout=PATIENCE) as session,
+            session.get(f"{running.pages}/metrics") as response,
+        ):
+            assert (response.status, bool(await response.read())) == (200, True)
+        assert await running.ask("one") == 200
+        running.process.send_signal(signal.SIGHUP)  # reopens the request log
+        assert await running.ask("two") == 200
+        await running.logs("one", "two")
+
+
 def _open_descriptors(pid: int | None) -> int:
     return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+
+
+async def _closed_at_least(running: Running, count: int) -> bool:
+    return (await running.samples())["llm_sidecar_exporter_closed_connections_total{}"] >= count
 
 
 async def _rejected_at_least(running: Running, count: int) -> bool:

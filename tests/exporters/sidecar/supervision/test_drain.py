@@ -13,6 +13,7 @@ from exporters.sidecar.supervision.listeners import listen
 from tests.support.fake_engine import Engine, serving
 from tests.support.ports import free_port
 from tests.support.sidecar_process import (
+    IMPATIENT,
     ROOT,
     RUN,
     START,
@@ -211,7 +212,7 @@ async def test_of_two_sidecars_with_workers_started_at_once_exactly_one_is_refus
     flags = ["--upstream", "http://127.0.0.1:1", "--listen", address, "--workers", "2", *STOPS_QUICKLY]
     started = [
         await asyncio.create_subprocess_exec(
-            *command(*flags, "--metrics", f"127.0.0.1:{free_port()}"),
+            *command(*flags, "--metrics", f"127.0.0.1:{free_port()}", code=START + IMPATIENT + RUN),
             cwd=ROOT,
             env=environment(),
             stderr=asyncio.subprocess.PIPE,
@@ -226,8 +227,12 @@ async def test_of_two_sidecars_with_workers_started_at_once_exactly_one_is_refus
         assert [each.result() for each in done] == [2]
         (loser,) = [each for each in started if each.returncode is not None]
         assert loser.stderr is not None
-        message = f"vllm-slo: --listen: cannot listen on {address}: address already in use\n"
-        assert (await loser.stderr.read()).decode() == message
+        refusal = f"--listen: cannot listen on {address}: address already in use"
+        retrying, refused = (await loser.stderr.read()).decode().splitlines()
+        assert retrying.endswith(
+            f"WARNING supervisor: {refusal}; retrying for 0.1 s, because a sidecar may just have been killed"
+        )
+        assert refused == f"vllm-slo: {refusal}"
     finally:
         for each in started:
             if each.returncode is None:

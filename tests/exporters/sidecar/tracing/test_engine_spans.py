@@ -16,6 +16,7 @@ from exporters.sidecar.tracing.engine_spans import (
     decompress,
     parse_message,
 )
+from exporters.signals import DECODE, PREFILL, QUEUE
 from tests.support.engine_span_messages import loading, message, request_span, sent
 
 OURS = "00f067aa0ba902b7"
@@ -34,15 +35,20 @@ OTHER = "b7ad6b7169203331"
         pytest.param({"time_in_queue": 0.0}, SpanTimes(0.0, None, None), id="zero is a time"),
         pytest.param(
             {"time_in_queue": -1.0, "time_in_model_prefill": float("nan"), "time_in_model_decode": float("inf")},
-            SpanTimes(None, None, None),
+            SpanTimes(None, None, None, (QUEUE.name, PREFILL.name, DECODE.name)),
             id="invalid times",
+        ),
+        pytest.param(
+            {"time_in_queue": 90_000.0, "time_in_model_decode": 2.0},
+            SpanTimes(None, None, 2.0, (QUEUE.name,)),
+            id="a time above a day",
         ),
         pytest.param({}, SpanTimes(None, None, None), id="none"),
     ],
 )
 def test_a_span_has_the_times_of_its_vllm_version(attributes: dict[str, float], times: SpanTimes) -> None:
     (span,) = parse_message(sent(request_span(OURS, attributes)), with_spans=False).engine_spans
-    assert (span.parent, span.times, span.times.present) == (OURS, times, times != SpanTimes(None, None, None))
+    assert (span.parent, span.times, span.times.present) == (OURS, times, (times.queue, times.decode) != (None, None))
 
 
 def test_a_request_span_without_a_parent_is_forwarded_with_the_others() -> None:

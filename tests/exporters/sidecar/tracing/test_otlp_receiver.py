@@ -19,13 +19,14 @@ from opentelemetry.trace import SpanContext
 
 from exporters.configuration.otlp_endpoints import Collector, Receiver
 from exporters.errors import UsageError
+from exporters.sidecar.http_api import bounded_server
 from exporters.sidecar.tracing import otlp_receiver as receiver_module
 from exporters.sidecar.tracing.engine_spans import MESSAGE_BYTES, EngineSpan, Message
 from exporters.sidecar.tracing.otlp_receiver import MAX_CONCURRENT, METHOD, SERVICE, OtlpReceiver, engine_span_receiver
 from exporters.sidecar.tracing.span_exporter import exporter
 from tests.support.engine_span_messages import loading, request_span, sent
 from tests.support.ports import free_port
-from tests.support.waiting import until
+from tests.support.waiting import HANG, until
 
 OURS = "00f067aa0ba902b7"
 PROTOBUF = {"content-type": "application/x-protobuf"}
@@ -82,8 +83,9 @@ async def test_both_protocols_separate_engine_spans_from_others() -> None:
         assert await listening.by_grpc(sent(request_span(OURS), loading())) == "OK"
         assert await listening.by_http(sent(request_span(OURS), loading())) == (200, "")
         packed = gzip.compress(sent(request_span(OURS)))
-        assert await listening.by_http(packed, **{"content-encoding": "gzip"}) == (200, "")
-        assert [span.parent for span in listening.spans] == [OURS] * 3
+        for encoding in ("gzip", "GZip", "x-gzip"):
+            assert await listening.by_http(packed, **{"content-encoding": encoding}) == (200, "")
+        assert [span.parent for span in listening.spans] == [OURS] * 5
         assert listening.others == [(sent(loading()), 1)] * 2
         assert listening.refused() == {}
 
@@ -166,6 +168,61 @@ async def test_a_sender_that_disconnects_is_counted() -> None:
         await until(lambda: listening.receiver._in_progress == 1)
         writer.close()
         await until(lambda: listening.refused() == {"cut_off": 1})
+
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+
+
+@pytest.mark.parametrize(
+    "by_grpc, data",
+    [
+        pytest.param(True, b"", id="gRPC, nothing"),
+        pytest.param(True, PREFACE[:10], id="gRPC, a part of the preface"),
+        pytest.param(True, PREFACE, id="gRPC, no message"),
+        pytest.param(True, PREFACE + b"\x00\x00\x50\x01\x04\x00\x00\x00\x01\x83", id="gRPC, a part of a head"),
+        pytest.param(False, b"", id="HTTP, nothing"),
+        pytest.param(False, beginning(1000)[:20], id="HTTP, a part of a head"),
+    ],
+)
+async def test_a_sender_that_sends_no_message_is_disconnected(
+    by_grpc: bool, data: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(receiver_module, "IDLE_SECONDS", 0.1)
+    async with opened() as listening:
+        port = listening.grpc_port if by_grpc else listening.http_port
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(data)
+        async with asyncio.timeout(HANG):
+            with contextlib.suppress(ConnectionError):
+                await reader.read()
+        writer.close()
+
+
+@pytest.mark.parametrize("by_grpc", [True, False])
+async def test_a_port_has_a_limit_of_connections(by_grpc: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded_server, "MOST_CONNECTIONS", 3)
+    monkeypatch.setattr(bounded_server, "LEAST_CONNECTIONS", 3)
+    async with opened() as listening:
+        port = listening.grpc_port if by_grpc else listening.http_port
+        senders = [await asyncio.open_connection("127.0.0.1", port) for _ in range(10)]
+        ends = [asyncio.create_task(_ended(reader)) for reader, _ in senders]
+        await until(lambda: sum(end.done() for end in ends) == 7)
+        assert listening.receiver.closed_connections == (0 if by_grpc else 7)
+        for _, writer in senders:
+            writer.transport.abort()
+        await asyncio.gather(*ends)
+        await until(lambda: _accepts(listening, by_grpc=by_grpc))
+
+
+async def _ended(reader: asyncio.StreamReader) -> None:
+    with contextlib.suppress(ConnectionError):
+        await reader.read()
+
+
+async def _accepts(listening: Listening, *, by_grpc: bool) -> bool:
+    if by_grpc:
+        return await listening.by_grpc(sent(request_span(OURS))) == "OK"
+    return await listening.by_http(sent(request_span(OURS))) == (200, "")
 
 
 @pytest.mark.parametrize("by_grpc", [True, False])

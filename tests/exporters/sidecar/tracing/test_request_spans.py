@@ -19,6 +19,7 @@ from exporters.records import Finished
 from exporters.sidecar.tracing.request_spans import LONGEST_TEXT, SpanMaker, resource
 from exporters.sidecar.tracing.span_exporter import SpanQueue
 from exporters.signals import Endpoint, Outcome, Verdict
+from tests.support.refused_threads import refuse_threads
 from tests.support.sample_records import finished as sample
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -341,3 +342,12 @@ def test_a_failure_to_create_a_span_is_counted_and_logged_once(caplog: pytest.Lo
     assert counts(span_queue)["fault"] == 2
     (message,) = caplog.messages
     assert re.fullmatch(r"failed to create spans: ValueError at \S+/trace_sampling\.py:\d+", message)
+
+
+def test_spans_are_sent_at_the_end_also_if_the_system_refuses_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = InMemorySpanExporter()
+    span_queue = SpanQueue(maker(), memory, "memory")
+    span_queue.add(finished(trace_id="1" * 32, span_id="2" * 16))
+    refuse_threads(monkeypatch)
+    span_queue.close()
+    assert len(memory.get_finished_spans()) == 1

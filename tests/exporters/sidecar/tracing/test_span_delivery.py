@@ -10,8 +10,10 @@ from typing import Any
 import grpc
 import pytest
 
+from exporters.configuration import pem_file
 from exporters.configuration.collector_tls import CollectorTls
 from exporters.configuration.otlp_endpoints import Collector
+from exporters.configuration.pem_file import PemFile
 from exporters.sidecar.tracing.span_exporter import exporter, span_queue
 from exporters.sidecar.tracing.span_forwarder import sender
 from tests.exporters.configuration.certificates import Authority, authority, needs_openssl
@@ -94,6 +96,13 @@ def server_credentials(signer: Authority) -> grpc.ServerCredentials:
     return grpc.ssl_server_credentials([pair], Path(signer.ca).read_bytes(), require_client_auth=True)
 
 
+def read_and_delete(path: str) -> PemFile:
+    """An exporter that restarts does not read the file again."""
+    file = pem_file.read(path, "")
+    Path(path).unlink()
+    return file
+
+
 @asynccontextmanager
 async def mutual_tls_grpc(signer: Authority) -> AsyncIterator[ReceivedSpans]:
     with grpc_receiver(tls=server_credentials(signer)) as received:
@@ -113,6 +122,7 @@ async def test_a_collector_with_its_own_authority_may_require_a_client_certifica
     signer = authority(tmp_path / "ca")
     ours = signer.issue("ours")
     async with receiver(signer) as received:
-        tls = CollectorTls(ca=signer.ca, certificate=ours.cert, key=ours.key)
+        ca, certificate, key = (read_and_delete(path) for path in (signer.ca, ours.cert, ours.key))
+        tls = CollectorTls(ca=ca, certificate=certificate, key=key)
         await send_both(received, Collector(url=address(received), tls=tls))
     assert len(received.spans) == 2

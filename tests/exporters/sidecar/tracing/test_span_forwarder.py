@@ -3,6 +3,8 @@
 import threading
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from exporters.configuration.otlp_endpoints import Collector
 from exporters.sidecar.tracing.span_forwarder import (
@@ -10,7 +12,6 @@ from exporters.sidecar.tracing.span_forwarder import (
     MAX_QUEUED_BYTES,
     DeliveryCounters,
     Send,
-    SendError,
     SpanForwarder,
     sender,
 )
@@ -29,7 +30,7 @@ class FlakyCollector:
 
     def __call__(self, message: bytes) -> None:
         if not self.available:
-            raise SendError("connection refused")
+            raise ConnectionError("connection refused")
         self.messages.append(message)
 
 
@@ -114,10 +115,24 @@ async def test_http_sends_the_bytes_and_the_headers_and_reports_a_rejection() ->
     assert received.headers[0]["x-scope"] == "a"
 
 
+async def test_a_collector_that_redirects_to_an_invalid_host_loses_only_its_spans() -> None:
+    async def redirect(_: web.Request) -> web.Response:
+        return web.Response(status=302, headers={"location": "http://a..b/"})
+
+    app = web.Application()
+    app.add_routes([web.post("/", redirect)])
+    async with TestServer(app) as server:
+        queue, counters = forwarder(sender(Collector(url=str(server.make_url("/")))))
+        for number in (1, 2):
+            queue.add(b"a", 1)
+            await until(lambda wanted=number: counters.failed == wanted)  # type: ignore[misc]
+        queue.close(5)
+
+
 def reason(send: Send) -> str:
     try:
         send(b"")
-    except SendError as error:
+    except OSError as error:
         return str(error)
     return "accepted"
 

@@ -25,6 +25,7 @@ from tests.support.sample_records import SLOS
 from tests.support.sample_records import finished as plain
 
 TIMES = SpanTimes(0.5, 0.25, 2.0)
+QUEUE_SECONDS = "llm_request_queue_seconds"
 
 
 def span_id(number: int) -> str:
@@ -106,6 +107,14 @@ def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
     pipeline = Pipeline(tmp_path)
     yield pipeline
     pipeline.log.close()
+
+
+def test_a_time_that_a_span_lacks_because_it_was_dropped_is_counted(pipeline: Pipeline) -> None:
+    pipeline.receive(1, finished(1))
+    pipeline.span(engines(1, SpanTimes(None, 0.25, 2.0, (QUEUE_SECONDS,))))
+    pipeline.advance(0.0)
+    assert pipeline.lines() == [("r-1", None)]
+    assert pipeline.nonzero_samples()["llm_sidecar_dropped_engine_values_total"] == 1
 
 
 def test_a_request_waits_for_its_span_and_is_logged_and_acknowledged_with_its_times(pipeline: Pipeline) -> None:
@@ -288,7 +297,7 @@ def test_the_limit_of_pending_records_ends_all_waits(pipeline: Pipeline, monkeyp
 
 def test_a_draining_relay_gets_its_acknowledgement_before_it_exits(pipeline: Pipeline) -> None:
     pipeline.receive(1, finished())
-    pipeline.receiver.snapshot("relay-0", Snapshot([], 0.0, 0, 0, draining=True))
+    pipeline.receiver.snapshot("relay-0", Snapshot([], 0.0, 0, draining=True))
     pipeline.advance(3.9)
     assert pipeline.acknowledged == []
     pipeline.advance(0.1)

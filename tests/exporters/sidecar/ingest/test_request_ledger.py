@@ -1,0 +1,353 @@
+"""The accounts of requests balance, whichever process is killed, at any moment of a batch."""
+
+import os
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from exporters.journal import ENDPOINTS, RelayJournal
+from exporters.records import Finished, Judged, Record
+from exporters.requestlog.writer import DROP_REASONS
+from exporters.sidecar.ingest.request_ledger import RELAY_CRASHED, SIDECAR_STOPPED, RequestLedger, Totals
+from exporters.signals import Endpoint
+from tests.support.sample_records import finished
+
+CHAT, RESPONSES = Endpoint.CHAT_COMPLETIONS, Endpoint.RESPONSES
+VERDICT = Judged("tiny", "short", "team-a", {}, goodput_lost=False)
+
+
+def by_endpoint(counts: list[int]) -> Counter[Endpoint]:
+    return +Counter[Endpoint](dict(zip(ENDPOINTS, counts, strict=True)))
+
+
+def all_reasons(counts: dict[str, list[int]]) -> Counter[Endpoint]:
+    return sum(map(by_endpoint, counts.values()), Counter())
+
+
+class Relay:
+    """A run of a relay, its open requests and its unacknowledged records."""
+
+    def __init__(self, folder: Path, run_id: str) -> None:
+        self.run_id = run_id
+        self.journal = RelayJournal(folder, run_id)
+        self.open: list[Endpoint] = []
+        self.records: list[tuple[int, Record]] = []
+        self.last = self.sent = 0
+
+    def add(self, record: Record) -> None:
+        self.last += 1
+        self.records.append((self.last, record))
+
+
+class World:
+    """A sidecar whose processes are killed; it knows what has become of each request."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.starts = self.runs = 0
+        self.log: list[tuple[str, int, Endpoint]] = []
+        self.begun: Counter[Endpoint] = Counter()
+        self.dropped: Counter[Endpoint] = Counter()
+        self.lost: Counter[Endpoint] = Counter()
+        """Of earlier runs of the sidecar."""
+        self.relays: list[Relay] = []
+        self.start()
+
+    @property
+    def journals(self) -> Path:
+        return self.folder / f"start-{self.starts}"
+
+    def start(self) -> None:
+        self.starts += 1
+        self.relays = [self.new_relay(), self.new_relay()]
+        self.start_exporter()
+
+    def new_relay(self) -> Relay:
+        self.runs += 1
+        return Relay(self.journals, f"relay-{self.runs}")
+
+    def start_exporter(self) -> None:
+        self.ledger = RequestLedger(self.journals, self.last_line)
+
+    def last_line(self, run_id: str) -> int:
+        return max((number for run, number, _ in self.log if run == run_id), default=0)
+
+    def begin(self, relay: int, endpoints: Iterable[Endpoint]) -> None:
+        for endpoint in endpoints:
+            self.relays[relay].journal.begun(endpoint)
+            self.relays[relay].open.append(endpoint)
+            self.begun[endpoint] += 1
+
+    def serve(self, relay: int, endpoints: Iterable[Endpoint]) -> None:
+        self.begin(relay, endpoints)
+        self.end(relay)
+
+    def end(self, relay: int) -> None:
+        for endpoint in self.relays[relay].open:
+            self.relays[relay].add(VERDICT)
+            self.relays[relay].add(finished(api=endpoint))
+        self.relays[relay].open.clear()
+
+    def drop_record(self, relay: int) -> None:
+        """The relay drops its oldest record that it has not sent."""
+        ours = self.relays[relay]
+        unsent = [(number, record) for number, record in ours.records if number > ours.sent]
+        if unsent:
+            ours.records.remove(unsent[0])
+            _, record = unsent[0]
+            if isinstance(record, Finished):
+                ours.journal.dropped(record.api)
+                self.dropped[record.api] += 1
+
+    def deliver(self, relay: int, *, dies: str = "", lines: int = 1000, dropped: str = "") -> None:
+        """The exporter stores the records of a relay, and dies before, while or after it writes its lines."""
+        ours, ledger = self.relays[relay], self.ledger
+        new = list(ours.records)
+        if not new:
+            return
+        ours.sent = new[-1][0]
+        new = [(number, record) for n, (number, record) in enumerate(new, new[0][0]) if n == number]
+        if not dropped:
+            ledger.expect_lines(ours.run_id, new[0][0], [record for _, record in new])
+        written = self.last_line(ours.run_id)
+        for number, record in new[: 0 if dropped or dies == "before" else lines if dies == "while" else len(new)]:
+            if isinstance(record, Finished) and number > written:
+                self.log.append((ours.run_id, number, record.api))
+        if dies in {"before", "while"}:
+            self.kill_exporter()
+            return
+        for number, record in new:
+            known = number <= max(written, ledger._account(ours.run_id).state.last)
+            ledger.settle(ours.run_id, number, record, dropped or None)
+            if dropped and isinstance(record, Finished) and not known:
+                self.dropped[record.api] += 1
+        ledger.save()
+        if dies:
+            self.kill_exporter()
+        else:
+            del ours.records[: len(new)]
+
+    def kill_relay(self, relay: int) -> None:
+        self.relays[relay].journal.close()
+        self.relays[relay] = self.new_relay()
+
+    def kill_exporter(self) -> None:
+        self.ledger.release()
+        self.start_exporter()
+
+    def kill_all(self) -> None:
+        """Kill all processes; the sidecar is started again."""
+        self.lost += all_reasons(self.ledger.counts().lost)
+        self.ledger.release()
+        for relay in self.relays:
+            relay.journal.close()
+        self.start()
+
+    def check(self) -> None:
+        self.ledger.check(lambda run_id: run_id in {relay.run_id for relay in self.relays})
+
+    def settle(self) -> Totals:
+        """The counts after all processes were killed and started again."""
+        self.kill_all()
+        for _ in range(3):
+            self.check()
+        self.ledger.scraped()
+        return self.ledger.counts()
+
+
+RELAYS = st.integers(0, 1)
+MANY = st.lists(st.sampled_from([CHAT, RESPONSES, Endpoint.OTHER]), min_size=1, max_size=4)
+DEATHS = st.builds(
+    lambda dies, lines: {"dies": dies, "lines": lines},
+    st.sampled_from(["before", "while", "while", "after"]),
+    st.integers(0, 8),
+)
+OPTIONS = st.one_of(st.just({}), DEATHS, st.sampled_from([{"dropped": reason} for reason in DROP_REASONS]))
+STEPS = st.one_of(
+    st.tuples(st.sampled_from(["serve", "begin"]), RELAYS, MANY),
+    st.tuples(st.just("deliver"), RELAYS, OPTIONS),
+    st.tuples(st.sampled_from(["end", "drop_record", "kill_relay"]), RELAYS),
+    st.tuples(st.sampled_from(["kill_exporter", "kill_all", "check"])),
+)
+
+
+@settings(max_examples=1000)
+@example(steps=[("serve", 0, [CHAT]), ("deliver", 0, {"dies": "while"}), ("begin", 0, [CHAT]), ("deliver", 0, {})])
+@given(steps=st.lists(STEPS, max_size=12))
+def test_each_request_is_recorded_dropped_or_lost_whatever_is_killed(steps: list[tuple[Any, ...]]) -> None:
+    with TemporaryDirectory() as folder:
+        world = World(Path(folder))
+        for name, *words in steps:
+            options = words.pop() if words and isinstance(words[-1], dict) else {}
+            getattr(world, name)(*words, **options)
+        totals = world.settle()
+        lines = Counter(endpoint for _, _, endpoint in world.log)
+        lost = world.lost + all_reasons(totals.lost)
+        assert world.begun == lines + world.dropped + lost
+        assert by_endpoint(totals.begun) == all_reasons(totals.lost)  # nothing else has happened in the last run
+        world.ledger.release()
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def test_the_counts_of_a_live_relay_are_begun_recorded_and_dropped_by_endpoint(world: World) -> None:
+    world.serve(0, [CHAT, CHAT, RESPONSES])
+    world.begin(0, [CHAT])
+    world.deliver(0)
+    totals = world.ledger.counts()
+    assert by_endpoint(totals.begun) == {CHAT: 3, RESPONSES: 1}
+    assert by_endpoint(totals.recorded) == {CHAT: 2, RESPONSES: 1}
+    assert all_reasons(totals.lost) == all_reasons(totals.dropped_lines) == {}
+
+
+def test_a_response_in_the_background_belongs_to_the_endpoint_that_its_request_began_with(world: World) -> None:
+    world.begin(0, [RESPONSES])
+    world.relays[0].add(finished(api=Endpoint.RESPONSES_BACKGROUND))
+    world.deliver(0)
+    totals = world.ledger.counts()
+    assert by_endpoint(totals.begun) == by_endpoint(totals.recorded) == {RESPONSES: 1}
+
+
+def test_the_requests_of_a_dead_relay_are_lost_at_the_second_check_and_its_journal_is_deleted(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.begin(0, [CHAT])
+    world.kill_relay(0)
+    world.check()
+    assert all_reasons(world.ledger.counts().lost) == {}
+    world.check()
+    assert by_endpoint(world.ledger.counts().lost[RELAY_CRASHED]) == {CHAT: 1}
+    assert caplog.messages == ["relay-1: 1 requests are lost, because their relay has crashed"]
+    assert not (world.journals / "relay-1").exists()
+    world.kill_exporter()
+    world.check()
+    assert by_endpoint(world.ledger.counts().lost[RELAY_CRASHED]) == {CHAT: 1}
+
+
+def test_an_exporter_killed_before_it_deletes_the_journal_of_a_dead_relay_counts_its_requests_once(
+    world: World,
+) -> None:
+    world.begin(0, [CHAT])
+    world.kill_relay(0)
+    journal = world.journals / "relay-1"
+    undeleted = journal.read_bytes()
+    world.check()
+    world.check()
+    world.kill_exporter()
+    journal.write_bytes(undeleted)
+    world.check()
+    world.check()
+    assert by_endpoint(world.ledger.counts().lost[RELAY_CRASHED]) == {CHAT: 1}
+
+
+def test_a_run_in_use_is_not_over(world: World) -> None:
+    world.begin(0, [CHAT])
+    world.relays[0].journal.close()
+    for _ in range(3):
+        world.check()
+    assert all_reasons(world.ledger.counts().lost) == {}
+
+
+def test_what_the_last_run_has_left_is_counted_after_a_scrape_that_shows_the_counters_without_it(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.begin(0, [CHAT])
+    world.kill_all()
+    world.check()
+    assert caplog.messages == ["1 requests of the last run of the sidecar are lost"]
+    assert all_reasons(world.ledger.counts().lost) == {}
+    world.ledger.scraped()
+    world.check()
+    totals = world.ledger.counts()
+    assert by_endpoint(totals.lost[SIDECAR_STOPPED]) == by_endpoint(totals.begun) == {CHAT: 1}
+    assert [path.name for path in world.folder.iterdir()] == ["start-2"]
+
+
+def test_an_exporter_killed_before_the_scrape_leaves_what_the_last_run_has_left_to_the_next(world: World) -> None:
+    world.begin(0, [CHAT])
+    world.kill_all()
+    world.check()
+    world.kill_exporter()
+    world.check()
+    world.ledger.scraped()
+    assert by_endpoint(world.ledger.counts().lost[SIDECAR_STOPPED]) == {CHAT: 1}
+
+
+def test_the_last_run_is_left_alone_while_one_of_its_processes_is_alive(world: World) -> None:
+    world.begin(0, [CHAT])
+    alive, *_ = world.relays
+    world.ledger.release()
+    world.starts += 1
+    world.start_exporter()
+    world.ledger.scraped()
+    world.check()
+    assert all_reasons(world.ledger.counts().lost) == {}
+    alive.journal.close()
+    world.relays[1].journal.close()
+    world.check()
+    assert all_reasons(world.ledger.counts().lost) == {CHAT: 1}
+
+
+def test_a_stop_with_all_requests_recorded_leaves_no_file(world: World) -> None:
+    world.begin(0, [CHAT])
+    world.end(0)
+    world.deliver(0)
+    for relay in world.relays:
+        relay.journal.close()
+    world.ledger.close()
+    assert not world.folder.exists()
+
+
+def test_a_stop_that_leaves_requests_names_their_number(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    world.begin(0, [CHAT])
+    world.begin(1, [RESPONSES])
+    world.ledger.close()
+    assert caplog.messages == [
+        "2 requests are neither logged nor counted; the next start counts them as lost",
+    ]
+    assert world.journals.exists()
+
+
+def test_records_that_a_relay_has_dropped_are_counted_by_endpoint(world: World) -> None:
+    world.serve(0, [CHAT])
+    world.drop_record(0)
+    world.drop_record(0)
+    totals = world.ledger.counts()
+    assert by_endpoint(totals.dropped_records) == by_endpoint(totals.begun) == {CHAT: 1}
+
+
+def test_without_a_journal_requests_are_begun_when_they_are_recorded(tmp_path: Path) -> None:
+    ledger = RequestLedger()
+    ledger.settle("run", 1, finished(api=CHAT))
+    ledger.settle("run", 1, finished(api=CHAT))
+    ledger.check(lambda _run: False)
+    assert by_endpoint(ledger.counts().begun) == by_endpoint(ledger.counts().recorded) == {CHAT: 1}
+
+
+def test_the_journal_of_a_release_with_other_endpoints_is_counted_as_other(world: World) -> None:
+    world.begin(0, [CHAT])
+    with (world.journals / "relay-1").open("rb+") as journal:
+        journal.write(b"\x91\xa3new")
+    world.kill_all()
+    world.check()
+    world.ledger.scraped()
+    assert all_reasons(world.ledger.counts().lost) == {Endpoint.OTHER: 1}
+
+
+def test_a_journal_that_is_truncated_by_another_program_stops_no_process(world: World) -> None:
+    world.begin(0, [CHAT])
+    world.ledger.counts()
+    os.truncate(world.journals / "relay-1", 0)
+    world.begin(0, [CHAT])
+    world.end(0)
+    world.deliver(0)
+    assert by_endpoint(world.ledger.counts().begun) == {CHAT: 2}

@@ -1,0 +1,30 @@
+"""The processes of the sidecar find each other without files, which a cleaner of temporary files could delete."""
+
+import signal
+from pathlib import Path
+
+from tests.faults.sidecar_state import kill_exporter
+from tests.support.fake_engine import Engine, serving
+from tests.support.sidecar_process import QUICK_RESTARTS, RUN, START, sidecar
+from tests.support.waiting import until
+
+QUICK = START + QUICK_RESTARTS + RUN
+
+
+async def test_children_that_restart_after_temporary_files_were_deleted_deliver_all_records(tmp_path: Path) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    variables = {"TMPDIR": str(temporary)}
+    async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, code=QUICK, variables=variables) as running:
+        assert list(temporary.iterdir()) == []
+        temporary.rmdir()
+        await kill_exporter(running)
+        assert await running.ask("after-the-exporter") == 200
+        await running.logs("after-the-exporter")
+        killed = running.signal_relay(signal.SIGKILL)
+        await until(lambda: running.relay not in {None, killed})
+        await until(running.ready)
+        assert await running.ask("after-the-relay") == 200
+        await kill_exporter(running)
+        assert await running.ask("after-both") == 200
+        await running.logs("after-the-exporter", "after-the-relay", "after-both")
