@@ -45,7 +45,7 @@ WITHOUT_HEAD = {
 }
 WITH_HEAD = {
     (400, "bad_chunk"): CHUNKED + b"\r\nzz\r\n",
-    (403, "path_not_allowed"): b"GET /sleep HTTP/1.1\r\nhost: x\r\n\r\n",
+    (403, "path_not_allowed"): b"GET /sleep HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n",
     (408, "request_timeout"): HEAD + b"content-length: 9\r\n\r\n{}",
     (413, "body_too_large"): HEAD + b"content-length: 1001\r\n\r\n",
     (426, "upgrade_not_supported"): GET + b"host: x\r\n" + SWITCH + b"\r\n",
