@@ -100,6 +100,13 @@ async def test_the_operator_sets_the_limit_of_the_head(tmp_path: Path) -> None:
             "the Connection header has more than 100 options",
             id="options",
         ),
+        pytest.param(
+            "/health",
+            f"expect: {',' * MAX_OPTIONS}\r\n",
+            400,
+            "the Expect header has more than 100 options",
+            id="expectations",
+        ),
         pytest.param("/" + "a" * MAX_PATH, "", 414, "the path of the request is longer than 8192 bytes", id="path"),
     ],
 )
