@@ -4,7 +4,7 @@ MAX_LINES = 512
 """Line ends of a read that are parsed at once: each may end a header, a chunk, or a line of an event."""
 
 
-def has_more_than(limit: int, byte: bytes, data: bytes) -> bool:
+def has_more_than(limit: int, byte: bytes, data: bytes | bytearray) -> bool:
     """Whether the byte occurs more often than `limit`."""
     # `replace` searches by memchr and stops at the limit; `count` takes 30 times as long if there is nothing to find.
     return len(data) - len(data.replace(byte, b"", limit + 1)) > limit

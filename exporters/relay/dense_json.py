@@ -16,14 +16,14 @@ MAX_QUOTES = 20_000
 UNCHECKED = 128 * 1024
 """Bytes of JSON whose strings are not counted, because decoding them takes 3 ms at most."""
 
-MAX_OBJECTS = 10_000
-"""Objects, per MiB, that are decoded; the limits of shorter JSON are those of 1 MiB, as above."""
+MAX_OBJECTS = 5_000
+"""Objects that are decoded."""
 
 MAX_LISTS = 10_000
 """Lists, per MiB, up to which JSON of any form is decoded ..."""
 
 MAX_COMMAS = 25_000
-"""... and commas; those in texts count, too."""
+"""... and commas."""
 
 _MIB = 1024 * 1024
 _SLICE = 256 * 1024
@@ -53,38 +53,47 @@ class Counted(msgspec.Struct):
 
 def decode_unless_dense(decode: Callable[[bytes], _Decoded], json: bytes) -> _Decoded | None:
     """The decoded JSON, whose objects are `Counted`; None if it is dense."""
-    if len(json) > UNCHECKED and has_many_strings(json):
-        return None
-    _Objects.left = _limit(json, MAX_OBJECTS)
+    return None if len(json) > UNCHECKED and has_many_strings(json) else decode_few_objects(decode, json)
+
+
+def decode_few_objects(decode: Callable[[bytes], _Decoded], json: bytes) -> _Decoded | None:
+    """The decoded JSON, whose objects are `Counted`; None if there are too many."""
+    _Objects.left = MAX_OBJECTS
     try:
         return decode(json)
     except TooManyObjectsError:
         return None
 
 
-def has_many_strings(json: bytes, max_quotes: int = MAX_QUOTES) -> bool:
+def has_many_strings(json: bytes) -> bool:
     """Whether the JSON has more strings than may be decoded."""
-    limit = _limit(json, max_quotes)
+    limit = _limit(json, MAX_QUOTES)
     if not has_more_than(limit, b'"', json):
         return False
     # Quotation marks in texts follow a backslash. Between the first one of a string and the one before it there is no
     # backslash, so that each string counts once or twice.
     quotes = 0
     for start in range(0, len(json), _SLICE):
-        marks = json[start : start + _SLICE].translate(None, _NO_MARKS)
-        quotes += marks.count(b'"') - marks.count(b'\\"')
+        part = json[start : start + _SLICE]
+        marks = part.translate(None, _NO_MARKS)
+        found = marks.count(b'"')
+        if len(marks) - found > len(part) / 2:  # no text has as many backslashes, which take longer to search
+            return True
+        quotes += found - marks.count(b'\\"')
         if quotes > limit:
             return True
     return False
 
 
 def has_many_values(json: bytes, max_quotes: int = MAX_QUOTES) -> bool:
-    """Whether the JSON, of any form, may have more values than may be decoded."""
-    commas, lists = _limit(json, MAX_COMMAS), _limit(json, MAX_LISTS)
-    return has_more_than(commas, b",", json) or has_more_than(lists, b"[", json) or has_many_strings(json, max_quotes)
+    """Whether the JSON, of any form, may have more values than may be decoded; marks in texts count, too."""
+    return any(
+        has_more_than(_limit(json, per_mib), mark, json)
+        for mark, per_mib in ((b",", MAX_COMMAS), (b"[", MAX_LISTS), (b'"', max_quotes))
+    )
 
 
-def is_mostly_brackets(json: bytes) -> bool:
+def is_mostly_brackets(json: bytes | bytearray) -> bool:
     """Whether the JSON consists of lists and objects with nearly no content: engines reject it.
 
     Finding the end of each would take too long, even if none is decoded.

@@ -11,6 +11,7 @@ from exporters.relay.dialects.dialect import Dialect, Event, Output, text_of
 from exporters.relay.fast_path import FastPath, Pattern, VaryingFastPath, learn
 from exporters.relay.gaps import MAX_FOLDED, Gaps
 from exporters.relay.injected_usage import without_usage
+from exporters.relay.request_body import may_be_parsed_again
 from exporters.relay.structured_output import Checked, StructuredOutput
 from exporters.signals import Outcome, Verdict
 from exporters.verdicts import Ending, Judge, outcome_of_status
@@ -20,12 +21,6 @@ MAX_HELD_EVENT = 64 * 1024
 
 MAX_PARSED = 8 * 1024 * 1024
 """Bytes of a unary response or an event that are buffered for parsing; larger ones pass unparsed."""
-
-LONG_EVENT = 64 * 1024
-"""Bytes of an event above which only the first elements of its lists are decoded."""
-
-MAX_COLLECTED = 4 * 1024 * 1024
-"""Bytes of an event or a unary response whose output may be collected, for which it is parsed a second time."""
 
 MAX_FINGERPRINT = 100
 """Characters of `system_fingerprint` in the record and in a label; vLLM's has 20 to 40."""
@@ -351,7 +346,7 @@ class Meter:
     def _measure_json(self, data: bytes, at: float, framed: bytes) -> bool:
         """Measure one JSON event; return whether it is the usage event that the client did not request."""
         try:
-            event = (self._decode if len(data) <= LONG_EVENT else self._dialect.decode_long)(data)
+            event = (self._decode if len(data) <= sse.LONG_EVENT else self._dialect.decode_long)(data)
         except (msgspec.DecodeError, UnicodeDecodeError):
             # Not a completion event; it is forwarded and not counted.
             return False
@@ -387,7 +382,7 @@ class Meter:
         return not self._always_usage
 
     def _collect(self, data: bytes | bytearray) -> None:
-        if len(data) > MAX_COLLECTED:
+        if not may_be_parsed_again(data):
             for output in self._outputs:
                 output.release()
             return

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import sys
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
 from math import inf
@@ -86,7 +87,7 @@ class Relay:
         """The earliest deadline of an open request, in monotonic seconds."""
         self._sender = sender
         self._open: set[Exchange] = set()
-        self._unhashed: list[tuple[Measurement, Finished]] = []
+        self._unhashed: deque[tuple[Measurement, Finished]] = deque()
         """Records of requests that ended before their long prompt was hashed."""
         self._to_fold: list[Measurement] = []
         self._lag = 0.0
@@ -131,6 +132,7 @@ class Relay:
         self._judged.discard(exchange.measurement)
         if record is None:
             return
+        self._queue_hashed()
         if exchange.measurement.is_hashed:
             self._queue(exchange.measurement, record)
         else:
@@ -143,12 +145,8 @@ class Relay:
         self._sender.outbox.add(record)
 
     def _queue_hashed(self) -> None:
-        ended, self._unhashed = self._unhashed, []
-        for measurement, record in ended:
-            if measurement.is_hashed:
-                self._queue(measurement, record)
-            else:
-                self._unhashed.append((measurement, record))
+        while self._unhashed and self._unhashed[0][0].is_hashed:
+            self._queue(*self._unhashed.popleft())
 
     def metering_failed(self, error: Exception) -> None:
         self._log_once("metering failed; the request is forwarded unmetered", error)
@@ -182,9 +180,8 @@ class Relay:
         if self._cut_requests:
             _logger.warning("%d open requests were cut", self._cut_requests)
             self._send_snapshot()
-        for measurement, record in self._unhashed:
-            self._queue(measurement, record)
-        self._unhashed.clear()
+        while self._unhashed:
+            self._queue(*self._unhashed.popleft())
         self.pool.close()
 
     def _tick(self) -> None:

@@ -34,8 +34,8 @@ MANY_PROMPTS = 1000
 MAX_MEMBERS = 256
 """Members of an object that are decoded by name; a request of vLLM has up to 100."""
 
-MAX_REWRITTEN = 4 * 1024 * 1024
-"""Bytes of a body up to which it may be parsed a second time: to change `stream_options`, or to find a format."""
+MAX_PARSED_AGAIN = 4 * 1024 * 1024
+"""Bytes of JSON that may be parsed a second time: to change `stream_options`, or to find a format or the output."""
 
 # Records and spans have 64-bit integers; a body with a larger number is not parsed.
 Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
@@ -332,9 +332,9 @@ def dense_body(data: bytes, parameters: type[_Params]) -> tuple[_Params, dict[st
     return msgspec.json.decode(msgspec.json.encode(found), type=parameters), members
 
 
-def may_be_parsed_again(body: bytes) -> bool:
-    """Whether finding the end of all values of the body takes so little time that it may be done twice."""
-    return len(body) <= LONG_BODY or (len(body) <= MAX_REWRITTEN and not is_mostly_brackets(body))
+def may_be_parsed_again(json: bytes | bytearray) -> bool:
+    """Whether finding the end of all values takes so little time that it may be done twice."""
+    return len(json) <= LONG_BODY or (len(json) <= MAX_PARSED_AGAIN and not is_mostly_brackets(json))
 
 
 def _long_body(data: bytes) -> tuple[_Parameters, _Messages, _LongPrompt]:

@@ -187,6 +187,7 @@ MESSAGE_LISTS: Mapping[str, Items] = {
     "surrogates in a text": (b'{"content":"', b"\\ud83d\\ude00", b'"}'),
     "escapes in a text": (b'{"content":"', b"\\n", b'"}'),
     "escaped quotation marks in a text": (b'{"content":"', b'\\"', b'"}'),
+    "backslashes after escaped quotation marks": (b'{"content":"', b'\\"' * 16 + b"\\\\" * 200, b'"}'),
     "texts of one backslash": (b'{"content":[', b'"\\\\",', b'""]}'),
     "a text of two bytes a character": (b'{"content":"', "é".encode(), b'"}'),
     "brackets in a text": (b'{"content":"', b"[{", b'"}'),

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import msgspec
 
-from exporters.relay.dense_json import MAX_QUOTES, Counted, decode_unless_dense, has_many_values
+from exporters.relay.dense_json import MAX_QUOTES, Counted, decode_few_objects, has_many_values
 from exporters.relay.dialects.dialect import Count, Output, WholeResponse
 from exporters.relay.request_body import (
     ABSENT,
@@ -112,7 +112,7 @@ def _estimate(json: bytes) -> float:
     if tokens is not None:
         return tokens
     try:
-        found = None if has_many_values(json, _MAX_QUOTES) else decode_unless_dense(_decode_input, json)
+        found = None if has_many_values(json, _MAX_QUOTES) else decode_few_objects(_decode_input, json)
         if found is not None:
             return _characters(found) / CHARACTERS_PER_TOKEN
     except msgspec.ValidationError:

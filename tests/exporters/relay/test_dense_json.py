@@ -74,7 +74,7 @@ IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "Q
 ORDINARY = {
     "a text": [user(TEXT * (MIB // len(TEXT)))],
     "code with escapes": [user(CODE * (MIB // 60))],
-    "text with backslashes": [user('\\"' * (MIB // 4))],
+    "text with backslashes": [user('ab \\"c' * (MIB // 8))],
     "hundreds of messages": filled(user(TEXT * 50)),
     "calls of tools": filled(TURN[0])[:300] + filled(TURN[1])[:300],
     "images": [user([{"type": "text", "text": TEXT}, IMAGE])] * 4,

@@ -19,7 +19,7 @@ from exporters.relay.request_body import (
     MANY_PROMPTS,
     MANY_TOKEN_IDS,
     MAX_MEMBERS,
-    MAX_REWRITTEN,
+    MAX_PARSED_AGAIN,
     Digests,
     RequestBody,
     decode_members,
@@ -469,7 +469,7 @@ def test_a_body_of_many_members_is_parsed_and_has_no_hash_of_the_whole_body(memb
 def test_stream_options_of_a_very_long_body_are_not_changed() -> None:
     parameters = {"stream": True, "stream_options": {"include_usage": False}, "prompt": "a"}
     assert not parsed(json.dumps(parameters).encode()).leaves_usage
-    assert parsed(json.dumps({**parameters, "prompt": "a" * MAX_REWRITTEN}).encode()).leaves_usage
+    assert parsed(json.dumps({**parameters, "prompt": "a" * MAX_PARSED_AGAIN}).encode()).leaves_usage
     assert parsed(json.dumps({**parameters, "x": [[[]]] * LONG_BODY}).encode()).leaves_usage
 
 

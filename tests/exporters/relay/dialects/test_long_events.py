@@ -4,12 +4,11 @@ import json
 
 import pytest
 
-from exporters.relay import meter
 from exporters.relay.dialects.dialect import MAX_CHOICES, text_of
-from exporters.relay.meter import LONG_EVENT, MAX_COLLECTED
 from exporters.relay.paths import METERED
-from exporters.relay.sse import MAX_EVENT_LINES, payload
-from exporters.relay.structured_output import Checked, StructuredOutput
+from exporters.relay.request_body import MAX_PARSED_AGAIN
+from exporters.relay.sse import LONG_EVENT, MAX_EVENT_LINES, payload
+from exporters.relay.structured_output import LIMIT, Checked, StructuredOutput
 from exporters.signals import Outcome, OutputKind, OutputResult
 from tests.contract.recordings import NAMES, recording
 from tests.support.event_streams import stream_meter
@@ -37,7 +36,7 @@ EVENTS = [
         pytest.param(recording(name).path, json.loads(data), id=f"{name}-{number}")
         for name in STREAMS
         for number, event in enumerate(recording(name).content.split(b"\n\n"))
-        if (data := payload(event + b"\n\n")).startswith(b"{")
+        if (data := bytes(payload(event + b"\n\n"))).startswith(b"{")
     ),
 ]
 
@@ -62,7 +61,7 @@ def test_a_long_event_is_measured_as_a_short_one(path: str, event: dict[str, obj
     assert measured(path, long, long=True) == measured(path, short, long=False)
 
 
-def test_a_long_event_is_decoded_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_event_is_decoded_as_one() -> None:
     one = stream_meter()
     choices = [{"text": ""}] * (MAX_CHOICES - 1) + [{"text": "a", "finish_reason": "stop"}] + [7] * LONG_EVENT
     one.stream(b'data: {"choices":%s,"usage":{"prompt_tokens":3}}\n\n' % json.dumps(choices).encode(), 1.0)
@@ -107,12 +106,18 @@ def test_the_output_of_too_many_choices_is_not_checked(choices: int, result: Out
     assert one.checked == Checked(OutputKind.JSON, result)
 
 
-def test_the_output_of_a_very_long_answer_is_not_collected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(meter, "MAX_COLLECTED", 100)
-    assert MAX_COLLECTED > 1024 * 1024  # an answer that is checked has up to 1 MiB
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param(b'"%s"' % (b"x" * MAX_PARSED_AGAIN), id="very long"),
+        pytest.param(b"[" + b"[]," * LONG_EVENT + b"1]", id="mostly brackets"),
+    ],
+)
+def test_the_output_of_an_answer_that_takes_long_to_parse_is_not_collected(other: bytes) -> None:
+    assert MAX_PARSED_AGAIN > LIMIT
     one = stream_meter()
     one.check(StructuredOutput(OutputKind.JSON, 1))
-    one.unary(b'{"x":"%s","choices":[{"message":{"content":"{}"}}]}' % (b"x" * 100))
+    one.unary(b'{"x":%s,"choices":[{"message":{"content":"{}"}}]}' % other)
     one.unary_end()
     one.finish(Outcome.OK, 1.0)
     assert one.checked == Checked(OutputKind.JSON, OutputResult.TOO_LARGE)
