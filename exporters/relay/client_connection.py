@@ -283,8 +283,8 @@ class ClientConnection(asyncio.Protocol):
 
     def _begin_request(self) -> bool:
         """Start the next request if its head is complete."""
-        if empty := http1_parser.empty_lines(self._buffer):
-            self._buffer, self._scanned = self._buffer[empty:], 0
+        if self._buffer.startswith(b"\r\n"):
+            self._buffer, self._scanned = self._buffer[http1_parser.empty_lines(self._buffer) :], 0
         buffer, limit = self._buffer, self._context.config.max_head
         try:
             end = http1_parser.head_end(buffer, "request", self._scanned)

@@ -18,7 +18,7 @@ from exporters.relay.logged_content import LoggedContent
 from exporters.relay.measurement import Measurement, MeasurementContext
 from exporters.relay.message_heads import ResponseFraming
 from exporters.relay.paths import ENGINE_METRICS, METERED, Route, normalise, route_of_path
-from exporters.relay.upstream import Piece, UpstreamConnection, UpstreamPool
+from exporters.relay.upstream import UpstreamConnection, UpstreamPool
 from exporters.signals import GENERATING, Outcome
 
 PARSED_LIMIT = 8 * 1024 * 1024
@@ -104,7 +104,7 @@ class Exchange:
         self._context = context
         self._client = client
         self._head = head
-        self._body: list[Piece] = []
+        self._body: list[request_body.Piece] = []
         self._path = normalise(head.target)
         self._route = route_of_path(self._path, context.config.allow_paths)
         dialect = None
@@ -185,7 +185,7 @@ class Exchange:
         strips_usage = False
         if config.inject_usage and body is not None and body.stream and not (body.includes_usage or body.leaves_usage):
             try:
-                self._body = [*request_body.with_usage(data, has_options=body.has_options)]
+                self._body = request_body.with_usage(data, has_options=body.has_options)
                 strips_usage = True
             # `parse` skips invalid JSON in fields that it does not decode.
             except request_body.NOT_JSON:

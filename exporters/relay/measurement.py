@@ -18,7 +18,7 @@ from exporters.relay.http1_parser import RequestHead, ResponseHead
 from exporters.relay.logged_content import LoggedContent
 from exporters.relay.meter import Meter, Verdicts
 from exporters.relay.paths import endpoint_of_path
-from exporters.relay.prefix_hashes import PrefixHashes
+from exporters.relay.prefix_hashes import SHORT_BODY, PrefixHashes
 from exporters.relay.request_body import CHARACTERS_PER_TOKEN, RequestBody
 from exporters.relay.structured_output import StructuredOutput
 from exporters.signals import (
@@ -123,6 +123,8 @@ class Measurement:
     request_class = OTHER
     offered = False
     """Whether the request is counted: `start` was called."""
+    is_long = False
+    """Whether the body is so long that a thread may hash the prompt, which `add_hashes` adds to the record."""
     _body: RequestBody | None = None
     _prompt_estimate: float | None = None
     _meter: Meter | None = None
@@ -188,6 +190,7 @@ class Measurement:
     def start(self, body: RequestBody | None, body_size: int, at: float, *, strips_usage: bool = False) -> None:
         """Set time zero to `at`. `body` is None if it is not parsed; then `body_size` in bytes selects the class."""
         self.offered = True
+        self.is_long = body_size > SHORT_BODY
         self.strips_usage = strips_usage
         self._offered_at = self.zero = at
         if self._context.slos.trust_request_start and (header := self._head.get(_REQUEST_START)) is not None:
@@ -322,7 +325,7 @@ class Measurement:
         return Judged(self.model, self.request_class, self._tenant(), verdicts, goodput_lost)
 
     def close(self, outcome: Outcome, status: int | None, at: float, *, event_stream: bool) -> Finished:
-        """Give the final verdicts and return the record, to which `add_hashes` adds the rest."""
+        """Give the final verdicts and return the record."""
         self._closed = True
         body = self._body
         # msgspec searches each name among all fields.
@@ -350,6 +353,8 @@ class Measurement:
         if body is not None:
             record.max_tokens = body.max_tokens
             record.temperature = body.temperature
+        if not self.is_long:
+            self.add_hashes(record)
         if self._meter is not None:
             if self._unmetered is None:
                 try:

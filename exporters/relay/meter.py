@@ -177,13 +177,10 @@ class Meter:
     def count_chunks(self, chunks: int, at: float) -> None:
         """Measure output chunks that have arrived together, as `count_chunk`."""
         self.count_chunk(at)
-        self.gaps.recent.extend(repeat(0.0, chunks - 1))
-        self._bound_gaps()
-
-    def _bound_gaps(self) -> None:
-        """Fold gaps that arrive faster than the timer of the relay folds them."""
-        if len(self.gaps.recent) > MAX_FOLDED:
-            self.gaps.fold()
+        gaps = self.gaps
+        gaps.recent.extend(repeat(0.0, chunks - 1))
+        if len(gaps.recent) > MAX_FOLDED:  # they arrive faster than the timer of the relay folds them
+            gaps.fold()
 
     def fast_path(
         self, send: Callable[[bytes], None], on_failure: Callable[[Exception], None]
@@ -330,7 +327,8 @@ class Meter:
         return latencies
 
     def _check_size(self) -> None:
-        self._bound_gaps()
+        if len(self.gaps.recent) > MAX_FOLDED:
+            self.gaps.fold()
         if self._splitter.pending > MAX_PARSED:
             self._splitter.release()
             self.overflow = True

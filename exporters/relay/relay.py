@@ -88,7 +88,7 @@ class Relay:
         self._sender = sender
         self._open: set[Exchange] = set()
         self._unhashed: deque[tuple[Measurement, Finished]] = deque()
-        """Records of requests that ended before their long prompt was hashed."""
+        """Records of requests with a long prompt, until it is hashed."""
         self._to_fold: list[Measurement] = []
         self._lag = 0.0
         self._logged: set[str] = set()
@@ -132,21 +132,25 @@ class Relay:
         self._judged.discard(exchange.measurement)
         if record is None:
             return
-        self._queue_hashed()
-        if exchange.measurement.is_hashed:
-            self._queue(exchange.measurement, record)
-        else:
+        if exchange.measurement.is_long:
             self._unhashed.append((exchange.measurement, record))
+            self._queue_hashed()
+        else:
+            self._queue(record)
 
-    def _queue(self, measurement: Measurement, record: Finished) -> None:
-        self._attempt("add_hashes", measurement.add_hashes, record)
+    def _queue(self, record: Finished) -> None:
         if record.content_cut is not None and self._sender.outbox.unacknowledged >= MAX_CONTENTS:
             record.prompt = record.completion = record.content_cut = None
         self._sender.outbox.add(record)
 
     def _queue_hashed(self) -> None:
         while self._unhashed and self._unhashed[0][0].is_hashed:
-            self._queue(*self._unhashed.popleft())
+            self._queue_next()
+
+    def _queue_next(self) -> None:
+        measurement, record = self._unhashed.popleft()
+        self._attempt("add_hashes", measurement.add_hashes, record)
+        self._queue(record)
 
     def metering_failed(self, error: Exception) -> None:
         self._log_once("metering failed; the request is forwarded unmetered", error)
@@ -181,7 +185,7 @@ class Relay:
             _logger.warning("%d open requests were cut", self._cut_requests)
             self._send_snapshot()
         while self._unhashed:
-            self._queue(*self._unhashed.popleft())
+            self._queue_next()
         self.pool.close()
 
     def _tick(self) -> None:

@@ -41,6 +41,9 @@ MAX_PARSED_AGAIN = 4 * 1024 * 1024
 Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
+Piece = bytes | bytearray | memoryview
+"""A part of a body."""
+
 ABSENT = msgspec.Raw()
 _FALSE = (b"", b"false", b"null")
 
@@ -255,7 +258,7 @@ def without_completion(
     )
 
 
-def with_usage(body: bytes, *, has_options: bool) -> list[bytes | memoryview]:
+def with_usage(body: bytes, *, has_options: bool) -> list[Piece]:
     """A stream's body with `stream_options.include_usage` set, in pieces; the bytes of all other values are unchanged.
 
     Raises:

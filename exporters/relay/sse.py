@@ -86,7 +86,7 @@ def payload(event: bytes) -> bytes:
     """The `data` field of an event; empty if there is none, or if the event has too many lines."""
     if event.startswith(b"data: ") and event.endswith(b"}\n\n") and is_one_line(event):
         return event[6:-2]
-    if has_more_than(MAX_EVENT_LINES, b"\n", event) or has_more_than(MAX_EVENT_LINES, b"\r", event):
+    if len(event) > MAX_EVENT_LINES and any(has_more_than(MAX_EVENT_LINES, end, event) for end in (b"\n", b"\r")):
         return b""
     lines = [line[5:].removeprefix(b" ") for line in _LINE.split(event) if line.startswith(b"data:")]
     return b"\n".join(lines)

@@ -12,6 +12,7 @@ from exporters.configuration.tls import tls_reason
 from exporters.relay import http1_parser, tcp_keepalive
 from exporters.relay.byte_counts import MAX_LINES, few_lines
 from exporters.relay.http1_parser import ResponseHead
+from exporters.relay.request_body import Piece
 from exporters.relay.write_batch import WriteBatch
 
 IDLE_SECONDS = 4.0
@@ -22,9 +23,6 @@ MAX_AHEAD = 256
 
 FRESH_SECONDS = 1.0
 """A connection opened ahead counts as new up to this age, and an attempt to open one up to this age is used."""
-
-Piece = bytes | bytearray | memoryview
-"""Bytes of a request."""
 
 _RESPONSE_BEGINS = b"HTTP/1."
 
