@@ -11,6 +11,7 @@ Before it writes lines, it also stores which endpoints they have: the request lo
 import fcntl
 import os
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -26,8 +27,8 @@ _INDEX = {endpoint: n for n, endpoint in enumerate(ENDPOINTS)} | {
 NO_LINE = 255
 """The value in place of an endpoint: the record is not one of a request."""
 
-_SIZE = 4096
-"""One page: a killed process writes all bytes of one write to a page, or none."""
+PAGE = 4096
+"""Bytes of a file. A killed process writes all bytes of one write to a page, or none."""
 
 _BEGUN, _DROPPED, _RECORDED = 512, 1024, 1536
 """Offsets. The file begins with the names of the endpoints, because another release may read it."""
@@ -39,6 +40,34 @@ _NAMES = msgspec.msgpack.encode([*ENDPOINTS])
 
 _BEGUN_AT = {endpoint: _BEGUN + _COUNTER * n for endpoint, n in _INDEX.items()}
 _DROPPED_AT = {endpoint: _DROPPED + _COUNTER * n for endpoint, n in _INDEX.items()}
+
+
+_T = TypeVar("_T")
+
+
+def try_lock(file: int) -> bool:
+    """Lock a file as long as the process lives; False if another process has locked it."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def write_value(file: int, value: msgspec.Struct, at: int = 0) -> None:
+    """Replace the value at this offset of a page. Raises OSError."""
+    data = msgspec.msgpack.encode(value)
+    os.pwrite(file, len(data).to_bytes(_COUNTER, "little") + data, at)
+
+
+def read_value(file: int, kind: type[_T], at: int = 0) -> _T | None:
+    """The value at this offset of a page; None if there is none, or one of another form. Raises OSError."""
+    data = os.pread(file, PAGE, at)
+    size = int.from_bytes(data[:_COUNTER], "little")
+    try:
+        return msgspec.msgpack.decode(data[_COUNTER : _COUNTER + size], type=kind)
+    except msgspec.MsgspecError:
+        return None
 
 
 def endpoint_index(endpoint: Endpoint) -> int:
@@ -76,7 +105,7 @@ class RelayJournal:
         self._file = os.open(unlocked, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.posix_fallocate(self._file, 0, _SIZE)  # so that a full disk stops no count
+            os.posix_fallocate(self._file, 0, PAGE)  # so that a full disk stops no count
             os.pwrite(self._file, _NAMES, 0)
             unlocked.rename(path)
         except OSError:
@@ -119,11 +148,7 @@ class JournalFile:
 
     def relay_is_dead(self) -> bool:
         """Whether no process has the file locked; then it is locked by this one."""
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
+        return try_lock(self._file)
 
     def begun(self) -> list[int]:
         return self._counts(_BEGUN)
@@ -133,12 +158,9 @@ class JournalFile:
         return self._counts(_DROPPED)
 
     def recorded(self) -> Recorded | None:
-        """The exporter's part, without its incomplete batch; None if it has written none, or in another form."""
-        data = os.pread(self._file, _SIZE, _RECORDED)
-        size = int.from_bytes(data[:_COUNTER], "little")
-        try:
-            recorded = msgspec.msgpack.decode(data[_COUNTER : _COUNTER + size], type=Recorded)
-        except msgspec.MsgspecError:
+        """The exporter's part; None if it has written none, or in another form."""
+        recorded = read_value(self._file, Recorded, _RECORDED)
+        if recorded is None:
             return None
         return msgspec.structs.replace(
             recorded,
@@ -148,8 +170,7 @@ class JournalFile:
 
     def write(self, recorded: Recorded) -> None:
         """Replace the exporter's part. Raises OSError."""
-        data = msgspec.msgpack.encode(recorded)
-        os.pwrite(self._file, len(data).to_bytes(_COUNTER, "little") + data, _RECORDED)
+        write_value(self._file, recorded, _RECORDED)
 
     def _counts(self, offset: int) -> list[int]:
         data = os.pread(self._file, _DROPPED - _BEGUN, offset)

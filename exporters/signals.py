@@ -513,7 +513,7 @@ ROOFLINE_KV_TOKENS = _gauge("llm_roofline_kv_tokens", "Theoretical upper limit o
 SIDECAR_BUILD = _gauge("llm_sidecar_build_info", "Version of the sidecar.", Label.VERSION)
 SIDECAR_BEGUN = _counter(
     "llm_sidecar_begun_requests_total",
-    "Requests whose head was parsed: open requests, and the recorded, dropped and lost ones of the next four series.",
+    "Requests whose head was parsed: the sum of the open, recorded, dropped and lost requests.",
     Label.ENDPOINT,
 )
 SIDECAR_RECORDED = _counter(

@@ -87,7 +87,7 @@ def parse(data: bytes, salt: bytes | None, hashing: Executor) -> RequestBody | N
 
 
 def form_fields(data: bytes) -> dict[str, bytes] | None:
-    """The fields of `_FIELDS` in a `multipart/form-data` body; None if it is no such form."""
+    """The fields of `_FIELDS` in a `multipart/form-data` body; None if it is not a valid form."""
     boundary = data[len(b"--") : max(0, data.find(b"\r\n", 0, len(b"--\r\n") + _MAX_BOUNDARY))]
     if not boundary:
         return None

@@ -8,7 +8,6 @@ the counters without them: a counter that begins above 0 has no increase in Prom
 """
 
 import contextlib
-import fcntl
 import logging
 import os
 import shutil
@@ -22,7 +21,18 @@ from prometheus_client.core import Metric
 from exporters import signals
 from exporters.child_process import TaskErrors
 from exporters.exposition.accumulators import counter
-from exporters.journal import ENDPOINTS, NO_LINE, JournalFile, Recorded, endpoint_index, no_counts
+from exporters.journal import (
+    ENDPOINTS,
+    NO_LINE,
+    PAGE,
+    JournalFile,
+    Recorded,
+    endpoint_index,
+    no_counts,
+    read_value,
+    try_lock,
+    write_value,
+)
 from exporters.records import Finished, Record
 from exporters.requestlog.writer import DROP_REASONS
 
@@ -31,11 +41,6 @@ LOST_REASONS = (RELAY_CRASHED, SIDECAR_STOPPED)
 """When requests were lost: their relay crashed, or the sidecar ended before they were recorded."""
 
 _TOTALS = "totals"
-
-_TOTALS_SIZE = 4096
-"""As in a journal: one page is written whole or not at all."""
-
-_LENGTH = 4
 
 logger = logging.getLogger("vllm_slo.exporter")
 
@@ -84,21 +89,21 @@ class Account:
                 self.state.recorded[min(endpoint, len(ENDPOINTS) - 1)] += 1
 
     def begun(self) -> list[int]:
-        accounted = no_counts()
-        for counts in (self.state.recorded, *self.state.dropped.values(), self.dropped_records()):
-            _add(accounted, counts)
         begun = no_counts() if self.file is None else self.file.begun()
-        return [max(pair) for pair in zip(begun, accounted, strict=True)]
+        return [max(pair) for pair in zip(begun, self._accounted(), strict=True)]
 
     def dropped_records(self) -> list[int]:
         return no_counts() if self.file is None else self.file.dropped()
 
     def missing(self) -> list[int]:
         """Requests that were begun and neither recorded nor dropped."""
-        missing = self.begun()
+        return [begun - accounted for begun, accounted in zip(self.begun(), self._accounted(), strict=True)]
+
+    def _accounted(self) -> list[int]:
+        accounted = no_counts()
         for counts in (self.state.recorded, *self.state.dropped.values(), self.dropped_records()):
-            _add(missing, [-count for count in counts])
-        return missing
+            _add(accounted, counts)
+        return accounted
 
 
 class RequestLedger:
@@ -124,8 +129,8 @@ class RequestLedger:
             with self._reported("opening the accounts of requests"):
                 folder.mkdir(parents=True, exist_ok=True)
                 self._totals_file = _open_totals(folder)
-                _lock(self._totals_file)
-                self._totals = _read_totals(self._totals_file)
+                try_lock(self._totals_file)
+                self._totals = read_value(self._totals_file, Totals) or self._totals
         self._added = {self._totals.last_added}
         """Runs that are in the totals."""
 
@@ -283,7 +288,7 @@ class RequestLedger:
         with contextlib.ExitStack() as stack:
             totals = _open_totals(folder)
             stack.callback(os.close, totals)
-            if not _lock(totals):
+            if not try_lock(totals):
                 return None
             for path in _journals(folder):
                 file = JournalFile(path)
@@ -306,9 +311,8 @@ class RequestLedger:
         self._added.add(name)
         self._totals.last_added = name
         if self._totals_file is not None:
-            data = msgspec.msgpack.encode(self._totals)
             with self._reported("writing the accounts of requests"):
-                os.pwrite(self._totals_file, len(data).to_bytes(_LENGTH, "little") + data, 0)
+                write_value(self._totals_file, self._totals)
 
     @contextlib.contextmanager
     def _reported(self, task: str) -> Iterator[None]:
@@ -335,20 +339,5 @@ def _journals(folder: Path) -> list[Path]:
 
 def _open_totals(folder: Path) -> int:
     file = os.open(folder / _TOTALS, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    os.posix_fallocate(file, 0, _TOTALS_SIZE)  # so that a full disk stops no count
+    os.posix_fallocate(file, 0, PAGE)  # so that a full disk stops no count
     return file
-
-
-def _lock(file: int) -> bool:
-    """Lock a file as long as the process lives; False if another process has locked it."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _read_totals(file: int) -> Totals:
-    data = os.pread(file, _TOTALS_SIZE, 0)
-    size = int.from_bytes(data[:_LENGTH], "little")
-    return msgspec.msgpack.decode(data[_LENGTH : _LENGTH + size], type=Totals) if size else Totals()

@@ -70,7 +70,7 @@ class World:
         self.begun: Counter[Endpoint] = Counter()
         self.dropped: Counter[Endpoint] = Counter()
         self.lost: Counter[Endpoint] = Counter()
-        """Of earlier runs of the sidecar."""
+        """Lost requests of earlier runs of the sidecar."""
         self.relays: list[Relay] = []
         self.start()
 
