@@ -30,6 +30,7 @@ REFUSALS = (
     (403, "path_not_allowed"),
     (408, "request_timeout"),
     (413, "body_too_large"),
+    (414, "path_too_long"),
     (426, "upgrade_not_supported"),
     (431, "head_too_large"),
     (503, "too_many_connections"),

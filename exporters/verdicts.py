@@ -299,7 +299,12 @@ class Judge:
 
 def nearest_rank(ordered: Sequence[float], percent: int) -> float:
     """The nearest-rank percentile: the smallest value with at least `percent` % of all values at or below it."""
-    return ordered[max(0, -(-len(ordered) * percent // 100) - 1)]
+    return ordered[nearest_index(len(ordered), percent)]
+
+
+def nearest_index(count: int, percent: int) -> int:
+    """The position of the nearest-rank percentile among `count` values in order."""
+    return max(0, -(-count * percent // 100) - 1)
 
 
 def _verdict(*, good: bool) -> Verdict:

@@ -2,9 +2,6 @@
 
 from collections.abc import Callable
 
-PIECE_OVERHEAD = 64
-"""Bytes that Python needs for one received piece of a body, which may be a single byte."""
-
 
 class BodyMemory:
     """Counts the bytes of request bodies that are held, because they are incomplete or the engine has not read them.

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Protocol, cast
 
 from exporters.relay import error_responses, http1_parser
+from exporters.relay.byte_counts import few_lines
 from exporters.relay.client_limit import MAX_REJECTING
 from exporters.relay.exchange import Exchange, ExchangeContext
 from exporters.relay.websocket_exchange import WebSocketExchange
@@ -60,6 +61,8 @@ class ClientConnection(asyncio.Protocol):
         self._reading = True
         self._switched = False
         self._first_request_pending = True
+        # Whether the rest of the buffer is parsed in the next iteration of the event loop.
+        self._continues = False
         # Set if there are too many clients: when to close the connection.
         self._rejection: asyncio.TimerHandle | None = None
         self._closed = False
@@ -178,7 +181,7 @@ class ClientConnection(asyncio.Protocol):
         if not reusable:
             self._close(mid_request=mid_request)
         elif self._buffer:
-            self._context.loop.call_soon(self._process_buffer)
+            self._continue_soon()
         elif not self._context.accepting:
             self._close_transport()
         else:
@@ -211,8 +214,8 @@ class ClientConnection(asyncio.Protocol):
 
     def update_reading(self) -> None:
         """Pause or resume reading."""
-        pipelined = 0 if self._exchange is None else len(self._buffer)
-        read = not self._upload_paused and pipelined <= MAX_PIPELINED
+        waiting = 0 if self._exchange is None and not self._continues else len(self._buffer)
+        read = not self._upload_paused and waiting <= MAX_PIPELINED
         bodies = self._context.bodies
         if bodies.uploads_wait and (self._receiving is not None or (bodies.requests_wait and self._exchange is None)):
             read = False
@@ -275,22 +278,32 @@ class ClientConnection(asyncio.Protocol):
             self._transport.abort()
 
     def _process_buffer(self) -> None:
-        """Parse the complete part of the buffer."""
+        """Parse the next request of the buffer, or the next part of its body."""
         try:
-            while self._buffer and not self._closed:
-                if self._receiving is not None:
+            if self._buffer and not self._closed and (self._exchange is not None or self._begin_request()):
+                if self._receiving is not None and self._buffer:
                     self._receive_body(self._receiving)
-                elif self._exchange is not None or not self._begin_request():
-                    break
+                # Parsing all that a client may have sent at once would delay the other clients.
+                if self._buffer and (self._exchange is None or self._receiving is not None):
+                    self._continue_soon()
             self.update_reading()
         except Exception as error:  # noqa: BLE001 - an internal error must not leave the client waiting
             self._context.exchange_failed(error)
             self._transport.abort()
 
+    def _continue_soon(self) -> None:
+        if not self._continues:
+            self._continues = True
+            self._context.loop.call_soon(self._continue)
+
+    def _continue(self) -> None:
+        self._continues = False
+        self._process_buffer()
+
     def _begin_request(self) -> bool:
         """Start the next request if its head is complete."""
-        if empty := http1_parser.empty_lines(self._buffer):
-            self._buffer, self._scanned = self._buffer[empty:], 0
+        if self._buffer.startswith(b"\r\n"):
+            self._buffer, self._scanned = self._buffer[http1_parser.empty_lines(self._buffer) :], 0
         buffer, limit = self._buffer, self._context.config.max_head
         try:
             end = http1_parser.head_end(buffer, "request", self._scanned)
@@ -327,9 +340,10 @@ class ClientConnection(asyncio.Protocol):
             self._context.pool.expect_no_request()
 
     def _receive_body(self, exchange: Exchange) -> None:
-        body = self._body
-        pieces = body.feed(self._buffer)
-        self._buffer = body.rest
+        body, data = self._body, self._buffer
+        part = few_lines(data) if isinstance(body, http1_parser.ChunkedBody) else data
+        pieces = body.feed(part)
+        self._buffer = body.rest + data[len(part) :]
         if pieces:
             # Each piece is one write to the engine.
             exchange.body(pieces[0] if len(pieces) == 1 else b"".join(pieces))

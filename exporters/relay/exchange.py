@@ -10,7 +10,7 @@ from exporters.configuration.sidecar_config import SidecarConfig
 from exporters.names import cut
 from exporters.records import NOT_UNDERSTOOD, TOO_LARGE, Finished
 from exporters.relay import error_responses, message_heads, prefix_hashes, request_body, structured_output
-from exporters.relay.body_memory import PIECE_OVERHEAD, BodyMemory
+from exporters.relay.body_memory import BodyMemory
 from exporters.relay.dialects.dialect import Dialect
 from exporters.relay.exchange_state import ExchangeState, RequestEvent, RequestState, ResponseEvent, ResponseState
 from exporters.relay.http1_parser import Header, RequestHead, ResponseHead
@@ -24,6 +24,9 @@ from exporters.verdicts import outcome_of_status
 
 PARSED_LIMIT = 8 * 1024 * 1024
 """Bodies up to this many bytes are parsed; larger ones are streamed to the engine and classified by size."""
+
+SHORT_PIECE = 4096
+"""Bytes of a piece of a body below which it is appended to the one before: a client may send single bytes."""
 
 _OPTIONS = "OPTIONS"
 """The method of a CORS preflight, which is forwarded, but is no request event: it has no record and no verdict."""
@@ -108,7 +111,7 @@ class Exchange:
         self._context = context
         self._client = client
         self._head = head
-        self._body: list[bytes | memoryview] = []
+        self._body: list[request_body.Piece] = []
         self._path = normalise(head.target)
         self._route = route_of_path(self._path, context.config.allow_paths)
         dialect = None
@@ -154,11 +157,13 @@ class Exchange:
         """A piece of the request body."""
         if self._state.over:
             return
-        self._body.append(data)
+        if self._body and len(data) < SHORT_PIECE:
+            self._append(data)
+        else:
+            self._body.append(data)
         self._body_size += len(data)
-        held = len(data) + PIECE_OVERHEAD
-        self._held += held
-        self._context.bodies.hold(held)
+        self._held += len(data)
+        self._context.bodies.hold(len(data))
         limit = self._context.config.max_body
         if limit is not None and self._body_size > limit:
             self._refuse_body(limit)
@@ -207,7 +212,7 @@ class Exchange:
             if config.log_prefix_hashes and salt is not None and measurement.api in GENERATING:
                 measurement.prefixes = prefix_hashes.start(data, salt, self._context.hashing)
             if (limit := config.logged_content_limit) is not None:
-                measurement.content = LoggedContent(data, limit)
+                measurement.content = LoggedContent(data, limit, self._context.hashing)
         self._body_size = sum(map(len, self._body))
         self._offer(body, at, strips_usage=strips_usage)
         self._connect()
@@ -340,6 +345,13 @@ class Exchange:
         self._fail(504, outcome, message, str(outcome), time.monotonic())
 
     # Internal.
+
+    def _append(self, data: bytes) -> None:
+        last = self._body[-1]
+        if isinstance(last, bytearray):
+            last += data
+        else:
+            self._body.append(bytearray(data))
 
     def _refuse_body(self, limit: int) -> None:
         self.refuse(413, f"the request body is larger than {limit} bytes", "body_too_large")

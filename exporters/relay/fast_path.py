@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
+from exporters.relay.byte_counts import has_more_than
 from exporters.relay.dialects.dialect import Event
 
 # A JSON string of valid UTF-8 (RFC 3629, section 4) without escapes.
@@ -29,6 +30,8 @@ _ASCII_ONLY = bytes(byte if _PLAIN(bytes([byte])) else byte ^ 1 for byte in rang
 MAX_CHUNK = 4096
 """Bytes of a chunk and its framing; a longer chunk is parsed."""
 
+MAX_CHUNK_LINES = 12_000
+"""Line ends of the chunks that are forwarded at once; a chunk has four."""
 
 _NO_CHUNK = b"\r"
 """No chunk starts with this."""
@@ -155,20 +158,25 @@ def learn(framed: bytes, json: bytes, event: Event) -> Pattern | None:
 
 
 class FastPath:
-    """Forwards the chunks of one stream that match its pattern; `count` takes the arrival time of a chunk."""
+    """Forwards the chunks of one stream that match its pattern.
 
-    __slots__ = ("_after", "_before", "_count", "_on_failure", "_send")
+    `count` takes the arrival time of a chunk, `count_several` the number of chunks that have arrived together, too.
+    """
+
+    __slots__ = ("_after", "_before", "_count", "_count_several", "_on_failure", "_send")
 
     def __init__(
         self,
         pattern: Pattern,
         count: Callable[[float], None],
+        count_several: Callable[[int, float], None],
         send: Callable[[bytes], None],
         on_failure: Callable[[Exception], None],
     ) -> None:
         self._before = pattern.before.example
         self._after = pattern.after.example + b"\r\n"
         self._count = count
+        self._count_several = count_several
         self._send = send
         self._on_failure = on_failure
 
@@ -199,7 +207,7 @@ class FastPath:
 
     def _forward_several(self, data: bytes) -> bool:
         chunks = self._chunks(data)
-        if not chunks or not _count_all(chunks, self._count, self._on_failure):
+        if not chunks or not _counted(chunks, self._count_several, self._on_failure):
             return False
         send = self._send
         send(data)
@@ -207,6 +215,8 @@ class FastPath:
 
     def _chunks(self, data: bytes) -> int:
         """The number of chunks; 0 if anything else is between or after them."""
+        if _has_too_many(data):
+            return 0
         *chunks, rest = data.split(self._after)
         if rest:
             return 0
@@ -223,12 +233,23 @@ class FastPath:
 class VaryingFastPath:
     """As FastPath, for a stream whose events also differ in numbers, or carry usage: it keeps the last chunk."""
 
-    __slots__ = ("_after", "_before", "_count", "_match_after", "_more_before", "_on_failure", "_send", "last")
+    __slots__ = (
+        "_after",
+        "_before",
+        "_count",
+        "_count_several",
+        "_match_after",
+        "_more_before",
+        "_on_failure",
+        "_send",
+        "last",
+    )
 
     def __init__(
         self,
         pattern: Pattern,
         count: Callable[[float], None],
+        count_several: Callable[[int, float], None],
         send: Callable[[bytes], None],
         on_failure: Callable[[Exception], None],
     ) -> None:
@@ -236,6 +257,7 @@ class VaryingFastPath:
         self._after = pattern.after.between_numbers()
         self._match_after = _match_if_frequent(self._after)
         self._count = count
+        self._count_several = count_several
         self._send = send
         self._on_failure = on_failure
         self.last: bytes | None = None
@@ -262,6 +284,8 @@ class VaryingFastPath:
         return True
 
     def _forward_several(self, data: bytes) -> bool:
+        if _has_too_many(data):
+            return False
         chunks = begin = end = 0
         while end < len(data):
             chunks, begin = chunks + 1, end
@@ -271,7 +295,7 @@ class VaryingFastPath:
             end = self._chunk_end(data, start + len(self._before))
             if not end or end - begin > MAX_CHUNK or data[begin:start] != _SIZE_LINES[end - begin]:
                 return False
-        if not chunks or not _count_all(chunks, self._count, self._on_failure):
+        if not chunks or not _counted(chunks, self._count_several, self._on_failure):
             return False
         self.last = data[begin:]
         send = self._send
@@ -293,13 +317,14 @@ class VaryingFastPath:
         return _skip(data, end + len(after_text), rest) if data.startswith(after_text, end) else 0
 
 
-def _count_all(chunks: int, count: Callable[[float], None], on_failure: Callable[[Exception], None]) -> bool:
-    """Count chunks of one arrival time; returns whether it could."""
-    at = time.monotonic()
+def _has_too_many(data: bytes) -> bool:
+    return len(data) > MAX_CHUNK_LINES and has_more_than(MAX_CHUNK_LINES, b"\n", data)
+
+
+def _counted(chunks: int, count: Callable[[int, float], None], on_failure: Callable[[Exception], None]) -> bool:
+    """Count chunks that have arrived together; returns whether it could."""
     try:
-        while chunks:
-            count(at)
-            chunks -= 1
+        count(chunks, time.monotonic())
     except Exception as error:  # noqa: BLE001 - as in FastPath.forward
         on_failure(error)
         return False

@@ -20,11 +20,10 @@ Header = tuple[bytes, bytes]
 
 _TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]++"
 _TEXT = rb"[\t\x20-\x7e\x80-\xff]*+"
-_FIELDS = rb"((?:%s:%s\r\n)*+)" % (_TOKEN, _TEXT)
 _REQUEST_LINE = re.compile(rb"(%s) ([!-~]++) HTTP/1\.([01])" % _TOKEN).fullmatch
 _STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9][0-9])(?: (%s))?" % _TEXT).fullmatch
 _FIELD_LINE = re.compile(rb"(%s):(%s)" % (_TOKEN, _TEXT)).fullmatch
-_TRAILERS = re.compile(rb"%s\r\n" % _FIELDS).match
+_TRAILERS = re.compile(rb"(?:%s:%s\r\n)++" % (_TOKEN, _TEXT)).fullmatch
 _EMPTY_LINES = re.compile(rb"(?:\r\n)++").match
 _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15}+)(?:[\t ]*+;%s)?+\r\n" % _TEXT).match
 # At least 16 complete chunks of one size, by that size.
@@ -41,6 +40,15 @@ KEPT_STREAM_HEADS = 64
 KEPT_LINES = 1024
 KEPT_HEAD = 4096
 """Bytes of a head up to which its parsed lines are kept for later heads."""
+
+MAX_HEADERS = 1000
+"""Headers of a request or a response; a head of 64 KiB could have 16,000."""
+
+MAX_OPTIONS = 100
+"""Options in the Connection headers of a message, or in those of Expect."""
+
+MAX_PATH = 8 * 1024
+"""Bytes of a request target before its query: a path is decoded, normalised and encoded."""
 
 MAX_LINE = 1024
 """Bytes of a chunk-size line, including extensions."""
@@ -138,7 +146,7 @@ def parse_request(block: bytes) -> RequestHead:
         BadHttpError: the head is invalid or its framing is ambiguous.
     """
     keep = len(block) <= KEPT_HEAD
-    first, *lines = block[:-4].split(b"\r\n")
+    first, *lines = block[:-4].split(b"\r\n", MAX_HEADERS + 1)
     method, target, http_1_0 = (_request_line if keep else _request_line.__wrapped__)(first)
     headers, fields = _headers(lines, keep=keep)
     if b"host" not in fields and not http_1_0:
@@ -191,7 +199,7 @@ def parse_response(block: bytes, *, head_only: bool) -> ResponseHead:
 @lru_cache(KEPT_STREAM_HEADS)
 def _response_head(block: bytes, head_only: bool) -> ResponseHead:
     keep = len(block) <= KEPT_HEAD
-    first, *lines = block[:-4].split(b"\r\n")
+    first, *lines = block[:-4].split(b"\r\n", MAX_HEADERS + 1)
     http_1_0, status, reason = (_status_line if keep else _status_line.__wrapped__)(first)
     headers, fields = _headers(lines, keep=keep)
     if len(fields) != len(headers) and len({value for name, value in headers if name == b"content-length"}) > 1:
@@ -338,12 +346,16 @@ class ChunkedBody:
         return at
 
     def _trailers(self, data: bytes, at: int) -> int:
-        block = _TRAILERS(data, at)
-        if block is not None:
+        if data.startswith(b"\r\n", at):
             self.done = True
-            return block.end()
-        self.broken = data.find(b"\r\n\r\n", at) >= 0 or len(data) - at > MAX_TRAILERS
-        return at
+            return at + 2
+        blank = data.find(b"\r\n\r\n", at)
+        if blank < 0:
+            self.broken = len(data) - at > MAX_TRAILERS
+            return at
+        self.done = _TRAILERS(data, at, blank + 2) is not None
+        self.broken = not self.done
+        return blank + 4
 
 
 def _data_of_chunks(chunks: bytes, size: int) -> bytes:
@@ -367,6 +379,8 @@ def _request_line(line: bytes) -> tuple[str, str, bool]:
     match = _REQUEST_LINE(line)
     if match is None:
         raise BadHttpError("invalid HTTP: the request line is malformed")
+    if len(match[2].partition(b"?")[0]) > MAX_PATH:
+        raise BadHttpError(f"the path of the request is longer than {MAX_PATH} bytes", 414, "path_too_long")
     return match[1].decode(), match[2].decode(), match[3] == b"0"
 
 
@@ -388,6 +402,8 @@ def _header(line: bytes) -> Header:
 
 
 def _headers(lines: list[bytes], *, keep: bool) -> tuple[list[Header], dict[bytes, bytes]]:
+    if len(lines) > MAX_HEADERS:
+        raise BadHttpError(f"the head has more than {MAX_HEADERS} headers", 431, "head_too_large")
     headers = [*map(_header if keep else _header.__wrapped__, lines)]
     fields = dict(headers)
     if len(fields) != len(headers):
@@ -417,8 +433,15 @@ def _upgrades(headers: list[Header]) -> list[bytes]:
 
 
 def _tokens(headers: list[Header], field: bytes) -> set[bytes]:
-    """The lower-case members of the lists in these headers."""
-    return {token.strip(b" \t").lower() for name, value in headers if name == field for token in value.split(b",")}
+    """The lower-case members of the lists in these headers.
+
+    Raises:
+        BadHttpError: there are too many.
+    """
+    tokens = b",".join([value for name, value in headers if name == field]).split(b",", MAX_OPTIONS)
+    if len(tokens) > MAX_OPTIONS:
+        raise BadHttpError(f"the {field.decode().title()} header has more than {MAX_OPTIONS} options")
+    return {token.strip(b" \t").lower() for token in tokens}
 
 
 def _without(headers: list[Header], names: Collection[bytes]) -> list[Header]:

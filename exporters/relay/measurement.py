@@ -13,11 +13,12 @@ from exporters.records import ENCODED, Finished, Judged
 from exporters.relay import trace_context
 from exporters.relay.dialects.dialect import Dialect
 from exporters.relay.fast_path import FastPath, VaryingFastPath
+from exporters.relay.hashing_thread import is_known, known
 from exporters.relay.http1_parser import RequestHead, ResponseHead
 from exporters.relay.logged_content import LoggedContent
 from exporters.relay.meter import Meter, Verdicts
 from exporters.relay.paths import endpoint_of_path
-from exporters.relay.prefix_hashes import PrefixHashes
+from exporters.relay.prefix_hashes import SHORT_BODY, PrefixHashes
 from exporters.relay.request_body import CHARACTERS_PER_TOKEN, RequestBody
 from exporters.relay.structured_output import StructuredOutput
 from exporters.signals import (
@@ -124,6 +125,8 @@ class Measurement:
     request_class = OTHER
     offered = False
     """Whether the request is counted: `start` was called."""
+    is_long = False
+    """Whether the body is so long that a thread may hash the prompt, which `add_hashes` adds to the record."""
     _body: RequestBody | None = None
     _prompt_estimate: float | None = None
     _meter: Meter | None = None
@@ -189,6 +192,7 @@ class Measurement:
     def start(self, body: RequestBody | None, body_size: int, at: float, *, strips_usage: bool = False) -> None:
         """Set time zero to `at`. `body` is None if it is not parsed; then `body_size` in bytes selects the class."""
         self.offered = True
+        self.is_long = body_size > SHORT_BODY
         self.strips_usage = strips_usage
         self._offered_at = self.zero = at
         if self._context.slos.trust_request_start and (header := self._head.get(_REQUEST_START)) is not None:
@@ -352,14 +356,8 @@ class Measurement:
         if body is not None:
             record.max_tokens = body.max_tokens
             record.temperature = body.temperature
-            digests = body.digests
-            record.prompt_sha256, record.body_sha256 = digests.prompt, digests.body
-        if self.content is not None:
-            record.prompt, record.completion = self.content.prompt, self.content.completion
-            record.content_cut = self.content.is_cut
-        if (prefixes := self.prefixes) is not None:
-            found = prefixes.result() if isinstance(prefixes, Future) else prefixes
-            record.prefix_hashes, record.prefix_characters = found
+        if not self.is_long:
+            self.add_hashes(record)
         if self._meter is not None:
             if self._unmetered is None:
                 try:
@@ -379,6 +377,27 @@ class Measurement:
             self._meter = None
         return record
 
+    @property
+    def is_hashed(self) -> bool:
+        """Whether all that `add_hashes` adds is known: the thread that hashes long prompts may be busy."""
+        body, content = self._body, self.content
+        return (
+            (body is None or body.is_hashed)
+            and is_known(self.prefixes)
+            and (content is None or is_known(content.cut_prompt))
+        )
+
+    def add_hashes(self, record: Finished) -> None:
+        """Add the hashes and the content to the record; waits for them if they are not known yet."""
+        if self._body is not None:
+            digests = self._body.digests
+            record.prompt_sha256, record.body_sha256 = digests.prompt, digests.body
+        if self.content is not None:
+            record.prompt, record.completion = self.content.prompt, self.content.completion
+            record.content_cut = self.content.is_cut
+        if self.prefixes is not None:
+            record.prefix_hashes, record.prefix_characters = known(self.prefixes)
+
     def _add_trace(self, record: Finished) -> None:
         if self._caller is not None:
             record.trace_id = self._caller.trace_id
@@ -392,8 +411,8 @@ class Measurement:
     def _add_measured(self, record: Finished, meter: Meter) -> None:
         record.finish_reason = meter.finish_reason and cut(meter.finish_reason)
         record.system_fingerprint = meter.fingerprint and cut(meter.fingerprint)
-        record.response_id = _text(meter.response_id)
-        record.response_model = _text(meter.response_model)
+        record.response_id = _name(meter.response_id)
+        record.response_model = _name(meter.response_model)
         record.prompt_tokens = meter.prompt_tokens
         record.completion_tokens = meter.completion_tokens
         record.cached_tokens = meter.cached_tokens
@@ -454,8 +473,8 @@ class Measurement:
             self._meter.report(self._meter.judge.abandon())
 
 
-def _text(value: object) -> str | None:
-    return cut(value) if isinstance(value, str) and value else None
+def _name(text: str | None) -> str | None:
+    return cut(text) if text else None
 
 
 def _is_forwarded_once(head: RequestHead, name: bytes) -> bool:

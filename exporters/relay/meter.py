@@ -1,6 +1,7 @@
 """Measures a response: first token, gaps, usage, the engine's times, the outcome."""
 
 from collections.abc import Callable, Sequence
+from itertools import repeat
 from typing import Any, TypeVar
 
 import msgspec
@@ -8,10 +9,11 @@ import msgspec
 from exporters import engine_values, signals
 from exporters.engine_values import Number
 from exporters.relay import sse
-from exporters.relay.dialects.dialect import Dialect, Event, Output
+from exporters.relay.dialects.dialect import Dialect, Event, Output, text_of
 from exporters.relay.fast_path import FastPath, Pattern, VaryingFastPath, learn
-from exporters.relay.gaps import Gaps
+from exporters.relay.gaps import MAX_FOLDED, Gaps
 from exporters.relay.injected_usage import without_usage
+from exporters.relay.request_body import may_be_parsed_again
 from exporters.relay.structured_output import Checked, StructuredOutput
 from exporters.signals import Outcome, Signal, Verdict
 from exporters.verdicts import Ending, Judge, outcome_of_status
@@ -59,8 +61,8 @@ class Meter:
     decode: float | None = None
     fingerprint: str | None = None
     finish_reason: str | None = None
-    response_id: Any = None
-    response_model: Any = None
+    response_id: str | None = None
+    response_model: str | None = None
     overflow = False
     done = False
     """Whether the stream has sent its own end."""
@@ -130,9 +132,8 @@ class Meter:
             return data
         if (
             data.startswith(b"data: {")
-            and data.count(b"\n") == 2
             and data.endswith(b"}\n\n")
-            and b"\r" not in data
+            and sse.is_one_line(data)
             and not self._splitter.pending
         ):
             # One read contains one event, as vLLM sends them.
@@ -179,6 +180,14 @@ class Meter:
         if gap > judge.late_gap or at > judge.late_after:
             self.report(judge.chunk(at, gap, len(self.gaps)))
 
+    def count_chunks(self, chunks: int, at: float) -> None:
+        """Measure output chunks that have arrived together, as `count_chunk`."""
+        self.count_chunk(at)
+        gaps = self.gaps
+        gaps.recent.extend(repeat(0.0, chunks - 1))
+        if len(gaps.recent) > MAX_FOLDED:  # they arrive faster than the timer of the relay folds them
+            gaps.fold()
+
     def fast_path(
         self, send: Callable[[bytes], None], on_failure: Callable[[Exception], None]
     ) -> FastPath | VaryingFastPath | None:
@@ -186,12 +195,12 @@ class Meter:
         if self.pattern is None or self._splitter.pending or self.overflow:
             return None
         if self.pattern.varies or self.pattern.usage:
-            path = VaryingFastPath(self.pattern, self.count_chunk, send, on_failure)
+            path = VaryingFastPath(self.pattern, self.count_chunk, self.count_chunks, send, on_failure)
             if self.pattern.usage:
                 self._read_skipped_usage()
                 self._varying = path
             return path
-        return FastPath(self.pattern, self.count_chunk, send, on_failure)
+        return FastPath(self.pattern, self.count_chunk, self.count_chunks, send, on_failure)
 
     @property
     def between_events(self) -> bool:
@@ -324,6 +333,8 @@ class Meter:
         return latencies
 
     def _check_size(self) -> None:
+        if len(self.gaps.recent) > MAX_FOLDED:
+            self.gaps.fold()
         if self._splitter.pending > MAX_PARSED:
             self._splitter.release()
             self.overflow = True
@@ -339,7 +350,7 @@ class Meter:
     def _measure_json(self, data: bytes, at: float, framed: bytes) -> bool:
         """Measure one JSON event; return whether it is the usage event that the client did not request."""
         try:
-            event = self._decode(data)
+            event = (self._decode if len(data) <= sse.LONG_EVENT else self._dialect.decode_long)(data)
         except (msgspec.DecodeError, UnicodeDecodeError):
             # Not a completion event; it is forwarded and not counted.
             return False
@@ -375,9 +386,14 @@ class Meter:
         return not self._always_usage
 
     def _collect(self, data: bytes | bytearray) -> None:
-        try:
+        if not may_be_parsed_again(data):
             for output in self._outputs:
-                self._dialect.collect(data, output)
+                output.release()
+            return
+        try:
+            found = self._dialect.decode_output(data)
+            for output in self._outputs:
+                self._dialect.collect(found, output)
         except (msgspec.DecodeError, UnicodeDecodeError):
             # Output of another form is neither logged nor checked.
             self._outputs = ()
@@ -427,7 +443,7 @@ class Meter:
         if event.system_fingerprint:
             self.fingerprint = event.system_fingerprint[:MAX_FINGERPRINT]
         if self.response_id is None:
-            self.response_id, self.response_model = event.response_id, event.response_model
+            self.response_id, self.response_model = text_of(event.response_id), text_of(event.response_model)
             if self.response_id is not None:
                 self._decode = self._dialect.decode
         if (reason := event.finish_reason) is not None:

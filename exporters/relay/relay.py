@@ -4,6 +4,7 @@ import asyncio
 import logging
 import sys
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
 from math import inf
@@ -22,13 +23,13 @@ from exporters.relay.body_memory import BodyMemory
 from exporters.relay.client_connection import ClientConnection
 from exporters.relay.disconnects import disconnected
 from exporters.relay.exchange import Exchange
+from exporters.relay.hashing_thread import HashingThread
 from exporters.relay.measurement import Measurement, MeasurementContext
 from exporters.relay.record_sender import Sender
 from exporters.relay.upstream import UpstreamPool
 from exporters.relay.write_batch import WriteBatch
 from exporters.signals import Endpoint, Outcome, Phase
 from exporters.slos import SloFile
-from exporters.worker_threads import WorkerThreads
 
 FLUSH_SECONDS = 0.05
 SNAPSHOT_SECONDS = 0.25
@@ -69,10 +70,10 @@ class Relay:
         self.loop = loop
         self.salt = None if config.log_content is LogContent.OFF else salt
         """The salt of all hashes; None if nothing is hashed."""
-        self.hashing: Executor = WorkerThreads(1, "hashes of long prompts")
         self.writes = WriteBatch(loop, self.exchange_failed)
         self.pool = UpstreamPool(origin(config.upstream, config.trust), config.connect_timeout, loop, self.writes)
         self.bodies = BodyMemory(config.max_buffered // config.workers, self._update_reading)
+        self.hashing: Executor = HashingThread(self.bodies, loop)
         self.client_limit = client_limit
         self.connections: set[ClientConnection] = set()
         self.unread: set[ClientConnection] = set()
@@ -91,6 +92,8 @@ class Relay:
         sender.outbox.on_drop = self._dropped
         self._journal = journal
         self._open: set[Exchange] = set()
+        self._unhashed: deque[tuple[Measurement, Finished]] = deque()
+        """Records of requests with a long prompt, until it is hashed."""
         self._to_fold: list[Measurement] = []
         self._lag = 0.0
         self._logged: set[str] = set()
@@ -146,10 +149,27 @@ class Relay:
     def ended(self, exchange: Exchange, record: Finished | None) -> None:
         self._open.discard(exchange)
         self._judged.discard(exchange.measurement)
-        if record is not None:
-            if record.content_cut is not None and self._sender.outbox.unacknowledged >= MAX_CONTENTS:
-                record.prompt = record.completion = record.content_cut = None
-            self._sender.outbox.add(record)
+        if record is None:
+            return
+        if exchange.measurement.is_long:
+            self._unhashed.append((exchange.measurement, record))
+            self._queue_hashed()
+        else:
+            self._queue(record)
+
+    def _queue(self, record: Finished) -> None:
+        if record.content_cut is not None and self._sender.outbox.unacknowledged >= MAX_CONTENTS:
+            record.prompt = record.completion = record.content_cut = None
+        self._sender.outbox.add(record)
+
+    def _queue_hashed(self) -> None:
+        while self._unhashed and self._unhashed[0][0].is_hashed:
+            self._queue_next()
+
+    def _queue_next(self) -> None:
+        measurement, record = self._unhashed.popleft()
+        self._attempt("add_hashes", measurement.add_hashes, record)
+        self._queue(record)
 
     def refused(self, status: int, reason: str) -> None:
         self._sender.outbox.add(Refused(status, reason))
@@ -186,13 +206,21 @@ class Relay:
         if self._cut_requests:
             _logger.warning("%d open requests were cut", self._cut_requests)
             self._send_snapshot()
+        while self._unhashed:
+            self._queue_next()
         self.pool.close()
 
     def _tick(self) -> None:
         now = self.loop.time()
         self._lag = max(self._lag, now - self._next_tick)
         self._ticks += 1
-        tasks = [self._check_deadlines, self._check_unread, self._queue_verdicts, self._sender.flush]
+        tasks = [
+            self._check_deadlines,
+            self._check_unread,
+            self._queue_verdicts,
+            self._queue_hashed,
+            self._sender.flush,
+        ]
         if self._ticks % round(SNAPSHOT_SECONDS / FLUSH_SECONDS) == 0:
             tasks += [self._cut_timed_out, self._send_snapshot, self.pool.close_idle]
         if self._ticks % round(TIMEOUT_CHECK_SECONDS / FLUSH_SECONDS) == 0:
@@ -244,9 +272,9 @@ class Relay:
         self._to_fold = [exchange.measurement for exchange in self._open]
 
     def _fold_gaps(self) -> None:
-        """Fold the gaps of one request per tick, as each fold takes half a millisecond."""
-        while self._to_fold and not self._to_fold.pop().fold_gaps():
-            pass
+        """Fold the gaps of one request per tick, as each fold takes up to 2 ms."""
+        while self._to_fold and not self._to_fold[-1].fold_gaps():
+            self._to_fold.pop()
 
     def _add_deadline(self, deadline: float) -> None:
         self._next_deadline = min(self._next_deadline, deadline)

@@ -1,14 +1,22 @@
 """Parses the fields of a request body that metering uses, and adds `stream_options.include_usage`."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
 
 from exporters.names import cut
-from exporters.relay.dense_json import count_strings, has_many_strings, is_dense, is_mostly_empty
+from exporters.relay.byte_counts import has_more_than
+from exporters.relay.dense_json import (
+    Counted,
+    count_strings,
+    decode_unless_dense,
+    has_many_strings,
+    is_mostly_brackets,
+)
+from exporters.relay.hashing_thread import is_known, known
 from exporters.relay.token_id_prompt import MARK, SPACES, cut_prompt
 
 CHARACTERS_PER_TOKEN = 4
@@ -20,14 +28,24 @@ LONG_BODY = 64 * 1024
 MANY_TOKEN_IDS = LONG_BODY // 2
 """Token ids of a prompt above which they are only counted; a body up to `LONG_BODY` does not have as many."""
 
+MANY_PROMPTS = 1000
+"""Lists of token ids in a long body above which they are only counted."""
+
 MAX_MEMBERS = 256
 """Members of an object that are decoded by name; a request of vLLM has up to 100."""
+
+MAX_PARSED_AGAIN = 4 * 1024 * 1024
+"""Bytes of JSON that may be parsed a second time: to change `stream_options`, or to find a format or the output."""
 
 # Records and spans have 64-bit integers; a body with a larger number is not parsed.
 Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
+Piece = bytes | bytearray | memoryview
+"""A part of a body."""
+
 ABSENT = msgspec.Raw()
+_FALSE = (b"", b"false", b"null")
 
 
 class _Part(msgspec.Struct, gc=False, omit_defaults=True):
@@ -50,9 +68,24 @@ class _Message(msgspec.Struct, gc=False, omit_defaults=True):
     tool_calls: msgspec.Raw = ABSENT
 
 
+class _CountedPart(_Part, Counted, gc=False, omit_defaults=True):
+    """A part of a long body."""
+
+
+class _CountedMessage(_Message, Counted, gc=False, omit_defaults=True):
+    """A message of a long body."""
+
+    content: str | list[str | _CountedPart] | None = None  # type: ignore[assignment]
+
+
 class _StreamOptions(msgspec.Struct):
     include_usage: bool | msgspec.UnsetType | None = msgspec.UNSET
-    continuous_usage_stats: Any = None
+    continuous_usage_stats: msgspec.Raw = ABSENT
+
+    @property
+    def leaves_usage(self) -> bool:
+        """Whether it is left to the engine, which sends usage by default, or in each chunk."""
+        return self.include_usage is msgspec.UNSET or bytes(self.continuous_usage_stats) not in _FALSE
 
 
 class _TokenIds(NamedTuple):
@@ -78,6 +111,9 @@ class _Texts(NamedTuple):
 _Prompt = str | list[str | Int | list[Int]] | None
 _Undecoded = _TokenIds | _Texts
 _LongPrompt = _Prompt | _Undecoded
+_Messages = Sequence[_Message] | msgspec.Raw
+NULL = msgspec.Raw(b"null")
+_Params = TypeVar("_Params", bound=msgspec.Struct)
 
 
 class _Parameters(msgspec.Struct):
@@ -96,19 +132,14 @@ class _Body(_Parameters):
 
 
 class _LongBody(_Parameters):
-    messages: list[_Message] | None = None
-    prompt: msgspec.Raw = msgspec.Raw(b"null")
-
-
-class _DenseBody(_Parameters):
-    messages: msgspec.Raw = ABSENT
-    prompt: msgspec.Raw = msgspec.Raw(b"null")
+    messages: list[_CountedMessage] | None = None
+    prompt: msgspec.Raw = NULL
 
 
 _decode = msgspec.json.Decoder(_Body).decode
 _decode_long = msgspec.json.Decoder(_LongBody).decode
-_decode_dense = msgspec.json.Decoder(_DenseBody).decode
 _decode_prompt: Callable[[bytes], _Prompt] = msgspec.json.Decoder(_Prompt).decode
+_decode_texts = msgspec.json.Decoder(list[str]).decode
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 
@@ -146,8 +177,8 @@ class RequestBody(msgspec.Struct, frozen=True):
     _digests: Digests | Future[Digests]
     includes_usage: bool = True
     leaves_usage: bool = False
-    """Whether `stream_options` leave it to the engine: vLLM sends usage if `include_usage` is missing, SGLang in every
-    chunk if `continuous_usage_stats` is set."""
+    """Whether it is left to the engine: vLLM sends usage if `stream_options` have no `include_usage`, SGLang in every
+    chunk if they have `continuous_usage_stats`; those of a very long body are not changed."""
     has_options: bool = False
     """Whether the body has `stream_options`."""
     n: int = 1
@@ -161,30 +192,32 @@ class RequestBody(msgspec.Struct, frozen=True):
     @property
     def digests(self) -> Digests:
         """The hashes of prompt and body; waits for the thread that hashes a long body."""
-        return self._digests.result() if isinstance(self._digests, Future) else self._digests
+        return known(self._digests)
+
+    @property
+    def is_hashed(self) -> bool:
+        return is_known(self._digests)
 
 
 def parse(data: bytes, salt: bytes | None, hashing: Executor) -> RequestBody | None:
-    """The parsed request, or None if the body is not valid JSON for these endpoints, or mostly empty values.
+    """The parsed request, or None if the body is not valid JSON for these endpoints.
 
     `hashing` hashes long prompts; without `salt` nothing is hashed.
     """
-    body: _Body | _LongBody | _DenseBody
+    body: _Parameters
+    messages: _Messages
     prompt: _LongPrompt
     try:
         if len(data) <= LONG_BODY:
             body = short = _decode(data)
-            prompt = short.prompt
-        elif is_mostly_empty(data):
-            return None
+            messages, prompt = short.messages or [], short.prompt
         else:
-            body, prompt = _long_body(data)
+            body, messages, prompt = _long_body(data)
     except NOT_JSON:
         return None
     has_options = body.stream_options is not msgspec.UNSET
     options = body.stream_options or None
     n = body.n or 1
-    messages = [] if body.messages is None else body.messages
     return RequestBody(
         model=cut(body.model or ""),
         prompt_tokens=_prompt_tokens(messages, prompt),
@@ -192,8 +225,7 @@ def parse(data: bytes, salt: bytes | None, hashing: Executor) -> RequestBody | N
         max_tokens=body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens,
         stream=bool(body.stream),
         includes_usage=bool(options and options.include_usage),
-        leaves_usage=options is not None
-        and (options.include_usage is msgspec.UNSET or bool(options.continuous_usage_stats)),
+        leaves_usage=options is not None and (options.leaves_usage or not may_be_parsed_again(data)),
         has_options=has_options,
         n=n,
         choices=n * _prompts(prompt),
@@ -226,7 +258,7 @@ def without_completion(
     )
 
 
-def with_usage(body: bytes, *, has_options: bool) -> list[bytes | memoryview]:
+def with_usage(body: bytes, *, has_options: bool) -> list[Piece]:
     """A stream's body with `stream_options.include_usage` set, in pieces; the bytes of all other values are unchanged.
 
     Raises:
@@ -240,19 +272,24 @@ def with_usage(body: bytes, *, has_options: bool) -> list[bytes | memoryview]:
     options: dict[str, msgspec.Raw] = {}
     value = fields.get("stream_options")
     if value is not None and bytes(value) != b"null":
-        options = decode_members(value)
+        options = decode_members(bytes(value))
     options["include_usage"] = msgspec.Raw(b"true")
     fields["stream_options"] = msgspec.Raw(msgspec.json.encode(options))
     return [msgspec.json.encode(fields)]
 
 
-def decode_members(data: bytes | msgspec.Raw) -> dict[str, msgspec.Raw]:
-    """The members of an object, whose values are not decoded.
+def json_tokens(*values: msgspec.Raw) -> float:
+    """The tokens of dense JSON: not less than those of its text. Templates of prompts add tokens for each message."""
+    return sum(memoryview(value).nbytes for value in values) / CHARACTERS_PER_TOKEN
+
+
+def decode_members(data: bytes) -> dict[str, msgspec.Raw]:
+    """The members of a JSON object, whose values are not decoded.
 
     Raises:
-        msgspec.DecodeError, UnicodeDecodeError, RecursionError: it is not a JSON object, or has more than MAX_MEMBERS.
+        msgspec.DecodeError, UnicodeDecodeError, RecursionError: it is not a JSON object, or has too many members.
     """
-    if memoryview(data).nbytes > LONG_BODY:
+    if len(data) > LONG_BODY:
         return _decode_few_members(data)
     members = _decode_members(data)
     if len(members) > MAX_MEMBERS:
@@ -266,7 +303,7 @@ class _Name(str):
     __slots__ = ()
 
 
-def _decode_few_members(data: bytes | msgspec.Raw) -> dict[str, msgspec.Raw]:
+def _decode_few_members(data: bytes) -> dict[str, msgspec.Raw]:
     """Stop at the first member above the limit: creating all members of a long body would take up to a second."""
     left = MAX_MEMBERS
 
@@ -285,34 +322,60 @@ def _too_many_members() -> msgspec.DecodeError:
     return msgspec.DecodeError(f"an object has more than {MAX_MEMBERS} members")
 
 
-def json_tokens(*values: msgspec.Raw) -> float:
-    """The tokens of dense JSON: not less than those of its text. Templates of prompts add tokens for each message."""
-    return sum(memoryview(value).nbytes for value in values) / CHARACTERS_PER_TOKEN
+def dense_body(data: bytes, parameters: type[_Params]) -> tuple[_Params, dict[str, msgspec.Raw]]:
+    """The parameters of a dense body, and all of its members.
+
+    Raises:
+        msgspec.DecodeError, UnicodeDecodeError, RecursionError: it is not JSON with these parameters.
+    """
+    members = decode_members(data)
+    found = {name: members[name] for name in parameters.__struct_fields__ if name in members}
+    if sum(memoryview(value).nbytes for value in found.values()) > LONG_BODY:
+        raise msgspec.DecodeError("the parameters are too long")
+    return msgspec.json.decode(msgspec.json.encode(found), type=parameters), members
 
 
-def _long_body(data: bytes) -> tuple[_LongBody | _DenseBody, _LongPrompt]:
+def may_be_parsed_again(json: bytes | bytearray) -> bool:
+    """Whether finding the end of all values takes so little time that it may be done twice."""
+    return len(json) <= LONG_BODY or (len(json) <= MAX_PARSED_AGAIN and not is_mostly_brackets(json))
+
+
+def _long_body(data: bytes) -> tuple[_Parameters, _Messages, _LongPrompt]:
     cut = cut_prompt(data)
-    if cut is not None and (tokens := count_token_ids(cut.prompt)) is not None and tokens > MANY_TOKEN_IDS:
-        body = _decode_long_or_dense(cut.rest)
-        if bytes(body.prompt) == MARK:
-            return body, _TokenIds(cut.prompt, tokens)
-    body = _decode_long_or_dense(data)
-    return body, _long_prompt(bytes(body.prompt))
+    if cut is not None and (token_ids := _many_token_ids(cut.prompt)) is not None:
+        body, messages, prompt = _without_prompt(cut.rest)
+        if bytes(prompt) == MARK:
+            return body, messages, token_ids
+    body, messages, prompt = _without_prompt(data)
+    return body, messages, _long_prompt(bytes(prompt))
 
 
-def _decode_long_or_dense(data: bytes) -> _LongBody | _DenseBody:
-    return (_decode_dense if is_dense(data) else _decode_long)(data)
+def _without_prompt(data: bytes) -> tuple[_Parameters, _Messages, msgspec.Raw]:
+    body = decode_unless_dense(_decode_long, data)
+    if body is not None:
+        return body, body.messages or [], body.prompt
+    parameters, members = dense_body(data, _Parameters)
+    return parameters, members.get("messages", ABSENT), members.get("prompt", NULL)
 
 
 def _long_prompt(json: bytes) -> _LongPrompt:
-    # Decoding the token ids of 1 MiB takes 4 ms. Unlike those of a short prompt, they may have more than 64 bits.
-    tokens = count_token_ids(json)
-    if tokens is not None and tokens > MANY_TOKEN_IDS:
-        return _TokenIds(json, tokens)
-    if json.startswith(b"[") and has_many_strings(json):
+    if (token_ids := _many_token_ids(json)) is not None:
+        return token_ids
+    if not json.startswith(b"[") or count_token_ids(json) is not None:
+        return _decode_prompt(json)
+    if has_many_strings(json):
         raw = msgspec.Raw(json)
         return _Texts(raw, json_tokens(raw), count_strings(json))
-    return _decode_prompt(json)
+    # Engines reject a list of both texts and token ids.
+    return [*_decode_texts(json)]
+
+
+def _many_token_ids(json: bytes) -> _TokenIds | None:
+    # Decoding the token ids of 1 MiB takes 4 ms. Unlike those of a short prompt, they may have more than 64 bits.
+    tokens = count_token_ids(json)
+    if tokens is None or not (tokens > MANY_TOKEN_IDS or has_more_than(MANY_PROMPTS, b"[", json)):
+        return None
+    return _TokenIds(json, tokens)
 
 
 def count_token_ids(json: bytes) -> int | None:
@@ -322,7 +385,7 @@ def count_token_ids(json: bytes) -> int | None:
     return None
 
 
-def _prompt_tokens(messages: list[_Message] | msgspec.Raw, prompt: _LongPrompt) -> float:
+def _prompt_tokens(messages: _Messages, prompt: _LongPrompt) -> float:
     if isinstance(messages, msgspec.Raw):
         return json_tokens(messages) + _prompt_tokens([], prompt)
     characters = 0
@@ -365,15 +428,17 @@ def digests(
     """
     if salt is None:
         return NO_DIGESTS
-
-    def hashed() -> Digests:
-        digest = hashlib.sha256(salt + (model or "").encode())
-        digest.update(msgspec.msgpack.encode(prompt))
-        digest.update(token_ids.translate(None, SPACES))
-        return Digests(digest.hexdigest(), _body_digest(data, salt))
-
+    if len(data) <= LONG_BODY:
+        return _hashed(data, salt, model, prompt, token_ids)
     # In a thread, hashlib lets the event loop run.
-    return hashed() if len(data) <= LONG_BODY else hashing.submit(hashed)
+    return hashing.submit(_hashed, data, salt, model, prompt, token_ids)
+
+
+def _hashed(data: bytes, salt: bytes, model: str | None, prompt: Any, token_ids: bytes) -> Digests:
+    digest = hashlib.sha256(salt + (model or "").encode())
+    digest.update(msgspec.msgpack.encode(prompt))
+    digest.update(token_ids.translate(None, SPACES))
+    return Digests(digest.hexdigest(), _body_digest(data, salt))
 
 
 def _body_digest(data: bytes, salt: bytes) -> str | None:

@@ -2,14 +2,27 @@
 
 import re
 
+from exporters.relay.byte_counts import has_more_than
+
 # A blank line with any line ends; a `\r` is a line end only if no `\n` follows.
 _BLANK = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r(?!\n))")
 _LINE = re.compile(rb"\r\n|\n|\r")
+
+LONG_EVENT = 64 * 1024
+"""Bytes of an event above which only the first elements of its lists are decoded."""
+
+MAX_EVENT_LINES = 1024
+"""Lines of an event above which it is not parsed."""
 
 
 def _has_blank_line(data: bytearray, start: int) -> bool:
     """Whether there is a blank line after `start`; the pattern alone takes 20 times as long for a long event."""
     return data.find(b"\n\n", start) >= 0 or (data.find(b"\r", start) >= 0 and bool(_BLANK.search(data, start)))
+
+
+def _may_go_on(data: bytes | bytearray, end: int) -> bool:
+    """Whether the next read may have the rest of the line end before `end`: the `LF` of `CRLF`."""
+    return end == len(data) and data.endswith(b"\r")
 
 
 class Splitter:
@@ -22,23 +35,27 @@ class Splitter:
 
     def feed(self, data: bytes) -> list[bytes]:
         """The events that `data` completes; the remaining bytes are pending."""
-        pending, searched = self._pending, 0
+        pending, events = self._pending, list[bytes]()
         if pending:
             # The last three bytes may belong to a blank line that `data` completes.
             searched = max(0, len(pending) - 3)
             pending += data
             if not _has_blank_line(pending, searched):
                 return []
-            data = bytes(pending)
+            blank = _BLANK.search(pending, searched)
+            if blank is None or _may_go_on(pending, end := blank.end()):
+                return []
+            with memoryview(pending) as view:  # so that a long event is copied only once
+                events.append(bytes(view[:end]))
+                data = bytes(view[end:])
             pending.clear()
         elif data.endswith(b"\n\n") and data.find(b"\n\n") == len(data) - 2 and b"\r" not in data:
             # One read contains one event, as vLLM sends them.
             return [data]
-        events, start = [], 0
-        for blank in _BLANK.finditer(data, searched):
+        start = 0
+        for blank in _BLANK.finditer(data):
             end = blank.end()
-            # The `\n` of this line end may be in the next read.
-            if end == len(data) and data.endswith(b"\r"):
+            if _may_go_on(data, end):
                 break
             events.append(data[start:end])
             start = end
@@ -60,9 +77,16 @@ class Splitter:
         return pending
 
 
+def is_one_line(event: bytes) -> bool:
+    """Whether an event that ends with a blank line has one line before it."""
+    return event.find(b"\n") == len(event) - 2 and b"\r" not in event
+
+
 def payload(event: bytes) -> bytes:
-    """The `data` field of an event; empty if there is none."""
-    if event.startswith(b"data: ") and event.endswith(b"}\n\n") and event.count(b"\n") == 2 and b"\r" not in event:
+    """The `data` field of an event; empty if there is none, or if the event has too many lines."""
+    if event.startswith(b"data: ") and event.endswith(b"}\n\n") and is_one_line(event):
         return event[6:-2]
+    if len(event) > MAX_EVENT_LINES and any(has_more_than(MAX_EVENT_LINES, end, event) for end in (b"\n", b"\r")):
+        return b""
     lines = [line[5:].removeprefix(b" ") for line in _LINE.split(event) if line.startswith(b"data:")]
     return b"\n".join(lines)

@@ -2,11 +2,13 @@
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from exporters.relay.request_body import NOT_JSON
+from exporters.relay.dialects.dialect import MAX_CHOICES
+from exporters.relay.first_elements import first_elements
+from exporters.relay.request_body import ABSENT, NOT_JSON, may_be_parsed_again
 from exporters.signals import OutputKind, OutputResult
 
 LIMIT = 1024 * 1024
@@ -28,8 +30,16 @@ class _Formatted(msgspec.Struct):
 
 
 class _Constraint(msgspec.Struct):
-    json: Any = None
+    json: msgspec.Raw = ABSENT
     json_object: bool | None = None
+
+
+if TYPE_CHECKING:
+    _Tools = list[msgspec.Raw]
+else:
+    _Tools = first_elements(msgspec.Raw, 1)
+
+_NO_SCHEMA = (b"", b"null")
 
 
 class _Request(msgspec.Struct):
@@ -37,18 +47,18 @@ class _Request(msgspec.Struct):
 
     response_format: _Format | None = None  # chat and completions
     structured_outputs: _Constraint | None = None  # vLLM's own, as the next one
-    guided_json: Any = None
+    guided_json: msgspec.Raw = ABSENT
     text: _Formatted | None = None  # Responses
     output_config: _Formatted | None = None  # Messages, as the next one
     output_format: _Format | None = None
-    tools: list[msgspec.Raw] | None = None
+    tools: _Tools | None = None
     tool_choice: str | _Format | None = None
 
     @property
     def kind(self) -> OutputKind | None:
         """What the text has to be."""
         constraint = self.structured_outputs or _Constraint()
-        if constraint.json is not None or self.guided_json is not None:
+        if any(bytes(schema) not in _NO_SCHEMA for schema in (constraint.json, self.guided_json)):
             return OutputKind.JSON_SCHEMA
         if constraint.json_object:
             return OutputKind.JSON
@@ -119,7 +129,7 @@ class StructuredOutput:
         self._count = choices
         self._choices: defaultdict[int, _Choice] = defaultdict(_Choice)
         self._size = 0
-        self._too_large = False
+        self._too_large = choices > MAX_CHOICES
         self._calls_tools = False
         self.empty_call = b""
 
@@ -179,7 +189,9 @@ class StructuredOutput:
 
 
 def requested(body: bytes, choices: int) -> StructuredOutput | None:
-    """Collects the output of a request with this body, if it may have to be JSON."""
+    """Collects the output of a request with this body, if it may have to be JSON, and the body may be parsed again."""
+    if not may_be_parsed_again(body):
+        return None
     try:
         request = _decode_request(body)
     except NOT_JSON:

@@ -13,8 +13,10 @@ from exporters.configuration.origin import Origin
 from exporters.configuration.tls import tls_reason
 from exporters.errors import system_reason
 from exporters.relay import http1_parser, tcp_keepalive
+from exporters.relay.byte_counts import MAX_LINES, few_lines
 from exporters.relay.host_lookup import HostLookup
 from exporters.relay.http1_parser import ResponseHead
+from exporters.relay.request_body import Piece
 from exporters.relay.write_batch import WriteBatch
 
 IDLE_SECONDS = 4.0
@@ -63,10 +65,18 @@ class UpstreamConnection(asyncio.Protocol):
         # The request, while it waits for the write batch.
         self._request = b""
         self._head_buffer = b""
+        # Bytes of the head buffer that were searched for the end of the head.
+        self._scanned = 0
+        # The rest of a read that is parsed in the next iterations of the event loop, and when it arrived.
+        self._unparsed: tuple[bytes, float] | None = None
+        self._continues = False
+        # Set if the connection was lost before all that had arrived was parsed.
+        self._loss: tuple[Exception | None] | None = None
         self._body: http1_parser.Body | None = None
         self._fast_path: Callable[[bytes], bool] | None = None
         self._keep_alive = False
         self._paused = False
+        self._reading = True
         # Whether the last byte of the request was passed to the transport.
         self._request_complete = False
         self.response_begun = False
@@ -90,7 +100,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._request = request
         self._pool.writes.add(self._flush)
 
-    def write(self, pieces: Sequence[bytes | memoryview], *, complete: bool) -> None:
+    def write(self, pieces: Sequence[Piece], *, complete: bool) -> None:
         """Write a part of the request at once, without a copy; `complete`: it is the last part."""
         self._request_complete = complete
         self.transport.writelines(pieces)
@@ -106,18 +116,25 @@ class UpstreamConnection(asyncio.Protocol):
 
     def abandon(self) -> None:
         """Close at once, so that the engine stops processing the request."""
-        self._exchange = self._fast_path = None
+        self._exchange = self._fast_path = self._unparsed = None
         self._request = b""
         self.transport.abort()
 
     def pause(self, *, pause: bool) -> None:
         """Pause or resume reading the response."""
-        if pause != self._paused and not self.transport.is_closing():
-            self._paused = pause
-            if pause:
-                self.transport.pause_reading()
-            else:
+        self._paused = pause
+        self._update_reading()
+        if self._unparsed is not None:
+            self._continue_soon()
+
+    def _update_reading(self) -> None:
+        read = not self._paused and self._unparsed is None
+        if read != self._reading and not self.transport.is_closing():
+            self._reading = read
+            if read:
                 self.transport.resume_reading()
+            else:
+                self.transport.pause_reading()
 
     # asyncio.Protocol
 
@@ -133,20 +150,50 @@ class UpstreamConnection(asyncio.Protocol):
         fast_path = self._fast_path
         if fast_path is not None and fast_path(data):
             return
+        if self._unparsed is not None:  # a transport may pass on what it had read before it was paused
+            before, at = self._unparsed
+            self._unparsed = before + data, at
+            return
+        self._parse_lines(data, time.monotonic())
+
+    def _parse_lines(self, data: bytes, at: float) -> None:
+        """Parse as many lines of a read as do not block the event loop for too long."""
         exchange = self._exchange
         # Bytes that arrive before a request would be parsed as its response.
         if exchange is None or self._request:
             self.transport.abort()
             return
-        at = time.monotonic()
         self._fast_path = None
         self.response_begun = True
+        if len(data) > MAX_LINES and len(part := few_lines(data)) < len(data):
+            self._unparsed = data[len(part) :], at
+            self._update_reading()
+            self._continue_soon()
+            data = part
         try:
             self._parse(exchange, data, at)
         except Exception as error:  # noqa: BLE001 - an internal error must not leave the client waiting
             self._exchange = None
             self.transport.abort()
             exchange.on_fault(error, at)
+
+    def _continue_soon(self) -> None:
+        if not self._continues:
+            self._continues = True
+            self._pool.loop.call_soon(self._continue)
+
+    def _continue(self) -> None:
+        """Parse the next lines of a read, unless the client does not read."""
+        self._continues = False
+        if self._unparsed is None or (self._paused and self._loss is None):
+            return
+        (data, at), self._unparsed = self._unparsed, None
+        if self._exchange is not None:
+            self._parse_lines(data, at)
+        if self._unparsed is None:
+            self._update_reading()
+            if self._loss is not None:
+                self.connection_lost(*self._loss)
 
     def _parse(self, exchange: ResponseHandler, data: bytes, at: float) -> None:
         head: ResponseHead | None = None
@@ -161,11 +208,11 @@ class UpstreamConnection(asyncio.Protocol):
             return
         pieces = body.feed(data)
         if body.done and self._exchange is exchange:
-            self._finish(clean=not body.rest)
+            self._finish(clean=not body.rest and self._unparsed is None)
         exchange.on_read(head, pieces, at, ended=body.done)
         if body.broken:
             self._break(exchange, at)
-        elif not body.done and isinstance(body, http1_parser.ChunkedBody) and body.between:
+        elif not body.done and isinstance(body, http1_parser.ChunkedBody) and body.between and self._unparsed is None:
             self._fast_path = exchange.fast_path()
 
     def _parse_head(self, data: bytes) -> tuple[ResponseHead | None, bytes]:
@@ -173,7 +220,8 @@ class UpstreamConnection(asyncio.Protocol):
         data = self._head_buffer + data
         if not data.startswith(_RESPONSE_BEGINS[: len(data)]):
             raise http1_parser.BadHttpError("not HTTP")
-        while end := http1_parser.head_end(data, "response"):
+        while end := http1_parser.head_end(data, "response", self._scanned):
+            self._scanned = 0
             head = http1_parser.parse_response(data[:end], head_only=self._head_only)
             data = data[end:]
             # Interim responses (1xx) are not forwarded.
@@ -188,7 +236,7 @@ class UpstreamConnection(asyncio.Protocol):
         else:
             if len(data) > MAX_RESPONSE_HEAD:
                 raise http1_parser.BadHttpError("response head too large")
-            self._head_buffer = data
+            self._head_buffer, self._scanned = data, len(data)
             return None, b""
         self._head_buffer = b""
         self._keep_alive = head.keep_alive and (head.chunked or head.length is not None)
@@ -226,6 +274,10 @@ class UpstreamConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._pool.discard(self)
         self._request = b""
+        if self._unparsed is not None:
+            self._loss = (exc,)
+            self._continue_soon()
+            return
         exchange, self._exchange, self._fast_path = self._exchange, None, None
         if exchange is None:
             return
@@ -276,7 +328,7 @@ class UpstreamPool:
         self.writes = writes
         self._lookup = HostLookup(origin.host, loop)
         self._connect_timeout = connect_timeout
-        self._loop = loop
+        self.loop = loop
         self._idle: list[UpstreamConnection] = []
         self._ahead: list[_Attempt] = []  # oldest first
         self._tasks: set[asyncio.Task[None]] = set()
@@ -324,7 +376,7 @@ class UpstreamPool:
         return attempt.task
 
     def _start(self, attempt: _Attempt) -> None:
-        attempt.task = self._loop.create_task(self._open(attempt))
+        attempt.task = self.loop.create_task(self._open(attempt))
         self._tasks.add(attempt.task)
         attempt.task.add_done_callback(self._tasks.discard)
 
@@ -357,7 +409,7 @@ class UpstreamPool:
         origin = self.origin
         for number, address in enumerate(addresses, 1):
             try:
-                _, connection = await self._loop.create_connection(
+                _, connection = await self.loop.create_connection(
                     lambda: UpstreamConnection(self),
                     address,
                     origin.port,

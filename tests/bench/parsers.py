@@ -1,5 +1,7 @@
-"""The CPU time for which large messages block the event loop of a relay: `make bench-parsers`."""
+"""The CPU time for which large and hostile messages block the event loop of a relay: `make bench-parsers`."""
 
+import asyncio
+import hashlib
 import json
 import tempfile
 import time
@@ -7,12 +9,18 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import pytest
 import uvloop
 
+from exporters.child_process import collect_garbage_rarely
+from exporters.configuration.sidecar_config import LogContent, SidecarConfig
 from exporters.relay.exchange import PARSED_LIMIT, Exchange
 from exporters.relay.http1_parser import ChunkedBody
+from tests.fuzz.wire import CONFIG
+from tests.support.callback_costs import costs_of
 from tests.support.event_streams import stream_meter
+from tests.support.hostile_inputs import INPUTS, Input
 from tests.support.scripted_relay import content, ok, post, staged
 
 CHAT, COMPLETIONS, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"
@@ -20,6 +28,8 @@ EMBEDDINGS, RERANK = "/v1/embeddings", "/v1/rerank"
 REPEATS = 20
 READ = 64 * 1024
 MIB = 1024 * 1024
+LIMITS = {MIB: 5.0, PARSED_LIMIT - MIB // 8: 30.0}
+"""Milliseconds that one callback of the event loop may take, by the size of the input in bytes."""
 TEXT = "The quick brown fox jumps over the lazy dog, and so on. "
 CODE = 'if (a[i] == "b") {\n\treturn "c";\n}\n'
 
@@ -103,7 +113,58 @@ async def set_up(size: int) -> None:
                 print(f"body of {size / MIB:g} MiB, {path}, {name}: {min(times) * 1000:.2f} ms")
 
 
+class _NoHash:
+    """In place of SHA-256, which lets other threads run."""
+
+    def __init__(self, *_: bytes) -> None: ...
+    def update(self, _: bytes) -> None: ...
+
+    def digest(self) -> bytes:
+        return bytes(32)
+
+    def hexdigest(self) -> str:
+        return ""
+
+
+def cpu_time(work: Callable[[], object]) -> float:
+    began = time.thread_time()
+    work()
+    return (time.thread_time() - began) * 1000
+
+
+def longest(sent: Input, size: int, limit: float, config: SidecarConfig) -> tuple[float, float]:
+    """The longest callback of the event loop, and the longest call in the thread; of a few attempts, the least."""
+    loop = thread = float("inf")
+    for _ in range(5):
+        costs = asyncio.run(costs_of(sent, size, cpu_time, config))
+        loop, thread = min(loop, max(costs.loop)), min(thread, max(costs.thread, default=0))
+        if max(loop, thread) < limit / 2:
+            break
+    return loop, thread
+
+
+def hostile(size: int, limit: float, config: SidecarConfig) -> None:
+    """Print the inputs of `size` bytes that block the event loop for more than half of the limit."""
+    # A single read costs as much in a larger input.
+    inputs = [sent for sent in INPUTS if size <= MIB or sent.most > MIB]
+    results = [(*longest(sent, size, limit, config), sent.name) for sent in inputs]
+    for loop, thread, name in sorted(results, reverse=True):
+        if max(loop, thread) > limit / 2:
+            print(f"  {name}: {loop:.2f} ms, in the thread {thread:.2f} ms")
+    print(f"  the longest of {len(inputs)} inputs: {max(max(loop, thread) for loop, thread, _ in results):.2f} ms")
+
+
 def main() -> None:
+    collect_garbage_rarely()
+    everything = msgspec.structs.replace(
+        CONFIG, check_structured_output=True, log_content=LogContent.FULL, log_prefix_hashes=True
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hashlib, "sha256", _NoHash)
+        for size, limit in LIMITS.items():
+            for name, config in (("", CONFIG), (" and all flags that parse more", everything)):
+                print(f"hostile inputs of {size / MIB:g} MiB{name}; the limit is {limit:g} ms", flush=True)
+                hostile(size, limit, config)
     for size in (1, 2, 4):
         print(f"event of {size} MiB in reads of 64 KiB: {blocked(partial(read_event, size * MIB)):.2f} ms")
     for size in (128, 256):

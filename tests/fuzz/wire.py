@@ -73,6 +73,10 @@ class Wire(asyncio.Transport):
     def is_reading(self) -> bool:
         return self._reading and not self._closing
 
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        assert isinstance(protocol, asyncio.Protocol)
+        self.protocol = protocol
+
     def pause_reading(self) -> None:
         self._reading = False
 
@@ -154,12 +158,12 @@ CONFIG = SidecarConfig(upstream="http://engine:1", slos="", listen="", metrics="
 class Bench:
     """A relay with one client; `connect` adds another."""
 
-    def __init__(self) -> None:
+    def __init__(self, config: SidecarConfig = CONFIG) -> None:
         loop = asyncio.get_running_loop()
         self._sender = Sender(no_exporter, Hello("relay-0", "life"), loop)
         numbers = itertools.count(1)
         self.relay = _Relay(
-            CONFIG, SLO_FILE, self._sender, loop, salt=b"", new_request_id=lambda: f"request-{next(numbers)}"
+            config, SLO_FILE, self._sender, loop, salt=b"", new_request_id=lambda: f"request-{next(numbers)}"
         )
         self.pool = self.relay.pool = _Pool(self.relay.pool)
         self.client = self.connect()

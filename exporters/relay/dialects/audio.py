@@ -27,7 +27,7 @@ _DELTA, _END = "transcript.text.delta", "transcript.text.done"
 
 
 class _Usage(completion_events.Usage):
-    """The token counts of OpenAI and of vLLM's streams; a unary body of vLLM has the duration of the audio instead."""
+    """The token counts of vLLM's streams and of OpenAI; a unary body of vLLM has the duration of the audio instead."""
 
     input_tokens: Number = ABSENT
     output_tokens: Number = ABSENT
@@ -69,7 +69,13 @@ class _Event(completion_events.IdentifiedEvent, gc=False):
         return bool(self.delta) and self.type == _DELTA
 
 
+class _LongEvent(_Event, gc=False):
+    choices: completion_events.LongChoices | None = None
+
+
 decode = decode_first = msgspec.json.Decoder(_Event).decode
+decode_long = msgspec.json.Decoder(_LongEvent).decode
+decode_output = one_answer.decode_output
 collect = one_answer.collect
 decode_unary = msgspec.json.Decoder(_Transcript).decode
 

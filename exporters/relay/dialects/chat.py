@@ -2,9 +2,16 @@
 
 from exporters.relay import request_body
 from exporters.relay.dialects import completion_events
+from exporters.relay.sse import LONG_EVENT
 
 DONE = completion_events.DONE
 parse = request_body.parse
 decode = completion_events.decode
-decode_first = decode_unary = completion_events.decode_identified
+decode_first = completion_events.decode_identified
+decode_long = completion_events.decode_long
+decode_output = completion_events.decode_output
 collect = completion_events.collect
+
+
+def decode_unary(data: bytes | bytearray) -> completion_events.IdentifiedEvent:
+    return (decode_first if len(data) <= LONG_EVENT else decode_long)(data)

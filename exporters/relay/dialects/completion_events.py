@@ -1,12 +1,13 @@
 """Events and unary bodies of `/v1/chat/completions` and `/v1/completions`."""
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 
 from exporters import signals
 from exporters.engine_values import ABSENT, Number
-from exporters.relay.dialects.dialect import EngineTimes, Output, ReadCount, TokenCounts
+from exporters.relay.dialects.dialect import MAX_CHOICES, EngineTimes, Output, ReadCount, TokenCounts
+from exporters.relay.first_elements import first_elements
 
 DONE = b"[DONE]"
 
@@ -67,8 +68,8 @@ class CompletionEvent(msgspec.Struct, gc=False):
     system_fingerprint: str | None = None
     error: msgspec.Raw = ABSENT
 
-    response_id: ClassVar[Any] = None
-    response_model: ClassVar[Any] = None
+    response_id: ClassVar[msgspec.Raw | None] = None
+    response_model: ClassVar[msgspec.Raw | None] = None
     ends: ClassVar[bool] = False  # DONE does
 
     @property
@@ -140,9 +141,33 @@ class CompletionEvent(msgspec.Struct, gc=False):
 class IdentifiedEvent(CompletionEvent, gc=False):
     """An event with the id and the model of its response, which all events repeat; decoding them takes 0.17 us."""
 
-    # Any: an event with an id that is no string is measured all the same.
-    response_id: Any = msgspec.field(default=None, name="id")  # type: ignore[misc]
-    response_model: Any = msgspec.field(default=None, name="model")  # type: ignore[misc]
+    # Raw: an event with an id that is no string is measured all the same.
+    response_id: msgspec.Raw = msgspec.field(default=ABSENT, name="id")  # type: ignore[misc]
+    response_model: msgspec.Raw = msgspec.field(default=ABSENT, name="model")  # type: ignore[misc]
+
+
+_MAX_CALLS = 64
+"""Tool calls of a choice that are decoded of a long event, or to collect the output."""
+
+if TYPE_CHECKING:
+    _Calls = list[msgspec.Raw]
+    LongChoices = list[_Choice]
+else:
+    _Calls = first_elements(msgspec.Raw, _MAX_CALLS)
+
+    class _LongDelta(_Delta, gc=False):
+        tool_calls: _Calls | None = None
+
+    class _LongChoice(_Choice, gc=False):
+        delta: _LongDelta | None = None
+
+    LongChoices = first_elements(_LongChoice, MAX_CHOICES)
+
+
+class LongEvent(IdentifiedEvent, gc=False):
+    """An event of any length, or a unary body."""
+
+    choices: LongChoices | None = None
 
 
 class _Function(msgspec.Struct):
@@ -154,9 +179,15 @@ class _ToolCall(msgspec.Struct):
     function: _Function | None = None
 
 
+if TYPE_CHECKING:
+    _ToolCalls = list[_ToolCall]
+else:
+    _ToolCalls = first_elements(_ToolCall, _MAX_CALLS)
+
+
 class _Output(msgspec.Struct):
     content: str | None = None
-    tool_calls: list[_ToolCall] | None = None
+    tool_calls: _ToolCalls | None = None
 
 
 class _OutputChoice(msgspec.Struct):
@@ -167,16 +198,23 @@ class _OutputChoice(msgspec.Struct):
     finish_reason: str | None = None
 
 
+if TYPE_CHECKING:
+    _OutputChoices = list[_OutputChoice]
+else:
+    _OutputChoices = first_elements(_OutputChoice, MAX_CHOICES)
+
+
 class _OutputEvent(msgspec.Struct):
     """The output of an event, which CompletionEvent does not need."""
 
-    choices: list[_OutputChoice] | None = None
+    choices: _OutputChoices | None = None
 
 
 decode = msgspec.json.Decoder(CompletionEvent).decode
 _decode_tool_call = msgspec.json.Decoder(_ToolCall).decode
 decode_identified = msgspec.json.Decoder(IdentifiedEvent).decode
-_decode_output = msgspec.json.Decoder(_OutputEvent).decode
+decode_long = msgspec.json.Decoder(LongEvent).decode
+decode_output = msgspec.json.Decoder(_OutputEvent).decode
 
 
 def _index(call: msgspec.Raw) -> int:
@@ -187,8 +225,8 @@ def _index(call: msgspec.Raw) -> int:
         return 0
 
 
-def collect(data: bytes | bytearray, output: Output) -> None:
-    for choice in _decode_output(data).choices or ():
+def collect(found: _OutputEvent, output: Output) -> None:
+    for choice in found.choices or ():
         made = choice.delta or choice.message or _Output()
         output.text(made.content or choice.text or "", choice.index)
         for number, call in enumerate(made.tool_calls or ()):

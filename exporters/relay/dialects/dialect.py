@@ -7,8 +7,11 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import msgspec
 
 from exporters.engine_values import ABSENT, Number
-from exporters.relay.request_body import RequestBody
+from exporters.relay.request_body import NOT_JSON, RequestBody
 from exporters.signals import Signal
+
+MAX_CHOICES = 128
+"""Choices that are decoded of a long event, of a unary body, or to collect the output."""
 
 ReadCount = Callable[[Number, Signal], int | None]
 """The count, if it is present and plausible; the signal is the series that it is for."""
@@ -73,9 +76,9 @@ class Event(Protocol):
     @property
     def system_fingerprint(self) -> str | None: ...
     @property
-    def response_id(self) -> Any: ...
+    def response_id(self) -> msgspec.Raw | None: ...
     @property
-    def response_model(self) -> Any: ...
+    def response_model(self) -> msgspec.Raw | None: ...
     @property
     def finish_reason(self) -> str | None: ...
     @property
@@ -86,12 +89,23 @@ class Event(Protocol):
         """Whether the stream is complete after this event."""
 
 
+_decode_text = msgspec.json.Decoder(str).decode
+
+
+def text_of(json: msgspec.Raw | None) -> str | None:
+    """The text of a JSON string; any other JSON is not decoded."""
+    try:
+        return _decode_text(json) if json is not None and bytes(memoryview(json)[:1]) == b'"' else None
+    except NOT_JSON:
+        return None
+
+
 class WholeResponse(msgspec.Struct):
     """A response in one JSON object, which is no chunk of output: the part of `Event` that all APIs share."""
 
-    # Any: a response with an id that is no string is measured all the same.
-    response_id: Any = msgspec.field(default=None, name="id")
-    response_model: Any = msgspec.field(default=None, name="model")
+    # Raw: a response with an id that is no string is measured all the same.
+    response_id: msgspec.Raw = msgspec.field(default=ABSENT, name="id")
+    response_model: msgspec.Raw = msgspec.field(default=ABSENT, name="model")
 
     output: ClassVar[bool] = False
     answer: ClassVar[bool] = False
@@ -120,6 +134,9 @@ class Output(Protocol):
     def cut(self, choice: int = 0) -> None:
         """The choice ends at the limit of tokens."""
 
+    def release(self) -> None:
+        """The answer is too large: keep no more of it."""
+
 
 class Dialect(Protocol):
     """One inference API of the engine."""
@@ -147,8 +164,14 @@ class Dialect(Protocol):
     def decode_first(self, data: bytes, /) -> Event:
         """As `decode`, for the events until the id of the response is known."""
 
+    def decode_long(self, data: bytes, /) -> Event:
+        """As `decode_first`, for an event of any length: only the first elements of its lists are decoded."""
+
     def decode_unary(self, data: bytes | bytearray, /) -> Event:
         """The complete body of a unary response; raises as `decode`."""
 
-    def collect(self, data: bytes | bytearray, output: Output, /) -> None:
-        """Add the text and the tool calls of an event, or of a unary body; both have been decoded before."""
+    def decode_output(self, data: bytes | bytearray, /) -> Any:
+        """The output of an event, or of a unary body, for `collect`; raises as `decode`."""
+
+    def collect(self, found: Any, output: Output, /) -> None:
+        """Add the text and the tool calls that `decode_output` has found."""

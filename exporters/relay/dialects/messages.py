@@ -1,22 +1,23 @@
 """The dialect of `/v1/messages`, Anthropic's Messages API."""
 
 from concurrent.futures import Executor
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
 from exporters import signals
 from exporters.engine_values import Number
 from exporters.names import cut
-from exporters.relay.dense_json import is_dense
+from exporters.relay.dense_json import Counted, decode_unless_dense
 from exporters.relay.dialects.dialect import Output, ReadCount, TokenCounts
+from exporters.relay.first_elements import first_elements
 from exporters.relay.request_body import (
     ABSENT,
     CHARACTERS_PER_TOKEN,
-    LONG_BODY,
     NOT_JSON,
     Int,
     RequestBody,
+    dense_body,
     digests,
     json_tokens,
 )
@@ -24,7 +25,7 @@ from exporters.relay.request_body import (
 DONE = None
 
 
-class _Block(msgspec.Struct, gc=False, omit_defaults=True):
+class _Block(Counted, gc=False, omit_defaults=True):
     """A text, the result of a tool, or another block of a message, whose JSON is only hashed."""
 
     text: str | None = None
@@ -36,7 +37,7 @@ class _Block(msgspec.Struct, gc=False, omit_defaults=True):
 _Content = str | list[str | _Block] | _Block | None
 
 
-class _Message(msgspec.Struct, gc=False):
+class _Message(Counted, gc=False):
     content: _Content = None
 
 
@@ -50,11 +51,6 @@ class _Parameters(msgspec.Struct):
 class _Body(_Parameters):
     system: _Content = None
     messages: list[_Message] = []
-
-
-class _DenseBody(_Parameters):
-    system: msgspec.Raw = ABSENT
-    messages: msgspec.Raw = ABSENT
 
 
 class _PromptTokens(msgspec.Struct):
@@ -86,8 +82,8 @@ class _Usage(_PromptTokens):
 
 class _Start(msgspec.Struct):
     usage: _StartUsage | None = None
-    id: Any = None
-    model: Any = None
+    id: msgspec.Raw = ABSENT
+    model: msgspec.Raw = ABSENT
 
 
 class _Delta(msgspec.Struct, gc=False):
@@ -112,8 +108,8 @@ class _Event(msgspec.Struct, gc=False):
     final_usage: _Usage | None = msgspec.field(default=None, name="usage")
     stop_reason: str | None = None
     content_block: _ContentBlock | None = None
-    id: Any = None
-    model: Any = None
+    id: msgspec.Raw = ABSENT
+    model: msgspec.Raw = ABSENT
 
     carries_choice: ClassVar[bool] = True
     metrics: ClassVar[None] = None
@@ -154,11 +150,11 @@ class _Event(msgspec.Struct, gc=False):
         return self.final_usage if self.message is None else self.message.usage
 
     @property
-    def response_id(self) -> Any:
+    def response_id(self) -> msgspec.Raw:
         return self.id if self.message is None else self.message.id
 
     @property
-    def response_model(self) -> Any:
+    def response_model(self) -> msgspec.Raw:
         return self.model if self.message is None else self.message.model
 
     @property
@@ -180,6 +176,12 @@ class _OutputBlock(msgspec.Struct):
     input: msgspec.Raw = msgspec.Raw(b"null")
 
 
+if TYPE_CHECKING:
+    _Blocks = list[_OutputBlock]
+else:
+    _Blocks = first_elements(_OutputBlock, 1024)
+
+
 class _Output(msgspec.Struct):
     """The output of an event or of a unary body, which _Event does not need."""
 
@@ -187,18 +189,16 @@ class _Output(msgspec.Struct):
     index: int = 0
     content_block: _OutputBlock | None = None
     delta: _Delta | None = None
-    content: list[_OutputBlock] | None = None
+    content: _Blocks | None = None
     stop_reason: str | None = None
 
 
 _decode_body = msgspec.json.Decoder(_Body).decode
-_decode_dense = msgspec.json.Decoder(_DenseBody).decode
-_decode_output = msgspec.json.Decoder(_Output).decode
-decode = decode_first = decode_unary = msgspec.json.Decoder(_Event).decode
+decode_output = msgspec.json.Decoder(_Output).decode
+decode = decode_first = decode_long = decode_unary = msgspec.json.Decoder(_Event).decode
 
 
-def collect(data: bytes | bytearray, output: Output) -> None:
-    found = _decode_output(data)
+def collect(found: _Output, output: Output) -> None:
     delta = found.delta or _Delta()
     if found.type == "content_block_delta":
         output.text(delta.text or "")
@@ -216,24 +216,29 @@ def collect(data: bytes | bytearray, output: Output) -> None:
 
 
 def parse(data: bytes, salt: bytes | None, hashing: Executor) -> RequestBody | None:
-    body: _Body | _DenseBody
+    body: _Parameters
+    prompt: tuple[Any, Any]
     try:
-        body = _decode_dense(data) if len(data) > LONG_BODY and is_dense(data) else _decode_body(data)
+        whole = decode_unless_dense(_decode_body, data)
+        if whole is not None:
+            body, prompt, tokens = whole, (whole.system, whole.messages), _tokens(whole)
+        else:
+            body, members = dense_body(data, _Parameters)
+            prompt = members.get("system", ABSENT), members.get("messages", ABSENT)
+            tokens = json_tokens(*prompt)
     except NOT_JSON:
         return None
     return RequestBody(
         model=cut(body.model or ""),
-        prompt_tokens=_tokens(body),
+        prompt_tokens=tokens,
         max_tokens=body.max_tokens,
         stream=bool(body.stream),
         temperature=body.temperature,
-        _digests=digests(data, hashing, salt, body.model, (body.system, body.messages)),
+        _digests=digests(data, hashing, salt, body.model, prompt),
     )
 
 
-def _tokens(body: _Body | _DenseBody) -> float:
-    if isinstance(body, _DenseBody):
-        return json_tokens(body.system, body.messages)
+def _tokens(body: _Body) -> float:
     characters = _length(body.system) + sum(_length(message.content) for message in body.messages)
     return characters / CHARACTERS_PER_TOKEN
 

@@ -1,21 +1,23 @@
 """The dialect of `/v1/embeddings`, `/pooling`, `/classify`, rerank and score, whose response is one JSON body."""
 
+from collections.abc import Callable
 from concurrent.futures import Executor
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import msgspec
 
 from exporters import signals
 from exporters.engine_values import Number
-from exporters.relay.dense_json import MAX_QUOTES, is_dense
+from exporters.relay.dense_json import MAX_QUOTES, Counted, decode_few_objects, has_many_values
 from exporters.relay.dialects.dialect import Output, ReadCount, TokenCounts, WholeResponse
 from exporters.relay.request_body import (
     ABSENT,
     CHARACTERS_PER_TOKEN,
-    LONG_BODY,
     NOT_JSON,
+    NULL,
     RequestBody,
     count_token_ids,
+    decode_members,
     digests,
     json_tokens,
     without_completion,
@@ -23,27 +25,27 @@ from exporters.relay.request_body import (
 
 DONE = None
 
+_NOTHING = (b"", b"null")
+
 _MAX_QUOTES = MAX_QUOTES // 2
 """Inputs may have any form, so that decoding them takes longer than decoding messages."""
 
 
-class _Body(msgspec.Struct):
-    """The model and all fields with input: texts, token ids, messages, or documents with parts."""
+_INPUTS = (
+    *("input", "messages", "query", "queries", "documents", "items"),
+    *("text_1", "text_2", "data_1", "data_2", "system", "prompt", "tokens"),
+)
+"""All members with input: texts, token ids, messages, or documents with parts."""
 
-    model: str | None = None
-    input: msgspec.Raw = ABSENT
-    messages: msgspec.Raw = ABSENT
-    query: msgspec.Raw = ABSENT
-    queries: msgspec.Raw = ABSENT
-    documents: msgspec.Raw = ABSENT
-    items: msgspec.Raw = ABSENT
-    text_1: msgspec.Raw = ABSENT
-    text_2: msgspec.Raw = ABSENT
-    data_1: msgspec.Raw = ABSENT
-    data_2: msgspec.Raw = ABSENT
-    system: msgspec.Raw = ABSENT
-    prompt: msgspec.Raw = ABSENT
-    tokens: msgspec.Raw = ABSENT
+
+class _Item(Counted, gc=False):
+    """A message, a document, or a part of either; images are not counted."""
+
+    text: "_Input" = None
+    content: "_Input" = None
+
+
+_Input = str | list[str | _Item] | _Item | None
 
 
 class Answer(WholeResponse):
@@ -68,11 +70,16 @@ class _Answer(Answer):
     usage: _Usage | None = None
 
 
-_decode_body = msgspec.json.Decoder(_Body).decode
-decode = decode_first = decode_unary = msgspec.json.Decoder(_Answer).decode
+_decode_model = msgspec.json.Decoder(str | None).decode
+_decode_input: Callable[[bytes], _Input] = msgspec.json.Decoder(_Input).decode
+decode = decode_first = decode_long = decode_unary = msgspec.json.Decoder(_Answer).decode
 
 
-def collect(data: bytes | bytearray, output: Output) -> None:
+def decode_output(data: bytes | bytearray) -> None:
+    """No output is found."""
+
+
+def collect(found: None, output: Output) -> None:
     """These responses have no text that a request may want as JSON."""
 
 
@@ -91,26 +98,30 @@ def parse_inputs(data: bytes) -> tuple[str | None, list[bytes], float]:
     Raises:
         msgspec.DecodeError, UnicodeDecodeError, RecursionError: the body is not JSON of these APIs.
     """
-    body = _decode_body(data)
-    inputs = [bytes(value) for value in msgspec.structs.astuple(body)[1:]]
-    return body.model, inputs, sum(map(_estimate, filter(None, inputs)))
+    members = decode_members(data)
+    inputs = [bytes(members.get(name, ABSENT)) for name in _INPUTS]
+    tokens = sum(_estimate(json) for json in inputs if json not in _NOTHING)
+    return _decode_model(members.get("model", NULL)), inputs, tokens
 
 
 def _estimate(json: bytes) -> float:
     tokens = count_token_ids(json)
     if tokens is not None:
         return tokens
-    if len(json) > LONG_BODY and is_dense(json, _MAX_QUOTES):
-        return json_tokens(msgspec.Raw(json))
-    return _tokens(msgspec.json.decode(json))
+    try:
+        found = None if has_many_values(json, _MAX_QUOTES) else decode_few_objects(_decode_input, json)
+        if found is not None:
+            return _characters(found) / CHARACTERS_PER_TOKEN
+    except msgspec.ValidationError:
+        pass  # JSON of another form
+    return json_tokens(msgspec.Raw(json))
 
 
-def _tokens(value: Any) -> float:
-    """The tokens of texts and token ids, also in messages, documents and their parts; images are not counted."""
+def _characters(value: _Input) -> int:
+    if value is None:
+        return 0
     if isinstance(value, str):
-        return len(value) / CHARACTERS_PER_TOKEN
-    if isinstance(value, list):
-        return sum(map(_tokens, value))
-    if isinstance(value, dict):
-        return _tokens(value.get("text")) + _tokens(value.get("content"))
-    return 1 if isinstance(value, int) else 0
+        return len(value)
+    if isinstance(value, _Item):
+        return _characters(value.text) + _characters(value.content)
+    return sum(map(_characters, value))

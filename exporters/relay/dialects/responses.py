@@ -1,23 +1,24 @@
 """The dialect of `/v1/responses`, OpenAI's Responses API."""
 
 from concurrent.futures import Executor
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
 from exporters import signals
 from exporters.engine_values import Number
 from exporters.names import cut
-from exporters.relay.dense_json import is_dense
+from exporters.relay.dense_json import Counted, decode_unless_dense
 from exporters.relay.dialects.completion_events import CachedDetails, ReasoningDetails
 from exporters.relay.dialects.dialect import EngineTimes, Output, ReadCount, TokenCounts, WholeResponse
+from exporters.relay.first_elements import first_elements
 from exporters.relay.request_body import (
     ABSENT,
     CHARACTERS_PER_TOKEN,
-    LONG_BODY,
     NOT_JSON,
     Int,
     RequestBody,
+    dense_body,
     digests,
     json_tokens,
 )
@@ -29,7 +30,7 @@ _TOOL_CALLS = frozenset({"response.function_call_arguments.done", "response.cust
 _FAILED = frozenset({"failed", "cancelled"})
 
 
-class _Part(msgspec.Struct, gc=False, omit_defaults=True):
+class _Part(Counted, gc=False, omit_defaults=True):
     """A part of a message: a text, or JSON that is only hashed."""
 
     text: str | None = None
@@ -43,7 +44,7 @@ class _Part(msgspec.Struct, gc=False, omit_defaults=True):
 _Content = str | list[str | _Part] | _Part | None
 
 
-class _Item(msgspec.Struct, gc=False, omit_defaults=True):
+class _Item(Counted, gc=False, omit_defaults=True):
     """A message, a call of a tool, its output, or another item of the input."""
 
     content: _Content = None
@@ -63,11 +64,6 @@ class _Parameters(msgspec.Struct):
 class _Body(_Parameters):
     input: str | list[str | _Item] | None = None
     instructions: str | None = None
-
-
-class _DenseBody(_Parameters):
-    input: msgspec.Raw = ABSENT
-    instructions: msgspec.Raw = ABSENT
 
 
 class _Usage(msgspec.Struct):
@@ -108,9 +104,13 @@ class _Response(WholeResponse):
         return self.status in _FAILED
 
 
+class _Delta(msgspec.Struct):
+    """An object, of which nothing is decoded."""
+
+
 class _Event(msgspec.Struct, gc=False):
     type: str = ""
-    delta: Any = None
+    delta: str | _Delta | None = None
     response: _Response | None = None
 
     ends_tool_call: ClassVar[bool] = True
@@ -152,11 +152,11 @@ class _Event(msgspec.Struct, gc=False):
         return None if (final := self._final) is None else final.metrics
 
     @property
-    def response_id(self) -> Any:
+    def response_id(self) -> msgspec.Raw | None:
         return None if self.response is None else self.response.response_id
 
     @property
-    def response_model(self) -> Any:
+    def response_model(self) -> msgspec.Raw | None:
         return None if self.response is None else self.response.response_model
 
     @property
@@ -173,14 +173,26 @@ class _OutputPart(msgspec.Struct):
     text: str | None = None
 
 
+if TYPE_CHECKING:
+    _OutputParts = list[_OutputPart]
+else:
+    _OutputParts = first_elements(_OutputPart, 64)
+
+
 class _OutputItem(msgspec.Struct):
     type: str = ""
     arguments: str | None = None
-    content: list[_OutputPart] | None = None
+    content: _OutputParts | None = None
+
+
+if TYPE_CHECKING:
+    _OutputItems = list[_OutputItem]
+else:
+    _OutputItems = first_elements(_OutputItem, 256)
 
 
 class _Outputs(msgspec.Struct):
-    output: list[_OutputItem] | None = None
+    output: _OutputItems | None = None
     status: str | None = None
 
 
@@ -193,15 +205,13 @@ class _OutputEvent(_Outputs):
 
 
 _decode_body = msgspec.json.Decoder(_Body).decode
-_decode_dense = msgspec.json.Decoder(_DenseBody).decode
-_decode_output = msgspec.json.Decoder(_OutputEvent).decode
-decode = decode_first = msgspec.json.Decoder(_Event).decode
+decode_output = msgspec.json.Decoder(_OutputEvent).decode
+decode = decode_first = decode_long = msgspec.json.Decoder(_Event).decode
 decode_unary = msgspec.json.Decoder(_Response).decode
 
 
-def collect(data: bytes | bytearray, output: Output) -> None:
+def collect(found: _OutputEvent, output: Output) -> None:
     """The last event of a stream has the whole output, as a unary body has."""
-    found = _decode_output(data)
     if found.item is not None and found.item.type == "function_call":
         output.calls_tool()
     if found.type and found.type not in _ENDS:
@@ -217,25 +227,30 @@ def collect(data: bytes | bytearray, output: Output) -> None:
 
 
 def parse(data: bytes, salt: bytes | None, hashing: Executor) -> RequestBody | None:
-    body: _Body | _DenseBody
+    body: _Parameters
+    prompt: tuple[Any, Any]
     try:
-        body = _decode_dense(data) if len(data) > LONG_BODY and is_dense(data) else _decode_body(data)
+        whole = decode_unless_dense(_decode_body, data)
+        if whole is not None:
+            body, prompt, tokens = whole, (whole.instructions, whole.input), _tokens(whole)
+        else:
+            body, members = dense_body(data, _Parameters)
+            prompt = members.get("instructions", ABSENT), members.get("input", ABSENT)
+            tokens = json_tokens(*prompt)
     except NOT_JSON:
         return None
     return RequestBody(
         model=cut(body.model or ""),
-        prompt_tokens=_tokens(body),
+        prompt_tokens=tokens,
         max_tokens=body.max_output_tokens,
         stream=bool(body.stream),
         temperature=body.temperature,
-        _digests=digests(data, hashing, salt, body.model, (body.instructions, body.input)),
+        _digests=digests(data, hashing, salt, body.model, prompt),
         background=bool(body.background),
     )
 
 
-def _tokens(body: _Body | _DenseBody) -> float:
-    if isinstance(body, _DenseBody):
-        return json_tokens(body.instructions, body.input)
+def _tokens(body: _Body) -> float:
     characters = len(body.instructions or "")
     if isinstance(body.input, str):
         characters += len(body.input)

@@ -6,7 +6,8 @@ from exporters.relay.dialects import one_answer
 from exporters.relay.request_body import NOT_JSON, RequestBody, without_completion
 
 DONE = None
-decode = decode_first = decode_unary = one_answer.decode
+decode = decode_first = decode_long = decode_unary = one_answer.decode
+decode_output = one_answer.decode_output
 collect = one_answer.collect
 
 

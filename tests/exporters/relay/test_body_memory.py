@@ -154,13 +154,14 @@ async def test_a_body_is_held_until_the_engine_has_read_it_and_gives_way_if_it_d
         reject_stalled(stage, 0)
         reject_stalled(stage, STALLED_UPLOAD_SECONDS + 1)
         assert error_in(await client.rest())["code"] == "upload_stalled"
-        assert stage.relay.bodies.held == 0
+        await until(lambda: stage.relay.bodies.held == 0)  # the prompt may still be hashed
         for writer in writers:
             writer.transport.abort()
 
 
-async def test_a_body_of_single_bytes_counts_with_the_memory_of_its_pieces(tmp_path: Path) -> None:
+async def test_a_body_of_single_bytes_takes_the_memory_of_its_bytes(tmp_path: Path) -> None:
     async with staged(tmp_path, ok, max_buffered=LIMIT) as stage:
+        await until(lambda: stage.relay.bodies.held == 0)  # the prompt that a relay parses at its start is hashed
         client = await stage.connect()
         await client.send(UPLOAD[:200])
         await until(lambda: stage.relay.bodies.held > 0)
@@ -168,7 +169,9 @@ async def test_a_body_of_single_bytes_counts_with_the_memory_of_its_pieces(tmp_p
         (connection,) = stage.relay.connections
         for _ in range(100):
             connection.data_received(b"x")
-        assert stage.relay.bodies.held - held >= 100 * 50
+        assert stage.relay.bodies.held - held == 100
+        assert connection._exchange is not None
+        assert len(connection._exchange._body) == 2
 
 
 async def test_after_all_requests_no_body_is_held(tmp_path: Path) -> None:
@@ -179,4 +182,4 @@ async def test_after_all_requests_no_body_is_held(tmp_path: Path) -> None:
             assert (await client.until(b"ok")).endswith(b"ok"), OK
         await client.send(post(UNARY, path="/sleep"))
         assert b" 403 " in await client.rest()
-        assert stage.relay.bodies.held == 0
+        await until(lambda: stage.relay.bodies.held == 0)  # the long prompt may still be hashed

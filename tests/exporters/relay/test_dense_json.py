@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exporters.relay.dense_json import MAX_QUOTES, count_strings, is_dense
+from exporters.relay.dense_json import MAX_OBJECTS, MAX_QUOTES, count_strings, has_many_strings
 from exporters.relay.paths import METERED
-from exporters.relay.request_body import CHARACTERS_PER_TOKEN, RequestBody, parse
+from exporters.relay.request_body import CHARACTERS_PER_TOKEN, LONG_BODY, RequestBody, parse
 
 SALT = b"salt"
 HASHING = ThreadPoolExecutor(1, "hashing")
@@ -21,17 +21,17 @@ MIB = 1024 * 1024
 CHAT, COMPLETIONS, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"
 EMBEDDINGS, RERANK, TOKENIZE = "/v1/embeddings", "/v1/rerank", "/tokenize"
 
-MODULE = "exporters.relay.request_body"
+MODULE, DIALECTS = "exporters.relay.request_body", "exporters.relay.dialects"
 DECODERS = {
     CHAT: (MODULE, "_decode_long"),
-    COMPLETIONS: (MODULE, "_decode_prompt"),
-    RESPONSES: ("exporters.relay.dialects.responses", "_decode_body"),
-    MESSAGES: ("exporters.relay.dialects.messages", "_decode_body"),
-    EMBEDDINGS: ("exporters.relay.dialects.one_answer", "_tokens"),
-    RERANK: ("exporters.relay.dialects.one_answer", "_tokens"),
-    TOKENIZE: ("exporters.relay.dialects.one_answer", "_tokens"),
+    COMPLETIONS: (MODULE, "_decode_texts"),
+    RESPONSES: (f"{DIALECTS}.responses", "_decode_body"),
+    MESSAGES: (f"{DIALECTS}.messages", "_decode_body"),
+    EMBEDDINGS: (f"{DIALECTS}.one_answer", "_decode_input"),
+    RERANK: (f"{DIALECTS}.one_answer", "_decode_input"),
+    TOKENIZE: (f"{DIALECTS}.one_answer", "_decode_input"),
 }
-"""What decodes, or walks through, the prompt of each API."""
+"""What decodes the prompt of each API."""
 
 
 def user(content: object) -> dict[str, object]:
@@ -56,9 +56,9 @@ def parsed(path: str, data: bytes) -> RequestBody:
 def all_decoded() -> Iterator[None]:
     """Decode all prompts, as those of ordinary bodies."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (MODULE, *(module for module, _ in DECODERS.values())):
-            patch.setattr(f"{module}.is_dense", lambda *_: False)
-        patch.setattr(f"{MODULE}.has_many_strings", lambda *_: False)
+        for name in ("MAX_QUOTES", "MAX_OBJECTS", "MAX_LISTS", "MAX_COMMAS"):
+            patch.setattr(f"exporters.relay.dense_json.{name}", 1 << 40)
+        patch.setattr(f"{DIALECTS}.one_answer._MAX_QUOTES", 1 << 40)
         yield
 
 
@@ -74,7 +74,7 @@ IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "Q
 ORDINARY = {
     "a text": [user(TEXT * (MIB // len(TEXT)))],
     "code with escapes": [user(CODE * (MIB // 60))],
-    "text with backslashes": [user('\\"' * (MIB // 4))],
+    "text with backslashes": [user('ab \\"c' * (MIB // 8))],
     "hundreds of messages": filled(user(TEXT * 50)),
     "calls of tools": filled(TURN[0])[:300] + filled(TURN[1])[:300],
     "images": [user([{"type": "text", "text": TEXT}, IMAGE])] * 4,
@@ -84,8 +84,9 @@ DENSE = {
     "messages": (CHAT, {"messages": filled(user("a"))}),
     "parts": (CHAT, {"messages": [user(filled({"type": "text", "text": "a"}))]}),
     "parts that are strings": (CHAT, {"messages": [user(filled("a"))]}),
-    "empty messages": (CHAT, {"messages": [{}, user("a")] * (MIB // 40)}),
+    "empty messages": (CHAT, {"messages": [*filled({}), user("a")]}),
     "prompts": (COMPLETIONS, {"prompt": filled("abc")}),
+    "empty prompts": (COMPLETIONS, {"prompt": [*filled(""), "a"]}),
     "items": (RESPONSES, {"input": filled(user("a"))}),
     "items that are strings": (RESPONSES, {"input": filled("a")}),
     "blocks": (MESSAGES, {"messages": [user(filled({"type": "text", "text": "a"}))]}),
@@ -100,27 +101,20 @@ DENSE = {
 def test_the_messages_of_an_ordinary_body_are_decoded(messages: list[object]) -> None:
     data = encoded({"messages": messages})
     found = parsed(CHAT, data)
-    assert not is_dense(data)
+    assert not has_many_strings(data)
     with all_decoded():
         assert found.prompt_tokens == parsed(CHAT, data).prompt_tokens
 
 
 @pytest.mark.parametrize("path, fields", DENSE.values(), ids=DENSE)
 def test_a_dense_prompt_is_not_decoded(monkeypatch: pytest.MonkeyPatch, path: str, fields: dict[str, object]) -> None:
-    if path != TOKENIZE:
-        monkeypatch.setattr(".".join(DECODERS[path]), None)
     data = encoded(fields)
+    if path != TOKENIZE and has_many_strings(data):  # objects are counted while they are decoded
+        monkeypatch.setattr(".".join(DECODERS[path]), None)
     body = parsed(path, data)
     prompt = max(fields.values(), key=lambda value: len(json.dumps(value)))
     estimate = len(json.dumps(prompt, separators=(",", ":"))) / CHARACTERS_PER_TOKEN
     assert body.prompt_tokens == pytest.approx(estimate, rel=0.001)
-
-
-@pytest.mark.parametrize("fields", [{"messages": [{}] * (MIB // 3)}, {"prompt": [""] * (MIB // 3)}])
-def test_a_body_of_empty_values_is_not_parsed(monkeypatch: pytest.MonkeyPatch, fields: dict[str, object]) -> None:
-    for name in ("_decode_long", "_decode_dense"):
-        monkeypatch.setattr(f"{MODULE}.{name}", None)
-    assert parse(encoded(fields), SALT, HASHING) is None
 
 
 @pytest.mark.parametrize("text", ['"",', "{}", '{"a": ""}, '])
@@ -192,7 +186,7 @@ def test_strings_are_counted_without_decoding_them(texts: list[str]) -> None:
         pytest.param(["{}" * (MIB // 2)], 2, id="a long prompt with empty objects"),
         pytest.param(['{"a": {}}, \\' * (MIB // 16)], 2, id="a long prompt with escapes"),
         pytest.param("\\" * MIB, 2, id="a text"),
-        pytest.param(["a\n"] * MAX_QUOTES, MAX_QUOTES, id="a lower bound with escapes"),
+        pytest.param(["a\n"] * 2 * MAX_QUOTES, 2 * MAX_QUOTES, id="a lower bound with escapes"),
         pytest.param(['\\"\\'] * 2 * MAX_QUOTES, 4, id="the least lower bound"),
         pytest.param([[7]] * MAX_QUOTES, 2 * MAX_QUOTES, id="prompts of token ids"),
     ],
@@ -215,5 +209,27 @@ def test_the_hash_of_a_dense_prompt_depends_on_model_and_prompt_only(path: str, 
 
 def test_a_body_above_1_mib_may_have_more_strings() -> None:
     messages = [user("a")] * 6000
-    assert is_dense(encoded({"messages": messages}))
-    assert not is_dense(encoded({"messages": messages, "user": "x" * 7 * MIB}))
+    assert has_many_strings(encoded({"messages": messages}))
+    assert not has_many_strings(encoded({"messages": messages, "user": "x" * 7 * MIB}))
+
+
+def test_values_between_texts_are_counted() -> None:
+    """Samples at fixed places would see only the texts."""
+    parts = ["x" * 500, *[{"text": "a"}] * 600]
+    data = encoded({"messages": [user(parts * (MIB // 9000))]})
+    assert has_many_strings(data)
+    assert parsed(CHAT, data).prompt_tokens == pytest.approx(len(data) / CHARACTERS_PER_TOKEN, rel=0.001)
+
+
+@pytest.mark.parametrize("objects", [MAX_OBJECTS - 1, MAX_OBJECTS, MAX_OBJECTS + 1])
+@pytest.mark.parametrize("path, field", [(CHAT, "messages"), (RESPONSES, "input"), (MESSAGES, "messages")])
+def test_objects_without_strings_are_decoded_up_to_a_limit(path: str, field: str, objects: int) -> None:
+    data = encoded({field: [user("a" * (LONG_BODY // 2)), *[{}] * (objects - 1)], "x": "y" * LONG_BODY})
+    tokens = parsed(path, data).prompt_tokens
+    exact = LONG_BODY / 2 / CHARACTERS_PER_TOKEN
+    assert (tokens == exact) == (objects <= MAX_OBJECTS)
+
+
+def test_only_parameters_up_to_a_limit_are_read_of_a_dense_body() -> None:
+    fields: dict[str, object] = {"messages": filled(user("a")), "stream_options": {"x": "y" * LONG_BODY}}
+    assert parse(encoded(fields), SALT, HASHING) is None

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from exporters.relay import fast_path
 from exporters.relay.dialects import chat
 from exporters.relay.fast_path import FastPath, Pattern, learn
+from exporters.relay.gaps import MAX_FOLDED
 from exporters.relay.http1_parser import ChunkedBody
 from exporters.relay.meter import Meter
 from exporters.signals import Outcome
@@ -251,12 +252,14 @@ def test_a_chunk_that_cannot_be_counted_is_left_to_the_parsers() -> None:
     one.stream(event({"content": "Once"}), 1.0)
     assert one.pattern is not None
 
-    def fail(_: float) -> None:
+    def fail(*_: float) -> None:
         raise RuntimeError
 
-    stream = FastPath(one.pattern, fail, sent.append, failures.append)
-    assert not stream.forward(chunk(event({"content": "a"})))
-    assert (len(failures), sent) == (1, [])
+    stream = FastPath(one.pattern, fail, fail, sent.append, failures.append)
+    data = chunk(event({"content": "a"}))
+    assert not stream.forward(data)
+    assert not stream.forward(data + data)
+    assert (len(failures), sent) == (2, [])
 
 
 @pytest.mark.parametrize(
@@ -318,7 +321,7 @@ def test_an_event_with_more_than_one_text_has_no_pattern(data: bytes) -> None:
 def test_a_text_of_one_byte_is_forwarded_if_it_is_ascii_without_escapes() -> None:
     pattern = pattern_of(event({"content": "x"}))
     assert pattern is not None
-    path = FastPath(pattern, lambda _: None, lambda _: None, lambda _: None)
+    path = FastPath(pattern, lambda _: None, lambda *_: None, lambda _: None, lambda _: None)
     texts = [bytes([byte]) for byte in range(256)]
     chunks = [chunk(pattern.before.example + text + pattern.after.example) for text in texts]
     allowed = [text for text in texts if text >= b" " and text < b"\x80" and text not in {b'"', b"\\"}]
@@ -338,3 +341,31 @@ def test_a_stream_whose_chunks_differ_in_more_than_text_stops_learning_patterns(
     one.stream(event({"content": "a"}, id="chatcmpl"), 101.0)
     assert one.pattern == before
     assert one.chunks == 101
+
+
+@pytest.mark.parametrize("number", ["", ',"n":%d'])
+def test_too_many_small_chunks_at_once_are_left_to_the_parsers(number: str) -> None:
+    one = stream_meter()
+    events = [f'data: {{"choices":[{{"text":"x"}}]{number and number % each}}}\n\n'.encode() for each in range(4000)]
+    for data in events[:2]:
+        one.stream(data, 1.0)
+    path = one.fast_path(lambda _: None, lambda _: None)
+    assert path is not None
+    few = fast_path.MAX_CHUNK_LINES // 4
+    assert path.forward(b"".join(map(chunk, events[:few])))
+    assert not path.forward(b"".join(map(chunk, events[: few + 1])))
+    assert one.chunks == 2 + few
+
+
+def test_chunks_that_arrive_together_have_no_gap_between_them() -> None:
+    one, other = stream_meter(), stream_meter()
+    for each in (one, other):
+        each.stream(event({"content": "Once"}), 1.0)
+    one.count_chunks(3, 2.0)
+    for _ in range(3):
+        other.count_chunk(2.0)
+    assert list(one.gaps.recent) == list(other.gaps.recent) == [1.0, 0.0, 0.0]
+    assert (one.chunks, one.last_at) == (other.chunks, other.last_at)
+    one.count_chunks(2 * MAX_FOLDED, 3.0)
+    assert len(one.gaps.recent) <= MAX_FOLDED + 3
+    assert one.chunks == 4 + 2 * MAX_FOLDED

@@ -7,6 +7,7 @@ import pytest
 
 from exporters.configuration.origin import origin
 from exporters.configuration.otlp_endpoints import Collector
+from exporters.relay.http1_parser import MAX_HEADERS, MAX_OPTIONS, MAX_PATH
 from exporters.signals import Outcome
 from tests.support.scripted_relay import (
     CHAT,
@@ -58,11 +59,14 @@ REJECTED = {
         "no Host": GET + b"\r\n",
         "two Hosts": GET + b"host: a\r\nhost: a\r\n\r\n",
         "no HTTP": b"NONSENSE\r\n\r\n",
+        "too many options of Connection": GET + b"host: x\r\nconnection: a" + b",a" * MAX_OPTIONS + b"\r\n\r\n",
     },
     431: {
         "a head over the limit": GET + b"host: x\r\nbig: " + b"y" * 70_000 + b"\r\n\r\n",
-        "a path over the limit": b"GET /" + b"h" * 70_000 + b" HTTP/1.1\r\nhost: x\r\n\r\n",
+        "a path over the limit of a head": b"GET /" + b"h" * 70_000 + b" HTTP/1.1\r\nhost: x\r\n\r\n",
+        "too many headers": GET + b"host: x\r\n" + b"a:\r\n" * MAX_HEADERS + b"\r\n",
     },
+    414: {"a path over the limit": b"GET /" + b"h" * MAX_PATH + b" HTTP/1.1\r\nhost: x\r\n\r\n"},
     426: {
         "an upgrade": GET + b"host: x\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\n",
         "a choice of upgrades": GET + b"host: x\r\nupgrade: h2c, websocket\r\nconnection: upgrade\r\n\r\n",

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporters.relay.gaps import MAX_EXACT, Gaps
+from exporters.relay.gaps import MAX_EXACT, MAX_FOLDED, Gaps
 from exporters.verdicts import nearest_rank
 
 BOUNDS = (0.01, 0.05, 0.25)
@@ -54,3 +54,18 @@ def test_gaps_of_zero_seconds_can_be_folded() -> None:
     stream_gaps = filled([0.0] * MAX_EXACT, fold=True)
     assert stream_gaps.summary(95).percentiles[0] < 1e-6
     assert Gaps(BOUNDS).fold() is False
+
+
+@pytest.mark.parametrize("many", [MAX_FOLDED + 1, 3 * MAX_FOLDED])
+def test_many_gaps_are_folded_a_part_at_a_time(many: int) -> None:
+    stream_gaps, exact = Gaps(BOUNDS), filled([0.01 * number for number in range(many)], fold=False)
+    stream_gaps.recent.extend(exact.recent)
+    folds = [len(stream_gaps.recent)]
+    while stream_gaps.fold():
+        folds.append(len(stream_gaps.recent))
+        assert folds[-2] - folds[-1] <= MAX_FOLDED
+    assert len(stream_gaps) == many
+    folded, unfolded = stream_gaps.summary(1, 50, 99), exact.summary(1, 50, 99)
+    assert folded.counts == unfolded.counts
+    assert folded.total == pytest.approx(unfolded.total)
+    assert folded.percentiles == pytest.approx(unfolded.percentiles, rel=0.0101)

@@ -9,6 +9,7 @@ import pytest
 
 from exporters.relay.client_connection import MAX_PIPELINED
 from exporters.relay.exchange import Exchange
+from exporters.relay.http1_parser import MAX_HEADERS, MAX_OPTIONS, MAX_PATH
 from exporters.signals import Outcome
 from tests.support.scripted_relay import (
     CHAT,
@@ -86,6 +87,49 @@ async def test_the_operator_sets_the_limit_of_the_head(tmp_path: Path) -> None:
         response = await stage.ask(head.format("y" * 300).encode())
         assert response.startswith(b"HTTP/1.1 431 ")
         assert error_in(response)["message"] == "vllm-slo: the request head is larger than 300 bytes"
+
+
+@pytest.mark.parametrize(
+    "path, headers, status, message",
+    [
+        pytest.param("/health", "a:\r\n" * MAX_HEADERS, 431, "the head has more than 1000 headers", id="headers"),
+        pytest.param(
+            "/health",
+            "connection: a\r\n" * (MAX_OPTIONS + 1),
+            400,
+            "the Connection header has more than 100 options",
+            id="options",
+        ),
+        pytest.param(
+            "/health",
+            f"expect: {',' * MAX_OPTIONS}\r\n",
+            400,
+            "the Expect header has more than 100 options",
+            id="expectations",
+        ),
+        pytest.param("/" + "a" * MAX_PATH, "", 414, "the path of the request is longer than 8192 bytes", id="path"),
+    ],
+)
+async def test_a_head_with_too_many_parts_is_rejected(
+    tmp_path: Path, path: str, headers: str, status: int, message: str
+) -> None:
+    async with staged(tmp_path, ok) as stage:
+        response = await stage.ask(f"GET {path} HTTP/1.1\r\nhost: x\r\n{headers}\r\n".encode())
+        assert response.startswith(f"HTTP/1.1 {status} ".encode())
+        assert error_in(response)["message"] == f"vllm-slo: {message}"
+        assert stage.requests == []
+
+
+async def test_a_head_at_its_limits_is_forwarded(tmp_path: Path) -> None:
+    options = "a," * (MAX_OPTIONS - 1) + "close"
+    target = f"/v1/models/{'a' * (MAX_PATH - 11)}?{'q' * MAX_PATH}"
+    headers = "a:\r\n" * (MAX_HEADERS - 2)
+    async with staged(tmp_path, ok) as stage:
+        response = await stage.ask(
+            f"GET {target} HTTP/1.1\r\nhost: x\r\nconnection: {options}\r\n{headers}\r\n".encode()
+        )
+        assert response.endswith(b"ok")
+        assert stage.requests[0].head.startswith(f"GET {target} ".encode())
 
 
 async def test_a_head_may_arrive_in_parts_up_to_its_limit(tmp_path: Path) -> None:

@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 from exporters.configuration.sidecar_config import LogContent
 from exporters.relay import relay
 from exporters.relay.logged_content import LoggedContent
+from tests.support.prompt_hashing import Hashing
 from tests.support.scripted_relay import CHAT_WITH_USAGE, UNARY, ok, post, staged, whole_stream
 
+HASHING = Hashing()
 PIECES = st.lists(st.tuples(st.integers(0, 2), st.integers(-1, 2), st.text(max_size=20)), max_size=10)
 
 
@@ -19,7 +21,7 @@ PIECES = st.lists(st.tuples(st.integers(0, 2), st.integers(-1, 2), st.text(max_s
 def test_a_prompt_is_cut_at_a_character_within_the_limit(text: str, limit: int, escaped: bool) -> None:
     body = json.dumps({"model": "m", "prompt": text, "user": "u"}, ensure_ascii=escaped).encode()
     whole = json.dumps({"prompt": text}, ensure_ascii=escaped, separators=(",", ":"))
-    content = LoggedContent(body, limit)
+    content = LoggedContent(body, limit, HASHING)
     assert content.prompt is not None
     assert whole.startswith(content.prompt)
     assert len(content.prompt.encode()) <= limit
@@ -30,7 +32,7 @@ def test_a_prompt_is_cut_at_a_character_within_the_limit(text: str, limit: int, 
 
 @given(pieces=PIECES, limit=st.integers(1, 100))
 def test_a_completion_is_cut_at_a_character_within_the_limit(pieces: list[tuple[int, int, str]], limit: int) -> None:
-    content, whole = LoggedContent(b"{}", limit), LoggedContent(b"{}", 10_000)
+    content, whole = LoggedContent(b"{}", limit, HASHING), LoggedContent(b"{}", 10_000, HASHING)
     for each in (content, whole):
         for choice, call, piece in pieces:
             if call < 0:
@@ -44,7 +46,7 @@ def test_a_completion_is_cut_at_a_character_within_the_limit(pieces: list[tuple[
 
 
 def test_texts_and_calls_are_in_order_of_their_choice_and_position() -> None:
-    content = LoggedContent(b"{}", 100)
+    content = LoggedContent(b"{}", 100, HASHING)
     for call, piece, choice in ((1, "c", 0), (0, "b", 0), (0, "e", 1)):
         content.call(call, piece, choice)
     content.text("d", 1)
@@ -55,7 +57,7 @@ def test_texts_and_calls_are_in_order_of_their_choice_and_position() -> None:
 
 @pytest.mark.parametrize("body", [b"{", b"[]", b'{"model":"m"}', b"\xff"])
 def test_a_body_without_content_has_no_prompt(body: bytes) -> None:
-    content = LoggedContent(body, 100)
+    content = LoggedContent(body, 100, HASHING)
     assert (content.prompt, content.completion, content.is_cut) == (None, None, False)
 
 

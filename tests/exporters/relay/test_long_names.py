@@ -12,6 +12,7 @@ from exporters.child_process import TaskErrors
 from exporters.configuration.otlp_endpoints import Collector, Semconv
 from exporters.names import MAX_BYTES, cut
 from exporters.records import Snapshot
+from exporters.relay.http1_parser import MAX_PATH
 from exporters.requestlog.writer import encode_line
 from exporters.sidecar.tracing.request_spans import SpanMaker
 from tests.support.scripted_relay import CHAT, DONE, END, SLOS, STREAM_HEAD, Received, chunk, error_in, post, staged
@@ -114,7 +115,7 @@ async def test_early_verdicts_and_snapshots_have_cut_names(tmp_path: Path, monke
 async def test_the_error_body_and_the_record_of_a_long_path_are_cut(tmp_path: Path) -> None:
     async with staged(tmp_path, None, max_head=ROOM) as stage:
         method = "M" * MEGABYTE
-        path = f"/{'%C3%A9' * MEGABYTE}"
+        path = f"/{'%C3%A9' * (MAX_PATH // 6 - 1)}"
         response = await stage.ask(f"{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n".encode())
         record = await stage.record()
     assert_cut(record)

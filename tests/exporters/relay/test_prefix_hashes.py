@@ -6,12 +6,13 @@ from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from exporters.records import PREFIX_BLOCK
-from exporters.relay.prefix_hashes import MAX_BLOCKS, hash_blocks, prompt_text, start
+from exporters.relay.prefix_hashes import MAX_BLOCKS, MAX_OBJECTS, SHORT_BODY, hash_blocks, prompt_text, start
 from exporters.relay.request_body import LONG_BODY
 from tests.support.scripted_relay import ok, post, staged
 
@@ -77,7 +78,13 @@ def test_long_prompts_have_the_hashes_of_their_decoded_text(
 def test_the_text_of_many_token_ids_or_of_a_dense_prompt_is_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     values = ([7] * LONG_BODY, [{"role": "user", "content": "a"}] * 10_000)
     bodies = [json.dumps({"model": "m", "prompt": value}).encode() for value in values]
-    monkeypatch.setattr("exporters.relay.prefix_hashes.msgspec.json.decode", lambda json: json.decode())
+    decode = msgspec.json.decode
+
+    def decode_few(json: bytes, **options: Any) -> Any:
+        assert options or len(json) <= LONG_BODY
+        return decode(json, **options)
+
+    monkeypatch.setattr(msgspec.json, "decode", decode_few)
     ids, messages = (hash_blocks(body, SALT)[1] for body in bodies)
     assert (ids, messages) == (2 * LONG_BODY, len(json.dumps(values[1])))
 
@@ -109,12 +116,12 @@ def test_whole_blocks_are_hashed_up_to_a_limit_and_all_characters_counted(charac
 
 
 def test_only_a_long_body_is_hashed_by_a_thread_and_to_the_same_hashes() -> None:
-    short, long = ({"model": "m", "prompt": "a" * size} for size in (LONG_BODY // 2, LONG_BODY))
+    short, long = ({"model": "m", "prompt": "a" * size} for size in (SHORT_BODY // 2, SHORT_BODY))
     with ThreadPoolExecutor(1) as hashing:
-        assert start(json.dumps(short).encode(), SALT, hashing) == (hashes(short), LONG_BODY // 2)
+        assert start(json.dumps(short).encode(), SALT, hashing) == (hashes(short), SHORT_BODY // 2)
         future = start(json.dumps(long).encode(), SALT, hashing)
         assert isinstance(future, Future)
-        assert future.result() == (hashes(long), LONG_BODY)
+        assert future.result() == (hashes(long), SHORT_BODY)
 
 
 def user(content: object) -> dict[str, object]:
@@ -211,9 +218,22 @@ def test_no_values_raise_an_error(fields: dict[str, object]) -> None:
 @pytest.mark.parametrize("flag", [True, False])
 async def test_only_with_the_flag_a_record_has_the_hashes(tmp_path: Path, flag: bool) -> None:
     async with staged(tmp_path, ok, log_prefix_hashes=flag) as stage:
-        for size in (2 * PREFIX_BLOCK, LONG_BODY):
+        for number, size in enumerate((2 * PREFIX_BLOCK, LONG_BODY), 1):
             body = {"model": "m", "messages": [user("a" * size)]}
             await stage.ask(post(json.dumps(body).encode()))
-            record = stage.records[-1]
+            record = await stage.record(number)
             expected = (hashes(body), size + len("\nuser\n")) if flag else (None, None)
             assert (record.prefix_hashes, record.prefix_characters) == expected
+
+
+def test_a_prompt_of_very_many_parts_has_the_hashes_of_its_json() -> None:
+    body = {"model": "m", "input": [user([{}] * MAX_OBJECTS)], "instructions": "i"}
+    text = json.dumps(body["instructions"]) + json.dumps(body["input"])
+    assert hash_blocks(json.dumps(body).encode(), SALT) == (hashes({"model": "m", "prompt": text}), len(text))
+
+
+def test_the_texts_of_nested_lists_are_in_order() -> None:
+    nested: object = "c"
+    for _ in range(400):
+        nested = ["a", nested, "d"]
+    assert prompt_text({"prompt": [nested, [["e"]]]}) == "a" * 400 + "c" + "d" * 400 + "e"

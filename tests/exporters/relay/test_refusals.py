@@ -8,6 +8,7 @@ import pytest
 
 from exporters.records import REFUSALS, Refused
 from exporters.relay.client_connection import MAX_PIPELINED
+from exporters.relay.http1_parser import MAX_PATH
 from exporters.signals import Outcome, Verdict
 from exporters.verdicts import outcome_of_status
 from tests.support.scripted_relay import CHAT, OK, UNARY, RawClient, Received, Stage, chunk, error_in, ok, post, staged
@@ -39,7 +40,8 @@ WITHOUT_HEAD = {
     (400, "bad_transfer_encoding"): HEAD + b"transfer-encoding: gzip\r\n\r\n",
     (400, "bad_framing"): HEAD + b"transfer-encoding: chunked\r\ncontent-length: 2\r\n\r\n",
     (408, "request_timeout"): GET + b"host: x\r\n",
-    (431, "head_too_large"): GET + b"host: x\r\nbig: " + b"y" * 2000 + b"\r\n\r\n",
+    (414, "path_too_long"): b"GET /" + b"h" * MAX_PATH + b" HTTP/1.1\r\nhost: x\r\n\r\n",
+    (431, "head_too_large"): GET + b"host: x\r\nbig: " + b"y" * 2 * MAX_PATH + b"\r\n\r\n",
 }
 WITH_HEAD = {
     (400, "bad_chunk"): CHUNKED + b"\r\nzz\r\n",
@@ -72,7 +74,7 @@ async def refused(stage: Stage, reason: str, request_bytes: bytes) -> bytes:
 async def test_a_refusal_without_a_valid_head_is_counted_by_status_and_reason_and_has_no_line(
     tmp_path: Path, status: int, reason: str
 ) -> None:
-    async with staged(tmp_path, ok, max_head=1000) as stage:
+    async with staged(tmp_path, ok, max_head=2 * MAX_PATH) as stage:
         response = await refused(stage, reason, WITHOUT_HEAD[status, reason])
         assert response.startswith(b"HTTP/1.1 %d " % status)
         assert error_in(response)["code"] == reason

@@ -398,6 +398,7 @@ async def test_requests_with_the_same_long_prompt_have_the_same_digest(tmp_path:
     async with staged(tmp_path, ok) as stage:
         for letter in (b"x", b"x", b"y"):
             await stage.ask(post(UNARY.replace(b"twelve chars", letter * 1_000_000)))
+        await stage.record(3)
         first, second, third = [record.prompt_sha256 for record in stage.records]
         assert first is not None
         assert len(first) == 64

@@ -14,7 +14,17 @@ from exporters.configuration.sidecar_config import LogContent
 from exporters.relay import request_body
 from exporters.relay.paths import METERED
 from exporters.relay.relay import WARM_UP_BYTES
-from exporters.relay.request_body import LONG_BODY, MANY_TOKEN_IDS, MAX_MEMBERS, Digests, RequestBody, parse
+from exporters.relay.request_body import (
+    LONG_BODY,
+    MANY_PROMPTS,
+    MANY_TOKEN_IDS,
+    MAX_MEMBERS,
+    MAX_PARSED_AGAIN,
+    Digests,
+    RequestBody,
+    decode_members,
+    parse,
+)
 from tests.support.prompt_hashing import SALT, Hashing
 from tests.support.scripted_relay import ok, post, staged
 
@@ -209,29 +219,6 @@ def test_the_digest_of_a_body_depends_on_all_other_fields(field: dict[str, objec
         parsed(json.dumps(BODY).encode(), b"pepper").digests.body,
     }
     assert len(digests - {None}) == 3
-
-
-@pytest.mark.parametrize("length", [0, LONG_BODY], ids=["short", "long"])
-def test_members_of_an_object_are_decoded_up_to_a_limit(length: int) -> None:
-    members = {f"{n}": "x" * (length // MAX_MEMBERS) for n in range(MAX_MEMBERS)}
-    assert request_body.decode_members(json.dumps(members).encode()).keys() == members.keys()
-    data = json.dumps(members | {"one more": 1}).encode()
-    with pytest.raises(msgspec.DecodeError, match="an object has more than 256 members"):
-        request_body.decode_members(data)
-    with pytest.raises(msgspec.DecodeError):
-        with_usage(data, has_options=True)
-    hashing = Hashing()
-    body = parse(data, SALT, hashing)
-    for task in hashing.tasks:
-        task()
-    assert body is not None
-    assert body.digests.body is None
-
-
-def test_no_further_member_is_read_above_the_limit() -> None:
-    begun = b"{" + b",".join(b'"%d":%s' % (n, b"1" * 300) for n in range(MAX_MEMBERS + 1)) + b",not JSON"
-    with pytest.raises(msgspec.DecodeError, match="an object has more than 256 members"):
-        request_body.decode_members(begun)
 
 
 def test_a_body_with_an_invalid_name_of_a_field_has_a_digest_of_its_prompt_only() -> None:
@@ -447,3 +434,67 @@ def test_with_usage_changes_only_stream_options(fields: dict[str, object], has_o
     fields["stream"] = True
     sent = with_usage(json.dumps(fields).encode(), has_options=has_options)
     assert json.loads(sent) == {**fields, "stream_options": {"include_usage": True}}
+
+
+def object_of(members: int, size: int = 0) -> bytes:
+    return json.dumps({f"member {number}": "x" * (size // members) for number in range(members)}).encode()
+
+
+@pytest.mark.parametrize("size", [0, 2 * LONG_BODY])
+def test_an_object_has_members_up_to_a_limit(size: int) -> None:
+    data = object_of(MAX_MEMBERS, size)
+    members = decode_members(data)
+    assert {name: json.loads(bytes(value)) for name, value in members.items()} == json.loads(data)
+    assert {type(name) for name in members} == {str}
+    with pytest.raises(msgspec.DecodeError) as caught:
+        decode_members(object_of(MAX_MEMBERS + 1, size))
+    assert str(caught.value) == "an object has more than 256 members"
+    with pytest.raises(msgspec.DecodeError):
+        with_usage(object_of(MAX_MEMBERS + 1, size), has_options=True)
+
+
+def test_a_long_object_is_not_decoded_after_the_limit_of_its_members() -> None:
+    data = object_of(MAX_MEMBERS + 1, 2 * LONG_BODY)
+    with pytest.raises(msgspec.DecodeError, match="an object has more than 256 members"):
+        decode_members(data[:-1] + b", no JSON")
+
+
+@pytest.mark.parametrize("members", [MAX_MEMBERS + 1, 100_000])
+def test_a_body_of_many_members_is_parsed_and_has_no_hash_of_the_whole_body(members: int) -> None:
+    """The hash sorts the members, for which the JSON encoder took quadratic time and the stack of the process."""
+    parameters = {"prompt": "a", "model": "m", **{f"{number:06}": 1 for number in range(members)}, "a": 1}
+    hashing = Hashing()
+    body = parse(json.dumps(parameters).encode(), SALT, hashing)
+    while hashing.tasks:
+        hashing.tasks.pop()()
+    if body is not None:  # a dense body is not parsed
+        assert body.digests.prompt is not None
+        assert body.digests.body is None
+    assert (body is None) == (members == 100_000)
+
+
+def test_stream_options_of_a_very_long_body_are_not_changed() -> None:
+    parameters = {"stream": True, "stream_options": {"include_usage": False}, "prompt": "a"}
+    assert not parsed(json.dumps(parameters).encode()).leaves_usage
+    assert parsed(json.dumps({**parameters, "prompt": "a" * MAX_PARSED_AGAIN}).encode()).leaves_usage
+    assert parsed(json.dumps({**parameters, "x": [[[]]] * LONG_BODY}).encode()).leaves_usage
+
+
+@pytest.mark.parametrize(
+    "prompt, tokens, choices",
+    [
+        pytest.param([[1, 2]] * (MANY_PROMPTS - 1), 2 * MANY_PROMPTS - 2, MANY_PROMPTS - 1, id="few prompts"),
+        pytest.param([[1, 2]] * (MANY_PROMPTS + 1), 2 * MANY_PROMPTS + 2, MANY_PROMPTS + 1, id="many prompts"),
+        pytest.param(["abcd"] * MANY_PROMPTS, MANY_PROMPTS, MANY_PROMPTS, id="texts"),
+        pytest.param("abcd", 1, 1, id="a text"),
+        pytest.param(None, 0, 1, id="null"),
+    ],
+)
+def test_the_prompts_of_a_long_body_are_counted(prompt: object, tokens: float, choices: int) -> None:
+    body = parsed(json.dumps({"prompt": prompt, "user": "x" * LONG_BODY}).encode())
+    assert (body.prompt_tokens, body.choices) == (tokens, choices)
+
+
+@pytest.mark.parametrize("prompt", [["a", 1], ["a", [1]], [1, "a"], [[1], "a"], [1.5], [[], "a"], [None]])
+def test_a_long_list_of_texts_and_token_ids_is_not_parsed(prompt: list[object]) -> None:
+    assert parse(json.dumps({"prompt": prompt, "user": "x" * LONG_BODY}).encode(), SALT, Hashing()) is None

@@ -60,7 +60,7 @@ def test_a_body_has_the_values_that_parsing_all_of_it_gives(
 
         return decoding
 
-    for name in ("_decode_long", "_decode_dense", "decode_members"):
+    for name in ("_decode_long", "decode_members"):
         monkeypatch.setattr(request_body, name, noted(getattr(request_body, name)))
     found = values(data)
     assert (max(parsed) < 200) == is_cut

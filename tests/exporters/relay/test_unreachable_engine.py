@@ -86,7 +86,7 @@ async def test_an_engine_without_tls_that_does_not_wait_for_a_request_is_an_erro
 def opening(stage: Stage, open_connection: Callable[..., Awaitable[object]]) -> None:
     """Let the pool open its connections in this way."""
     loop = asyncio.get_running_loop()
-    stage.relay.pool._loop = SimpleNamespace(  # type: ignore[assignment]  # what the pool uses of a loop
+    stage.relay.pool.loop = SimpleNamespace(  # type: ignore[assignment]  # what the pool uses of a loop
         create_connection=open_connection, create_task=loop.create_task
     )
 

@@ -73,6 +73,8 @@ PARTS = [{"type": "text", "text": "abcd"}, {"type": "image_url", "image_url": {"
         pytest.param(TOKENIZE, {"prompt": "abcdefgh"}, 2, id="tokenize a prompt"),
         pytest.param(TOKENIZE, {"messages": [{"role": "user", "content": "abcd"}]}, 1, id="tokenize messages"),
         pytest.param(DETOKENIZE, {"tokens": [1, 2, 3]}, 3, id="detokenize"),
+        pytest.param(SCORE, {"text_1": [["abcd"], ["efgh"]]}, len('[["abcd"], ["efgh"]]') / 4, id="another form"),
+        pytest.param(EMBEDDINGS, {"input": ["a", 1, None]}, len('["a", 1, null]') / 4, id="texts and other values"),
         pytest.param(COUNT_TOKENS, {"system": "abcd", "messages": [{"content": "efgh"}]}, 2, id="count tokens"),
     ],
 )

@@ -1,0 +1,116 @@
+"""Input that is made to keep the event loop busy causes little work in each of its callbacks, and is forwarded."""
+
+import asyncio
+import sys
+import tracemalloc
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from exporters.configuration.sidecar_config import LogContent
+from tests.fuzz.wire import CONFIG
+from tests.support.callback_costs import costs_of
+from tests.support.hostile_inputs import (
+    Input,
+    chunked_bodies,
+    forms,
+    heads,
+    json_bodies,
+    responses,
+    streams,
+    websockets,
+)
+
+HEAD, LINES, JSON = 64 * 1024, 24 * 1024, 384 * 1024
+"""Bytes of an input: of a head, of many short lines, and of JSON, whose prompt would be decoded below 64 KiB."""
+
+# With these flags, JSON is read more often.
+FULL = msgspec.structs.replace(
+    CONFIG, check_structured_output=True, log_content=LogContent.FULL, log_prefix_hashes=True
+)
+MAX_CALLS = 30_000
+"""Calls of functions in one callback, of Python or of C: at most a few for each of the lines that it may parse."""
+MAX_CALLS_IN_THREAD = 250_000
+"""As above; other threads run between calls of Python."""
+MAX_COPIES = 6
+MAX_OBJECTS = 2 * 1024 * 1024
+"""Bytes that a callback may allocate: copies of the input, and objects, but not one for each value of JSON."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def traced() -> Iterator[None]:
+    tracemalloc.start()
+    yield
+    tracemalloc.stop()
+
+
+def work(callback: Callable[[], object]) -> tuple[int, int]:
+    """The calls of functions, and the peak of the allocated bytes."""
+    calls = 0
+
+    def count(_frame: object, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event in {"call", "c_call"}
+
+    tracemalloc.reset_peak()
+    before, _ = tracemalloc.get_traced_memory()
+    sys.setprofile(count)
+    try:
+        callback()
+    finally:
+        sys.setprofile(None)
+    return calls, tracemalloc.get_traced_memory()[1] - before
+
+
+def each(inputs: Iterator[Input]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("sent", [pytest.param(one, id=one.name) for one in inputs])
+
+
+@each(heads())
+def test_a_hostile_head_causes_little_work(sent: Input) -> None:
+    check(sent, HEAD)
+
+
+@each(chunked_bodies())
+def test_a_hostile_chunked_body_causes_little_work(sent: Input) -> None:
+    check(sent, LINES)
+
+
+@each(streams())
+def test_a_hostile_stream_causes_little_work(sent: Input) -> None:
+    check(sent, LINES)
+
+
+@each(websockets())
+def test_a_hostile_websocket_causes_little_work(sent: Input) -> None:
+    check(sent, LINES)
+
+
+@each(json_bodies())
+def test_a_hostile_body_causes_little_work_and_is_forwarded(sent: Input) -> None:
+    check(sent, JSON, forwarded=True)
+
+
+@each(forms())
+def test_a_hostile_form_causes_little_work_and_is_forwarded(sent: Input) -> None:
+    check(sent, JSON, forwarded=True)
+
+
+@each(responses())
+def test_a_hostile_response_causes_little_work(sent: Input) -> None:
+    check(sent, JSON)
+
+
+def check(sent: Input, size: int, *, forwarded: bool = False) -> None:
+    if sent.read < 100:  # each read costs the same
+        sent = replace(sent, most=min(sent.most, 500 * sent.read))
+    costs = asyncio.run(costs_of(sent, size, work, FULL if size == JSON else CONFIG))
+    for found, limit in ((costs.loop, MAX_CALLS), (costs.thread, MAX_CALLS_IN_THREAD)):
+        for calls, allocated in found:
+            assert calls <= limit
+            assert allocated <= MAX_COPIES * size + MAX_OBJECTS
+    if forwarded:
+        (exchange,) = costs.bench.relay.offered
+        assert exchange._state.request.sent
