@@ -1,8 +1,6 @@
-"""For all tests: Hypothesis without a clock, the marker of slow tests, and the real programs of Prometheus."""
+"""For all tests: Hypothesis without a clock, slow fixtures, and the real programs of Prometheus."""
 
-import functools
 import os
-import re
 import signal
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,28 +25,14 @@ settings.load_profile("fixed" if os.environ.get("CI") else "fresh")
 # A shell starts a background job with ctrl-c ignored, which the programs that a test interrupts would inherit.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-_ROOT = Path(__file__).parents[1]
-_STARTS = re.compile(
-    r"^import subprocess$|create_subprocess_exec|^from dashboards\.preview\.chromium import", re.MULTILINE
-)
-_HELPERS = re.compile(r"^from (tests\.\S+) import \(?\s*(\w+)", re.MULTILINE)
-_BY_FIXTURE = "tests.support.promtool"  # many modules write its cases; the program runs by the fixture alone
-_FIXTURES = {"tools", "programs"}
+SLOW_FIXTURES = {"tools", "programs"}
+"""Tests with one of these fixtures start a program of Prometheus, and are slow without a mark of their own."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks as slow what starts programs: in its module, in a helper that the module imports, or by a fixture."""
     for item in items:
-        if _FIXTURES.intersection(getattr(item, "fixturenames", ())) or _starts_programs(item.path):
+        if SLOW_FIXTURES.intersection(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)
-
-
-@functools.cache
-def _starts_programs(module: Path) -> bool:
-    text = module.read_text(encoding="utf-8")
-    names = [name for source, first in _HELPERS.findall(text) for name in (source, f"{source}.{first}")]
-    helpers = {_ROOT / f"{name.replace('.', '/')}.py" for name in names if name != _BY_FIXTURE}
-    return bool(_STARTS.search(text)) or any(_starts_programs(helper) for helper in helpers if helper.is_file())
 
 
 @pytest.hookimpl(optionalhook=True)
