@@ -22,6 +22,8 @@ _T = TypeVar("_T")
 
 _decode = msgspec.json.Decoder(int | float).decode
 
+_SAFE_DIGITS = len(str(MAX_COUNT)) - 1
+
 # All comparisons are false for NaN.
 
 
@@ -50,6 +52,13 @@ def read(number: Number, check: Callable[[float], _T | None]) -> _T | None:
         return check(_decode(number))
     except msgspec.DecodeError:
         return None
+
+
+def read_count(number: Number) -> int | None:
+    """The checked count."""
+    digits = bytes(number)
+    # Nearly every count: decoding and checking it takes four times as long.
+    return int(digits) if digits.isdigit() and len(digits) <= _SAFE_DIGITS else read(number, count)
 
 
 def is_sample(value: float) -> bool:

@@ -343,7 +343,7 @@ class ClientConnection(asyncio.Protocol):
         body, data = self._body, self._buffer
         part = few_lines(data) if isinstance(body, http1_parser.ChunkedBody) else data
         pieces = body.feed(part)
-        self._buffer = body.rest + data[len(part) :]
+        self._buffer = body.rest if part is data else body.rest + data[len(part) :]
         if pieces:
             # Each piece is one write to the engine.
             exchange.body(pieces[0] if len(pieces) == 1 else b"".join(pieces))

@@ -24,6 +24,7 @@ _REQUEST_LINE = re.compile(rb"(%s) ([!-~]++) HTTP/1\.([01])" % _TOKEN).fullmatch
 _STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9][0-9])(?: (%s))?" % _TEXT).fullmatch
 _FIELD_LINE = re.compile(rb"(%s):(%s)" % (_TOKEN, _TEXT)).fullmatch
 _TRAILERS = re.compile(rb"(?:%s:%s\r\n)++" % (_TOKEN, _TEXT)).fullmatch
+_EVENT_STREAM = b"text/event-stream"
 _EMPTY_LINES = re.compile(rb"(?:\r\n)++").match
 _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15}+)(?:[\t ]*+;%s)?+\r\n" % _TEXT).match
 # At least 16 complete chunks of one size, by that size.
@@ -113,8 +114,9 @@ class ResponseHead(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def event_stream(self) -> bool:
-        kind, _, _ = self.fields.get(b"content-type", b"").partition(b";")
-        return kind.rstrip(b" \t").lower() == b"text/event-stream"
+        kind = self.fields.get(b"content-type", b"")
+        end = len(_EVENT_STREAM)
+        return kind[:end].lower() == _EVENT_STREAM and kind[end:].lstrip(b" \t")[:1] in {b"", b";"}
 
 
 def head_end(data: bytes, of: str, scanned: int = 0) -> int:
@@ -172,7 +174,7 @@ def parse_request(block: bytes) -> RequestHead:
     return RequestHead(
         method,
         target,
-        _without(headers, connection),
+        _without(headers, connection) if connection else headers,
         fields,
         http_1_0,
         # After a request for another protocol, a front proxy may consider what follows as that, not as a request.
@@ -221,7 +223,8 @@ def _response_head(block: bytes, head_only: bool) -> ResponseHead:
     elif declared is not None:
         length = int(declared)
     websocket = status == 101 and _upgrades(headers) == [b"websocket"]
-    return ResponseHead(status, reason, _without(headers, connection), fields, keep_alive, length, chunked, websocket)
+    forwarded = _without(headers, connection) if connection else headers
+    return ResponseHead(status, reason, forwarded, fields, keep_alive, length, chunked, websocket)
 
 
 class SizedBody:
@@ -445,4 +448,4 @@ def _tokens(headers: list[Header], field: bytes) -> set[bytes]:
 
 
 def _without(headers: list[Header], names: Collection[bytes]) -> list[Header]:
-    return [header for header in headers if header[0] not in names] if names else headers
+    return [header for header in headers if header[0] not in names]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from itertools import repeat
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -30,7 +30,6 @@ MAX_FINGERPRINT = 100
 MAX_PATTERNS = 16
 """Patterns that are tried for a stream whose chunks differ in more than their text."""
 
-T = TypeVar("T")
 
 Verdicts = list[tuple[str, Verdict]]
 """Pairs of SLO name and verdict."""
@@ -454,13 +453,17 @@ class Meter:
             self.done = True
 
     def _count(self, number: Number, series: Signal) -> int | None:
-        return self._checked(number, engine_values.count, series)
+        value = engine_values.read_count(number)
+        if value is None:
+            self._count_dropped(number, series)
+        return value
 
     def _seconds(self, milliseconds: Number, series: Signal) -> float | None:
-        return self._checked(milliseconds, engine_values.from_milliseconds, series)
-
-    def _checked(self, number: Number, check: Callable[[float], T | None], series: Signal) -> T | None:
-        value = engine_values.read(number, check)
-        if value is None and engine_values.is_given(number):
-            self.dropped_values = self.dropped_values | {series.name}
+        value = engine_values.read(milliseconds, engine_values.from_milliseconds)
+        if value is None:
+            self._count_dropped(milliseconds, series)
         return value
+
+    def _count_dropped(self, number: Number, series: Signal) -> None:
+        if engine_values.is_given(number):
+            self.dropped_values = self.dropped_values | {series.name}

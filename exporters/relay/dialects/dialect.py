@@ -90,12 +90,16 @@ class Event(Protocol):
 
 
 _decode_text = msgspec.json.Decoder(str).decode
+_SHORT = 256
+"""Bytes of JSON that is decoded whatever it is."""
 
 
 def text_of(json: msgspec.Raw | None) -> str | None:
-    """The text of a JSON string; any other JSON is not decoded."""
+    """The text of a JSON string; long JSON of another type is not decoded."""
+    if json is None or (len(json) > _SHORT and bytes(memoryview(json)[:1]) != b'"'):
+        return None
     try:
-        return _decode_text(json) if json is not None and bytes(memoryview(json)[:1]) == b'"' else None
+        return _decode_text(json)
     except NOT_JSON:
         return None
 
