@@ -1,4 +1,4 @@
-"""`make lock-programs`: pins the versions in `programs.lock` by the checksums that the releases publish."""
+"""`python -m compose.lock_programs`: pins the versions in `programs.lock` by the checksums of the releases."""
 
 import io
 import json

@@ -19,7 +19,7 @@ from exporters.addresses import parse_url
 from exporters.errors import UsageError, system_reason
 
 LOCK = Path(__file__).with_name("programs.lock")
-"""The pins; `make lock-programs` writes them."""
+"""The pins; `python -m compose.lock_programs` writes them."""
 
 BASE_VARIABLE = "VLLM_SLO_RELEASES"
 """The environment variable with the address of a mirror; paths below it are those of the project's releases."""
@@ -109,7 +109,8 @@ def find_pin(release: Release) -> Pin:
     file = release.archive(target)
     sha256 = release.sha256.get(file)
     if sha256 is None:
-        hint = "'make lock-programs' writes them" if target in PLATFORMS else "no archives exist for this platform"
+        writes = "'python -m compose.lock_programs' writes them"
+        hint = writes if target in PLATFORMS else "no archives exist for this platform"
         raise ArchiveUnavailableError(
             f"release archives are off: compose/{LOCK.name} has no checksums for {target} ({hint})"
         )
