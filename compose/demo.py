@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl, urlencode
 
 import msgspec
 
+from alerts.links import DashboardUid
 from compose import cross_check, demo_checks, demo_report, interrupt, ports, request_log_totals, trace_checks
 from compose.child_processes import ChildProcess, ServiceFailedError
 from compose.console import LabConsole, terminal
@@ -38,9 +39,9 @@ from loadgen import request_record, scenario
 _T = TypeVar("_T")
 
 SCENARIO = "demo"
-_PAGE_SHOWN = 60.0  # between the page and the config change, as in a real incident
-_AFTER_RESOLVED = 30.0
-_AFTER_CHANGE = 120.0  # minimum length of the last window
+_PAGE_SHOWN = 20.0  # between the page and the config change, as in a real incident
+_AFTER_RESOLVED = 15.0
+_AFTER_CHANGE = 75.0  # minimum length of the last window
 _SETTLE_TIMEOUT = 20.0
 
 
@@ -59,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
         simulator=("--no-enable-prefix-caching",),
         scenario=str(scenario_file),
         # Longer than the demo, which stops the load itself.
-        load=("--duration", "15m", "--grace", "30s"),
+        load=("--duration", "15m", "--grace", "20s"),
         pictures=arguments.png,
     )
     spec = slos.load(config.slos)
@@ -106,13 +107,16 @@ async def _run_and_check(lab: Lab, load: ChildProcess, console: LabConsole, base
 async def _run_phases(lab: Lab, load: ChildProcess, console: LabConsole, baseline: float) -> Times:
     """Run the phases of the demo until the load has stopped."""
     notifications = lab.notifications.received
+    dashboard = f"{lab.config.ports.url('grafana')}/d/{{}}".format
     start = await _load_start(lab)
     overload = start + baseline
     console.print_line(f"1. baseline: {baseline:.0f} s of load within the engine's capacity", "bold")
+    console.print_line(f"   look at {dashboard(DashboardUid.OVERVIEW)}: no error budget burns")
     await _sleep_until(overload)
     console.print_line(
         "2. overload: the load exceeds the prefill capacity without a prefix cache, so requests queue", "bold"
     )
+    console.print_line(f"   look at {dashboard(DashboardUid.WORKLOAD)}: goodput falls, output tokens/s do not")
     page = await _wait_for(lambda: demo_checks.page_arrived(notifications, overload), demo_checks.PAGE_WITHIN)
     if page is None:
         console.print_line(f"no page within {demo_checks.PAGE_WITHIN:.0f} s; the demo continues", "bold red")
@@ -129,6 +133,9 @@ async def _run_phases(lab: Lab, load: ChildProcess, console: LabConsole, baselin
     async with lab.http.post(f"{lab.config.upstream}/simulator/config", json={demo_checks.SETTING: True}) as response:
         response.raise_for_status()
     console.print_line("   the restart fails the waiting requests, so availability may page as well")
+    console.print_line(
+        f"   look at {dashboard(DashboardUid.CONFIG_CHANGE)}: the change is marked, with before and after"
+    )
     resolved = await _wait_for(
         lambda: demo_checks.resolved_at(notifications, config_change), demo_checks.RESOLVED_WITHIN
     )
