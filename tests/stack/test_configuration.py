@@ -46,7 +46,7 @@ def _override(loader: yaml.SafeLoader, node: yaml.Node) -> Any:
 
 
 Overlay.add_constructor("!override", _override)
-Overlay.add_constructor("!reset", Overlay.construct_yaml_null)
+Overlay.add_constructor("!reset", lambda _loader, _node: None)
 
 
 def read(path: Path) -> Any:
@@ -94,8 +94,9 @@ def test_the_files_are_valid_by_the_schema_of_compose(name: str) -> None:
     ]
 
 
-def test_docker_compose_in_the_repository_uses_the_lab() -> None:
+def test_docker_compose_in_the_repository_uses_the_lab_and_git_ignores_the_users_settings() -> None:
     assert read(ROOT / "compose.yaml") == {"name": LAB["name"], "include": ["compose/compose.yaml"]}
+    assert ".env" in (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
 
 
 def test_the_example_of_settings_has_each_variable_with_its_default() -> None:
@@ -379,9 +380,7 @@ def test_the_image_of_the_sidecar_listens_where_it_checks_its_health() -> None:
     assert text.endswith('CMD ["sidecar"]\n')
 
 
-def test_the_sidecar_of_a_real_engine_has_no_roofline_by_default_because_that_of_the_simulator_is_of_another_gpu() -> (
-    None
-):
+def test_the_sidecar_of_a_real_engine_has_no_roofline_unless_set_because_the_simulators_is_of_another_gpu() -> None:
     roofline = environment(SERVICES["sidecar"])["VLLM_SLO_ROOFLINE"]
     assert GPU["sidecar"] == {
         "environment": {"VLLM_SLO_UPSTREAM": "http://vllm:8000", "VLLM_SLO_ROOFLINE": f"${{ROOFLINE:+{roofline}}}"},
