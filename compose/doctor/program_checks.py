@@ -11,7 +11,7 @@ from compose.doctor.finding import Finding, State, Unread
 _TIMEOUT = 2.5
 
 LEAST_COMPOSE = (2, 24)
-"""`compose.engines.yaml` uses `!override`, which is new in 2.24.4."""
+"""`compose.gpu.yaml` and others use `!override`, which is new in 2.24.4."""
 
 LEAST_DRIVER = 525
 """The first branch that runs programs of CUDA 12 (NVIDIA, CUDA Compatibility, minor version compatibility)."""

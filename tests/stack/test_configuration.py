@@ -35,7 +35,7 @@ LABELS = {"title", "description", "version", "licenses", "source", "documentatio
 
 
 class Overlay(yaml.SafeLoader):
-    """A loader for Compose's `!override`, which replaces a value instead of merging it."""
+    """A loader for Compose's `!override`, which replaces a value instead of merging it, and `!reset null`."""
 
 
 def _override(loader: yaml.SafeLoader, node: yaml.Node) -> Any:
@@ -46,6 +46,7 @@ def _override(loader: yaml.SafeLoader, node: yaml.Node) -> Any:
 
 
 Overlay.add_constructor("!override", _override)
+Overlay.add_constructor("!reset", lambda _loader, _node: None)
 
 
 def read(path: Path) -> Any:
@@ -58,13 +59,12 @@ def settings(name: str) -> dict[str, str]:
     return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
 
 
+FILES = sorted(path.name for path in COMPOSE.glob("compose*.yaml"))
 LAB = read(COMPOSE / "compose.yaml")
-OVERLAY = "compose.engines.yaml"
-ENGINES: dict[str, dict[str, Any]] = read(COMPOSE / OVERLAY)["services"]
-EVERY_SERVICE: dict[str, dict[str, Any]] = LAB["services"]
-REAL = ("vllm-cpu", "vllm")
-PROFILES = ("simulator", "cpu", "gpu")
-SERVICES = {name: service for name, service in EVERY_SERVICE.items() if name not in REAL}
+SERVICES: dict[str, dict[str, Any]] = LAB["services"]
+GPU, CPU, ENGINES, GPU_ENGINES = (
+    read(COMPOSE / f"compose.{name}.yaml")["services"] for name in ("gpu", "cpu", "engines", "engines.gpu")
+)
 DAEMONS = [name for name in SERVICES if name != "rules"]
 EVERY = pytest.mark.parametrize("name", SERVICES)
 
@@ -80,33 +80,34 @@ def mounts(name: str) -> list[tuple[str, str, str]]:
     return [(part[0], part[1], part[2] if len(part) > 2 else "rw") for part in parts]
 
 
-@pytest.mark.parametrize("name", ["compose.yaml", OVERLAY])
+@pytest.mark.parametrize("name", FILES)
 def test_the_files_are_valid_by_the_schema_of_compose(name: str) -> None:
     jsonschema = pytest.importorskip("jsonschema")
     schema = json.loads((ROOT / "tests" / "stack" / "compose-spec.json").read_text(encoding="utf-8"))
     validator = jsonschema.Draft7Validator(schema)
     document = read(COMPOSE / name)
+    document["services"] = {name: service for name, service in document["services"].items() if service}  # not reset
     assert [error.message for error in validator.iter_errors(document)] == []
-    document["services"]["prometheus"]["mem_limits"] = "1g"
+    next(iter(document["services"].values()))["mem_limits"] = "1g"
     assert [error.message for error in validator.iter_errors(document)] == [
         "'mem_limits' does not match any of the regexes: '^x-'"
     ]
 
 
-def test_docker_compose_in_the_repository_uses_the_lab_with_the_simulator() -> None:
-    assert settings(".env") == {"COMPOSE_FILE": "compose/compose.yaml"}
-    assert settings("compose/.env") == {"COMPOSE_PROFILES": "simulator"}
+def test_docker_compose_in_the_repository_uses_the_lab_and_git_ignores_the_users_settings() -> None:
+    assert read(ROOT / "compose.yaml") == {"name": LAB["name"], "include": ["compose/compose.yaml"]}
+    assert ".env" in (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
 
 
 def test_the_example_of_settings_has_each_variable_with_its_default() -> None:
-    text = "".join((COMPOSE / name).read_text(encoding="utf-8") for name in ("compose.yaml", OVERLAY))
+    text = "".join((COMPOSE / name).read_text(encoding="utf-8") for name in FILES)
     defaults = dict(re.findall(r"\$\{([A-Z0-9_]+):-([^}]*)\}", text)) | {
         "ROOFLINE": ""
     }  # not the /dev/null in its place
-    assert settings(".env.example") == {"COMPOSE_PROFILES": "simulator", **defaults}
+    assert settings(".env.example") == defaults
     without_default = set(re.findall(r"^  +([A-Z0-9_]+):(?: +#.*)?$", text, re.MULTILINE))
     example = (ROOT / ".env.example").read_text(encoding="utf-8")
-    assert set(re.findall(r"^# ([A-Z0-9_]+)=\S+$", example, re.MULTILINE)) == without_default
+    assert set(re.findall(r"^# ([A-Z0-9_]+)=\S+$", example, re.MULTILINE)) == {"COMPOSE_FILE", *without_default}
 
 
 @EVERY
@@ -119,7 +120,7 @@ def test_the_published_ports_are_those_of_the_native_lab() -> None:
     published = {
         match["variable"].lower(): (int(match["here"]), int(match["there"]))
         for service in SERVICES.values()
-        for port in service.get("ports", [])  # the sidecars of all profiles have the same
+        for port in service.get("ports", [])
         for match in [re.search(r"\{(?P<variable>\w+)_PORT:-(?P<here>\d+)\}:(?P<there>\d+)", port)]
         if match
     }
@@ -134,12 +135,11 @@ def test_the_published_ports_are_those_of_the_native_lab() -> None:
 
 
 def test_the_engine_publishes_no_port_and_shares_its_network_only_with_the_sidecar() -> None:
-    engines = {"simulator", *REAL}
-    for name in engines:
-        assert "ports" not in EVERY_SERVICE[name]
-        assert list(EVERY_SERVICE[name]["networks"]) == ["engine"]
-    connected = {name for name in EVERY_SERVICE if "engine" in EVERY_SERVICE[name].get("networks", [])}
-    assert connected == {*engines, "sidecar", "sidecar-vllm"}
+    for engine in (SERVICES["simulator"], GPU["vllm"]):
+        assert "ports" not in engine
+        assert engine["networks"] == ["engine"]
+    connected = {name for name in SERVICES if "engine" in SERVICES[name].get("networks", [])}
+    assert connected == {"simulator", "sidecar"}
 
 
 @EVERY
@@ -167,8 +167,7 @@ def test_containers_run_with_least_privilege(name: str) -> None:
 
 
 def test_the_sidecar_may_open_two_descriptors_for_each_of_many_clients() -> None:
-    for name in ("sidecar", "sidecar-vllm"):
-        assert client_limit(SERVICES[name]["ulimits"]["nofile"]) == 8_144
+    assert client_limit(SERVICES["sidecar"]["ulimits"]["nofile"]) == 8_144
 
 
 @pytest.mark.parametrize("name", DAEMONS)
@@ -183,10 +182,7 @@ def test_every_daemon_has_a_health_check_and_restarts(name: str) -> None:
 def test_a_service_waits_until_its_dependencies_are_healthy(name: str) -> None:
     for needed, how in SERVICES[name].get("depends_on", {}).items():
         done = "service_completed_successfully" if needed == "rules" else "service_healthy"
-        optional = {"required": False} if how.get("required") is False else {}
-        assert how == {"condition": done, **optional}, needed
-        profiles = set(EVERY_SERVICE[name].get("profiles", PROFILES))
-        assert bool(optional) == (not profiles <= set(EVERY_SERVICE[needed].get("profiles", PROFILES))), needed
+        assert how == {"condition": done}, needed
 
 
 @EVERY
@@ -213,7 +209,7 @@ def test_the_addresses_in_the_configuration_files_are_those_of_the_services() ->
     assert locust["VLLM_SLO_METRICS"] == f"0.0.0.0:{there['load'].port}"
 
 
-@pytest.mark.parametrize("name", ["rules", "sidecar", "sidecar-vllm", "locust"])
+@pytest.mark.parametrize("name", ["rules", "sidecar", "locust"])
 def test_one_slo_file_judges_alerts_and_grades(name: str) -> None:
     assert ("./slos.yaml", "/etc/vllm-slo/slos.yaml", "ro") in mounts(name)
     text = json.dumps([SERVICES[name].get("entrypoint"), environment(SERVICES[name])])
@@ -224,7 +220,6 @@ def test_the_environment_of_the_sidecar_matches_its_flags() -> None:
     parser = argparse.ArgumentParser()
     sidecar_command.configure(parser)
     flags = {f"VLLM_SLO_{action.dest.upper()}" for action in parser._actions}
-    assert environment(SERVICES["sidecar"]).keys() == environment(SERVICES["sidecar-vllm"]).keys()
     assert environment(SERVICES["sidecar"]).keys() <= flags
 
 
@@ -385,30 +380,26 @@ def test_the_image_of_the_sidecar_listens_where_it_checks_its_health() -> None:
     assert text.endswith('CMD ["sidecar"]\n')
 
 
-def test_the_sidecar_of_a_real_engine_is_that_of_the_simulator_but_for_the_engine_and_the_roofline() -> None:
-    simulated, real = SERVICES["sidecar"], SERVICES["sidecar-vllm"]
-    different = {"profiles", "environment", "networks", "volumes", "depends_on"}
-    assert {key: value for key, value in simulated.items() if key not in different} == {
-        key: value for key, value in real.items() if key not in different
+def test_the_sidecar_of_a_real_engine_has_no_roofline_unless_set_because_the_simulators_is_of_another_gpu() -> None:
+    roofline = environment(SERVICES["sidecar"])["VLLM_SLO_ROOFLINE"]
+    assert GPU["sidecar"] == {
+        "environment": {"VLLM_SLO_UPSTREAM": "http://vllm:8000", "VLLM_SLO_ROOFLINE": f"${{ROOFLINE:+{roofline}}}"},
+        "volumes": [f"${{ROOFLINE:-/dev/null}}:{roofline}:ro"],
+        "depends_on": {"vllm": {"condition": "service_healthy"}},
     }
-    # the roofline of the simulator is that of another GPU
-    roofline = environment(simulated)["VLLM_SLO_ROOFLINE"]
-    assert environment(real) == {
-        **environment(simulated),
-        "VLLM_SLO_UPSTREAM": "http://vllm:8000",
-        "VLLM_SLO_ROOFLINE": f"${{ROOFLINE:+{roofline}}}",
+    assert CPU["sidecar"] == {
+        "extends": {"file": "compose.gpu.yaml", "service": "sidecar"},
+        "depends_on": GPU["sidecar"]["depends_on"],
     }
-    assert ("${ROOFLINE:-/dev/null}", roofline, "ro") in mounts("sidecar-vllm")
-    assert real["networks"] == {"engine": None, "lab": {"aliases": ["sidecar"]}}
 
 
-@pytest.mark.parametrize("name", REAL)
-def test_a_real_engine_has_the_flags_that_report_the_most_and_a_token_from_a_file(name: str) -> None:
-    vllm = EVERY_SERVICE[name]
-    assert re.fullmatch(r"vllm/vllm-openai(-cpu)?:v\d+\.\d+\.\d+", vllm["image"])
+def test_a_real_engine_has_the_flags_that_report_the_most_and_a_token_from_a_file() -> None:
+    vllm = GPU["vllm"]
+    assert CPU["vllm"]["extends"] == {"file": "compose.gpu.yaml", "service": "vllm"}
+    for name, service in (("vllm/vllm-openai", vllm), ("vllm/vllm-openai-cpu", CPU["vllm"])):
+        assert re.fullmatch(rf"{name}:v\d+\.\d+\.\d+", service["image"])
     for flag in ("--enable-prompt-tokens-details", "--enable-per-request-metrics", "--enable-request-id-headers"):
         assert flag in vllm["command"].split()
-    assert vllm["networks"] == {"engine": {"aliases": ["vllm"]}}
     assert vllm["cap_drop"] == ["ALL"]
     assert vllm["healthcheck"]["start_period"] == "30m"
     assert environment(vllm)["HF_TOKEN_PATH"] == f"/run/secrets/{vllm['secrets'][0]}"
@@ -421,21 +412,23 @@ def devices(service: dict[str, Any]) -> Any:
 
 def test_each_engine_has_its_gpus_by_id_so_that_an_id_can_be_a_mig_instance() -> None:
     gpus = {"driver": "nvidia", "capabilities": ["gpu"]}
-    assert devices(EVERY_SERVICE["vllm"]) == [{**gpus, "device_ids": ["${GPU_DEVICES:-all}"]}]
-    assert devices(ENGINES["vllm-2"]) == [{**gpus, "device_ids": ["${GPU_DEVICES_2:-1}"]}]
+    assert devices(GPU["vllm"]) == [{**gpus, "device_ids": ["${GPU_DEVICES:-all}"]}]
+    assert devices(GPU_ENGINES["vllm-2"]) == [{**gpus, "device_ids": ["${GPU_DEVICES_2:-1}"]}]
+    assert CPU["vllm"]["deploy"] is None
 
 
 @pytest.mark.parametrize(
-    "name, engine",
-    [pytest.param("sidecar-2", "simulator-2", id="simulator"), pytest.param("sidecar-vllm-2", "vllm-2", id="gpu")],
+    "second, first, engine",
+    [
+        pytest.param(ENGINES["sidecar-2"], "compose.yaml", "simulator-2", id="simulator"),
+        pytest.param(GPU_ENGINES["sidecar-2"], "compose.gpu.yaml", "vllm-2", id="gpu"),
+    ],
 )
-def test_a_second_engine_has_a_sidecar_of_its_own(name: str, engine: str) -> None:
-    second = ENGINES[name]
-    assert second["extends"] == {"file": "compose.yaml", "service": name.removesuffix("-2")}
+def test_a_second_engine_has_a_sidecar_of_its_own(second: dict[str, Any], first: str, engine: str) -> None:
+    assert second["extends"] == {"file": first, "service": "sidecar"}
     assert environment(second) == {"VLLM_SLO_UPSTREAM": f"http://{engine}:8000"}
     assert second["depends_on"] == {engine: {"condition": "service_healthy"}}
-    assert second["volumes"] == ["requests-2:/var/lib/vllm-slo"]
-    assert second["networks"]["lab"] == {"aliases": ["sidecar-2"]}
+    assert ENGINES["sidecar-2"]["volumes"] == ["requests-2:/var/lib/vllm-slo"]
 
 
 def test_a_second_engine_has_a_load_generator_of_its_own() -> None:
@@ -459,37 +452,29 @@ def test_prometheus_scrapes_the_programs_of_a_second_engine(job: str, target: st
 
 
 @pytest.mark.parametrize(
-    "files, flags, engines",
+    "overlays, engines",
     [
-        pytest.param((), (), {"simulator", "sidecar"}, id="by default"),
-        pytest.param(("compose.yaml",), (), {"simulator", "sidecar"}, id="by default, with the file named"),
-        pytest.param((), ("--profile", "simulator"), {"simulator", "sidecar"}, id="simulator"),
-        pytest.param((), ("--profile", "cpu"), {"vllm-cpu", "sidecar-vllm"}, id="cpu"),
-        pytest.param((), ("--profile", "gpu"), {"vllm", "sidecar-vllm"}, id="gpu"),
+        pytest.param((), {"sidecar": "simulator"}, id="by default"),
+        pytest.param(("gpu",), {"sidecar": "vllm"}, id="a GPU"),
+        pytest.param(("cpu",), {"sidecar": "vllm"}, id="the CPU"),
+        pytest.param(("engines",), {"sidecar": "simulator", "sidecar-2": "simulator-2"}, id="two simulators"),
         pytest.param(
-            ("compose.yaml", OVERLAY),
-            (),
-            {"simulator", "sidecar", "simulator-2", "sidecar-2", "locust-2"},
-            id="two simulators",
-        ),
-        pytest.param(
-            ("compose.yaml", OVERLAY),
-            ("--profile", "gpu"),
-            {"vllm", "sidecar-vllm", "vllm-2", "sidecar-vllm-2", "locust-2"},
-            id="two GPUs",
+            ("gpu", "engines", "engines.gpu"), {"sidecar": "vllm", "sidecar-2": "vllm-2"}, id="two engines on GPUs"
         ),
     ],
 )
-def test_docker_compose_accepts_every_profile(
-    files: tuple[str, ...], flags: tuple[str, ...], engines: set[str]
-) -> None:
+def test_docker_compose_accepts_every_choice_of_engines(overlays: tuple[str, ...], engines: dict[str, str]) -> None:
     docker = shutil.which("docker")
     if not docker or subprocess.run([docker, "compose", "version"], capture_output=True, check=False).returncode:
         pytest.skip("Docker's command with Compose v2 is not installed")
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("COMPOSE_", "VLLM_"))}
-    named = [word for name in files for word in ("-f", f"compose/{name}")]
-    run = subprocess.run(
-        [docker, "compose", *named, *flags, "config", "--services"],
+    clean["COMPOSE_ENV_FILES"] = ".env.example"  # not the user's .env
+    if overlays:
+        files = ("compose.yaml", *(f"compose.{name}.yaml" for name in overlays))
+        clean["COMPOSE_FILE"] = ":".join(f"compose/{name}" for name in files)
+        assert f"\n# COMPOSE_FILE={clean['COMPOSE_FILE']}\n" in (ROOT / ".env.example").read_text(encoding="utf-8")
+    config = subprocess.run(
+        [docker, "compose", "config", "--format", "json"],
         cwd=ROOT,
         env=clean,
         capture_output=True,
@@ -497,6 +482,12 @@ def test_docker_compose_accepts_every_profile(
         check=False,
         timeout=30,
     )
-    assert run.returncode == 0, run.stderr
-    shared = {name for name in EVERY_SERVICE if "profiles" not in EVERY_SERVICE[name]}
-    assert set(run.stdout.split()) == shared | engines
+    assert config.returncode == 0, config.stderr
+    services = json.loads(config.stdout)["services"]
+    locusts = {"locust", "locust-2"} if len(engines) == 2 else {"locust"}
+    assert services.keys() == SERVICES.keys() - {"simulator"} | locusts | engines.keys() | set(engines.values())
+    for sidecar, engine in engines.items():
+        assert services[sidecar]["environment"]["VLLM_SLO_UPSTREAM"] == f"http://{engine}:8000"
+        assert services[sidecar]["depends_on"].keys() == {engine}
+    volumes = [volume for service in services.values() for volume in service.get("volumes", [])]
+    assert all(Path(volume["source"]).exists() for volume in volumes if volume["type"] == "bind")

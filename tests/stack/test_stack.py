@@ -144,7 +144,7 @@ def settings() -> dict[str, str]:
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith(("COMPOSE_", "VLLM_", "LOCUST_"))
     }
-    environment["COMPOSE_ENV_FILES"] = ".env,compose/.env"  # with the defaults only
+    environment["COMPOSE_ENV_FILES"] = ".env.example"  # with the defaults only
     with ExitStack() as held:
         sockets = [held.enter_context(socket.socket()) for _ in PUBLISHED]
         for each in sockets:
