@@ -194,7 +194,7 @@ async def whole_stream(received: Received) -> None:
     await received.send(STREAM_HEAD)
     for event in EVENTS:
         await received.send(chunk(event))
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.001)
     await received.send(chunk(USAGE), chunk(DONE), END)
 
 
@@ -304,4 +304,5 @@ async def staged(
         upstream.close()
         for received in requests:
             received.writer.transport.abort()
-        await asyncio.sleep(0.02)  # the transports close in the next iterations of the loop
+        for _ in range(10):  # the transports close in the next iterations of the loop
+            await asyncio.sleep(0)

@@ -65,7 +65,18 @@ def work(callback: Callable[[], object]) -> tuple[int, int]:
 
 
 def each(inputs: Iterator[Input]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("sent", [pytest.param(one, id=one.name) for one in inputs])
+    """All inputs; those of the same name to several APIs are `long`, except for one, on each API in turn."""
+    alike: dict[str, list[Input]] = {}
+    for one in inputs:
+        alike.setdefault(one.name.rpartition(": ")[2], []).append(one)
+    return pytest.mark.parametrize(
+        "sent",
+        [
+            pytest.param(one, id=one.name, marks=() if place == number % len(same) else pytest.mark.long)
+            for number, same in enumerate(alike.values())
+            for place, one in enumerate(same)
+        ],
+    )
 
 
 @each(heads())

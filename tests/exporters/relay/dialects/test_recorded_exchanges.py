@@ -1,5 +1,6 @@
 """Exchanges with real vLLM, recorded byte for byte, through the meter and the relay."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -108,14 +109,16 @@ def test_a_recorded_unary_response_has_its_figures(name: str) -> None:
     assert figures(meter, recorded, streams=False) == FIGURES[name]
 
 
+@pytest.mark.parametrize("every", [pytest.param(37, id="some"), pytest.param(1, id="all", marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", STREAMS)
 def test_a_recorded_stream_has_its_figures_and_times_its_tool_call_for_any_split_into_two_reads(
-    name: str,
+    name: str, every: int
 ) -> None:
     recorded = recording(name)
     content = recorded.content
     called = content.index(b"\n\n", content.index(COMPLETE[name])) + 2 if name in COMPLETE else None
-    for place in range(len(content)):
+    ends = [match.start() + after for match in re.finditer(b"\n\n", content) for after in (0, 1, 2)]
+    for place in sorted({*range(0, len(content), every), *ends} - {len(content)}):
         meter = meter_of(recorded)
         reads = [(piece, at) for piece, at in ((content[:place], 1.0), (content[place:], 2.0)) if piece]
         assert b"".join([*(meter.stream(piece, at) for piece, at in reads), meter.stream_end(2.0)]) == content
