@@ -27,7 +27,7 @@ SMUGGLED = b"POST /sleep HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n"
 
 @dataclass
 class Server:
-    """Reads what is left of a body after its response; responds to a third of the requests before it has their bodies."""
+    """Responds to a third of the requests before it has read their bodies."""
 
     rng: random.Random
     paths: list[bytes] = field(default_factory=list)

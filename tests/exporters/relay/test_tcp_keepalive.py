@@ -27,6 +27,7 @@ def probes(*, local: int = 0, remote: int = 0) -> list[float]:
     return seconds
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/net/tcp")
 async def test_connections_of_clients_and_to_the_engine_have_keep_alive(tmp_path: Path) -> None:
     async with (

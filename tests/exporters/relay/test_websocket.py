@@ -448,6 +448,7 @@ async def test_the_connection_of_a_websocket_is_not_used_again(tmp_path: Path) -
         assert stage.requests[0].writer is not stage.requests[1].writer
 
 
+@pytest.mark.slow
 async def test_a_sidecar_logs_and_counts_a_websocket_that_its_stop_cuts(tmp_path: Path) -> None:
     async with engine(echo) as url, sidecar(tmp_path, url, "--drain", "0.2s") as running:
         async with opened(running.port) as websocket:

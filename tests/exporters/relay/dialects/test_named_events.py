@@ -1,7 +1,7 @@
 """Events with an `event:` line on the fast path: counted as parsed ones are, also while their numbers rise."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporters.relay.meter import Meter
@@ -74,8 +74,8 @@ def _raise(error: Exception) -> None:
     raise error
 
 
-@pytest.mark.parametrize("path", sorted(METERED))
-@given(events=st.lists(EVENTS, max_size=12))
+@settings(max_examples=60)
+@given(st.sampled_from(sorted(METERED)), st.lists(EVENTS, max_size=12))
 def test_named_events_on_the_fast_path_are_counted_and_forwarded_like_parsed_ones(
     path: str, events: list[bytes]
 ) -> None:
