@@ -30,6 +30,8 @@ HEAD, LINES, JSON = 64 * 1024, 24 * 1024, 384 * 1024
 FULL = msgspec.structs.replace(
     CONFIG, check_structured_output=True, log_content=LogContent.FULL, log_prefix_hashes=True
 )
+pytestmark = pytest.mark.slow
+
 MAX_CALLS = 30_000
 """Calls of functions in one callback, of Python or of C: at most a few for each of the lines that it may parse."""
 MAX_CALLS_IN_THREAD = 250_000
