@@ -8,7 +8,6 @@ import pytest
 from exporters.signals import Outcome, Verdict
 from tests.support.scripted_relay import (
     CHAT,
-    CHAT_WITH_USAGE,
     DONE,
     END,
     EVENTS,
@@ -44,14 +43,6 @@ async def test_a_stream_reaches_the_client_unchanged_except_for_the_injected_usa
         assert sum(record.gap_counts.values()) == 2
         assert record.tpot is not None
         assert 0 < record.tpot < record.e2e
-
-
-async def test_a_client_that_requests_usage_receives_it(tmp_path: Path) -> None:
-    async with staged(tmp_path, whole_stream) as stage:
-        response = await stage.ask(post(CHAT_WITH_USAGE))
-        assert body_of(response) == b"".join(EVENTS) + USAGE + DONE
-        assert stage.requests[0].body == CHAT_WITH_USAGE
-        assert (await stage.record()).completion_tokens == 3
 
 
 def usage_with(*members: str) -> bytes:

@@ -211,8 +211,9 @@ async def test_headers_give_the_class_the_tenant_and_the_time_before_the_relay(t
         await stage.ask(post(api))
         sent_at = f"x-request-start: t={time.time() - 40:.6f}\r\n"
         await stage.ask(post(api, f"x-request-class: long\r\nx-tenant: acme\r\n{sent_at}"))
-        plain, named_ones = [await stage.record(number) for number in (1, 2)]
-    assert (plain.request_class, plain.tenant) == ("short", "other")
+        await stage.ask(post(api, "x-request-class: unknown\r\n"))
+        plain, named_ones, unknown = [await stage.record(number) for number in (1, 2, 3)]
+    assert (plain.request_class, plain.tenant) == (unknown.request_class, unknown.tenant) == ("short", "other")
     assert (named_ones.request_class, named_ones.tenant) == ("long", "acme")
     assert named_ones.ttft is not None
     assert named_ones.ttft >= 40
@@ -229,7 +230,13 @@ async def test_a_missed_deadline_is_reported_while_the_request_is_open(tmp_path:
         client = await stage.connect()
         await client.send(post(api, headers=f"x-request-start: t={time.time() - 40:.6f}\r\n"))
         await until(lambda: stage.judged)
-        assert stage.judged[0].slo == {"ttft": Verdict.BAD}
+        judged = stage.judged[0]
+        assert (judged.slo, judged.goodput_lost, judged.request_class) == ({"ttft": Verdict.BAD}, True, "short")
+        assert stage.records == []
+        client.leave()
+        record = await stage.record()
+    assert record.slo == {"ttft": Verdict.BAD, "availability": Verdict.ABANDONED}
+    assert (record.counted, record.goodput, record.goodput_counted) == (["ttft"], False, True)
 
 
 @pytest.mark.parametrize(
