@@ -83,6 +83,7 @@ def test_the_image_of_the_sidecar_has_no_build_tool_and_no_package_of_another_ex
     assert not pinned(f"{LOCKS}/sidecar.lock").keys() & (BUILD_TOOLS | OTHER_EXTRAS)
 
 
+@pytest.mark.slow
 def test_the_image_of_the_sidecar_has_every_package_that_its_programs_import() -> None:
     distributions = importlib.metadata.packages_distributions()
     lock = pinned(f"{LOCKS}/sidecar.lock").keys()
@@ -94,6 +95,7 @@ def test_the_image_of_the_sidecar_has_every_package_that_its_programs_import() -
     assert missing - {"exporters", "alerts", "compose", "dashboards", "loadgen"} == set()
 
 
+@pytest.mark.slow
 def test_every_requirement_of_the_sidecar_is_imported() -> None:
     distributions = importlib.metadata.packages_distributions()
     provided = {canonicalize_name(each) for name in imported(SIDECAR_IMAGE) for each in distributions.get(name, ())}

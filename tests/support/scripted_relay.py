@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from unittest.mock import patch
 
 from exporters import slos
 from exporters.configuration.sidecar_config import SidecarConfig
@@ -250,11 +251,17 @@ async def read_body(head: bytes, reader: asyncio.StreamReader) -> bytes:
 
 @contextlib.asynccontextmanager
 async def staged(
-    tmp_path: Path, script: Script | None, *, slo_file: str = SLOS, head_limit: int = 2**16, **settings: object
+    tmp_path: Path,
+    script: Script | None,
+    *,
+    slo_file: str = SLOS,
+    head_limit: int = 2**16,
+    warm_up: int = 0,
+    **settings: object,
 ) -> AsyncIterator[Stage]:
     """A relay in front of an upstream that runs `script` for each request; without one, the upstream is down.
 
-    The upstream reads heads of up to `head_limit` bytes.
+    The upstream reads heads of up to `head_limit` bytes. The relay hashes a prompt of `warm_up` bytes at its start.
     """
     loop = asyncio.get_running_loop()
     requests: list[Received] = []
@@ -290,7 +297,9 @@ async def staged(
         config, slos.load(slos_path), sender, loop, salt=b"salt", new_request_id=lambda: f"relay-{next(numbers)}"
     )
     server = await loop.create_server(relay.client, "127.0.0.1", 0)
-    relay.start()
+    hashing = relay.hashing
+    with patch("exporters.relay.relay.WARM_UP_BYTES", warm_up):
+        relay.start()
     stage = Stage(relay, server.sockets[0].getsockname()[1], sender, requests)
     try:
         yield stage
@@ -304,5 +313,6 @@ async def staged(
         upstream.close()
         for received in requests:
             received.writer.transport.abort()
+        hashing.shutdown()  # its thread calls back into the loop
         for _ in range(10):  # the transports close in the next iterations of the loop
             await asyncio.sleep(0)

@@ -151,8 +151,9 @@ PARAMETERS = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @given(st.sampled_from([*PROMPTS]), st.data(), PARAMETERS, st.booleans())
-@settings(max_examples=15)
+@settings(max_examples=30)
 def test_all_that_is_known_of_a_dense_body_agrees_with_its_values(
     path: str, data: st.DataObject, parameters: dict[str, object], ascii_only: bool
 ) -> None:

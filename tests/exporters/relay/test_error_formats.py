@@ -60,37 +60,16 @@ UNREACHABLE = "the engine at 127.0.0.1:{port} cannot be reached: connection refu
 @pytest.mark.parametrize(
     "ask, settings, error, status, kind, message",
     [
-        pytest.param(
-            list_batches,
-            {},
-            anthropic.PermissionDeniedError,
-            403,
-            "permission_error",
-            "/v1/messages/batches is not an inference path; the operator can allow it with --allow-path",
-            id="403",
-        ),
-        pytest.param(
-            create,
-            {"max_body": 10},
-            anthropic.APIStatusError,
-            413,
-            "request_too_large",
-            "the request body is larger than 10 bytes",
-            id="413",
-        ),
+        pytest.param(list_batches, {}, anthropic.PermissionDeniedError, 403, "permission_error",
+            "/v1/messages/batches is not an inference path; the operator can allow it with --allow-path", id="403"),
+        pytest.param(create, {"max_body": 10}, anthropic.APIStatusError, 413, "request_too_large",
+            "the request body is larger than 10 bytes", id="413"),
         pytest.param(create, {}, anthropic.InternalServerError, 502, "api_error", UNREACHABLE, id="502"),
         pytest.param(count, {}, anthropic.InternalServerError, 502, "api_error", UNREACHABLE, id="502 of a count"),
-        pytest.param(
-            create,
-            {"client_limit": 0},
-            anthropic.InternalServerError,
-            503,
-            "overloaded_error",
-            "the limit of 0 client connections is reached",
-            id="503",
-        ),
+        pytest.param(create, {"client_limit": 0}, anthropic.InternalServerError, 503, "overloaded_error",
+            "the limit of 0 client connections is reached", id="503"),
     ],
-)
+)  # fmt: skip
 async def test_the_client_of_anthropic_reads_an_error_in_its_format(
     tmp_path: Path,
     ask: Callable[[anthropic.AsyncAnthropic], Awaitable[object]],
@@ -206,18 +185,13 @@ async def test_the_client_of_openai_reads_why_its_stream_was_cut(tmp_path: Path)
         pytest.param("/v1/messages", STREAM_HEAD, START + DELTA[:-1], id="in the middle of an event"),
         pytest.param("/v1/messages", STREAM_HEAD, START + b'data: {"type":"message_stop"}\n\n', id="after the end"),
         pytest.param("/v1/responses", STREAM_HEAD, DELTA, id="of numbered events"),
-        pytest.param(
-            "/v1/messages",
-            STREAM_HEAD.replace(b"x-engine: it", b"content-encoding: gzip"),
-            b"compressed\n\n",
-            id="of a compressed stream",
-        ),
-        pytest.param(
-            "/v1/messages", STREAM_HEAD.replace(b"text/event-stream", b"application/json"), b"{", id="of no stream"
-        ),
+        pytest.param("/v1/messages", STREAM_HEAD.replace(b"x-engine: it", b"content-encoding: gzip"), b"compressed\n\n",
+            id="of a compressed stream"),
+        pytest.param("/v1/messages", STREAM_HEAD.replace(b"text/event-stream", b"application/json"), b"{",
+            id="of no stream"),
         pytest.param("/v1/chat/completions/batch", STREAM_HEAD, DELTA, id="on a path that is not measured"),
     ],
-)
+)  # fmt: skip
 async def test_a_response_in_which_no_event_may_follow_only_stops(
     tmp_path: Path, path: str, head: bytes, sent: bytes
 ) -> None:

@@ -32,19 +32,12 @@ from tests.support.waiting import until
     [
         pytest.param(post(b"x" * 1001), id="by content-length"),
         pytest.param(post(b"x" * 1001, path="/v1/chat/completions/batch"), id="on a path that is not parsed"),
-        pytest.param(
-            b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
-            + chunk(b"x" * 600) * 2
-            + b"0\r\n\r\n",
-            id="by received bytes",
-        ),
-        pytest.param(
-            b"POST /v1/chat/completions/batch HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
-            + chunk(b"x" * 1001),
-            id="while it is streamed",
-        ),
+        pytest.param(b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+            + chunk(b"x" * 600) * 2 + b"0\r\n\r\n", id="by received bytes"),
+        pytest.param(b"POST /v1/chat/completions/batch HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+            + chunk(b"x" * 1001), id="while it is streamed"),
     ],
-)
+)  # fmt: skip
 async def test_a_body_over_the_limit_is_rejected_and_counted(tmp_path: Path, request_bytes: bytes) -> None:
     async with staged(tmp_path, ok, max_body=1000) as stage:
         response = await stage.ask(request_bytes)
@@ -93,23 +86,13 @@ async def test_the_operator_sets_the_limit_of_the_head(tmp_path: Path) -> None:
     "path, headers, status, message",
     [
         pytest.param("/health", "a:\r\n" * MAX_HEADERS, 431, "the head has more than 1000 headers", id="headers"),
-        pytest.param(
-            "/health",
-            "connection: a\r\n" * (MAX_OPTIONS + 1),
-            400,
-            "the Connection header has more than 100 options",
-            id="options",
-        ),
-        pytest.param(
-            "/health",
-            f"expect: {',' * MAX_OPTIONS}\r\n",
-            400,
-            "the Expect header has more than 100 options",
-            id="expectations",
-        ),
+        pytest.param("/health", "connection: a\r\n" * (MAX_OPTIONS + 1), 400,
+            "the Connection header has more than 100 options", id="options"),
+        pytest.param("/health", f"expect: {',' * MAX_OPTIONS}\r\n", 400, "the Expect header has more than 100 options",
+            id="expectations"),
         pytest.param("/" + "a" * MAX_PATH, "", 414, "the path of the request is longer than 8192 bytes", id="path"),
     ],
-)
+)  # fmt: skip
 async def test_a_head_with_too_many_parts_is_rejected(
     tmp_path: Path, path: str, headers: str, status: int, message: str
 ) -> None:
@@ -143,6 +126,7 @@ async def test_a_head_may_arrive_in_parts_up_to_its_limit(tmp_path: Path) -> Non
         assert (await client.until(b"ok")).startswith(b"HTTP/1.1 200 OK\r\n")
 
 
+@pytest.mark.slow
 async def test_an_upload_of_100_mb_is_streamed_and_never_buffered_whole(tmp_path: Path) -> None:
     megabyte, received_bytes = b"x" * 1_000_000, 0
 

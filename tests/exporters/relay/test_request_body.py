@@ -308,7 +308,7 @@ async def test_a_relay_parses_and_hashes_a_long_prompt_at_its_start(
 ) -> None:
     hashed: list[RequestBody | None] = []
     monkeypatch.setattr(request_body, "parse", lambda *arguments: hashed.append(parse(*arguments)))
-    async with staged(tmp_path, ok):
+    async with staged(tmp_path, ok, warm_up=WARM_UP_BYTES):
         (body,) = hashed
         assert body is not None
         assert body.prompt_tokens == WARM_UP_BYTES / 4

@@ -135,14 +135,12 @@ ANSWERS = [
     pytest.param(CHAT, SCHEMA, 1, chat_delta(content='{"a"') + chat_delta(content=":1}") + STOP, VALID, id="chat"),
     pytest.param(CHAT, JSON, 1, ROLE + chat_delta(content="Sure: {}") + STOP, INVALID, id="chat: prose"),
     pytest.param(CHAT, JSON, 1, chat_delta(reasoning="hm") + STOP, INVALID, id="chat: no text"),
-    pytest.param(
-        CHAT, JSON, 1, chat_delta(reasoning="hm") + chat_delta(content="{}") + STOP, VALID, id="chat: reasoning"
-    ),
+    pytest.param(CHAT, JSON, 1, chat_delta(reasoning="hm") + chat_delta(content="{}") + STOP, VALID,
+        id="chat: reasoning"),
     pytest.param(CHAT, JSON, 1, chat_delta(content='{"a"') + chat_delta("length") + DONE, TRUNCATED, id="chat: cut"),
     pytest.param(CHAT, JSON, 1, chat_delta(content="[1, 2]\n", finish="stop") + DONE, VALID, id="chat: last delta"),
-    pytest.param(
-        COMPLETIONS, JSON, 1, chat({"index": 0, "text": "{}", "finish_reason": "stop"}) + DONE, VALID, id="text"
-    ),
+    pytest.param(COMPLETIONS, JSON, 1, chat({"index": 0, "text": "{}", "finish_reason": "stop"}) + DONE, VALID,
+        id="text"),
     pytest.param(
         COMPLETIONS,
         JSON,
@@ -153,31 +151,13 @@ ANSWERS = [
         VALID,
         id="two choices",
     ),
-    pytest.param(
-        CHAT,
-        JSON,
-        2,
-        chat_delta(content="{}") + chat_delta(content="{", index=1) + STOP,
-        INVALID,
-        id="one of two choices",
-    ),
+    pytest.param(CHAT, JSON, 2, chat_delta(content="{}") + chat_delta(content="{", index=1) + STOP, INVALID,
+        id="one of two choices"),
     pytest.param(CHAT, JSON, 2, chat_delta(content="{}") + STOP, INVALID, id="a choice without output"),
-    pytest.param(
-        CHAT,
-        JSON,
-        2,
-        chat_delta("length", content="{") + chat_delta("stop", 1, content="{}") + DONE,
-        TRUNCATED,
-        id="cut",
-    ),
-    pytest.param(
-        CHAT,
-        JSON,
-        2,
-        chat_delta("length", content="{") + chat_delta("stop", 1, content="{") + DONE,
-        INVALID,
-        id="worst",
-    ),
+    pytest.param(CHAT, JSON, 2, chat_delta("length", content="{") + chat_delta("stop", 1, content="{}") + DONE,
+        TRUNCATED, id="cut"),
+    pytest.param(CHAT, JSON, 2, chat_delta("length", content="{") + chat_delta("stop", 1, content="{") + DONE, INVALID,
+        id="worst"),
     pytest.param(
         CHAT,
         TOOL,
@@ -192,22 +172,11 @@ ANSWERS = [
     ),
     pytest.param(CHAT, TOOL, 1, chat_delta(**tool_call("[]")) + STOP, INVALID, id="chat: a tool without an object"),
     pytest.param(CHAT, TOOL, 1, chat_delta(**tool_call("")) + STOP, INVALID, id="chat: a tool without arguments"),
-    pytest.param(
-        CHAT,
-        TOOL,
-        1,
-        chat_delta(content="I call") + chat_delta(**tool_call("{}")) + chat_delta(**tool_call("{}", 1)) + STOP,
-        VALID,
-        id="chat: two tools and a comment",
-    ),
-    pytest.param(
-        CHAT,
-        TOOL,
-        1,
-        chat_delta(**tool_call("{}")) + chat_delta(**tool_call("}", 1)) + STOP,
-        INVALID,
-        id="of two tools",
-    ),
+    pytest.param(CHAT, TOOL, 1,
+        chat_delta(content="I call") + chat_delta(**tool_call("{}")) + chat_delta(**tool_call("{}", 1)) + STOP, VALID,
+        id="chat: two tools and a comment"),
+    pytest.param(CHAT, TOOL, 1, chat_delta(**tool_call("{}")) + chat_delta(**tool_call("}", 1)) + STOP, INVALID,
+        id="of two tools"),
     pytest.param(CHAT, TOOL, 1, chat_delta("length", **tool_call("{")) + DONE, TRUNCATED, id="chat: a tool, cut"),
     pytest.param(RESPONSES, SCHEMA, 1, completed(message('{"a":1}')), VALID, id="responses"),
     pytest.param(RESPONSES, SCHEMA, 1, completed(message("prose")), INVALID, id="responses: prose"),
@@ -222,9 +191,8 @@ ANSWERS = [
         VALID,
         id="responses: two tools",
     ),
-    pytest.param(
-        RESPONSES, TOOL, 1, completed(function_call("{}"), function_call("")), INVALID, id="responses: of two tools"
-    ),
+    pytest.param(RESPONSES, TOOL, 1, completed(function_call("{}"), function_call("")), INVALID,
+        id="responses: of two tools"),
     pytest.param(
         MESSAGES,
         SCHEMA,
@@ -236,29 +204,16 @@ ANSWERS = [
         VALID,
         id="messages",
     ),
-    pytest.param(
-        MESSAGES, JSON, 1, block_delta("text_delta", "text", "prose") + stop("end_turn"), INVALID, id="messages: prose"
-    ),
-    pytest.param(
-        MESSAGES, JSON, 1, block_delta("text_delta", "text", "{") + stop("max_tokens"), TRUNCATED, id="messages: cut"
-    ),
-    pytest.param(
-        MESSAGES,
-        TOOL,
-        1,
+    pytest.param(MESSAGES, JSON, 1, block_delta("text_delta", "text", "prose") + stop("end_turn"), INVALID,
+        id="messages: prose"),
+    pytest.param(MESSAGES, JSON, 1, block_delta("text_delta", "text", "{") + stop("max_tokens"), TRUNCATED,
+        id="messages: cut"),
+    pytest.param(MESSAGES, TOOL, 1,
         block_delta("text_delta", "text", "I call") + tool_use(1, "", '{"a"', ":1}") + tool_use(2) + stop("tool_use"),
-        VALID,
-        id="messages: two tools, one without parameters",
-    ),
-    pytest.param(
-        MESSAGES,
-        TOOL,
-        1,
-        tool_use(0, "{}") + tool_use(1, '{"a"') + stop("tool_use"),
-        INVALID,
-        id="messages: of two tools",
-    ),
-]
+        VALID, id="messages: two tools, one without parameters"),
+    pytest.param(MESSAGES, TOOL, 1, tool_use(0, "{}") + tool_use(1, '{"a"') + stop("tool_use"), INVALID,
+        id="messages: of two tools"),
+]  # fmt: skip
 
 
 def checking_meter(path: str, kind: OutputKind, choices: int = 1) -> Meter:

@@ -238,6 +238,7 @@ async def test_a_client_that_leaves_before_it_has_read_done_is_an_abort(tmp_path
         assert (await stage.record()).outcome is Outcome.CLIENT_ABORT
 
 
+@pytest.mark.slow
 async def test_the_time_for_which_a_client_does_not_read_is_not_attributed_to_the_engine(tmp_path: Path) -> None:
     async with staged(tmp_path, flood) as stage:
         slow = await stage.connect()
@@ -288,8 +289,12 @@ async def test_an_engine_that_stops_sending_is_cut_after_the_idle_timeout(tmp_pa
         await received.send(STREAM_HEAD, chunk(content("a")), chunk(content("b")))
         await received.gone()
 
-    async with staged(tmp_path, stop, cut_idle=0.3) as stage:
-        response = await stage.ask(post(CHAT))
+    async with staged(tmp_path, stop, cut_idle=600.0) as stage:
+        client = await stage.connect()
+        await client.send(post(CHAT))
+        await client.until(content("b"))
+        stage.relay.cut_timed_out(time.monotonic() + 601)
+        response = await client.rest()
         assert not response.endswith(b"0\r\n\r\n")
         assert b"[DONE]" not in response
         assert (await stage.record()).outcome is Outcome.TIMEOUT_IDLE
@@ -363,8 +368,12 @@ async def test_an_engine_that_stops_reading_an_upload_is_silent(tmp_path: Path) 
 
 
 async def test_a_request_without_a_first_token_is_cut_after_cut_first_token(tmp_path: Path) -> None:
-    async with staged(tmp_path, Received.gone, cut_first_token=0.3) as stage:
-        response = await stage.ask(post(CHAT))
+    async with staged(tmp_path, Received.gone, cut_first_token=30.0) as stage:
+        client = await stage.connect()
+        await client.send(post(CHAT))
+        await stage.reached()
+        stage.relay.cut_timed_out(time.monotonic() + 31)
+        response = await client.rest()
         assert response.startswith(b"HTTP/1.1 504 Gateway Timeout\r\n")
         assert error_in(response)["code"] == "timeout_first_token"
         assert (await stage.record()).outcome is Outcome.TIMEOUT_FIRST_TOKEN
