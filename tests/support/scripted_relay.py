@@ -148,11 +148,15 @@ class Stage:
         self.clients.append(client)
         return client
 
-    async def ask(self, request: bytes) -> bytes:
-        """Send a request and read until the relay closes the connection."""
+    async def client(self, request: bytes) -> "RawClient":
+        """A client that has sent a request."""
         client = await self.connect()
         await client.send(request)
-        return await client.rest()
+        return client
+
+    async def ask(self, request: bytes) -> bytes:
+        """Send a request and read until the relay closes the connection."""
+        return await (await self.client(request)).rest()
 
 
 @dataclass
@@ -188,6 +192,36 @@ OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 async def ok(received: Received) -> None:
     """The script of an engine with a short unary response."""
     await received.send(OK)
+
+
+def sends(*pieces: bytes) -> Script:
+    """The script of an engine that responds with these bytes."""
+    return lambda received: received.send(*pieces)
+
+
+def streams(*events: bytes) -> Script:
+    """The script of an engine that streams these events, and ends the response in order."""
+    return sends(STREAM_HEAD, *map(chunk, events), END)
+
+
+def holds(*pieces: bytes) -> Script:
+    """The script of an engine that sends these bytes, and waits until the relay closes the connection."""
+
+    async def script(received: Received) -> None:
+        await received.send(*pieces)
+        await received.gone()
+
+    return script
+
+
+def closes(*pieces: bytes) -> Script:
+    """The script of an engine that sends these bytes, and closes the connection."""
+
+    async def script(received: Received) -> None:
+        await received.send(*pieces)
+        received.writer.close()
+
+    return script
 
 
 async def whole_stream(received: Received) -> None:

@@ -20,6 +20,7 @@ from tests.support.scripted_relay import (
     body_of,
     chunk,
     content,
+    holds,
     ok,
     post,
     staged,
@@ -143,11 +144,10 @@ async def test_the_client_of_openai_reads_an_error(tmp_path: Path) -> None:
 
 
 async def test_the_client_of_anthropic_reads_why_its_stream_was_cut(tmp_path: Path) -> None:
-    async def stream(received: Received) -> None:
-        await received.send(STREAM_HEAD, chunk(START), chunk(DELTA))
-        await received.gone()
-
-    async with staged(tmp_path, stream) as stage, client_of_anthropic(stage) as client:
+    async with (
+        staged(tmp_path, holds(STREAM_HEAD, chunk(START), chunk(DELTA))) as stage,
+        client_of_anthropic(stage) as client,
+    ):
         events = await client.messages.create(model="m", max_tokens=5, messages=MESSAGES, stream=True)
         kinds = []
         with pytest.raises(anthropic.APIStatusError, match="no data for 600 s") as caught:  # noqa: PT012
@@ -167,11 +167,7 @@ async def test_the_client_of_anthropic_reads_why_its_stream_was_cut(tmp_path: Pa
 
 
 async def test_the_client_of_openai_reads_why_its_stream_was_cut(tmp_path: Path) -> None:
-    async def stream(received: Received) -> None:
-        await received.send(STREAM_HEAD, chunk(content("a")))
-        await received.gone()
-
-    async with staged(tmp_path, stream) as stage, client_of_openai(stage) as client:
+    async with staged(tmp_path, holds(STREAM_HEAD, chunk(content("a")))) as stage, client_of_openai(stage) as client:
         chunks = await client.chat.completions.create(model="m", messages=MESSAGES, stream=True)
         with pytest.raises(openai.APIError, match=r"^vllm-slo: the engine sent no data for 600 s$") as caught:  # noqa: PT012
             async for _ in chunks:
@@ -195,13 +191,8 @@ async def test_the_client_of_openai_reads_why_its_stream_was_cut(tmp_path: Path)
 async def test_a_response_in_which_no_event_may_follow_only_stops(
     tmp_path: Path, path: str, head: bytes, sent: bytes
 ) -> None:
-    async def stream(received: Received) -> None:
-        await received.send(head, chunk(sent))
-        await received.gone()
-
-    async with staged(tmp_path, stream) as stage:
-        client = await stage.connect()
-        await client.send(post(CHAT, path=path))
+    async with staged(tmp_path, holds(head, chunk(sent))) as stage:
+        client = await stage.client(post(CHAT, path=path))
         received = await client.until(sent)
         stage.relay.cut_timed_out(time.monotonic() + 601)
         assert await client.rest() == b"\r\n"
@@ -209,13 +200,8 @@ async def test_a_response_in_which_no_event_may_follow_only_stops(
 
 
 async def test_a_stream_that_a_shutdown_cuts_has_an_error_event(tmp_path: Path) -> None:
-    async def stream(received: Received) -> None:
-        await received.send(STREAM_HEAD, chunk(DELTA))
-        await received.gone()
-
-    async with staged(tmp_path, stream) as stage:
-        client = await stage.connect()
-        await client.send(post(CHAT, path="/v1/messages"))
+    async with staged(tmp_path, holds(STREAM_HEAD, chunk(DELTA))) as stage:
+        client = await stage.client(post(CHAT, path="/v1/messages"))
         await client.until(DELTA + b"\r\n")
         stage.relay.close()
         rest = await client.rest()

@@ -26,6 +26,7 @@ from tests.support.scripted_relay import (
     chunk,
     content,
     error_in,
+    holds,
     ok,
     post,
     staged,
@@ -134,14 +135,8 @@ async def test_a_stream_with_a_fault_is_no_longer_waiting_and_its_deadlines_do_n
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fail_on(monkeypatch, b'"b"')
-
-    async def hold(received: Received) -> None:
-        await received.send(STREAM_HEAD, chunk(content("b")))
-        await received.gone()
-
-    async with staged(tmp_path, hold) as stage:
-        client = await stage.connect()
-        await client.send(post(CHAT))
+    async with staged(tmp_path, holds(STREAM_HEAD, chunk(content("b")))) as stage:
+        client = await stage.client(post(CHAT))
         await client.until(content("b"))
         (exchange,) = stage.relay._open
         measurement = exchange.measurement
@@ -168,8 +163,7 @@ async def test_a_fault_at_a_deadline_stops_neither_the_timer_nor_the_stream(
 
     async with staged(tmp_path, later) as stage:
         monkeypatch.setattr("exporters.verdicts.Judge.check_deadlines", fail)
-        client = await stage.connect()
-        await client.send(post(CHAT, headers=f"x-request-start: t={time.time() - 40:.6f}\r\n"))
+        client = await stage.client(post(CHAT, headers=f"x-request-start: t={time.time() - 40:.6f}\r\n"))
         await until(lambda: stage.judged)
         judged.set()
         assert body_of(await client.rest()) == ROLE + content("a", "stop") + DONE

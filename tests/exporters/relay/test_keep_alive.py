@@ -97,8 +97,7 @@ async def test_a_request_that_may_be_retried_is_kept_until_it_is_written(tmp_pat
 
     async with engine(reads_the_second_late) as (url, _), staged(tmp_path, None, upstream=url) as stage:
         await stage.ask(post(UNARY))
-        client = await stage.connect()
-        await client.send(post(LARGE))
+        await stage.client(post(LARGE))
         await until(lambda: stage.relay._open)
         (exchange,) = stage.relay._open
         await until(lambda: exchange._upstream is not None)

@@ -56,8 +56,7 @@ async def test_a_body_at_the_limit_passes(tmp_path: Path) -> None:
 
 async def test_a_client_that_is_still_uploading_receives_the_error(tmp_path: Path) -> None:
     async with staged(tmp_path, ok, max_body=1000) as stage:
-        client = await stage.connect()
-        await client.send(b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 50000000\r\n\r\n")
+        client = await stage.client(b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 50000000\r\n\r\n")
         with contextlib.suppress(ConnectionError):
             for _ in range(40):
                 client.writer.write(b"x" * 100_000)
@@ -117,8 +116,7 @@ async def test_a_head_at_its_limits_is_forwarded(tmp_path: Path) -> None:
 
 async def test_a_head_may_arrive_in_parts_up_to_its_limit(tmp_path: Path) -> None:
     async with staged(tmp_path, ok, max_head=300_000) as stage:
-        client = await stage.connect()
-        await client.send(b"GET /health HTTP/1.1\r\nhost: x\r\nconnection: long\r\nlong: " + b"y" * 140_000)
+        client = await stage.client(b"GET /health HTTP/1.1\r\nhost: x\r\nconnection: long\r\nlong: " + b"y" * 140_000)
         await until(lambda: any(connection._scanned > MAX_PIPELINED for connection in stage.relay.connections))
         (connection,) = stage.relay.connections
         assert connection._reading
@@ -147,8 +145,7 @@ async def test_an_upload_of_100_mb_is_streamed_and_never_buffered_whole(tmp_path
     engine = await asyncio.start_server(slow, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{engine.sockets[0].getsockname()[1]}"
     async with engine, staged(tmp_path, None, upstream=url) as stage:
-        client = await stage.connect()
-        await client.send(b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 100000000\r\n\r\n")
+        client = await stage.client(b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 100000000\r\n\r\n")
         tracemalloc.start()
         try:
             for _ in range(100):
@@ -201,8 +198,7 @@ async def test_the_prompts_of_40_streams_are_released_once_they_are_written_to_t
         tracemalloc.start()
         try:
             for _ in range(40):
-                client = await stage.connect()
-                await client.send(request)
+                client = await stage.client(request)
                 await client.until(b"\n\n")
             assert stage.relay.open_requests == 40
             # The thread that hashes the prompts of the last requests may still hold them.
@@ -224,8 +220,7 @@ async def test_a_slow_reader_pauses_the_engine_and_memory_is_bounded(tmp_path: P
             sent += len(event)
 
     async with staged(tmp_path, flood) as stage:
-        client = await stage.connect()
-        await client.send(post(CHAT))
+        client = await stage.client(post(CHAT))
         await (await stage.reached()).stalled()
         # At most the kernel's socket buffers and one write buffer.
         assert sent < 40_000_000

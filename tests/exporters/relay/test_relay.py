@@ -24,10 +24,13 @@ from tests.support.scripted_relay import (
     Received,
     body_of,
     chunk,
+    closes,
     content,
     error_in,
+    holds,
     ok,
     post,
+    sends,
     staged,
     whole_stream,
 )
@@ -52,8 +55,7 @@ async def test_a_client_that_disconnects_frees_the_engine_within_100_ms(tmp_path
         freed.set()
 
     async with staged(tmp_path, stall) as stage:
-        client = await stage.connect()
-        await client.send(post(CHAT))
+        client = await stage.client(post(CHAT))
         await sent.wait()
         if len(after) > 1:
             await client.until(b"\n\n\r\n")
@@ -70,13 +72,8 @@ async def test_a_client_that_disconnects_frees_the_engine_within_100_ms(tmp_path
 
 @pytest.mark.parametrize("request_body", [CHAT, CHAT_WITH_USAGE])
 async def test_a_client_that_leaves_after_done_has_its_response(tmp_path: Path, request_body: bytes) -> None:
-    async def hold(received: Received) -> None:
-        await received.send(STREAM_HEAD, *map(chunk, EVENTS), chunk(USAGE), chunk(DONE))
-        await received.gone()
-
-    async with staged(tmp_path, hold) as stage:
-        client = await stage.connect()
-        await client.send(post(request_body))
+    async with staged(tmp_path, holds(STREAM_HEAD, *map(chunk, EVENTS), chunk(USAGE), chunk(DONE))) as stage:
+        client = await stage.client(post(request_body))
         await client.until(DONE)
         client.leave()
         record = await stage.record()
@@ -100,8 +97,7 @@ async def test_a_stream_that_stops_early_is_truncated_without_a_fabricated_end(t
             await received.send(END)
 
     async with staged(tmp_path, stop) as stage:
-        client = await stage.connect()
-        await client.send(post(CHAT))
+        client = await stage.client(post(CHAT))
         await client.until(content("a"))
         has_chunks.set()
         assert await client.rest() == b"\r\n" + (END if how == "end without [DONE]" else b"")
@@ -118,10 +114,7 @@ async def test_a_stream_that_stops_early_is_truncated_without_a_fabricated_end(t
     ],
 )
 async def test_an_error_inside_a_stream_is_an_upstream_error(tmp_path: Path, event: bytes) -> None:
-    async def fail(received: Received) -> None:
-        await received.send(STREAM_HEAD, chunk(ROLE), chunk(event), chunk(DONE), END)
-
-    async with staged(tmp_path, fail) as stage:
+    async with staged(tmp_path, sends(STREAM_HEAD, chunk(ROLE), chunk(event), chunk(DONE), END)) as stage:
         assert body_of(await stage.ask(post(CHAT))) == ROLE + event + DONE
         assert (await stage.record()).outcome is Outcome.UPSTREAM_ERROR
 
@@ -141,11 +134,7 @@ async def test_the_engines_own_errors_pass_unchanged(
 ) -> None:
     body = b'{"error":{"message":"no"}}'
     reply = b"HTTP/1.1 %d Said\r\ncontent-length: %d\r\n\r\n%s" % (status, len(body), body)
-
-    async def refuse(received: Received) -> None:
-        await received.send(reply)
-
-    async with staged(tmp_path, refuse) as stage:
+    async with staged(tmp_path, sends(reply)) as stage:
         response = await stage.ask(post(CHAT))
         assert response.startswith(b"HTTP/1.1 %d Said\r\n" % status)
         assert response.endswith(body)
@@ -181,11 +170,7 @@ async def test_an_engine_that_is_down_gives_502_in_openais_shape(tmp_path: Path)
 async def test_an_engine_without_http_is_an_upstream_error_and_the_client_receives_502(
     tmp_path: Path, sent: bytes, code: str
 ) -> None:
-    async def send_no_http(received: Received) -> None:
-        await received.send(sent)
-        received.writer.close()
-
-    async with staged(tmp_path, send_no_http) as stage:
+    async with staged(tmp_path, closes(sent)) as stage:
         response = await stage.ask(post(CHAT))
         assert response.startswith(b"HTTP/1.1 502 Bad Gateway\r\n")
         assert error_in(response)["code"] == code
@@ -207,8 +192,7 @@ async def test_a_compressed_stream_is_unmetered_and_counted_and_its_bytes_are_un
         await received.send(chunk(data[20:]), END)
 
     async with staged(tmp_path, compress) as stage:
-        client = await stage.connect()
-        await client.send(post(CHAT if strips_usage else CHAT_WITH_USAGE))
+        client = await stage.client(post(CHAT if strips_usage else CHAT_WITH_USAGE))
         head = await client.until(data[:20] + b"\r\n")
         assert b"content-encoding: %s\r\n" % encoding in head
         (exchange,) = stage.relay._open
@@ -259,11 +243,8 @@ async def test_an_unmetered_path_has_a_record_with_only_time_and_outcome(tmp_pat
 async def test_options_is_forwarded_if_its_path_is_allowed_and_is_no_request_event(
     tmp_path: Path, path: str, request_body: bytes
 ) -> None:
-    async def allow(received: Received) -> None:
-        await received.send(b"HTTP/1.1 405 No\r\nallow: POST\r\ncontent-length: 0\r\n\r\n")
-
     allowed = path != "/metrics"
-    async with staged(tmp_path, allow) as stage:
+    async with staged(tmp_path, sends(b"HTTP/1.1 405 No\r\nallow: POST\r\ncontent-length: 0\r\n\r\n")) as stage:
         client = await stage.connect()
         request = f"OPTIONS {path} HTTP/1.1\r\nhost: x\r\norigin: y\r\ncontent-length: {len(request_body)}\r\n\r\n"
         await client.send(request.encode() + request_body)
@@ -288,8 +269,9 @@ async def test_exposed_engine_metrics_are_relayed_and_are_no_request_event(
     tmp_path: Path, method: str, path: str
 ) -> None:
     async with staged(tmp_path, ok, expose_engine_metrics=True) as stage:
-        client = await stage.connect()
-        await client.send(f"{method} {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer key\r\n\r\n".encode())
+        client = await stage.client(
+            f"{method} {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer key\r\n\r\n".encode()
+        )
         assert (await client.until(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 OK\r\n")
         assert b"authorization: Bearer key\r\n" in stage.requests[0].head
         await stage.ask(b"GET /v1/models HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
@@ -340,8 +322,7 @@ async def test_time_zero_is_the_end_of_the_request_and_not_that_of_its_parsing(
     monkeypatch.setattr(chat, "parse", note_time)
     async with staged(tmp_path, Received.gone) as stage:
         sent = time.monotonic()
-        client = await stage.connect()
-        await client.send(post(CHAT, headers=header.format(time.time())))
+        await stage.client(post(CHAT, headers=header.format(time.time())))
         await stage.reached()
         (exchange,) = stage.relay._open
         assert sent - 0.005 <= exchange.measurement.zero <= began[0]

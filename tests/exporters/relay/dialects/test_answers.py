@@ -17,7 +17,7 @@ from exporters.verdicts import Judge, applicable_slos
 from tests.support import scripted_relay
 from tests.support.api_streams import APIS, Api, block_delta, delta, named, post, unary_request
 from tests.support.event_streams import stream_meter
-from tests.support.scripted_relay import DONE, END, SLOS, STREAM_HEAD, Received, chunk, content, staged
+from tests.support.scripted_relay import DONE, END, SLOS, STREAM_HEAD, Received, chunk, content, holds, sends, staged
 from tests.support.waiting import until
 
 EACH = pytest.mark.parametrize("api", [pytest.param(api, id=name) for name, api in APIS.items()])
@@ -104,8 +104,7 @@ async def test_a_stream_with_reasoning_is_judged_by_the_beginning_of_its_answer(
 
     answers = asyncio.Event()
     async with staged(tmp_path, reasons, slo_file=ANSWER_SLOS) as stage:
-        client = await stage.connect()
-        await client.send(post(api))
+        await stage.client(post(api))
         await until(lambda: [judged.slo for judged in stage.judged] == [{"ttft": Verdict.GOOD}])
         answers.set()
         record = await stage.record()
@@ -117,10 +116,9 @@ async def test_a_stream_with_reasoning_is_judged_by_the_beginning_of_its_answer(
 
 @EACH
 async def test_a_stream_that_only_reasons_is_no_event_of_the_answers_slo(tmp_path: Path, api: Api) -> None:
-    async def reasons(received: Received) -> None:
-        await received.send(STREAM_HEAD, *map(chunk, (api.start, api.reasoning, api.end)), END)
-
-    async with staged(tmp_path, reasons, slo_file=ANSWER_SLOS) as stage:
+    async with staged(
+        tmp_path, sends(STREAM_HEAD, *map(chunk, (api.start, api.reasoning, api.end)), END), slo_file=ANSWER_SLOS
+    ) as stage:
         await stage.ask(post(api))
         record = await stage.record()
     assert (record.outcome, record.ttft_answer) == (Outcome.OK, None)
@@ -129,13 +127,10 @@ async def test_a_stream_that_only_reasons_is_no_event_of_the_answers_slo(tmp_pat
 
 @EACH
 async def test_a_missed_deadline_of_the_answer_is_reported_while_the_model_reasons(tmp_path: Path, api: Api) -> None:
-    async def reasons(received: Received) -> None:
-        await received.send(STREAM_HEAD, chunk(api.start), chunk(api.reasoning))
-        await received.gone()
-
-    async with staged(tmp_path, reasons, slo_file=ANSWER_SLOS) as stage:
-        client = await stage.connect()
-        await client.send(post(api, headers=f"x-request-start: t={time.time() - 40:.6f}\r\n"))
+    async with staged(
+        tmp_path, holds(STREAM_HEAD, chunk(api.start), chunk(api.reasoning)), slo_file=ANSWER_SLOS
+    ) as stage:
+        await stage.client(post(api, headers=f"x-request-start: t={time.time() - 40:.6f}\r\n"))
         await until(lambda: {"answer": Verdict.BAD}.items() <= _reported(stage.judged).items())
         assert stage.relay.open_requests == 1
 

@@ -12,7 +12,7 @@ from exporters.relay.paths import METERED
 from exporters.signals import Outcome, Verdict
 from tests.contract.recordings import NAMES, Recording, recording
 from tests.support.event_streams import stream_meter
-from tests.support.scripted_relay import Received, chunk, staged
+from tests.support.scripted_relay import chunk, closes, staged
 
 
 @dataclass(frozen=True)
@@ -174,12 +174,7 @@ def test_a_recorded_tool_call_has_its_time_on_the_fast_path(name: str) -> None:
 @pytest.mark.parametrize("name", FIGURES)
 async def test_a_recorded_exchange_passes_the_relay_unchanged_and_has_a_record(tmp_path: Path, name: str) -> None:
     recorded, expected = recording(name), FIGURES[name]
-
-    async def replay(received: Received) -> None:
-        await received.send(recorded.response)
-        received.writer.close()
-
-    async with staged(tmp_path, replay, inject_usage=False) as stage:
+    async with staged(tmp_path, closes(recorded.response), inject_usage=False) as stage:
         response = await stage.ask(recorded.request)
         head, _, body = response.partition(b"\r\n\r\n")
         assert (b"".join(ChunkedBody().feed(body)) if b"chunked" in head else body) == recorded.content

@@ -9,7 +9,7 @@ import pytest
 from exporters.relay.paths import METERED
 from tests.support.api_streams import APIS, MESSAGES, RESPONSES, block_delta, delta, named, post
 from tests.support.event_streams import stream_meter
-from tests.support.scripted_relay import DONE, END, STREAM_HEAD, Received, chunk, content, staged
+from tests.support.scripted_relay import DONE, END, STREAM_HEAD, chunk, content, sends, staged
 
 CHAT_PATH = APIS["chat"].path
 
@@ -99,10 +99,9 @@ def test_later_tool_calls_do_not_change_the_time_and_a_pause_of_the_client_is_no
 
 
 async def test_the_record_has_the_time_of_the_first_tool_call(tmp_path: Path) -> None:
-    async def call(received: Received) -> None:
-        await received.send(STREAM_HEAD, *map(chunk, (calls(0), calls(finish="tool_calls"), DONE)), END)
-
-    async with staged(tmp_path, call) as stage:
+    async with staged(
+        tmp_path, sends(STREAM_HEAD, *map(chunk, (calls(0), calls(finish="tool_calls"), DONE)), END)
+    ) as stage:
         await stage.ask(post(APIS["chat"]))
         record = await stage.record()
     assert record.ttft_answer is not None
