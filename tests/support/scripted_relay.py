@@ -199,6 +199,20 @@ def sends(*pieces: bytes) -> Script:
     return lambda received: received.send(*pieces)
 
 
+def json_response(content: object, status: int = 200) -> bytes:
+    body = json.dumps(content).encode()
+    return b"HTTP/1.1 %d X\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s" % (
+        status,
+        len(body),
+        body,
+    )
+
+
+def answers(content: object, status: int = 200) -> Script:
+    """The script of an engine that responds with this JSON."""
+    return sends(json_response(content, status))
+
+
 def streams(*events: bytes) -> Script:
     """The script of an engine that streams these events, and ends the response in order."""
     return sends(STREAM_HEAD, *map(chunk, events), END)

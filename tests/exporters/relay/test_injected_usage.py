@@ -17,8 +17,8 @@ from tests.support.scripted_relay import (
     body_of,
     chunk,
     post,
-    sends,
     staged,
+    streams,
     whole_stream,
 )
 
@@ -75,7 +75,7 @@ KEPT = b'data: {"choices":[],"created":1.0e9,"id":"c-1",%s}'
 async def test_the_client_keeps_what_an_event_carries_besides_the_injected_usage(
     tmp_path: Path, sent: bytes, kept: bytes
 ) -> None:
-    async with staged(tmp_path, sends(STREAM_HEAD, *map(chunk, EVENTS), chunk(sent), chunk(DONE), END)) as stage:
+    async with staged(tmp_path, streams(*EVENTS, sent, DONE)) as stage:
         assert body_of(await stage.ask(post(CHAT))) == b"".join(EVENTS) + kept + DONE
         record = await stage.record()
         assert (record.prompt_tokens, record.completion_tokens) == (7, 3)
@@ -87,7 +87,7 @@ async def test_the_client_keeps_the_usage_of_an_engine_that_always_sends_it(tmp_
 
     # As vLLM does with --enable-force-include-usage.
     events = [with_usage(event, tokens) for tokens, event in enumerate(EVENTS)]
-    async with staged(tmp_path, sends(STREAM_HEAD, *map(chunk, [*events, USAGE, DONE]), END)) as stage:
+    async with staged(tmp_path, streams(*events, USAGE, DONE)) as stage:
         assert body_of(await stage.ask(post(CHAT))) == b"".join([*events, USAGE, DONE])
         assert (await stage.record()).completion_tokens == 3
 

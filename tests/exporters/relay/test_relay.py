@@ -32,6 +32,7 @@ from tests.support.scripted_relay import (
     post,
     sends,
     staged,
+    streams,
     whole_stream,
 )
 from tests.support.waiting import cpu_time_until
@@ -114,7 +115,7 @@ async def test_a_stream_that_stops_early_is_truncated_without_a_fabricated_end(t
     ],
 )
 async def test_an_error_inside_a_stream_is_an_upstream_error(tmp_path: Path, event: bytes) -> None:
-    async with staged(tmp_path, sends(STREAM_HEAD, chunk(ROLE), chunk(event), chunk(DONE), END)) as stage:
+    async with staged(tmp_path, streams(ROLE, event, DONE)) as stage:
         assert body_of(await stage.ask(post(CHAT))) == ROLE + event + DONE
         assert (await stage.record()).outcome is Outcome.UPSTREAM_ERROR
 

@@ -8,8 +8,8 @@ import pytest
 
 from exporters.relay.paths import METERED
 from tests.support.api_streams import APIS, MESSAGES, RESPONSES, block_delta, delta, named, post
-from tests.support.event_streams import stream_meter
-from tests.support.scripted_relay import DONE, END, STREAM_HEAD, chunk, content, sends, staged
+from tests.support.event_streams import stream_as_relay, stream_meter
+from tests.support.scripted_relay import DONE, content, staged, streams
 
 CHAT_PATH = APIS["chat"].path
 
@@ -71,12 +71,9 @@ TEXT = block_delta("text_delta", "text", "a")
 )
 def test_the_first_complete_tool_call_is_timed(path: str, events: list[bytes], number: int | None) -> None:
     parsed, compared = (stream_meter(dialect=METERED[path]) for _ in range(2))
-    sent: list[bytes] = []
+    stream_as_relay(compared, events)
     for at, event in enumerate(events):
         assert parsed.stream(event, float(at)) == event
-        fast = compared.fast_path(sent.append, _raise)
-        if fast is None or not fast.forward(chunk(event)):
-            compared.stream(event, float(at))
     assert parsed.first_tool_call_at == compared.first_tool_call_at == number
 
 
@@ -99,15 +96,9 @@ def test_later_tool_calls_do_not_change_the_time_and_a_pause_of_the_client_is_no
 
 
 async def test_the_record_has_the_time_of_the_first_tool_call(tmp_path: Path) -> None:
-    async with staged(
-        tmp_path, sends(STREAM_HEAD, *map(chunk, (calls(0), calls(finish="tool_calls"), DONE)), END)
-    ) as stage:
+    async with staged(tmp_path, streams(calls(0), calls(finish="tool_calls"), DONE)) as stage:
         await stage.ask(post(APIS["chat"]))
         record = await stage.record()
     assert record.ttft_answer is not None
     assert record.first_tool_call is not None
     assert record.ttft_answer <= record.first_tool_call <= record.e2e
-
-
-def _raise(error: Exception) -> None:
-    raise error
