@@ -77,28 +77,17 @@ HALF = len(content("b")) // 2
 @pytest.mark.parametrize(
     "reads, verdicts",
     [
-        pytest.param(
-            [ROLE + content("a") + content("b")[:HALF], content("b")[HALF:] + content("c") + USAGE, DONE],
+        pytest.param([ROLE + content("a") + content("b")[:HALF], content("b")[HALF:] + content("c") + USAGE, DONE],
             {"ttft": Verdict.GOOD, "availability": Verdict.ABANDONED},
-            id="an event in two reads, after the first token",
-        ),
-        pytest.param(
-            [ROLE, content("b")[:HALF], content("b")[HALF:-1], content("b")[-1:] + content("c") + DONE],
-            {"ttft": Verdict.ABANDONED, "availability": Verdict.ABANDONED},
-            id="the first token in three reads",
-        ),
-        pytest.param(
-            [ROLE + content("a") + content("b"), content("c"), USAGE + DONE],
-            {"ttft": Verdict.GOOD, "availability": Verdict.ABANDONED},
-            id="an event in one read with other events",
-        ),
-        pytest.param(
-            [ROLE, content("a") + content("b")[:-1]],
-            {"ttft": Verdict.GOOD, "availability": Verdict.ABANDONED},
-            id="an unterminated last event",
-        ),
+            id="an event in two reads, after the first token"),
+        pytest.param([ROLE, content("b")[:HALF], content("b")[HALF:-1], content("b")[-1:] + content("c") + DONE],
+            {"ttft": Verdict.ABANDONED, "availability": Verdict.ABANDONED}, id="the first token in three reads"),
+        pytest.param([ROLE + content("a") + content("b"), content("c"), USAGE + DONE],
+            {"ttft": Verdict.GOOD, "availability": Verdict.ABANDONED}, id="an event in one read with other events"),
+        pytest.param([ROLE, content("a") + content("b")[:-1]],
+            {"ttft": Verdict.GOOD, "availability": Verdict.ABANDONED}, id="an unterminated last event"),
     ],
-)
+)  # fmt: skip
 async def test_a_fault_abandons_undecided_verdicts_and_forwards_every_byte_held_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads: list[bytes], verdicts: dict[str, Verdict]
 ) -> None:

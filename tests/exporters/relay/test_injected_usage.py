@@ -23,9 +23,7 @@ from tests.support.scripted_relay import (
 )
 
 
-async def test_a_stream_reaches_the_client_unchanged_except_for_the_injected_usage_event(
-    tmp_path: Path,
-) -> None:
+async def test_a_stream_reaches_the_client_unchanged_except_for_the_injected_usage_event(tmp_path: Path) -> None:
     async with staged(tmp_path, whole_stream) as stage:
         response = await stage.ask(post(CHAT))
         assert response.startswith(b"HTTP/1.1 200 OK\r\n")

@@ -68,10 +68,7 @@ async def test_a_connection_whose_stream_began_before_the_announcement_is_not_cl
         assert b"connection: close\r\n" in response
 
 
-@pytest.mark.parametrize(
-    "received",
-    [pytest.param(50, id="its head"), pytest.param(-10, id="its body")],
-)
+@pytest.mark.parametrize("received", [pytest.param(50, id="its head"), pytest.param(-10, id="its body")])
 async def test_a_request_that_is_still_being_received_is_open_and_finishes(tmp_path: Path, received: int) -> None:
     async with staged(tmp_path, ok) as stage:
         idle = await stage.connect()

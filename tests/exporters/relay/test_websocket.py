@@ -174,9 +174,7 @@ async def test_fragmented_messages_and_bytes_sent_with_a_head_pass_unchanged(tmp
         assert data == b"".join(fragments) + CLOSE
 
 
-async def test_a_response_other_than_101_is_an_ordinary_response_and_the_last_of_its_connection(
-    tmp_path: Path,
-) -> None:
+async def test_a_response_other_than_101_is_an_ordinary_response_and_the_last_of_its_connection(tmp_path: Path) -> None:
     async with staged(
         tmp_path, sends(b"HTTP/1.1 403 Forbidden\r\ncontent-length: 2\r\nx-engine: it\r\n\r\nno")
     ) as stage:
@@ -447,7 +445,4 @@ async def test_a_sidecar_logs_and_counts_a_websocket_that_its_stop_cuts(tmp_path
             assert await running.stop() == 0
             assert (await websocket.receive()).type in {WSMsgType.CLOSED, WSMsgType.CLOSE, WSMsgType.ERROR}
         lines = [(line["endpoint"], line["status"], line["outcome"], line["slo"]) for line in running.lines()]
-        assert lines == [
-            ("/v1/realtime", 101, "ok", {}),
-            ("/v1/realtime", 101, "upstream_error", {}),
-        ]
+        assert lines == [("/v1/realtime", 101, "ok", {}), ("/v1/realtime", 101, "upstream_error", {})]

@@ -176,10 +176,7 @@ async def test_an_error_of_the_engine_passes_unchanged_and_is_judged(tmp_path: P
     async with staged(tmp_path, sends(b"HTTP/1.1 500 No\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))) as stage:
         assert (await stage.ask(post(api))).endswith(body)
         record = await stage.record()
-    assert (record.outcome, record.slo) == (
-        Outcome.UPSTREAM_ERROR,
-        {"ttft": Verdict.BAD, "availability": Verdict.BAD},
-    )
+    assert (record.outcome, record.slo) == (Outcome.UPSTREAM_ERROR, {"ttft": Verdict.BAD, "availability": Verdict.BAD})
 
 
 @EACH
@@ -253,18 +250,13 @@ def test_deltas_with_text_are_output_and_those_without_reasoning_are_the_answer(
             "x",
             id="an incomplete response.completed, which vLLM sends",
         ),
-        pytest.param(
-            {"type": "response.failed", "response": response("failed")}, Outcome.UPSTREAM_ERROR, "failed", id="failed"
-        ),
-        pytest.param(
-            {"type": "response.completed", "response": response("failed")},
-            Outcome.UPSTREAM_ERROR,
-            "failed",
-            id="status",
-        ),
+        pytest.param({"type": "response.failed", "response": response("failed")}, Outcome.UPSTREAM_ERROR, "failed",
+            id="failed"),
+        pytest.param({"type": "response.completed", "response": response("failed")}, Outcome.UPSTREAM_ERROR, "failed",
+            id="status"),
         pytest.param({"type": "error", "code": "x", "message": "y"}, Outcome.UPSTREAM_ERROR, None, id="an error"),
     ],
-)
+)  # fmt: skip
 def test_each_end_of_a_response_has_its_outcome(event: dict[str, object], outcome: Outcome, reason: str | None) -> None:
     meter = stream_meter(dialect=METERED["/v1/responses"])
     meter.stream(RESPONSES.start + RESPONSES.output + named(event), 1.0)

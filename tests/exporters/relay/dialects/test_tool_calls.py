@@ -59,16 +59,12 @@ TEXT = block_delta("text_delta", "text", "a")
         pytest.param(RESPONSES.path, [ARGUMENTS, RESPONSES.end], None, id="responses: without its end"),
         pytest.param(MESSAGES.path, [block("tool_use"), INPUT, INPUT, BLOCK_STOP], 3, id="messages"),
         pytest.param(MESSAGES.path, [block("tool_use"), BLOCK_STOP], 1, id="messages: no input"),
-        pytest.param(
-            MESSAGES.path,
-            [block("text"), TEXT, BLOCK_STOP, block("tool_use", 1), INPUT, BLOCK_STOP],
-            5,
-            id="messages: text first",
-        ),
+        pytest.param(MESSAGES.path, [block("text"), TEXT, BLOCK_STOP, block("tool_use", 1), INPUT, BLOCK_STOP], 5,
+            id="messages: text first"),
         pytest.param(MESSAGES.path, [block("text"), TEXT, BLOCK_STOP], None, id="messages: text"),
         pytest.param(MESSAGES.path, [block("tool_use"), INPUT], None, id="messages: without its end"),
     ],
-)
+)  # fmt: skip
 def test_the_first_complete_tool_call_is_timed(path: str, events: list[bytes], number: int | None) -> None:
     parsed, compared = (stream_meter(dialect=METERED[path]) for _ in range(2))
     stream_as_relay(compared, events)
