@@ -23,6 +23,8 @@ from tests.support.hostile_inputs import (
     websockets,
 )
 
+pytestmark = pytest.mark.slow
+
 HEAD, LINES, JSON = 64 * 1024, 24 * 1024, 384 * 1024
 """Bytes of an input: of a head, of many short lines, and of JSON, whose prompt would be decoded below 64 KiB."""
 
@@ -30,8 +32,6 @@ HEAD, LINES, JSON = 64 * 1024, 24 * 1024, 384 * 1024
 FULL = msgspec.structs.replace(
     CONFIG, check_structured_output=True, log_content=LogContent.FULL, log_prefix_hashes=True
 )
-pytestmark = pytest.mark.slow
-
 MAX_CALLS = 30_000
 """Calls of functions in one callback, of Python or of C: at most a few for each of the lines that it may parse."""
 MAX_CALLS_IN_THREAD = 250_000
@@ -67,7 +67,7 @@ def work(callback: Callable[[], object]) -> tuple[int, int]:
 
 
 def each(inputs: Iterator[Input]) -> pytest.MarkDecorator:
-    """All inputs; those of the same name to several APIs are `long`, except for one, on each API in turn."""
+    """All inputs. Of those with the same name for several APIs, one is not `long`: that of each API in turn."""
     alike: dict[str, list[Input]] = {}
     for one in inputs:
         alike.setdefault(one.name.rpartition(": ")[2], []).append(one)
