@@ -161,6 +161,7 @@ async def test_an_upload_of_100_mb_is_streamed_and_never_buffered_whole(tmp_path
         assert most < 50_000_000
         record = await stage.record()
         assert (record.unparsed, record.request_class, record.outcome) == ("too_large", "long", Outcome.OK)
+        assert (record.model, record.prompt_estimate) == ("", 100_000_000 / 4)
 
 
 async def test_the_chunks_of_an_upload_that_arrive_together_are_forwarded_together(

@@ -349,17 +349,6 @@ async def test_pipelined_requests_receive_their_responses_in_order(tmp_path: Pat
         assert len(stage.records) == 3
 
 
-async def test_a_large_upload_is_streamed_unparsed_and_classified_by_its_size(tmp_path: Path) -> None:
-    async with staged(tmp_path, ok) as stage:
-        body = b'{"model":"m","prompt":"' + b"x" * (9 * 1024 * 1024) + b'"}'
-        response = await stage.ask(post(body, path="/v1/completions"))
-        assert response.endswith(b"ok")
-        assert stage.requests[0].body == body
-        record = await stage.record()
-        assert (record.unparsed, record.request_class, record.model) == ("too_large", "long", "")
-        assert record.prompt_estimate == len(body) / 4
-
-
 async def test_a_chunked_upload_reaches_the_engine_complete(tmp_path: Path) -> None:
     async with staged(tmp_path, ok) as stage:
         head = b"POST %s HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n"
