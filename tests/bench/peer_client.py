@@ -42,7 +42,10 @@ async def plain(session: aiohttp.ClientSession, url: str, prompt: str, tokens: i
 
 
 def of_vllm() -> Send:
-    from vllm.benchmarks.lib.endpoint_request_func import ASYNC_REQUEST_FUNCS, RequestFuncInput  # type: ignore[import-not-found]  # noqa: PLC0415 - not in this environment
+    from vllm.benchmarks.lib.endpoint_request_func import (  # type: ignore[import-not-found]  # noqa: PLC0415 - not in this environment
+        ASYNC_REQUEST_FUNCS,
+        RequestFuncInput,
+    )
 
     request = ASYNC_REQUEST_FUNCS["openai-chat"]
 

@@ -79,7 +79,7 @@ async def test_a_request_whose_timeouts_cannot_be_checked_does_not_prevent_those
 
     monkeypatch.setattr(Exchange, "cut", cut_others)
     monkeypatch.setattr(Measurement, "check_deadline", check_others)
-    async with staged(tmp_path, Received.gone, cut_first_token=0.05) as stage:
+    async with staged(tmp_path, Received.gone, cut_first_token=0.3) as stage:
         clients = [await stage.connect() for _ in range(4)]
         for number, client in enumerate(clients, 1):
             await client.send(post(CHAT))
