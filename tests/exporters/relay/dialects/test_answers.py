@@ -111,14 +111,14 @@ def test_a_pause_that_lasts_until_the_end_is_not_in_the_time_of_the_answer(api: 
 async def test_a_stream_with_reasoning_is_judged_by_the_beginning_of_its_answer(tmp_path: Path, api: Api) -> None:
     async def reasons(received: Received) -> None:
         await received.send(STREAM_HEAD, chunk(api.start), chunk(api.reasoning))
-        await answers.wait()
+        await may_answer.wait()
         await received.send(chunk(api.output), chunk(api.end), END)
 
-    answers = asyncio.Event()
+    may_answer = asyncio.Event()
     async with staged(tmp_path, reasons, slo_file=ANSWER_SLOS) as stage:
         await stage.client(post(api))
         await until(lambda: [judged.slo for judged in stage.judged] == [{"ttft": Verdict.GOOD}])
-        answers.set()
+        may_answer.set()
         record = await stage.record()
     assert record.slo == dict.fromkeys(("ttft", "answer", "availability"), Verdict.GOOD)
     assert record.ttft is not None
