@@ -73,6 +73,7 @@ def test_path_equals_import(package: str) -> None:
     assert spec.origin == str(ROOT / package / "__init__.py")
 
 
+@pytest.mark.slow
 def test_no_module_of_the_tests_imports_a_test_module() -> None:
     """Code that two test modules share is in a helper module."""
     wrong = {

@@ -84,10 +84,7 @@ class Bench:
 def parser() -> argparse.ArgumentParser:
     flags = argparse.ArgumentParser(prog="python -m tests.bench.relay", description=(__doc__ or "").splitlines()[0])
     flags.add_argument(
-        "--measure",
-        action="append",
-        choices=ALL,
-        help="repeatable (default: all except memory, which takes minutes)",
+        "--measure", action="append", choices=ALL, help="repeatable (default: all except memory, which takes minutes)"
     )
     flags.add_argument("--peers", default="", metavar="NAMES", help=f"peers to install: {','.join(PEERS)}")
     flags.add_argument(

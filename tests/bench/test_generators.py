@@ -14,7 +14,10 @@ from tests.bench.machine import cores
 from tests.support.ports import free_port
 from tests.support.sidecar_process import ROOT
 
-pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="no cc to compile the bench's load with")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not shutil.which("cc"), reason="no cc to compile the bench's load with"),
+]
 
 
 @pytest.fixture(scope="module")

@@ -32,12 +32,7 @@ from tests.support.ports import free_port
 from tests.support.sidecar_process import ROOT
 
 PEER = "vllm bench serve"
-MEDIANS = {
-    "TTFT": "median_ttft_ms",
-    "TPOT": "median_tpot_ms",
-    "ITL": "median_itl_ms",
-    "E2E": "median_e2el_ms",
-}
+MEDIANS = {"TTFT": "median_ttft_ms", "TPOT": "median_tpot_ms", "ITL": "median_itl_ms", "E2E": "median_e2el_ms"}
 OTHERS = {"TTFT p99, ms": "p99_ttft_ms", "output tokens/s": "output_throughput"}
 LEAST_NOISE = 0.05
 """Two runs of one client on a machine of its own differ by up to this share."""

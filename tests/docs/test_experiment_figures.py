@@ -26,9 +26,9 @@ def reported(folder: Path) -> list[list[str]]:
 @pytest.mark.parametrize(
     "title, number, command",
     [
-        ("Response cache", 0, ["seed-001-cache"]),
-        ("Cold start", 0, ["seed-001-cold"]),
-        ("Cold start", 1, ["seed-001-cold", "--requests", "400"]),
+        pytest.param("Response cache", 0, ["seed-001-cache"], marks=pytest.mark.slow),
+        pytest.param("Cold start", 0, ["seed-001-cold"], marks=pytest.mark.slow),
+        pytest.param("Cold start", 1, ["seed-001-cold", "--requests", "400"], marks=pytest.mark.long),
     ],
 )
 def test_each_row_of_a_table_is_a_row_of_the_report(
@@ -41,6 +41,7 @@ def test_each_row_of_a_table_is_a_row_of_the_report(
     assert all(word in " ".join(section(PAGE, title)) for word in command)
 
 
+@pytest.mark.long
 def test_the_table_of_the_windows_is_the_output_of_its_command(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,9 +1,12 @@
 """The commands of "From a page to the request" lead from a page of a running lab to the log line of one request."""
 
+import argparse
 import contextlib
+import importlib
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -15,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from compose.cli import COMMANDS
 from compose.ports import SERVICES, Ports
 from compose.services import OURS
 from docs.page_pictures import PAGE, commands
@@ -94,7 +98,7 @@ def run(lines: list[str], folder: Path) -> list[str]:
     return done.stdout.split(f"{separator}\n")[1:]
 
 
-@pytest.mark.lab
+@pytest.mark.long
 @pytest.mark.skipif(not (shutil.which("curl") and shutil.which("jq")), reason="the page needs curl and jq")
 def test_the_commands_of_the_page_lead_from_an_alert_to_the_log_line_of_a_request(tmp_path: Path) -> None:
     ports = free_lab_ports()
@@ -140,3 +144,13 @@ def test_every_command_of_the_page_is_found() -> None:
     page = PAGE.read_text(encoding="utf-8")
     assert len(commands(page)) == page.count("\n    $ ")
     assert commands("a\n    $ one \\\n      two\n    output\n    $ three\n") == ["one \\\n      two", "three"]
+
+
+def test_the_commands_of_vllm_slo_on_the_page_have_flags_that_exist() -> None:
+    text = "\n".join(commands(PAGE.read_text(encoding="utf-8"))).replace("\\\n", " ")
+    found = [shlex.split(words) for words in re.findall(r"vllm-slo ([^|)\n]*)", text)]
+    assert len(found) == 4
+    for name, *flags in found:
+        parser = argparse.ArgumentParser()
+        importlib.import_module(COMMANDS[name][0]).configure(parser)
+        parser.parse_args(flags)

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 _LOADED = re.compile(
     r"""<(?:script|img|iframe|source)\b[^>]*\bsrc=["']?(https?:)?//|<link\b[^>]*rel=["']?(?:stylesheet|preconnect|preload|icon)[^>]*href=["']?(https?:)?//"""
@@ -12,6 +14,7 @@ _LOADED = re.compile(
 _IMPORTED = re.compile(r"""@import|url\(["']?(?:https?:)?//""")
 
 
+@pytest.mark.slow
 def test_the_site_builds_strictly_and_its_pages_load_nothing_from_another_host(tmp_path: Path) -> None:
     build = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path / "site"],

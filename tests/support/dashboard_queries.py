@@ -46,12 +46,7 @@ def _series_by_name() -> Iterator[tuple[str, Series]]:
     of_alerts = {"alertname", "alertstate", *map(str, (Label.SEVERITY, Label.MODEL, Label.CLASS, Label.SLO))}
     for name in (FIRING, ACTIVE_SINCE):
         yield name, Series(frozenset(of_alerts) | scraped, is_counter=False)
-    for name in (
-        "up",
-        "scrape_duration_seconds",
-        "scrape_samples_scraped",
-        "scrape_series_added",
-    ):  # of each scrape
+    for name in ("up", "scrape_duration_seconds", "scrape_samples_scraped", "scrape_series_added"):  # of each scrape
         yield name, Series(frozenset(scraped), is_counter=False)
 
 

@@ -1,11 +1,13 @@
 """Event streams split into reads, and meters for them."""
 
 import itertools
+from collections.abc import Iterable
 
 from exporters.relay.dialects import chat
 from exporters.relay.dialects.dialect import Dialect
 from exporters.relay.meter import Meter
 from exporters.verdicts import Judge, applicable_slos
+from tests.support.scripted_relay import chunk
 
 
 def cut(data: bytes, places: list[int]) -> list[bytes]:
@@ -26,3 +28,17 @@ def stream_meter(*, strips_usage: bool = False, dialect: Dialect = chat) -> Mete
         strips_usage=strips_usage,
         on_verdicts=lambda _: None,
     )
+
+
+def raise_error(error: Exception) -> None:
+    raise error
+
+
+def stream_as_relay(meter: Meter, reads: Iterable[bytes]) -> list[bytes]:
+    """Pass reads to a meter that removes nothing; returns the chunks that took the fast path."""
+    forwarded: list[bytes] = []
+    for at, data in enumerate(reads):
+        path = meter.fast_path(forwarded.append, raise_error)
+        if path is None or not path.forward(chunk(data)):
+            assert meter.stream(data, float(at)) == data
+    return forwarded

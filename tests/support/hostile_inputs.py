@@ -398,12 +398,4 @@ def websockets() -> Iterator[Input]:
     yield Input("websocket: long headers", repeated(switch, b"\x82\xff" + b"\0" * 12, b""), request, ends=True)
 
 
-INPUTS = [
-    *heads(),
-    *chunked_bodies(),
-    *json_bodies(),
-    *forms(),
-    *responses(),
-    *streams(),
-    *websockets(),
-]
+INPUTS = [*heads(), *chunked_bodies(), *json_bodies(), *forms(), *responses(), *streams(), *websockets()]

@@ -135,10 +135,7 @@ _RESPONSES: Any = {"model": "tiny", "max_output_tokens": TOOL_TOKENS, "input": Q
 _RESPONSES_TOOLS: Any = {**_RESPONSES, "tools": [{"type": "function", **_FUNCTION}]}
 _RESPONSES_TOOL: Any = {**_RESPONSES_TOOLS, "tool_choice": {"type": "function", "name": "get_weather"}}
 _RESPONSES_REQUIRED: Any = {**_RESPONSES_TOOLS, "tool_choice": "required", "parallel_tool_calls": False}
-_RESPONSES_JSON: Any = {
-    **_RESPONSES,
-    "text": {"format": {"type": "json_schema", "name": "weather", "schema": SCHEMA}},
-}
+_RESPONSES_JSON: Any = {**_RESPONSES, "text": {"format": {"type": "json_schema", "name": "weather", "schema": SCHEMA}}}
 _MESSAGES: Any = {"model": "tiny", "max_tokens": TOOL_TOKENS, "messages": [{"role": "user", "content": QUESTION}]}
 _MESSAGES_TOOLS: Any = {
     **_MESSAGES,

@@ -8,13 +8,7 @@ from exporters.signals import SIGNALS, UP, Kind, Label, Signal
 from tests.support.promtool import constant, counter
 
 BAD, GOOD = "s:1", "s:2"
-_LABELS = {
-    Label.MODEL: "org/m",
-    Label.CLASS: "siso",
-    Label.SLO: "ttft",
-    Label.OUTCOME: "ok",
-    Label.RANK: "0",
-}
+_LABELS = {Label.MODEL: "org/m", Label.CLASS: "siso", Label.SLO: "ttft", Label.OUTCOME: "ok", Label.RANK: "0"}
 """Other labels have their name as their value."""
 
 _USUAL: dict[str, float] = {

@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from unittest.mock import patch
 
 from exporters import slos
 from exporters.configuration.sidecar_config import SidecarConfig
@@ -147,11 +148,15 @@ class Stage:
         self.clients.append(client)
         return client
 
-    async def ask(self, request: bytes) -> bytes:
-        """Send a request and read until the relay closes the connection."""
+    async def client(self, request: bytes) -> "RawClient":
+        """A client that has sent a request."""
         client = await self.connect()
         await client.send(request)
-        return await client.rest()
+        return client
+
+    async def ask(self, request: bytes) -> bytes:
+        """Send a request and read until the relay closes the connection."""
+        return await (await self.client(request)).rest()
 
 
 @dataclass
@@ -189,12 +194,56 @@ async def ok(received: Received) -> None:
     await received.send(OK)
 
 
+def sends(*pieces: bytes) -> Script:
+    """The script of an engine that responds with these bytes."""
+    return lambda received: received.send(*pieces)
+
+
+def json_response(content: object, status: int = 200) -> bytes:
+    body = json.dumps(content).encode()
+    return b"HTTP/1.1 %d X\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s" % (
+        status,
+        len(body),
+        body,
+    )
+
+
+def answers(content: object, status: int = 200) -> Script:
+    """The script of an engine that responds with this JSON."""
+    return sends(json_response(content, status))
+
+
+def streams(*events: bytes) -> Script:
+    """The script of an engine that streams these events, and ends the response in order."""
+    return sends(STREAM_HEAD, *map(chunk, events), END)
+
+
+def holds(*pieces: bytes) -> Script:
+    """The script of an engine that sends these bytes, and waits until the relay closes the connection."""
+
+    async def script(received: Received) -> None:
+        await received.send(*pieces)
+        await received.gone()
+
+    return script
+
+
+def closes(*pieces: bytes) -> Script:
+    """The script of an engine that sends these bytes, and closes the connection."""
+
+    async def script(received: Received) -> None:
+        await received.send(*pieces)
+        received.writer.close()
+
+    return script
+
+
 async def whole_stream(received: Received) -> None:
     """The script of an engine that streams EVENTS, USAGE and DONE."""
     await received.send(STREAM_HEAD)
     for event in EVENTS:
         await received.send(chunk(event))
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.001)
     await received.send(chunk(USAGE), chunk(DONE), END)
 
 
@@ -250,11 +299,17 @@ async def read_body(head: bytes, reader: asyncio.StreamReader) -> bytes:
 
 @contextlib.asynccontextmanager
 async def staged(
-    tmp_path: Path, script: Script | None, *, slo_file: str = SLOS, head_limit: int = 2**16, **settings: object
+    tmp_path: Path,
+    script: Script | None,
+    *,
+    slo_file: str = SLOS,
+    head_limit: int = 2**16,
+    warm_up: int = 0,
+    **settings: object,
 ) -> AsyncIterator[Stage]:
     """A relay in front of an upstream that runs `script` for each request; without one, the upstream is down.
 
-    The upstream reads heads of up to `head_limit` bytes.
+    The upstream reads heads of up to `head_limit` bytes. The relay hashes a prompt of `warm_up` bytes at its start.
     """
     loop = asyncio.get_running_loop()
     requests: list[Received] = []
@@ -290,7 +345,9 @@ async def staged(
         config, slos.load(slos_path), sender, loop, salt=b"salt", new_request_id=lambda: f"relay-{next(numbers)}"
     )
     server = await loop.create_server(relay.client, "127.0.0.1", 0)
-    relay.start()
+    hashing = relay.hashing
+    with patch("exporters.relay.relay.WARM_UP_BYTES", warm_up):
+        relay.start()
     stage = Stage(relay, server.sockets[0].getsockname()[1], sender, requests)
     try:
         yield stage
@@ -304,4 +361,6 @@ async def staged(
         upstream.close()
         for received in requests:
             received.writer.transport.abort()
-        await asyncio.sleep(0.02)  # the transports close in the next iterations of the loop
+        hashing.shutdown()  # its thread calls back into the loop
+        for _ in range(10):  # the transports close in the next iterations of the loop
+            await asyncio.sleep(0)

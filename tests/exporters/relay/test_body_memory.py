@@ -85,8 +85,7 @@ async def test_at_the_limit_new_requests_wait_until_memory_is_free(tmp_path: Pat
     async with full_stage(tmp_path) as (stage, _):
         stage.relay.bodies.hold(LIMIT)
         assert stage.relay.bodies.requests_wait
-        client = await stage.connect()
-        await client.send(post(UNARY))
+        client = await stage.client(post(UNARY))
         await asyncio.sleep(0.05)  # it is not read
         assert stage.requests == []
         reject_stalled(stage, STALLED_UPLOAD_SECONDS + 1)
@@ -145,8 +144,7 @@ async def test_a_body_is_held_until_the_engine_has_read_it_and_gives_way_if_it_d
     url = f"http://127.0.0.1:{engine.sockets[0].getsockname()[1]}"
     large = post(b'{"prompt":"%s"}' % (b"x" * 7_000_000), path="/v1/completions")
     async with engine, staged(tmp_path, None, upstream=url, max_buffered=LIMIT) as stage:
-        client = await stage.connect()
-        await client.send(large)
+        client = await stage.client(large)
         await until(lambda: stage.relay.bodies.held > 7_000_000)
         await until(lambda: bool(stage.relay._open))
         (exchange,) = stage.relay._open
@@ -161,9 +159,7 @@ async def test_a_body_is_held_until_the_engine_has_read_it_and_gives_way_if_it_d
 
 async def test_a_body_of_single_bytes_takes_the_memory_of_its_bytes(tmp_path: Path) -> None:
     async with staged(tmp_path, ok, max_buffered=LIMIT) as stage:
-        await until(lambda: stage.relay.bodies.held == 0)  # the prompt that a relay parses at its start is hashed
-        client = await stage.connect()
-        await client.send(UPLOAD[:200])
+        await stage.client(UPLOAD[:200])
         await until(lambda: stage.relay.bodies.held > 0)
         held = stage.relay.bodies.held
         (connection,) = stage.relay.connections

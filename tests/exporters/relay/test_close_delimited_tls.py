@@ -63,8 +63,7 @@ async def test_without_close_notify_a_response_is_truncated_and_has_no_last_chun
 ) -> None:
     engine = Engine(b"HTTP/1.1 200 OK\r\n\r\n" + BODY, notifies=notifies)
     async with behind(tmp_path, engine) as stage:
-        client = await stage.connect()
-        await client.send(HEALTH.format(version="1.1").encode())
+        client = await stage.client(HEALTH.format(version="1.1").encode())
         await client.until(chunk(BODY))
         engine.may_end.set()
         assert await client.rest() == (END if notifies else b"")
@@ -75,8 +74,7 @@ async def test_without_close_notify_a_response_is_truncated_and_has_no_last_chun
 async def test_without_close_notify_a_client_of_http_1_0_is_reset(tmp_path: Path, *, notifies: bool) -> None:
     engine = Engine(b"HTTP/1.1 200 OK\r\n\r\n" + BODY, notifies=notifies)
     async with behind(tmp_path, engine) as stage:
-        client = await stage.connect()
-        await client.send(HEALTH.format(version="1.0").encode())
+        client = await stage.client(HEALTH.format(version="1.0").encode())
         await client.until(BODY)
         engine.may_end.set()
         if notifies:
@@ -91,8 +89,7 @@ async def test_a_stream_that_has_sent_its_own_end_is_ok_without_close_notify(tmp
     events = b"".join([*EVENTS, DONE])
     engine = Engine(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n" + events, notifies=False)
     async with behind(tmp_path, engine) as stage:
-        client = await stage.connect()
-        await client.send(post(CHAT))
+        client = await stage.client(post(CHAT))
         await client.until(DONE)
         engine.may_end.set()
         assert (await stage.record()).outcome is Outcome.OK

@@ -38,7 +38,7 @@ def user(content: object) -> dict[str, object]:
     return {"role": "user", "content": content}
 
 
-def filled(item: object, size: int = MIB) -> list[object]:
+def filled(item: object, size: int = MIB // 4) -> list[object]:
     return [item] * (size // (len(json.dumps(item, separators=(",", ":"))) + 1))
 
 
@@ -75,7 +75,7 @@ ORDINARY = {
     "a text": [user(TEXT * (MIB // len(TEXT)))],
     "code with escapes": [user(CODE * (MIB // 60))],
     "text with backslashes": [user('ab \\"c' * (MIB // 8))],
-    "hundreds of messages": filled(user(TEXT * 50)),
+    "hundreds of messages": filled(user(TEXT * 50), MIB),
     "calls of tools": filled(TURN[0])[:300] + filled(TURN[1])[:300],
     "images": [user([{"type": "text", "text": TEXT}, IMAGE])] * 4,
     "thousands of short messages": [user("a")] * 2000,
@@ -151,9 +151,9 @@ PARAMETERS = st.fixed_dictionaries(
 )
 
 
-@pytest.mark.parametrize("path", PROMPTS)
-@given(data=st.data(), parameters=PARAMETERS, ascii_only=st.booleans())
-@settings(max_examples=15)
+@pytest.mark.slow
+@given(st.sampled_from([*PROMPTS]), st.data(), PARAMETERS, st.booleans())
+@settings(max_examples=30)
 def test_all_that_is_known_of_a_dense_body_agrees_with_its_values(
     path: str, data: st.DataObject, parameters: dict[str, object], ascii_only: bool
 ) -> None:

@@ -20,6 +20,7 @@ from tests.support.scripted_relay import (
     body_of,
     chunk,
     content,
+    holds,
     ok,
     post,
     staged,
@@ -60,37 +61,16 @@ UNREACHABLE = "the engine at 127.0.0.1:{port} cannot be reached: connection refu
 @pytest.mark.parametrize(
     "ask, settings, error, status, kind, message",
     [
-        pytest.param(
-            list_batches,
-            {},
-            anthropic.PermissionDeniedError,
-            403,
-            "permission_error",
-            "/v1/messages/batches is not an inference path; the operator can allow it with --allow-path",
-            id="403",
-        ),
-        pytest.param(
-            create,
-            {"max_body": 10},
-            anthropic.APIStatusError,
-            413,
-            "request_too_large",
-            "the request body is larger than 10 bytes",
-            id="413",
-        ),
+        pytest.param(list_batches, {}, anthropic.PermissionDeniedError, 403, "permission_error",
+            "/v1/messages/batches is not an inference path; the operator can allow it with --allow-path", id="403"),
+        pytest.param(create, {"max_body": 10}, anthropic.APIStatusError, 413, "request_too_large",
+            "the request body is larger than 10 bytes", id="413"),
         pytest.param(create, {}, anthropic.InternalServerError, 502, "api_error", UNREACHABLE, id="502"),
         pytest.param(count, {}, anthropic.InternalServerError, 502, "api_error", UNREACHABLE, id="502 of a count"),
-        pytest.param(
-            create,
-            {"client_limit": 0},
-            anthropic.InternalServerError,
-            503,
-            "overloaded_error",
-            "the limit of 0 client connections is reached",
-            id="503",
-        ),
+        pytest.param(create, {"client_limit": 0}, anthropic.InternalServerError, 503, "overloaded_error",
+            "the limit of 0 client connections is reached", id="503"),
     ],
-)
+)  # fmt: skip
 async def test_the_client_of_anthropic_reads_an_error_in_its_format(
     tmp_path: Path,
     ask: Callable[[anthropic.AsyncAnthropic], Awaitable[object]],
@@ -164,11 +144,10 @@ async def test_the_client_of_openai_reads_an_error(tmp_path: Path) -> None:
 
 
 async def test_the_client_of_anthropic_reads_why_its_stream_was_cut(tmp_path: Path) -> None:
-    async def stream(received: Received) -> None:
-        await received.send(STREAM_HEAD, chunk(START), chunk(DELTA))
-        await received.gone()
-
-    async with staged(tmp_path, stream) as stage, client_of_anthropic(stage) as client:
+    async with (
+        staged(tmp_path, holds(STREAM_HEAD, chunk(START), chunk(DELTA))) as stage,
+        client_of_anthropic(stage) as client,
+    ):
         events = await client.messages.create(model="m", max_tokens=5, messages=MESSAGES, stream=True)
         kinds = []
         with pytest.raises(anthropic.APIStatusError, match="no data for 600 s") as caught:  # noqa: PT012
@@ -188,11 +167,7 @@ async def test_the_client_of_anthropic_reads_why_its_stream_was_cut(tmp_path: Pa
 
 
 async def test_the_client_of_openai_reads_why_its_stream_was_cut(tmp_path: Path) -> None:
-    async def stream(received: Received) -> None:
-        await received.send(STREAM_HEAD, chunk(content("a")))
-        await received.gone()
-
-    async with staged(tmp_path, stream) as stage, client_of_openai(stage) as client:
+    async with staged(tmp_path, holds(STREAM_HEAD, chunk(content("a")))) as stage, client_of_openai(stage) as client:
         chunks = await client.chat.completions.create(model="m", messages=MESSAGES, stream=True)
         with pytest.raises(openai.APIError, match=r"^vllm-slo: the engine sent no data for 600 s$") as caught:  # noqa: PT012
             async for _ in chunks:
@@ -206,28 +181,18 @@ async def test_the_client_of_openai_reads_why_its_stream_was_cut(tmp_path: Path)
         pytest.param("/v1/messages", STREAM_HEAD, START + DELTA[:-1], id="in the middle of an event"),
         pytest.param("/v1/messages", STREAM_HEAD, START + b'data: {"type":"message_stop"}\n\n', id="after the end"),
         pytest.param("/v1/responses", STREAM_HEAD, DELTA, id="of numbered events"),
-        pytest.param(
-            "/v1/messages",
-            STREAM_HEAD.replace(b"x-engine: it", b"content-encoding: gzip"),
-            b"compressed\n\n",
-            id="of a compressed stream",
-        ),
-        pytest.param(
-            "/v1/messages", STREAM_HEAD.replace(b"text/event-stream", b"application/json"), b"{", id="of no stream"
-        ),
+        pytest.param("/v1/messages", STREAM_HEAD.replace(b"x-engine: it", b"content-encoding: gzip"), b"compressed\n\n",
+            id="of a compressed stream"),
+        pytest.param("/v1/messages", STREAM_HEAD.replace(b"text/event-stream", b"application/json"), b"{",
+            id="of no stream"),
         pytest.param("/v1/chat/completions/batch", STREAM_HEAD, DELTA, id="on a path that is not measured"),
     ],
-)
+)  # fmt: skip
 async def test_a_response_in_which_no_event_may_follow_only_stops(
     tmp_path: Path, path: str, head: bytes, sent: bytes
 ) -> None:
-    async def stream(received: Received) -> None:
-        await received.send(head, chunk(sent))
-        await received.gone()
-
-    async with staged(tmp_path, stream) as stage:
-        client = await stage.connect()
-        await client.send(post(CHAT, path=path))
+    async with staged(tmp_path, holds(head, chunk(sent))) as stage:
+        client = await stage.client(post(CHAT, path=path))
         received = await client.until(sent)
         stage.relay.cut_timed_out(time.monotonic() + 601)
         assert await client.rest() == b"\r\n"
@@ -235,13 +200,8 @@ async def test_a_response_in_which_no_event_may_follow_only_stops(
 
 
 async def test_a_stream_that_a_shutdown_cuts_has_an_error_event(tmp_path: Path) -> None:
-    async def stream(received: Received) -> None:
-        await received.send(STREAM_HEAD, chunk(DELTA))
-        await received.gone()
-
-    async with staged(tmp_path, stream) as stage:
-        client = await stage.connect()
-        await client.send(post(CHAT, path="/v1/messages"))
+    async with staged(tmp_path, holds(STREAM_HEAD, chunk(DELTA))) as stage:
+        client = await stage.client(post(CHAT, path="/v1/messages"))
         await client.until(DELTA + b"\r\n")
         stage.relay.close()
         rest = await client.rest()

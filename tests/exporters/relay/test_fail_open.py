@@ -26,6 +26,7 @@ from tests.support.scripted_relay import (
     chunk,
     content,
     error_in,
+    holds,
     ok,
     post,
     staged,
@@ -76,28 +77,17 @@ HALF = len(content("b")) // 2
 @pytest.mark.parametrize(
     "reads, verdicts",
     [
-        pytest.param(
-            [ROLE + content("a") + content("b")[:HALF], content("b")[HALF:] + content("c") + USAGE, DONE],
+        pytest.param([ROLE + content("a") + content("b")[:HALF], content("b")[HALF:] + content("c") + USAGE, DONE],
             {"ttft": Verdict.GOOD, "availability": Verdict.ABANDONED},
-            id="an event in two reads, after the first token",
-        ),
-        pytest.param(
-            [ROLE, content("b")[:HALF], content("b")[HALF:-1], content("b")[-1:] + content("c") + DONE],
-            {"ttft": Verdict.ABANDONED, "availability": Verdict.ABANDONED},
-            id="the first token in three reads",
-        ),
-        pytest.param(
-            [ROLE + content("a") + content("b"), content("c"), USAGE + DONE],
-            {"ttft": Verdict.GOOD, "availability": Verdict.ABANDONED},
-            id="an event in one read with other events",
-        ),
-        pytest.param(
-            [ROLE, content("a") + content("b")[:-1]],
-            {"ttft": Verdict.GOOD, "availability": Verdict.ABANDONED},
-            id="an unterminated last event",
-        ),
+            id="an event in two reads, after the first token"),
+        pytest.param([ROLE, content("b")[:HALF], content("b")[HALF:-1], content("b")[-1:] + content("c") + DONE],
+            {"ttft": Verdict.ABANDONED, "availability": Verdict.ABANDONED}, id="the first token in three reads"),
+        pytest.param([ROLE + content("a") + content("b"), content("c"), USAGE + DONE],
+            {"ttft": Verdict.GOOD, "availability": Verdict.ABANDONED}, id="an event in one read with other events"),
+        pytest.param([ROLE, content("a") + content("b")[:-1]],
+            {"ttft": Verdict.GOOD, "availability": Verdict.ABANDONED}, id="an unterminated last event"),
     ],
-)
+)  # fmt: skip
 async def test_a_fault_abandons_undecided_verdicts_and_forwards_every_byte_held_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads: list[bytes], verdicts: dict[str, Verdict]
 ) -> None:
@@ -134,14 +124,8 @@ async def test_a_stream_with_a_fault_is_no_longer_waiting_and_its_deadlines_do_n
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fail_on(monkeypatch, b'"b"')
-
-    async def hold(received: Received) -> None:
-        await received.send(STREAM_HEAD, chunk(content("b")))
-        await received.gone()
-
-    async with staged(tmp_path, hold) as stage:
-        client = await stage.connect()
-        await client.send(post(CHAT))
+    async with staged(tmp_path, holds(STREAM_HEAD, chunk(content("b")))) as stage:
+        client = await stage.client(post(CHAT))
         await client.until(content("b"))
         (exchange,) = stage.relay._open
         measurement = exchange.measurement
@@ -168,8 +152,7 @@ async def test_a_fault_at_a_deadline_stops_neither_the_timer_nor_the_stream(
 
     async with staged(tmp_path, later) as stage:
         monkeypatch.setattr("exporters.verdicts.Judge.check_deadlines", fail)
-        client = await stage.connect()
-        await client.send(post(CHAT, headers=f"x-request-start: t={time.time() - 40:.6f}\r\n"))
+        client = await stage.client(post(CHAT, headers=f"x-request-start: t={time.time() - 40:.6f}\r\n"))
         await until(lambda: stage.judged)
         judged.set()
         assert body_of(await client.rest()) == ROLE + content("a", "stop") + DONE

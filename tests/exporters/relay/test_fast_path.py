@@ -14,7 +14,7 @@ from exporters.relay.gaps import MAX_FOLDED
 from exporters.relay.http1_parser import ChunkedBody
 from exporters.relay.meter import Meter
 from exporters.signals import Outcome
-from tests.support.event_streams import stream_meter
+from tests.support.event_streams import raise_error, stream_meter
 from tests.support.scripted_relay import chunk
 
 
@@ -86,7 +86,7 @@ def test_chunks_on_the_fast_path_are_counted_and_forwarded_like_parsed_chunks(
     forwarded: list[bytes] = []
     for at, one in enumerate(events):
         expected.append(parsed.stream(one, float(at)))
-        stream = compared.fast_path(forwarded.append, _raise)
+        stream = compared.fast_path(forwarded.append, raise_error)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("exporters.relay.fast_path.time.monotonic", lambda now=float(at): now)
             if stream is not None and stream.forward(chunk(one)):
@@ -95,10 +95,6 @@ def test_chunks_on_the_fast_path_are_counted_and_forwarded_like_parsed_chunks(
                 forwarded.append(compared.stream(one, float(at)))
     assert forwarded == expected
     assert counts(compared) == counts(parsed)
-
-
-def _raise(error: Exception) -> None:
-    raise error
 
 
 @pytest.mark.parametrize("compiled_from", [1, fast_path.COMPILED_FROM])
@@ -115,7 +111,7 @@ def test_several_chunks_of_one_read_are_counted_and_forwarded_like_parsed_chunks
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("exporters.relay.fast_path.COMPILED_FROM", compiled_from)
             patch.setattr("exporters.relay.fast_path.time.monotonic", lambda now=float(at): now)
-            stream = compared.fast_path(sent.append, _raise)
+            stream = compared.fast_path(sent.append, raise_error)
             if stream is not None and stream.forward(data):
                 assert forwarded.feed(sent.pop()) == whole
             else:
@@ -127,7 +123,7 @@ def test_the_chunks_of_a_plain_stream_use_the_fast_path() -> None:
     one = stream_meter(strips_usage=True)
     sent: list[bytes] = []
     one.stream(event({"content": "Once"}), 1.0)
-    stream = one.fast_path(sent.append, _raise)
+    stream = one.fast_path(sent.append, raise_error)
     assert stream is not None
     for text in (" upon", " a", " time", ",", " 漢字", "🙂"):
         data = chunk(event({"content": text}, dump=lambda value: json.dumps(value, ensure_ascii=False)))
@@ -140,7 +136,7 @@ def test_several_chunks_of_one_read_use_the_fast_path_and_have_one_arrival_time(
     one = stream_meter()
     sent: list[bytes] = []
     one.stream(event({"content": "Once"}), 1.0)
-    stream = one.fast_path(sent.append, _raise)
+    stream = one.fast_path(sent.append, raise_error)
     assert stream is not None
     data = b"".join(chunk(event({"content": text})) for text in (" upon", " a", " time"))
     with pytest.MonkeyPatch.context() as patch:
@@ -157,7 +153,7 @@ def test_several_chunks_with_rising_numbers_use_the_fast_path_and_the_usage_of_t
     one = stream_meter()
     sent: list[bytes] = []
     one.stream(numbered(1), 1.0)
-    stream = one.fast_path(sent.append, _raise)
+    stream = one.fast_path(sent.append, raise_error)
     assert stream is not None
     data = b"".join(chunk(numbered(number)) for number in (2, 9, 10))
     assert stream.forward(data)
@@ -182,7 +178,7 @@ def test_chunks_with_rising_numbers_use_the_fast_path_and_their_usage_is_read(du
     sent: list[bytes] = []
     for number in (1, 2):
         one.stream(numbered(number), float(number))
-    stream = one.fast_path(sent.append, _raise)
+    stream = one.fast_path(sent.append, raise_error)
     assert stream is not None
     for number in (3, 9, 10, 1000, 2):
         data = chunk(numbered(number))
@@ -198,7 +194,7 @@ def test_usage_is_read_from_the_last_chunk_also_if_its_numbers_are_those_of_the_
     one.stream(first, 0.0)
     one.stream(event({"content": ""}, usage={"prompt_tokens": 1, "completion_tokens": 0}), 1.0)
     sent: list[bytes] = []
-    stream = one.fast_path(sent.append, _raise)
+    stream = one.fast_path(sent.append, raise_error)
     assert stream is not None
     assert stream.forward(chunk(first))
     one.finish(Outcome.OK, 1e9)
@@ -231,7 +227,7 @@ def test_a_chunk_that_differs_in_anything_but_varying_numbers_is_left_to_the_par
     sent: list[bytes] = []
     for number in (b"1", b"2"):
         one.stream(number_after(number), float(number))
-    stream = one.fast_path(sent.append, _raise)
+    stream = one.fast_path(sent.append, raise_error)
     assert stream is not None
     assert stream.forward(chunk(number_after(b"123")))
     assert not stream.forward(chunk(data))
@@ -295,7 +291,7 @@ def test_any_other_read_is_left_to_the_parsers(data: bytes) -> None:
     one = stream_meter(strips_usage=False)
     sent: list[bytes] = []
     one.stream(event({"content": "Once"}), 1.0)
-    stream = one.fast_path(sent.append, _raise)
+    stream = one.fast_path(sent.append, raise_error)
     assert stream is not None
     assert not stream.forward(data)
     assert (one.chunks, sent) == (1, [])

@@ -20,23 +20,15 @@ USAGE = {"prompt_tokens": 3, "completion_tokens": 2}
             "f-1",
             id="with the usage, as vLLM sends it",
         ),
-        pytest.param(
-            [{"choices": [TEXT]}, {"choices": [LAST], "system_fingerprint": "f-1"}], "f-1", id="with the last chunk"
-        ),
+        pytest.param([{"choices": [TEXT]}, {"choices": [LAST], "system_fingerprint": "f-1"}], "f-1",
+            id="with the last chunk"),
         pytest.param([{"choices": [TEXT], "system_fingerprint": "f-1"}] * 3, "f-1", id="with each chunk"),
-        pytest.param(
-            [{"choices": [LAST], "system_fingerprint": None}, {"choices": [], "system_fingerprint": ""}],
-            None,
-            id="if it is switched off",
-        ),
+        pytest.param([{"choices": [LAST], "system_fingerprint": None}, {"choices": [], "system_fingerprint": ""}], None,
+            id="if it is switched off"),
         pytest.param([{"choices": [TEXT]}], None, id="nowhere"),
-        pytest.param(
-            [{"choices": [LAST], "system_fingerprint": "x" * 5_000}],
-            "x" * MAX_FINGERPRINT,
-            id="truncated",
-        ),
+        pytest.param([{"choices": [LAST], "system_fingerprint": "x" * 5_000}], "x" * MAX_FINGERPRINT, id="truncated"),
     ],
-)
+)  # fmt: skip
 def test_a_stream_has_a_fingerprint_and_is_forwarded_unchanged(
     events: list[dict[str, object]], fingerprint: str | None
 ) -> None:

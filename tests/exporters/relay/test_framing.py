@@ -20,9 +20,11 @@ from tests.support.scripted_relay import (
     Received,
     body_of,
     chunk,
+    closes,
     error_in,
     ok,
     post,
+    sends,
     staged,
     whole_stream,
 )
@@ -99,13 +101,13 @@ async def test_an_ambiguous_or_malformed_request_is_rejected_once_and_not_forwar
 
 
 async def test_hop_by_hop_headers_and_headers_in_connection_are_not_forwarded(tmp_path: Path) -> None:
-    async def with_private_headers(received: Received) -> None:
-        await received.send(
+    async with staged(
+        tmp_path,
+        sends(
             b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: x-private\r\nx-private: 1\r\nkeep-alive: 5\r\n"
             b"proxy-authenticate: basic\r\nx-public: 1\r\n\r\nok"
-        )
-
-    async with staged(tmp_path, with_private_headers) as stage:
+        ),
+    ) as stage:
         response = await stage.ask(
             GET + b"host: x\r\nconnection: x-secret, close\r\nx-secret: 1\r\nte: trailers\r\nkeep-alive: 1\r\n"
             b"proxy-authorization: basic\r\nx-open: 1\r\n\r\n"
@@ -150,12 +152,9 @@ async def test_connection_cannot_remove_the_framing_of_a_chunked_request(tmp_pat
 
 
 async def test_connection_of_the_engine_removes_none_of_the_relays_headers(tmp_path: Path) -> None:
-    async def naming(received: Received) -> None:
-        await received.send(
-            b"HTTP/1.1 200 OK\r\nconnection: x-request-id, Content-Length\r\ncontent-length: 2\r\n\r\nok"
-        )
-
-    async with staged(tmp_path, naming) as stage:
+    async with staged(
+        tmp_path, sends(b"HTTP/1.1 200 OK\r\nconnection: x-request-id, Content-Length\r\ncontent-length: 2\r\n\r\nok")
+    ) as stage:
         response = await stage.ask(post(UNARY))
         assert b"x-request-id: relay-1\r\n" in response
         assert response.endswith(b"content-length: 2\r\nconnection: close\r\n\r\nok")
@@ -214,8 +213,7 @@ async def test_the_host_header_for_the_engine_has_no_default_port(tmp_path: Path
 @pytest.mark.parametrize("expectation", [b"100-continue", b"100-Continue", b"other, 100-CONTINUE"])
 async def test_a_client_that_expects_100_continue_receives_it(tmp_path: Path, expectation: bytes) -> None:
     async with staged(tmp_path, ok) as stage:
-        client = await stage.connect()
-        await client.send(
+        client = await stage.client(
             HEAD + b"expect: " + expectation + b"\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(UNARY)
         )
         assert await client.until(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -291,32 +289,28 @@ async def test_request_trailers_are_not_headers(tmp_path: Path) -> None:
 
 
 async def test_a_compressed_response_passes_unparsed(tmp_path: Path) -> None:
-    async def compressed(received: Received) -> None:
-        await received.send(b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: 4\r\n\r\n\x1f\x8b\x00\x00")
-
-    async with staged(tmp_path, compressed) as stage:
+    async with staged(
+        tmp_path, sends(b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: 4\r\n\r\n\x1f\x8b\x00\x00")
+    ) as stage:
         assert (await stage.ask(post(UNARY))).endswith(b"\x1f\x8b\x00\x00")
         record = await stage.record()
         assert (record.outcome, record.completion_tokens) == ("ok", None)
 
 
 async def test_interim_responses_are_not_forwarded(tmp_path: Path) -> None:
-    async def early(received: Received) -> None:
-        await received.send(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
-
-    async with staged(tmp_path, early) as stage:
+    async with staged(
+        tmp_path, sends(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
+    ) as stage:
         response = await stage.ask(post(UNARY))
         assert response.startswith(b"HTTP/1.1 200 OK\r\n")
         assert response.count(b"HTTP/1.1") == 1
 
 
 async def test_response_trailers_are_not_forwarded(tmp_path: Path) -> None:
-    async def trailing(received: Received) -> None:
-        await received.send(
-            b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + chunk(b"ok") + b"0\r\nx-late: 1\r\n\r\n"
-        )
-
-    async with staged(tmp_path, trailing) as stage:
+    async with staged(
+        tmp_path,
+        sends(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + chunk(b"ok") + b"0\r\nx-late: 1\r\n\r\n"),
+    ) as stage:
         client = await stage.connect()
         for _ in range(2):
             await client.send(GET + b"host: x\r\n\r\n")
@@ -331,19 +325,14 @@ async def test_head_and_204_have_no_body_and_keep_the_connection(tmp_path: Path)
             await received.send(b"HTTP/1.1 204 No Content\r\n\r\n")
 
     async with staged(tmp_path, bodiless) as stage:
-        client = await stage.connect()
-        await client.send(b"HEAD /health HTTP/1.1\r\nhost: x\r\n\r\n")
+        client = await stage.client(b"HEAD /health HTTP/1.1\r\nhost: x\r\n\r\n")
         assert b"content-length: 500" in await client.until(b"\r\n\r\n")
         await client.send(b"GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
         assert (await client.rest()).startswith(b"HTTP/1.1 204 No Content\r\n")
 
 
 async def test_a_close_delimited_response_ends_when_the_engine_closes(tmp_path: Path) -> None:
-    async def until_close(received: Received) -> None:
-        await received.send(b"HTTP/1.1 200 OK\r\n\r\nall of it")
-        received.writer.close()
-
-    async with staged(tmp_path, until_close) as stage:
+    async with staged(tmp_path, closes(b"HTTP/1.1 200 OK\r\n\r\nall of it")) as stage:
         response = await stage.ask(b"GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
         assert body_of(response) == b"all of it"
         assert (await stage.record()).outcome is Outcome.OK

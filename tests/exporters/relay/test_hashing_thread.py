@@ -23,9 +23,7 @@ async def hashing_stage(tmp_path: Path) -> AsyncIterator[Stage]:
         yield stage
 
 
-async def test_the_record_of_a_request_that_ended_waits_for_its_hashes_and_other_records_do_not(
-    tmp_path: Path,
-) -> None:
+async def test_the_record_of_a_request_that_ended_waits_for_its_hashes_and_other_records_do_not(tmp_path: Path) -> None:
     async with hashing_stage(tmp_path) as stage:
         hashing = stage.relay.hashing = Hashing()
         assert (await stage.ask(post(LONG))).endswith(b"ok")

@@ -23,6 +23,8 @@ from tests.support.hostile_inputs import (
     websockets,
 )
 
+pytestmark = pytest.mark.slow
+
 HEAD, LINES, JSON = 64 * 1024, 24 * 1024, 384 * 1024
 """Bytes of an input: of a head, of many short lines, and of JSON, whose prompt would be decoded below 64 KiB."""
 
@@ -65,7 +67,18 @@ def work(callback: Callable[[], object]) -> tuple[int, int]:
 
 
 def each(inputs: Iterator[Input]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("sent", [pytest.param(one, id=one.name) for one in inputs])
+    """All inputs. Of those with the same name for several APIs, one is not `long`: that of each API in turn."""
+    alike: dict[str, list[Input]] = {}
+    for one in inputs:
+        alike.setdefault(one.name.rpartition(": ")[2], []).append(one)
+    return pytest.mark.parametrize(
+        "sent",
+        [
+            pytest.param(one, id=one.name, marks=() if place == number % len(same) else pytest.mark.long)
+            for number, same in enumerate(alike.values())
+            for place, one in enumerate(same)
+        ],
+    )
 
 
 @each(heads())

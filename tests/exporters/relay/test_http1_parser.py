@@ -4,7 +4,7 @@ import re
 
 import h11
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from exporters.relay import http1_parser, message_heads
@@ -114,6 +114,7 @@ def test_chunks_of_equal_small_size_are_merged_and_not_parsed_one_by_one(
         pytest.param(b"0\r\na: " + b"x" * http1_parser.MAX_TRAILERS, id="trailers over the limit"),
     ],
 )
+@settings(max_examples=25)
 @given(places=CUTS)
 def test_ambiguous_or_malformed_chunks_break_the_body(data: bytes, places: list[int]) -> None:
     body = http1_parser.ChunkedBody()

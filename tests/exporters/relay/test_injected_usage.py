@@ -8,7 +8,6 @@ import pytest
 from exporters.signals import Outcome, Verdict
 from tests.support.scripted_relay import (
     CHAT,
-    CHAT_WITH_USAGE,
     DONE,
     END,
     EVENTS,
@@ -19,13 +18,12 @@ from tests.support.scripted_relay import (
     chunk,
     post,
     staged,
+    streams,
     whole_stream,
 )
 
 
-async def test_a_stream_reaches_the_client_unchanged_except_for_the_injected_usage_event(
-    tmp_path: Path,
-) -> None:
+async def test_a_stream_reaches_the_client_unchanged_except_for_the_injected_usage_event(tmp_path: Path) -> None:
     async with staged(tmp_path, whole_stream) as stage:
         response = await stage.ask(post(CHAT))
         assert response.startswith(b"HTTP/1.1 200 OK\r\n")
@@ -44,14 +42,6 @@ async def test_a_stream_reaches_the_client_unchanged_except_for_the_injected_usa
         assert sum(record.gap_counts.values()) == 2
         assert record.tpot is not None
         assert 0 < record.tpot < record.e2e
-
-
-async def test_a_client_that_requests_usage_receives_it(tmp_path: Path) -> None:
-    async with staged(tmp_path, whole_stream) as stage:
-        response = await stage.ask(post(CHAT_WITH_USAGE))
-        assert body_of(response) == b"".join(EVENTS) + USAGE + DONE
-        assert stage.requests[0].body == CHAT_WITH_USAGE
-        assert (await stage.record()).completion_tokens == 3
 
 
 def usage_with(*members: str) -> bytes:
@@ -83,10 +73,7 @@ KEPT = b'data: {"choices":[],"created":1.0e9,"id":"c-1",%s}'
 async def test_the_client_keeps_what_an_event_carries_besides_the_injected_usage(
     tmp_path: Path, sent: bytes, kept: bytes
 ) -> None:
-    async def llama(request: Received) -> None:
-        await request.send(STREAM_HEAD, *map(chunk, EVENTS), chunk(sent), chunk(DONE), END)
-
-    async with staged(tmp_path, llama) as stage:
+    async with staged(tmp_path, streams(*EVENTS, sent, DONE)) as stage:
         assert body_of(await stage.ask(post(CHAT))) == b"".join(EVENTS) + kept + DONE
         record = await stage.record()
         assert (record.prompt_tokens, record.completion_tokens) == (7, 3)
@@ -98,11 +85,7 @@ async def test_the_client_keeps_the_usage_of_an_engine_that_always_sends_it(tmp_
 
     # As vLLM does with --enable-force-include-usage.
     events = [with_usage(event, tokens) for tokens, event in enumerate(EVENTS)]
-
-    async def force_usage(received: Received) -> None:
-        await received.send(STREAM_HEAD, *map(chunk, [*events, USAGE, DONE]), END)
-
-    async with staged(tmp_path, force_usage) as stage:
+    async with staged(tmp_path, streams(*events, USAGE, DONE)) as stage:
         assert body_of(await stage.ask(post(CHAT))) == b"".join([*events, USAGE, DONE])
         assert (await stage.record()).completion_tokens == 3
 

@@ -9,17 +9,7 @@ import pytest
 
 from exporters.relay.upstream import IDLE_SECONDS
 from exporters.signals import Outcome
-from tests.support.scripted_relay import (
-    CHAT,
-    END,
-    OK,
-    UNARY,
-    error_in,
-    post,
-    read_request,
-    staged,
-    whole_stream,
-)
+from tests.support.scripted_relay import CHAT, END, OK, UNARY, error_in, post, read_request, staged, whole_stream
 from tests.support.waiting import HANG, until
 
 LARGE = UNARY[:-1] + b',"user":"' + b"x" * 7_000_000 + b'"}'
@@ -75,10 +65,7 @@ async def engine(*connections: Connection) -> AsyncIterator[tuple[str, list[int]
 
 
 async def test_a_request_on_a_reused_connection_that_resets_is_retried_on_a_new_one(tmp_path: Path) -> None:
-    async with (
-        engine(resets_in_the_second, good) as (url, opened),
-        staged(tmp_path, None, upstream=url) as stage,
-    ):
+    async with engine(resets_in_the_second, good) as (url, opened), staged(tmp_path, None, upstream=url) as stage:
         assert (await stage.ask(post(UNARY))).endswith(b"ok")
         assert (await stage.ask(post(LARGE))).endswith(b"ok")
         assert opened == [0, 1]
@@ -97,8 +84,7 @@ async def test_a_request_that_may_be_retried_is_kept_until_it_is_written(tmp_pat
 
     async with engine(reads_the_second_late) as (url, _), staged(tmp_path, None, upstream=url) as stage:
         await stage.ask(post(UNARY))
-        client = await stage.connect()
-        await client.send(post(LARGE))
+        await stage.client(post(LARGE))
         await until(lambda: stage.relay._open)
         (exchange,) = stage.relay._open
         await until(lambda: exchange._upstream is not None)
@@ -131,10 +117,7 @@ async def test_a_request_is_retried_once(tmp_path: Path) -> None:
 async def test_a_request_that_the_engine_may_have_read_is_not_retried(
     tmp_path: Path, body: bytes, first: list[Connection]
 ) -> None:
-    async with (
-        engine(*(first or [resets]), good) as (url, opened),
-        staged(tmp_path, None, upstream=url) as stage,
-    ):
+    async with engine(*(first or [resets]), good) as (url, opened), staged(tmp_path, None, upstream=url) as stage:
         if first:
             await stage.ask(post(UNARY))
         response = await stage.ask(post(body))

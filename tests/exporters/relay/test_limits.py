@@ -32,19 +32,12 @@ from tests.support.waiting import until
     [
         pytest.param(post(b"x" * 1001), id="by content-length"),
         pytest.param(post(b"x" * 1001, path="/v1/chat/completions/batch"), id="on a path that is not parsed"),
-        pytest.param(
-            b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
-            + chunk(b"x" * 600) * 2
-            + b"0\r\n\r\n",
-            id="by received bytes",
-        ),
-        pytest.param(
-            b"POST /v1/chat/completions/batch HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
-            + chunk(b"x" * 1001),
-            id="while it is streamed",
-        ),
+        pytest.param(b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+            + chunk(b"x" * 600) * 2 + b"0\r\n\r\n", id="by received bytes"),
+        pytest.param(b"POST /v1/chat/completions/batch HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+            + chunk(b"x" * 1001), id="while it is streamed"),
     ],
-)
+)  # fmt: skip
 async def test_a_body_over_the_limit_is_rejected_and_counted(tmp_path: Path, request_bytes: bytes) -> None:
     async with staged(tmp_path, ok, max_body=1000) as stage:
         response = await stage.ask(request_bytes)
@@ -63,8 +56,7 @@ async def test_a_body_at_the_limit_passes(tmp_path: Path) -> None:
 
 async def test_a_client_that_is_still_uploading_receives_the_error(tmp_path: Path) -> None:
     async with staged(tmp_path, ok, max_body=1000) as stage:
-        client = await stage.connect()
-        await client.send(b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 50000000\r\n\r\n")
+        client = await stage.client(b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 50000000\r\n\r\n")
         with contextlib.suppress(ConnectionError):
             for _ in range(40):
                 client.writer.write(b"x" * 100_000)
@@ -93,23 +85,13 @@ async def test_the_operator_sets_the_limit_of_the_head(tmp_path: Path) -> None:
     "path, headers, status, message",
     [
         pytest.param("/health", "a:\r\n" * MAX_HEADERS, 431, "the head has more than 1000 headers", id="headers"),
-        pytest.param(
-            "/health",
-            "connection: a\r\n" * (MAX_OPTIONS + 1),
-            400,
-            "the Connection header has more than 100 options",
-            id="options",
-        ),
-        pytest.param(
-            "/health",
-            f"expect: {',' * MAX_OPTIONS}\r\n",
-            400,
-            "the Expect header has more than 100 options",
-            id="expectations",
-        ),
+        pytest.param("/health", "connection: a\r\n" * (MAX_OPTIONS + 1), 400,
+            "the Connection header has more than 100 options", id="options"),
+        pytest.param("/health", f"expect: {',' * MAX_OPTIONS}\r\n", 400, "the Expect header has more than 100 options",
+            id="expectations"),
         pytest.param("/" + "a" * MAX_PATH, "", 414, "the path of the request is longer than 8192 bytes", id="path"),
     ],
-)
+)  # fmt: skip
 async def test_a_head_with_too_many_parts_is_rejected(
     tmp_path: Path, path: str, headers: str, status: int, message: str
 ) -> None:
@@ -134,8 +116,7 @@ async def test_a_head_at_its_limits_is_forwarded(tmp_path: Path) -> None:
 
 async def test_a_head_may_arrive_in_parts_up_to_its_limit(tmp_path: Path) -> None:
     async with staged(tmp_path, ok, max_head=300_000) as stage:
-        client = await stage.connect()
-        await client.send(b"GET /health HTTP/1.1\r\nhost: x\r\nconnection: long\r\nlong: " + b"y" * 140_000)
+        client = await stage.client(b"GET /health HTTP/1.1\r\nhost: x\r\nconnection: long\r\nlong: " + b"y" * 140_000)
         await until(lambda: any(connection._scanned > MAX_PIPELINED for connection in stage.relay.connections))
         (connection,) = stage.relay.connections
         assert connection._reading
@@ -143,6 +124,7 @@ async def test_a_head_may_arrive_in_parts_up_to_its_limit(tmp_path: Path) -> Non
         assert (await client.until(b"ok")).startswith(b"HTTP/1.1 200 OK\r\n")
 
 
+@pytest.mark.slow
 async def test_an_upload_of_100_mb_is_streamed_and_never_buffered_whole(tmp_path: Path) -> None:
     megabyte, received_bytes = b"x" * 1_000_000, 0
 
@@ -163,8 +145,7 @@ async def test_an_upload_of_100_mb_is_streamed_and_never_buffered_whole(tmp_path
     engine = await asyncio.start_server(slow, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{engine.sockets[0].getsockname()[1]}"
     async with engine, staged(tmp_path, None, upstream=url) as stage:
-        client = await stage.connect()
-        await client.send(b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 100000000\r\n\r\n")
+        client = await stage.client(b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 100000000\r\n\r\n")
         tracemalloc.start()
         try:
             for _ in range(100):
@@ -180,6 +161,7 @@ async def test_an_upload_of_100_mb_is_streamed_and_never_buffered_whole(tmp_path
         assert most < 50_000_000
         record = await stage.record()
         assert (record.unparsed, record.request_class, record.outcome) == ("too_large", "long", Outcome.OK)
+        assert (record.model, record.prompt_estimate) == ("", 100_000_000 / 4)
 
 
 async def test_the_chunks_of_an_upload_that_arrive_together_are_forwarded_together(
@@ -217,8 +199,7 @@ async def test_the_prompts_of_40_streams_are_released_once_they_are_written_to_t
         tracemalloc.start()
         try:
             for _ in range(40):
-                client = await stage.connect()
-                await client.send(request)
+                client = await stage.client(request)
                 await client.until(b"\n\n")
             assert stage.relay.open_requests == 40
             # The thread that hashes the prompts of the last requests may still hold them.
@@ -240,8 +221,7 @@ async def test_a_slow_reader_pauses_the_engine_and_memory_is_bounded(tmp_path: P
             sent += len(event)
 
     async with staged(tmp_path, flood) as stage:
-        client = await stage.connect()
-        await client.send(post(CHAT))
+        client = await stage.client(post(CHAT))
         await (await stage.reached()).stalled()
         # At most the kernel's socket buffers and one write buffer.
         assert sent < 40_000_000

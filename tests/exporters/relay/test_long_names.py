@@ -93,14 +93,9 @@ async def test_a_record_its_line_and_its_span_have_cut_names_and_classes_match_b
 async def test_early_verdicts_and_snapshots_have_cut_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     snapshots: list[Snapshot] = []
     body = msgspec.json.encode({**json.loads(CHAT), "model": NAMES["model"]})
-
-    async def nothing(received: Received) -> None:
-        await received.gone()
-
-    async with staged(tmp_path, nothing) as stage:
+    async with staged(tmp_path, Received.gone) as stage:
         monkeypatch.setattr(stage.sender, "snapshot", snapshots.append)
-        client = await stage.connect()
-        await client.send(post(body))
+        client = await stage.client(post(body))
         await stage.reached()
         await until(lambda: any(snapshot.open for snapshot in snapshots))
         (exchange,) = stage.relay._open

@@ -273,7 +273,7 @@ async def test_a_snapshot_is_sent_at_once_or_not_at_all(sender: Sender) -> None:
         await sender.close(HANG)
 
 
-RECORDS, MAX_BUFFERED = 120_000, 1 << 20
+KEPT, RECORDS, MAX_BUFFERED = 5_000, 12_000, 1 << 20
 
 
 async def deliver_after_a_stop() -> tuple[Sender, list[str]]:
@@ -281,6 +281,7 @@ async def deliver_after_a_stop() -> tuple[Sender, list[str]]:
     loop, received = asyncio.get_running_loop(), list[str]()
     to_exporter, relays = socket.socketpair()
     sender = Sender(partial(connect, to_exporter), Hello("relay-0", "run-1"), loop)
+    sender.outbox = Outbox(KEPT)
     sender.start()
     await until(lambda: sender._transport is not None)
     assert sender._transport is not None
@@ -291,7 +292,7 @@ async def deliver_after_a_stop() -> tuple[Sender, list[str]]:
             sender.snapshot(Snapshot([], 0.0, 0, draining=False))
             await asyncio.sleep(0)
             assert sender._transport.get_write_buffer_size() < MAX_BUFFERED
-            assert sender.outbox.unacknowledged <= sender_module.MAX_RECORDS
+            assert sender.outbox.unacknowledged <= KEPT
     exporter = Exporter()
     listener = RelayListener(relays, exporter.connection, loop)
     await until(lambda: sender.outbox.unacknowledged == 0)
@@ -312,5 +313,5 @@ def test_records_for_a_stopped_exporter_use_bounded_memory_and_are_either_delive
 ) -> None:
     with asyncio.Runner(loop_factory=loop) as runner:
         sender, received = runner.run(deliver_after_a_stop())
-    assert sender.outbox.dropped >= RECORDS - 2 * sender_module.MAX_RECORDS
+    assert sender.outbox.dropped >= RECORDS - 2 * KEPT
     assert len(set(received)) == len(received) == RECORDS - sender.outbox.dropped

@@ -62,8 +62,7 @@ def test_each_refusal_is_tested() -> None:
 async def refused(stage: Stage, reason: str, request_bytes: bytes) -> bytes:
     if reason == "too_many_connections":
         await served_one(stage)
-    client = await stage.connect()
-    await client.send(request_bytes)
+    client = await stage.client(request_bytes)
     if reason == "request_timeout":
         await until(lambda: any(connection.busy for connection in stage.relay.connections))
         stage.move_clock(LATE)
@@ -165,8 +164,7 @@ async def test_a_client_that_leaves_during_its_upload_is_an_abort_with_a_record(
     tmp_path: Path, upload: str, leave: Callable[[RawClient], Awaitable[None]]
 ) -> None:
     async with staged(tmp_path, ok) as stage:
-        client = await stage.connect()
-        await client.send(UPLOADS[upload])
+        client = await stage.client(UPLOADS[upload])
         await until(lambda: any(connection.busy for connection in stage.relay.connections))
         await leave(client)
         record = await stage.record()
@@ -179,8 +177,7 @@ async def test_a_client_that_leaves_during_its_upload_is_an_abort_with_a_record(
 
 async def test_a_client_that_leaves_after_100_continue_is_an_abort_with_a_record(tmp_path: Path) -> None:
     async with staged(tmp_path, ok) as stage:
-        client = await stage.connect()
-        await client.send(HEAD + b"expect: 100-continue\r\ncontent-length: 9\r\n\r\n")
+        client = await stage.client(HEAD + b"expect: 100-continue\r\ncontent-length: 9\r\n\r\n")
         await client.until(b"100 Continue\r\n\r\n")
         client.leave()
         record = await stage.record()
@@ -190,8 +187,7 @@ async def test_a_client_that_leaves_after_100_continue_is_an_abort_with_a_record
 
 async def test_a_client_that_leaves_before_its_head_is_complete_has_begun_no_request(tmp_path: Path) -> None:
     async with staged(tmp_path, ok) as stage:
-        client = await stage.connect()
-        await client.send(post(CHAT)[:40])
+        client = await stage.client(post(CHAT)[:40])
         await until(lambda: any(connection.busy for connection in stage.relay.connections))
         client.leave()
         await until(lambda: not stage.relay.connections)
@@ -206,8 +202,7 @@ async def test_a_client_that_leaves_after_many_pipelined_bytes_is_an_abort_and_f
         freed.set()
 
     async with staged(tmp_path, hold) as stage:
-        client = await stage.connect()
-        await client.send(post(UNARY, close=False))
+        client = await stage.client(post(UNARY, close=False))
         await stage.reached()
         await client.send(post(b"x" * 2 * MAX_PIPELINED, close=False))
         await until(lambda: stage.relay.unread)
@@ -220,8 +215,7 @@ async def test_a_client_that_leaves_after_many_pipelined_bytes_is_an_abort_and_f
 
 async def test_a_client_that_leaves_while_its_upload_waits_for_memory_is_an_abort(tmp_path: Path) -> None:
     async with staged(tmp_path, ok) as stage:
-        client = await stage.connect()
-        await client.send(post(UNARY)[:-10])
+        client = await stage.client(post(UNARY)[:-10])
         await until(lambda: any(connection.busy for connection in stage.relay.connections))
         stage.relay.bodies.hold(stage.relay.bodies.limit)
         await until(lambda: stage.relay.unread)
@@ -238,8 +232,7 @@ async def test_a_client_that_waits_while_nothing_is_read_from_it_is_served(tmp_p
         await received.send(OK)
 
     async with staged(tmp_path, late) as stage:
-        client = await stage.connect()
-        await client.send(post(UNARY, close=False))
+        client = await stage.client(post(UNARY, close=False))
         await stage.reached()
         await client.send(post(b"x" * 2 * MAX_PIPELINED))
         await until(lambda: stage.relay.unread)

@@ -26,13 +26,11 @@ from tests.support.waiting import until
 
 async def test_clients_are_served_and_asked_to_reconnect_when_the_drain_is_announced(tmp_path: Path) -> None:
     async with staged(tmp_path, ok) as stage:
-        idle = await stage.connect()
-        await idle.send(post(UNARY, close=False))
+        idle = await stage.client(post(UNARY, close=False))
         assert b"connection: close" not in await idle.until(OK[-6:])
         stage.relay.announce_drain()
         await idle.send(post(UNARY, close=False))  # the relay has not closed the idle connection
-        new = await stage.connect()
-        await new.send(post(UNARY, close=False))
+        new = await stage.client(post(UNARY, close=False))
         for client in (idle, new):
             response = await client.rest()
             assert response.startswith(b"HTTP/1.1 200 OK\r\n")
@@ -59,8 +57,7 @@ async def test_a_connection_whose_stream_began_before_the_announcement_is_not_cl
         await received.send(chunk(DONE), END)
 
     async with staged(tmp_path, stream) as stage:
-        client = await stage.connect()
-        await client.send(post(CHAT, close=False))
+        client = await stage.client(post(CHAT, close=False))
         await client.until(b'"a"')
         stage.relay.announce_drain()
         may_finish.set()
@@ -71,10 +68,7 @@ async def test_a_connection_whose_stream_began_before_the_announcement_is_not_cl
         assert b"connection: close\r\n" in response
 
 
-@pytest.mark.parametrize(
-    "received",
-    [pytest.param(50, id="its head"), pytest.param(-10, id="its body")],
-)
+@pytest.mark.parametrize("received", [pytest.param(50, id="its head"), pytest.param(-10, id="its body")])
 async def test_a_request_that_is_still_being_received_is_open_and_finishes(tmp_path: Path, received: int) -> None:
     async with staged(tmp_path, ok) as stage:
         idle = await stage.connect()
@@ -95,8 +89,7 @@ async def test_a_request_that_is_still_being_received_is_open_and_finishes(tmp_p
 
 async def test_a_request_is_open_until_its_response_is_written(tmp_path: Path) -> None:
     async with staged(tmp_path, ok) as stage:
-        client = await stage.connect()
-        await client.send(post(UNARY, close=False))
+        client = await stage.client(post(UNARY, close=False))
         await client.until(OK[-6:])
         (connection,) = stage.relay.connections
         assert stage.relay.open_requests == 0
@@ -108,8 +101,7 @@ async def test_a_request_is_open_until_its_response_is_written(tmp_path: Path) -
 
 async def test_a_request_that_is_still_being_received_at_the_end_is_cut_and_recorded(tmp_path: Path) -> None:
     async with staged(tmp_path, ok) as stage:
-        client = await stage.connect()
-        await client.send(post(UNARY)[:-10])
+        client = await stage.client(post(UNARY)[:-10])
         await until(lambda: stage.relay.open_requests == 1)
         stage.relay.drain()
         stage.relay.close()

@@ -108,15 +108,12 @@ def test_stream_and_include_usage_are_parsed(body: bytes, stream: bool, includes
     assert (request.stream, request.includes_usage) == (stream, includes_usage)
 
 
-@pytest.mark.parametrize("body, n", [(b"{}", 1), (b'{"n":null}', 1), (b'{"n":3}', 3)])
-def test_the_default_number_of_choices_is_one(body: bytes, n: int) -> None:
-    assert parsed(body).n == n
-
-
 @pytest.mark.parametrize(
     "body, choices",
     [
         pytest.param(b"{}", 1, id="no prompt"),
+        pytest.param(b'{"n":null}', 1, id="n is null"),
+        pytest.param(b'{"n":3}', 3, id="n without a prompt"),
         pytest.param(b'{"prompt":"a"}', 1, id="a prompt"),
         pytest.param(b'{"prompt":["a"]}', 1, id="a list of one prompt"),
         pytest.param(b'{"prompt":["a","b"]}', 2, id="two prompts"),
@@ -308,7 +305,7 @@ async def test_a_relay_parses_and_hashes_a_long_prompt_at_its_start(
 ) -> None:
     hashed: list[RequestBody | None] = []
     monkeypatch.setattr(request_body, "parse", lambda *arguments: hashed.append(parse(*arguments)))
-    async with staged(tmp_path, ok):
+    async with staged(tmp_path, ok, warm_up=WARM_UP_BYTES):
         (body,) = hashed
         assert body is not None
         assert body.prompt_tokens == WARM_UP_BYTES / 4

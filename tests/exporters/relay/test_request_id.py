@@ -8,7 +8,7 @@ import anthropic
 import openai
 import pytest
 
-from tests.support.scripted_relay import OK, UNARY, Received, Stage, ok, post, staged
+from tests.support.scripted_relay import OK, UNARY, Received, Stage, holds, ok, post, sends, staged
 
 MESSAGES: Any = [{"role": "user", "content": "hi"}]
 
@@ -65,10 +65,9 @@ async def test_an_id_that_is_missing_or_invalid_is_replaced(tmp_path: Path, head
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
 async def test_an_id_of_the_engine_is_not_doubled(tmp_path: Path, path: str) -> None:
-    async def other_id(received: Received) -> None:
-        await received.send(OK.replace(b"\r\n\r\n", b"\r\nX-Request-Id: a\r\nrequest-id: b\r\n\r\n"))
-
-    async with staged(tmp_path, other_id) as stage:
+    async with staged(
+        tmp_path, sends(OK.replace(b"\r\n\r\n", b"\r\nX-Request-Id: a\r\nrequest-id: b\r\n\r\n"))
+    ) as stage:
         response = await stage.ask(post(UNARY, path=path, headers="x-request-id: mine\r\n"))
         assert values(response, b"x-request-id") == [b"mine"]
         assert values(response, b"request-id") == ([b"mine"] if path == "/v1/messages" else [b"b"])
@@ -99,11 +98,10 @@ async def test_the_official_clients_read_the_id_of_a_response_and_of_an_error(tm
 
 
 async def test_a_switch_of_protocols_has_the_id(tmp_path: Path) -> None:
-    async def switch(received: Received) -> None:
-        await received.send(b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n")
-        await received.gone()
-
-    async with staged(tmp_path, switch) as stage:
-        client = await stage.connect()
-        await client.send(b"GET /v1/realtime HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n")
+    async with staged(
+        tmp_path, holds(b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n")
+    ) as stage:
+        client = await stage.client(
+            b"GET /v1/realtime HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n"
+        )
         assert values(await client.until(b"\r\n\r\n"), b"x-request-id") == [b"relay-1"]

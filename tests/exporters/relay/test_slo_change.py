@@ -48,12 +48,10 @@ async def test_an_open_request_keeps_its_slo_file_and_the_next_one_gets_the_new_
         await received.send(chunk(content("b")), chunk(DONE), END)
 
     async with staged(tmp_path, script) as stage:
-        client = await stage.connect()
-        await client.send(post(CHAT, headers="x-tenant: team-a\r\n"))
+        client = await stage.client(post(CHAT, headers="x-tenant: team-a\r\n"))
         await client.until(b'"a"')
         stage.relay.use(slos.loads(OTHER))
-        last = await stage.connect()
-        await last.send(post(CHAT, headers="x-tenant: team-a\r\n"))
+        last = await stage.client(post(CHAT, headers="x-tenant: team-a\r\n"))
         await last.until(b'"a"')
         may_finish.set()
         await asyncio.gather(client.rest(), last.rest())

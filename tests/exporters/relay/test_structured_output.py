@@ -18,7 +18,7 @@ from tests.contract.recordings import NAMES, recording
 from tests.support import scripted_relay
 from tests.support.api_streams import block_delta, named, response
 from tests.support.event_streams import stream_meter
-from tests.support.scripted_relay import DONE, END, STREAM_HEAD, Received, Script, chunk, staged
+from tests.support.scripted_relay import DONE, STREAM_HEAD, Received, Script, chunk, closes, holds, staged, streams
 
 CHAT, COMPLETIONS, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"
 JSON, SCHEMA, TOOL = OutputKind.JSON, OutputKind.JSON_SCHEMA, OutputKind.TOOL_CALL
@@ -135,14 +135,12 @@ ANSWERS = [
     pytest.param(CHAT, SCHEMA, 1, chat_delta(content='{"a"') + chat_delta(content=":1}") + STOP, VALID, id="chat"),
     pytest.param(CHAT, JSON, 1, ROLE + chat_delta(content="Sure: {}") + STOP, INVALID, id="chat: prose"),
     pytest.param(CHAT, JSON, 1, chat_delta(reasoning="hm") + STOP, INVALID, id="chat: no text"),
-    pytest.param(
-        CHAT, JSON, 1, chat_delta(reasoning="hm") + chat_delta(content="{}") + STOP, VALID, id="chat: reasoning"
-    ),
+    pytest.param(CHAT, JSON, 1, chat_delta(reasoning="hm") + chat_delta(content="{}") + STOP, VALID,
+        id="chat: reasoning"),
     pytest.param(CHAT, JSON, 1, chat_delta(content='{"a"') + chat_delta("length") + DONE, TRUNCATED, id="chat: cut"),
     pytest.param(CHAT, JSON, 1, chat_delta(content="[1, 2]\n", finish="stop") + DONE, VALID, id="chat: last delta"),
-    pytest.param(
-        COMPLETIONS, JSON, 1, chat({"index": 0, "text": "{}", "finish_reason": "stop"}) + DONE, VALID, id="text"
-    ),
+    pytest.param(COMPLETIONS, JSON, 1, chat({"index": 0, "text": "{}", "finish_reason": "stop"}) + DONE, VALID,
+        id="text"),
     pytest.param(
         COMPLETIONS,
         JSON,
@@ -153,31 +151,13 @@ ANSWERS = [
         VALID,
         id="two choices",
     ),
-    pytest.param(
-        CHAT,
-        JSON,
-        2,
-        chat_delta(content="{}") + chat_delta(content="{", index=1) + STOP,
-        INVALID,
-        id="one of two choices",
-    ),
+    pytest.param(CHAT, JSON, 2, chat_delta(content="{}") + chat_delta(content="{", index=1) + STOP, INVALID,
+        id="one of two choices"),
     pytest.param(CHAT, JSON, 2, chat_delta(content="{}") + STOP, INVALID, id="a choice without output"),
-    pytest.param(
-        CHAT,
-        JSON,
-        2,
-        chat_delta("length", content="{") + chat_delta("stop", 1, content="{}") + DONE,
-        TRUNCATED,
-        id="cut",
-    ),
-    pytest.param(
-        CHAT,
-        JSON,
-        2,
-        chat_delta("length", content="{") + chat_delta("stop", 1, content="{") + DONE,
-        INVALID,
-        id="worst",
-    ),
+    pytest.param(CHAT, JSON, 2, chat_delta("length", content="{") + chat_delta("stop", 1, content="{}") + DONE,
+        TRUNCATED, id="cut"),
+    pytest.param(CHAT, JSON, 2, chat_delta("length", content="{") + chat_delta("stop", 1, content="{") + DONE, INVALID,
+        id="worst"),
     pytest.param(
         CHAT,
         TOOL,
@@ -192,22 +172,11 @@ ANSWERS = [
     ),
     pytest.param(CHAT, TOOL, 1, chat_delta(**tool_call("[]")) + STOP, INVALID, id="chat: a tool without an object"),
     pytest.param(CHAT, TOOL, 1, chat_delta(**tool_call("")) + STOP, INVALID, id="chat: a tool without arguments"),
-    pytest.param(
-        CHAT,
-        TOOL,
-        1,
-        chat_delta(content="I call") + chat_delta(**tool_call("{}")) + chat_delta(**tool_call("{}", 1)) + STOP,
-        VALID,
-        id="chat: two tools and a comment",
-    ),
-    pytest.param(
-        CHAT,
-        TOOL,
-        1,
-        chat_delta(**tool_call("{}")) + chat_delta(**tool_call("}", 1)) + STOP,
-        INVALID,
-        id="of two tools",
-    ),
+    pytest.param(CHAT, TOOL, 1,
+        chat_delta(content="I call") + chat_delta(**tool_call("{}")) + chat_delta(**tool_call("{}", 1)) + STOP, VALID,
+        id="chat: two tools and a comment"),
+    pytest.param(CHAT, TOOL, 1, chat_delta(**tool_call("{}")) + chat_delta(**tool_call("}", 1)) + STOP, INVALID,
+        id="of two tools"),
     pytest.param(CHAT, TOOL, 1, chat_delta("length", **tool_call("{")) + DONE, TRUNCATED, id="chat: a tool, cut"),
     pytest.param(RESPONSES, SCHEMA, 1, completed(message('{"a":1}')), VALID, id="responses"),
     pytest.param(RESPONSES, SCHEMA, 1, completed(message("prose")), INVALID, id="responses: prose"),
@@ -222,9 +191,8 @@ ANSWERS = [
         VALID,
         id="responses: two tools",
     ),
-    pytest.param(
-        RESPONSES, TOOL, 1, completed(function_call("{}"), function_call("")), INVALID, id="responses: of two tools"
-    ),
+    pytest.param(RESPONSES, TOOL, 1, completed(function_call("{}"), function_call("")), INVALID,
+        id="responses: of two tools"),
     pytest.param(
         MESSAGES,
         SCHEMA,
@@ -236,29 +204,16 @@ ANSWERS = [
         VALID,
         id="messages",
     ),
-    pytest.param(
-        MESSAGES, JSON, 1, block_delta("text_delta", "text", "prose") + stop("end_turn"), INVALID, id="messages: prose"
-    ),
-    pytest.param(
-        MESSAGES, JSON, 1, block_delta("text_delta", "text", "{") + stop("max_tokens"), TRUNCATED, id="messages: cut"
-    ),
-    pytest.param(
-        MESSAGES,
-        TOOL,
-        1,
+    pytest.param(MESSAGES, JSON, 1, block_delta("text_delta", "text", "prose") + stop("end_turn"), INVALID,
+        id="messages: prose"),
+    pytest.param(MESSAGES, JSON, 1, block_delta("text_delta", "text", "{") + stop("max_tokens"), TRUNCATED,
+        id="messages: cut"),
+    pytest.param(MESSAGES, TOOL, 1,
         block_delta("text_delta", "text", "I call") + tool_use(1, "", '{"a"', ":1}") + tool_use(2) + stop("tool_use"),
-        VALID,
-        id="messages: two tools, one without parameters",
-    ),
-    pytest.param(
-        MESSAGES,
-        TOOL,
-        1,
-        tool_use(0, "{}") + tool_use(1, '{"a"') + stop("tool_use"),
-        INVALID,
-        id="messages: of two tools",
-    ),
-]
+        VALID, id="messages: two tools, one without parameters"),
+    pytest.param(MESSAGES, TOOL, 1, tool_use(0, "{}") + tool_use(1, '{"a"') + stop("tool_use"), INVALID,
+        id="messages: of two tools"),
+]  # fmt: skip
 
 
 def checking_meter(path: str, kind: OutputKind, choices: int = 1) -> Meter:
@@ -407,8 +362,7 @@ def test_an_answer_is_valid_if_a_strict_parser_accepts_it(
     assert output.check() == Checked(JSON, VALID if strictly(text) else INVALID)
 
 
-@given(event=st.binary(max_size=60) | JSONS.map(lambda value: json.dumps(value).encode()))
-@pytest.mark.parametrize("path", METERED)
+@given(st.sampled_from(sorted(METERED)), st.binary(max_size=60) | JSONS.map(lambda value: json.dumps(value).encode()))
 def test_no_event_raises_an_error(path: str, event: bytes) -> None:
     meter = checking_meter(path, JSON)
     meter.stream(b"data: " + event + b"\n\n", 1.0)
@@ -422,19 +376,8 @@ def test_no_event_raises_an_error(path: str, event: bytes) -> None:
 OUTPUT_SLOS = scripted_relay.SLOS + "  - {name: json, classes: [short], signal: valid_output, objective: 99%}\n"
 
 
-def sends(*events: bytes) -> Script:
-    async def script(received: Received) -> None:
-        await received.send(STREAM_HEAD, *map(chunk, events), END)
-
-    return script
-
-
 def breaks(*events: bytes) -> Script:
-    async def script(received: Received) -> None:
-        await received.send(STREAM_HEAD, *map(chunk, events))
-        received.writer.close()
-
-    return script
+    return closes(STREAM_HEAD, *map(chunk, events))
 
 
 async def rejects(received: Received) -> None:
@@ -450,18 +393,18 @@ OBJECT = ask(response_format={"type": "json_object"})
 WITH_TOOLS = ask(tools=TOOLS)
 GOOD, BAD = Verdict.GOOD, Verdict.BAD
 EVENT = [
-    pytest.param(OBJECT, sends(chat_delta(content="{}"), STOP), (JSON, VALID), GOOD, id="valid"),
-    pytest.param(OBJECT, sends(chat_delta(content="{"), STOP), (JSON, INVALID), BAD, id="invalid"),
-    pytest.param(OBJECT, sends(chat_delta("length", content="{"), DONE), (JSON, TRUNCATED), None, id="token limit"),
-    pytest.param(OBJECT, sends(chat_delta(content="a" * (LIMIT + 1)), STOP), (JSON, TOO_LARGE), None, id="too large"),
+    pytest.param(OBJECT, streams(chat_delta(content="{}"), STOP), (JSON, VALID), GOOD, id="valid"),
+    pytest.param(OBJECT, streams(chat_delta(content="{"), STOP), (JSON, INVALID), BAD, id="invalid"),
+    pytest.param(OBJECT, streams(chat_delta("length", content="{"), DONE), (JSON, TRUNCATED), None, id="token limit"),
+    pytest.param(OBJECT, streams(chat_delta(content="a" * (LIMIT + 1)), STOP), (JSON, TOO_LARGE), None, id="too large"),
     pytest.param(OBJECT, breaks(chat_delta(content="{}")), (None, None), BAD, id="broken stream"),
     pytest.param(OBJECT, rejects, (None, None), BAD, id="rejected"),
-    pytest.param(WITH_TOOLS, sends(chat_delta(**tool_call("{}")), STOP), (TOOL, VALID), GOOD, id="a tool call"),
-    pytest.param(WITH_TOOLS, sends(chat_delta(content="text"), STOP), (None, None), None, id="no tool call"),
+    pytest.param(WITH_TOOLS, streams(chat_delta(**tool_call("{}")), STOP), (TOOL, VALID), GOOD, id="a tool call"),
+    pytest.param(WITH_TOOLS, streams(chat_delta(content="text"), STOP), (None, None), None, id="no tool call"),
     pytest.param(WITH_TOOLS, breaks(chat_delta(content="text")), (None, None), None, id="broken before a tool call"),
     pytest.param(WITH_TOOLS, breaks(chat_delta(**tool_call("{"))), (None, None), BAD, id="broken tool call"),
     pytest.param(WITH_TOOLS, rejects, (None, None), None, id="rejected with tools"),
-    pytest.param(ask(), sends(chat_delta(content="text"), STOP), (None, None), None, id="nothing asked"),
+    pytest.param(ask(), streams(chat_delta(content="text"), STOP), (None, None), None, id="nothing asked"),
 ]
 
 
@@ -478,14 +421,11 @@ async def test_a_complete_answer_has_a_result_and_an_slo_event(
 
 
 async def test_a_client_that_leaves_abandons_the_slo_of_a_request_for_json(tmp_path: Path) -> None:
-    async def hold(received: Received) -> None:
-        await received.send(STREAM_HEAD, chunk(chat_delta(content="{")))
-        await received.gone()
-
-    async with staged(tmp_path, hold, slo_file=OUTPUT_SLOS, check_structured_output=True) as stage:
+    async with staged(
+        tmp_path, holds(STREAM_HEAD, chunk(chat_delta(content="{"))), slo_file=OUTPUT_SLOS, check_structured_output=True
+    ) as stage:
         for number, (request, verdict) in enumerate([(OBJECT, Verdict.ABANDONED), (WITH_TOOLS, None)], 1):
-            client = await stage.connect()
-            await client.send(request)
+            client = await stage.client(request)
             await client.until(b"data: ")
             client.leave()
             record = await stage.record(number)
@@ -494,16 +434,14 @@ async def test_a_client_that_leaves_abandons_the_slo_of_a_request_for_json(tmp_p
 
 async def test_without_the_flag_nothing_is_collected_and_all_streams_take_the_fast_path(tmp_path: Path) -> None:
     """With it, only those do not whose answers may have to be JSON."""
-
-    async def hold(received: Received) -> None:
-        await received.send(STREAM_HEAD, chunk(chat_delta(content="a")), chunk(chat_delta(content="b")))
-        await received.gone()
-
     for checks in (False, True):
-        async with staged(tmp_path, hold, check_structured_output=checks) as stage:
+        async with staged(
+            tmp_path,
+            holds(STREAM_HEAD, chunk(chat_delta(content="a")), chunk(chat_delta(content="b"))),
+            check_structured_output=checks,
+        ) as stage:
             for request, fast in ((OBJECT, not checks), (WITH_TOOLS, not checks), (ask(), True)):
-                client = await stage.connect()
-                await client.send(request)
+                client = await stage.client(request)
                 await client.until(b'"b"')
                 (exchange,) = stage.relay._open
                 assert (exchange.measurement.structured is None) == fast

@@ -27,13 +27,10 @@ def probes(*, local: int = 0, remote: int = 0) -> list[float]:
     return seconds
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/net/tcp")
 async def test_connections_of_clients_and_to_the_engine_have_keep_alive(tmp_path: Path) -> None:
-    async with (
-        serving(Engine()) as engine,
-        sidecar(tmp_path, engine.url) as running,
-        running.open_stream("one"),
-    ):
+    async with serving(Engine()) as engine, sidecar(tmp_path, engine.url) as running, running.open_stream("one"):
         # Before its data are acknowledged, a connection has another timer.
         await until(lambda: all(0 < wait <= IDLE_SECONDS for wait in probes(local=running.port)))
         assert probes(local=running.port)

@@ -20,6 +20,7 @@ from tests.support.scripted_relay import (
     chunk,
     content,
     error_in,
+    holds,
     ok,
     post,
     staged,
@@ -30,8 +31,7 @@ from tests.support.waiting import until
 async def test_an_idle_client_connection_is_closed(tmp_path: Path) -> None:
     async with staged(tmp_path, ok, client_idle=75.0) as stage:
         silent = await stage.connect()
-        used = await stage.connect()
-        await used.send(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n")
+        used = await stage.client(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n")
         await used.until(b"ok")
         stage.move_clock(74)
         assert len(stage.relay.connections) == 2
@@ -49,8 +49,7 @@ async def test_an_idle_client_connection_is_closed(tmp_path: Path) -> None:
 )
 async def test_an_incomplete_request_times_out_with_408(tmp_path: Path, incomplete: bytes, recorded: int) -> None:
     async with staged(tmp_path, ok, client_idle=75.0) as stage:
-        slow = await stage.connect()
-        await slow.send(incomplete)
+        slow = await stage.client(incomplete)
         assert (await stage.ask(b"GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")).endswith(b"ok")
         stage.move_clock(76)
         response = await slow.rest()
@@ -67,8 +66,7 @@ async def test_a_client_that_waits_for_its_response_is_not_idle(tmp_path: Path) 
         await ok(received)
 
     async with staged(tmp_path, later, client_idle=75.0) as stage:
-        waiting = await stage.connect()
-        await waiting.send(post(UNARY))
+        waiting = await stage.client(post(UNARY))
         await stage.reached()
         stage.move_clock(1000)
         may_respond.set()
@@ -92,8 +90,7 @@ async def test_idle_time_counts_from_the_end_of_the_response(tmp_path: Path, mon
         await ok(received)
 
     async with staged(tmp_path, later, client_idle=75.0) as stage:
-        client = await stage.connect()
-        await client.send(post(UNARY, close=False))
+        client = await stage.client(post(UNARY, close=False))
         await stage.reached()
         clock.passed = 80.0
         may_respond.set()
@@ -110,8 +107,7 @@ async def test_a_client_that_reads_the_end_of_its_response_slowly_is_stalled_and
 ) -> None:
     clock = Clock(monkeypatch)
     async with staged(tmp_path, ok, client_idle=75.0, cut_stalled_client=300.0) as stage:
-        client = await stage.connect()
-        await client.send(post(UNARY, close=False))
+        client = await stage.client(post(UNARY, close=False))
         await client.until(b"ok")
         (connection,) = stage.relay.connections
         connection.pause_writing()  # as the transport does while bytes are unsent
@@ -131,8 +127,7 @@ async def test_the_time_for_which_the_engine_delays_an_upload_is_no_idle_time_of
 ) -> None:
     clock = Clock(monkeypatch)
     async with staged(tmp_path, Received.gone, client_idle=75.0) as stage:
-        client = await stage.connect()
-        await client.send(post(UNARY)[:-1])
+        client = await stage.client(post(UNARY)[:-1])
         await until(lambda: any(connection._receiving for connection in stage.relay.connections))
         (connection,) = stage.relay.connections
         connection.pause_upload(pause=True)  # as the exchange does while the engine does not read
@@ -158,8 +153,7 @@ async def test_a_head_that_arrives_byte_by_byte_times_out_30_s_after_its_first_b
 ) -> None:
     clock = Clock(monkeypatch)
     async with staged(tmp_path, ok, client_idle=75.0) as stage:
-        client = await stage.connect()
-        await client.send(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n")
+        client = await stage.client(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n")
         await client.until(b"ok")
         (connection,) = stage.relay.connections
         clock.passed = 60.0
@@ -188,8 +182,7 @@ async def test_the_time_before_the_response_to_the_previous_request_does_not_cou
         await ok(received)
 
     async with staged(tmp_path, later) as stage:
-        client = await stage.connect()
-        await client.send(post(UNARY, close=False) + b"GET /health HTTP/1.1\r\n")
+        client = await stage.client(post(UNARY, close=False) + b"GET /health HTTP/1.1\r\n")
         await stage.reached()
         clock.passed = 60.0
         may_respond.set()
@@ -213,8 +206,7 @@ async def flood(received: Received) -> None:
 
 async def test_a_stalled_client_is_cut(tmp_path: Path) -> None:
     async with staged(tmp_path, flood, cut_stalled_client=300.0) as stage:
-        stalled = await stage.connect()
-        await stalled.send(post(CHAT))
+        await stage.client(post(CHAT))
         await stage.stalled()
         stage.move_clock(299)
         assert stage.records == []
@@ -224,13 +216,8 @@ async def test_a_stalled_client_is_cut(tmp_path: Path) -> None:
 
 
 async def test_a_client_that_leaves_before_it_has_read_done_is_an_abort(tmp_path: Path) -> None:
-    async def hold(received: Received) -> None:
-        await received.send(STREAM_HEAD, chunk(content("a", "stop")), chunk(DONE))
-        await received.gone()
-
-    async with staged(tmp_path, hold) as stage:
-        client = await stage.connect()
-        await client.send(post(CHAT))
+    async with staged(tmp_path, holds(STREAM_HEAD, chunk(content("a", "stop")), chunk(DONE))) as stage:
+        client = await stage.client(post(CHAT))
         await client.until(DONE)
         (connection,) = stage.relay.connections
         connection.pause_writing()  # as the transport does while bytes are unsent
@@ -238,10 +225,10 @@ async def test_a_client_that_leaves_before_it_has_read_done_is_an_abort(tmp_path
         assert (await stage.record()).outcome is Outcome.CLIENT_ABORT
 
 
+@pytest.mark.slow
 async def test_the_time_for_which_a_client_does_not_read_is_not_attributed_to_the_engine(tmp_path: Path) -> None:
     async with staged(tmp_path, flood) as stage:
-        slow = await stage.connect()
-        await slow.send(post(CHAT))
+        slow = await stage.client(post(CHAT))
         await stage.stalled()
         await asyncio.sleep(1.0)
         assert (await slow.rest())[-5:] == b"0\r\n\r\n"
@@ -284,25 +271,21 @@ async def test_connecting_to_the_engine_times_out(tmp_path: Path) -> None:
 
 
 async def test_an_engine_that_stops_sending_is_cut_after_the_idle_timeout(tmp_path: Path) -> None:
-    async def stop(received: Received) -> None:
-        await received.send(STREAM_HEAD, chunk(content("a")), chunk(content("b")))
-        await received.gone()
-
-    async with staged(tmp_path, stop, cut_idle=0.3) as stage:
-        response = await stage.ask(post(CHAT))
+    async with staged(tmp_path, holds(STREAM_HEAD, chunk(content("a")), chunk(content("b"))), cut_idle=600.0) as stage:
+        client = await stage.client(post(CHAT))
+        await client.until(content("b"))
+        stage.relay.cut_timed_out(time.monotonic() + 601)
+        response = await client.rest()
         assert not response.endswith(b"0\r\n\r\n")
         assert b"[DONE]" not in response
         assert (await stage.record()).outcome is Outcome.TIMEOUT_IDLE
 
 
 async def test_the_time_for_which_a_client_does_not_read_is_no_silence_of_the_engine(tmp_path: Path) -> None:
-    async def flood_and_stop(received: Received) -> None:
-        await received.send(STREAM_HEAD, *[chunk(content("x" * 60_000))] * 200, chunk(content("last")))
-        await received.gone()
-
-    async with staged(tmp_path, flood_and_stop, cut_idle=600.0) as stage:
-        slow = await stage.connect()
-        await slow.send(post(CHAT))
+    async with staged(
+        tmp_path, holds(STREAM_HEAD, *[chunk(content("x" * 60_000))] * 200, chunk(content("last"))), cut_idle=600.0
+    ) as stage:
+        slow = await stage.client(post(CHAT))
         await stage.stalled()
         stalled_at = time.monotonic()
         stage.relay.cut_timed_out(stalled_at + 1000)
@@ -363,8 +346,11 @@ async def test_an_engine_that_stops_reading_an_upload_is_silent(tmp_path: Path) 
 
 
 async def test_a_request_without_a_first_token_is_cut_after_cut_first_token(tmp_path: Path) -> None:
-    async with staged(tmp_path, Received.gone, cut_first_token=0.3) as stage:
-        response = await stage.ask(post(CHAT))
+    async with staged(tmp_path, Received.gone, cut_first_token=30.0) as stage:
+        client = await stage.client(post(CHAT))
+        await stage.reached()
+        stage.relay.cut_timed_out(time.monotonic() + 31)
+        response = await client.rest()
         assert response.startswith(b"HTTP/1.1 504 Gateway Timeout\r\n")
         assert error_in(response)["code"] == "timeout_first_token"
         assert (await stage.record()).outcome is Outcome.TIMEOUT_FIRST_TOKEN
@@ -372,13 +358,12 @@ async def test_a_request_without_a_first_token_is_cut_after_cut_first_token(tmp_
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/embeddings"])
 async def test_a_unary_response_that_has_not_ended_after_cut_first_token_is_cut(tmp_path: Path, path: str) -> None:
-    async def hold(received: Received) -> None:
-        await received.send(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{")
-        await received.gone()
-
-    async with staged(tmp_path, hold, cut_first_token=30.0) as stage:
-        client = await stage.connect()
-        await client.send(post(b'{"model":"m"}', path=path))
+    async with staged(
+        tmp_path,
+        holds(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{"),
+        cut_first_token=30.0,
+    ) as stage:
+        client = await stage.client(post(b'{"model":"m"}', path=path))
         await client.until(b"{")
         stage.relay.cut_timed_out(time.monotonic() + 31)
         assert (await stage.record()).outcome is Outcome.TIMEOUT_FIRST_TOKEN
@@ -386,13 +371,8 @@ async def test_a_unary_response_that_has_not_ended_after_cut_first_token_is_cut(
 
 @pytest.mark.parametrize("path", ["/v1/responses/resp_1?stream=true", "/v1/audio/speech"])
 async def test_a_response_on_an_unmeasured_path_is_not_cut_once_it_flows(tmp_path: Path, path: str) -> None:
-    async def hold(received: Received) -> None:
-        await received.send(STREAM_HEAD, chunk(b"flows"))
-        await received.gone()
-
-    async with staged(tmp_path, hold, cut_first_token=30.0) as stage:
-        client = await stage.connect()
-        await client.send(f"GET {path} HTTP/1.1\r\nhost: x\r\n\r\n".encode())
+    async with staged(tmp_path, holds(STREAM_HEAD, chunk(b"flows")), cut_first_token=30.0) as stage:
+        client = await stage.client(f"GET {path} HTTP/1.1\r\nhost: x\r\n\r\n".encode())
         await client.until(b"flows")
         stage.relay.cut_timed_out(time.monotonic() + 31)
         assert (stage.records, stage.relay.open_requests) == ([], 1)

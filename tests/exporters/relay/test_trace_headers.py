@@ -8,7 +8,7 @@ import pytest
 from exporters.configuration.otlp_endpoints import Collector, Receiver
 from exporters.configuration.trace_sampling import in_share
 from exporters.signals import Verdict
-from tests.support.scripted_relay import CHAT, STREAM_HEAD, Received, ok, post, staged, whole_stream
+from tests.support.scripted_relay import CHAT, STREAM_HEAD, Received, holds, ok, post, staged, whole_stream
 from tests.support.waiting import until
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -106,13 +106,8 @@ async def test_paths_that_are_not_metered_have_no_span_and_keep_their_headers(tm
 async def test_with_tracing_on_the_record_has_the_time_at_which_a_deadline_passed(
     tmp_path: Path, otlp: Collector | None
 ) -> None:
-    async def hold(received: Received) -> None:
-        await received.send(STREAM_HEAD)
-        await received.gone()
-
-    async with staged(tmp_path, hold, otlp=otlp) as stage:
-        client = await stage.connect()
-        await client.send(post(CHAT, headers=f"x-request-start: t={time.time() - 40:.6f}\r\n"))
+    async with staged(tmp_path, holds(STREAM_HEAD), otlp=otlp) as stage:
+        client = await stage.client(post(CHAT, headers=f"x-request-start: t={time.time() - 40:.6f}\r\n"))
         await until(lambda: stage.judged)
         client.leave()
         record = await stage.record()

@@ -17,7 +17,7 @@ from exporters.relay import websocket_exchange
 from exporters.relay.tls_acceptor import TlsAcceptor
 from exporters.signals import Endpoint, Outcome, Phase
 from tests.exporters.configuration.certificates import authority, needs_openssl
-from tests.support.scripted_relay import OK, RawClient, Received, Script, Stage, error_in, ok, staged
+from tests.support.scripted_relay import OK, RawClient, Received, Script, Stage, closes, error_in, ok, sends, staged
 from tests.support.sidecar_process import PATIENCE, sidecar
 from tests.support.waiting import HANG, cpu_time_until, until
 from tests.support.web_server import served
@@ -89,8 +89,7 @@ async def scripted(tmp_path: Path, script: Script, **settings: Any) -> AsyncIter
         await script(received)
 
     async with staged(tmp_path, switch, **settings) as stage:
-        client = await stage.connect()
-        await client.send(BEGIN)
+        client = await stage.client(BEGIN)
         assert (await client.until(b"\r\n\r\n")).startswith(b"HTTP/1.1 101 Switching Protocols\r\n")
         yield stage, client
 
@@ -166,8 +165,7 @@ async def test_fragmented_messages_and_bytes_sent_with_a_head_pass_unchanged(tmp
         received.writer.close()
 
     async with staged(tmp_path, script) as stage:
-        client = await stage.connect()
-        await client.send(BEGIN + CLOSE_OF_CLIENT)
+        client = await stage.client(BEGIN + CLOSE_OF_CLIENT)
         await sent_with_head.wait()
         await client.send(CLOSE_OF_CLIENT)
         response = await client.rest()
@@ -176,13 +174,10 @@ async def test_fragmented_messages_and_bytes_sent_with_a_head_pass_unchanged(tmp
         assert data == b"".join(fragments) + CLOSE
 
 
-async def test_a_response_other_than_101_is_an_ordinary_response_and_the_last_of_its_connection(
-    tmp_path: Path,
-) -> None:
-    async def deny(received: Received) -> None:
-        await received.send(b"HTTP/1.1 403 Forbidden\r\ncontent-length: 2\r\nx-engine: it\r\n\r\nno")
-
-    async with staged(tmp_path, deny) as stage:
+async def test_a_response_other_than_101_is_an_ordinary_response_and_the_last_of_its_connection(tmp_path: Path) -> None:
+    async with staged(
+        tmp_path, sends(b"HTTP/1.1 403 Forbidden\r\ncontent-length: 2\r\nx-engine: it\r\n\r\nno")
+    ) as stage:
         response = await stage.ask(BEGIN + b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n")
         assert response.startswith(b"HTTP/1.1 403 Forbidden\r\n")
         assert response.endswith(b"\r\n\r\nno")
@@ -204,10 +199,7 @@ async def test_a_response_other_than_101_is_an_ordinary_response_and_the_last_of
 async def test_an_engine_that_switches_to_what_was_not_requested_is_a_bad_upstream_response(
     tmp_path: Path, request_bytes: bytes, response: bytes
 ) -> None:
-    async def switch(received: Received) -> None:
-        await received.send(response)
-
-    async with staged(tmp_path, switch) as stage:
+    async with staged(tmp_path, sends(response)) as stage:
         answer = await stage.ask(request_bytes)
         assert answer.startswith(b"HTTP/1.1 502 ")
         assert error_in(answer)["code"] == "bad_upstream_response"
@@ -238,13 +230,8 @@ async def test_any_other_request_for_a_websocket_is_rejected_and_not_forwarded(
 
 
 async def test_the_operator_can_allow_a_websocket_on_a_path(tmp_path: Path) -> None:
-    async def switch(received: Received) -> None:
-        await received.send(SWITCH, CLOSE)
-        received.writer.close()
-
-    async with staged(tmp_path, switch, allow_paths=("/v1/audio",)) as stage:
-        client = await stage.connect()
-        await client.send(BEGIN.replace(b"/v1/realtime", b"/v1/audio"))
+    async with staged(tmp_path, closes(SWITCH, CLOSE), allow_paths=("/v1/audio",)) as stage:
+        client = await stage.client(BEGIN.replace(b"/v1/realtime", b"/v1/audio"))
         await client.until(CLOSE)
         client.leave()
         assert (await stage.record()).endpoint == "/v1/audio"
@@ -310,8 +297,7 @@ async def test_a_quiet_websocket_is_cut_by_no_timeout(tmp_path: Path) -> None:
 
 async def test_an_engine_that_does_not_respond_to_the_upgrade_is_cut_by_the_idle_timeout(tmp_path: Path) -> None:
     async with staged(tmp_path, Received.gone) as stage:
-        client = await stage.connect()
-        await client.send(BEGIN)
+        client = await stage.client(BEGIN)
         await stage.reached()
         stage.relay.cut_timed_out(time.monotonic() + 601)
         assert (await client.rest()).startswith(b"HTTP/1.1 504 ")
@@ -438,8 +424,7 @@ async def test_the_connection_of_a_websocket_is_not_used_again(tmp_path: Path) -
             await received.send(OK)
 
     async with staged(tmp_path, serve) as stage:
-        client = await stage.connect()
-        await client.send(BEGIN)
+        client = await stage.client(BEGIN)
         await client.until(CLOSE)
         await client.send(CLOSE_OF_CLIENT)
         client.writer.write_eof()
@@ -448,6 +433,7 @@ async def test_the_connection_of_a_websocket_is_not_used_again(tmp_path: Path) -
         assert stage.requests[0].writer is not stage.requests[1].writer
 
 
+@pytest.mark.slow
 async def test_a_sidecar_logs_and_counts_a_websocket_that_its_stop_cuts(tmp_path: Path) -> None:
     async with engine(echo) as url, sidecar(tmp_path, url, "--drain", "0.2s") as running:
         async with opened(running.port) as websocket:
@@ -459,7 +445,4 @@ async def test_a_sidecar_logs_and_counts_a_websocket_that_its_stop_cuts(tmp_path
             assert await running.stop() == 0
             assert (await websocket.receive()).type in {WSMsgType.CLOSED, WSMsgType.CLOSE, WSMsgType.ERROR}
         lines = [(line["endpoint"], line["status"], line["outcome"], line["slo"]) for line in running.lines()]
-        assert lines == [
-            ("/v1/realtime", 101, "ok", {}),
-            ("/v1/realtime", 101, "upstream_error", {}),
-        ]
+        assert lines == [("/v1/realtime", 101, "ok", {}), ("/v1/realtime", 101, "upstream_error", {})]

@@ -16,8 +16,20 @@ from exporters.slos import Measure, Slo
 from exporters.verdicts import Judge, applicable_slos
 from tests.support import scripted_relay
 from tests.support.api_streams import APIS, Api, block_delta, delta, named, post, unary_request
-from tests.support.event_streams import stream_meter
-from tests.support.scripted_relay import DONE, END, SLOS, STREAM_HEAD, Received, chunk, content, staged
+from tests.support.event_streams import raise_error, stream_meter
+from tests.support.scripted_relay import (
+    DONE,
+    END,
+    SLOS,
+    STREAM_HEAD,
+    Received,
+    answers,
+    chunk,
+    content,
+    holds,
+    staged,
+    streams,
+)
 from tests.support.waiting import until
 
 EACH = pytest.mark.parametrize("api", [pytest.param(api, id=name) for name, api in APIS.items()])
@@ -50,7 +62,7 @@ def test_the_answer_is_judged_when_it_begins_also_after_reasoning_on_the_fast_pa
     sent: list[bytes] = []
     meter.stream(api.start, 0.5)
     meter.stream(api.reasoning, 1.0)
-    path = meter.fast_path(sent.append, _raise)
+    path = meter.fast_path(sent.append, raise_error)
     assert path is not None
     with pytest.MonkeyPatch.context() as patch:
         for moment in (2.0, 3.0):
@@ -99,15 +111,14 @@ def test_a_pause_that_lasts_until_the_end_is_not_in_the_time_of_the_answer(api: 
 async def test_a_stream_with_reasoning_is_judged_by_the_beginning_of_its_answer(tmp_path: Path, api: Api) -> None:
     async def reasons(received: Received) -> None:
         await received.send(STREAM_HEAD, chunk(api.start), chunk(api.reasoning))
-        await answers.wait()
+        await may_answer.wait()
         await received.send(chunk(api.output), chunk(api.end), END)
 
-    answers = asyncio.Event()
+    may_answer = asyncio.Event()
     async with staged(tmp_path, reasons, slo_file=ANSWER_SLOS) as stage:
-        client = await stage.connect()
-        await client.send(post(api))
+        await stage.client(post(api))
         await until(lambda: [judged.slo for judged in stage.judged] == [{"ttft": Verdict.GOOD}])
-        answers.set()
+        may_answer.set()
         record = await stage.record()
     assert record.slo == dict.fromkeys(("ttft", "answer", "availability"), Verdict.GOOD)
     assert record.ttft is not None
@@ -117,10 +128,7 @@ async def test_a_stream_with_reasoning_is_judged_by_the_beginning_of_its_answer(
 
 @EACH
 async def test_a_stream_that_only_reasons_is_no_event_of_the_answers_slo(tmp_path: Path, api: Api) -> None:
-    async def reasons(received: Received) -> None:
-        await received.send(STREAM_HEAD, *map(chunk, (api.start, api.reasoning, api.end)), END)
-
-    async with staged(tmp_path, reasons, slo_file=ANSWER_SLOS) as stage:
+    async with staged(tmp_path, streams(api.start, api.reasoning, api.end), slo_file=ANSWER_SLOS) as stage:
         await stage.ask(post(api))
         record = await stage.record()
     assert (record.outcome, record.ttft_answer) == (Outcome.OK, None)
@@ -129,13 +137,10 @@ async def test_a_stream_that_only_reasons_is_no_event_of_the_answers_slo(tmp_pat
 
 @EACH
 async def test_a_missed_deadline_of_the_answer_is_reported_while_the_model_reasons(tmp_path: Path, api: Api) -> None:
-    async def reasons(received: Received) -> None:
-        await received.send(STREAM_HEAD, chunk(api.start), chunk(api.reasoning))
-        await received.gone()
-
-    async with staged(tmp_path, reasons, slo_file=ANSWER_SLOS) as stage:
-        client = await stage.connect()
-        await client.send(post(api, headers=f"x-request-start: t={time.time() - 40:.6f}\r\n"))
+    async with staged(
+        tmp_path, holds(STREAM_HEAD, chunk(api.start), chunk(api.reasoning)), slo_file=ANSWER_SLOS
+    ) as stage:
+        await stage.client(post(api, headers=f"x-request-start: t={time.time() - 40:.6f}\r\n"))
         await until(lambda: {"answer": Verdict.BAD}.items() <= _reported(stage.judged).items())
         assert stage.relay.open_requests == 1
 
@@ -145,12 +150,7 @@ def _reported(judged: list[Judged]) -> dict[str, Verdict]:
 
 
 async def test_a_unary_request_is_judged_by_its_e2e_if_the_slo_of_the_answer_sets_unary_e2e(tmp_path: Path) -> None:
-    body = b'{"choices":[{"message":{"content":"a"},"finish_reason":"stop"}]}'
-
-    async def unary(received: Received) -> None:
-        head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
-        await received.send(head % len(body), body)
-
+    unary = answers({"choices": [{"message": {"content": "a"}, "finish_reason": "stop"}]})
     with_unary = SLOS + ANSWER_SLO.replace("objective", "unary: e2e, objective")
     async with staged(tmp_path, unary, slo_file=with_unary) as stage:
         await stage.ask(scripted_relay.post(unary_request(APIS["chat"]), path=APIS["chat"].path))
@@ -163,10 +163,6 @@ def test_the_first_output_that_is_an_answer_is_both() -> None:
     meter = meter_with_answer_slo(APIS["chat"], verdicts)
     meter.stream(content("a"), 2.0)
     assert (meter.first_at, meter.answer_at, verdicts) == (2.0, 2.0, [("answer", Verdict.GOOD)])
-
-
-def _raise(error: Exception) -> None:
-    raise error
 
 
 def details(counts: dict[str, int] | None, kind: str = "completion") -> dict[str, Any]:

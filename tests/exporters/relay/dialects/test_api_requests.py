@@ -39,71 +39,42 @@ SOURCE = {"type": "image", "source": {"type": "base64", "data": "x" * 999}}
         pytest.param(RESPONSES, {"input": None, "instructions": "abcd"}, 1, id="responses: only instructions"),
         pytest.param(RESPONSES, {"input": "ééé!", "instructions": "abcd"}, 2, id="responses: instructions and a text"),
         pytest.param(RESPONSES, {"input": [user("abcd"), user("efgh")]}, 2, id="responses: messages"),
-        pytest.param(
-            RESPONSES, {"input": [user([{"type": "input_text", "text": "abcd"}, IMAGE])]}, 1, id="responses: parts"
-        ),
-        pytest.param(
-            RESPONSES,
-            {"input": [CALL, {"type": "function_call_output", "call_id": "c", "output": "abcdefgh"}]},
-            2,
-            id="responses: the output of a function",
-        ),
-        pytest.param(
-            RESPONSES,
-            {"input": [{"type": "function_call_output", "output": [{"type": "input_text", "text": "abcd"}, IMAGE]}]},
-            1,
-            id="responses: parts of the output of a function",
-        ),
-        pytest.param(
-            RESPONSES,
-            {"input": [{"type": "computer_call_output", "output": {"type": "computer_screenshot"}}]},
-            0,
-            id="responses: another output of a tool",
-        ),
-        pytest.param(
-            RESPONSES,
-            {"input": [{"type": "reasoning", "content": None, "summary": [], "encrypted_content": "x" * 99}]},
-            0,
-            id="responses: encrypted reasoning",
-        ),
+        pytest.param(RESPONSES, {"input": [user([{"type": "input_text", "text": "abcd"}, IMAGE])]}, 1,
+            id="responses: parts"),
+        pytest.param(RESPONSES,
+            {"input": [CALL, {"type": "function_call_output", "call_id": "c", "output": "abcdefgh"}]}, 2,
+            id="responses: the output of a function"),
+        pytest.param(RESPONSES,
+            {"input": [{"type": "function_call_output", "output": [{"type": "input_text", "text": "abcd"}, IMAGE]}]}, 1,
+            id="responses: parts of the output of a function"),
+        pytest.param(RESPONSES,
+            {"input": [{"type": "computer_call_output", "output": {"type": "computer_screenshot"}}]}, 0,
+            id="responses: another output of a tool"),
+        pytest.param(RESPONSES,
+            {"input": [{"type": "reasoning", "content": None, "summary": [], "encrypted_content": "x" * 99}]}, 0,
+            id="responses: encrypted reasoning"),
         pytest.param(MESSAGES, {}, 0, id="messages: nothing"),
         pytest.param(MESSAGES, {"messages": [user("abcd")]}, 1, id="messages: a text"),
         pytest.param(MESSAGES, {"system": "abcd", "messages": [user("efgh")]}, 2, id="messages: a system prompt"),
-        pytest.param(
-            MESSAGES,
-            {"system": [{"type": "text", "text": "abcd", "cache_control": {"type": "ephemeral"}}], "messages": []},
-            1,
-            id="messages: blocks of a system prompt",
-        ),
-        pytest.param(
-            MESSAGES, {"messages": [user([{"type": "text", "text": "abcd"}, SOURCE])]}, 1, id="messages: blocks"
-        ),
-        pytest.param(
-            MESSAGES,
-            {"messages": [user([{"type": "tool_result", "tool_use_id": "t", "content": "abcdefgh"}])]},
-            2,
-            id="messages: the result of a tool",
-        ),
-        pytest.param(
-            MESSAGES,
-            {"messages": [user([{"type": "tool_result", "content": [{"type": "text", "text": "abcd"}, SOURCE]}])]},
-            1,
-            id="messages: blocks of the result of a tool",
-        ),
-        pytest.param(
-            MESSAGES,
-            {"messages": [user([{"type": "web_search_tool_result", "content": {"error_code": "x"}}])]},
-            0,
-            id="messages: an error of a tool",
-        ),
-        pytest.param(
-            MESSAGES,
-            {"messages": [user([{"type": "tool_use", "id": "t", "name": "f", "input": {"text": 5}}])]},
-            0,
-            id="messages: the input of a tool",
-        ),
+        pytest.param(MESSAGES,
+            {"system": [{"type": "text", "text": "abcd", "cache_control": {"type": "ephemeral"}}], "messages": []}, 1,
+            id="messages: blocks of a system prompt"),
+        pytest.param(MESSAGES, {"messages": [user([{"type": "text", "text": "abcd"}, SOURCE])]}, 1,
+            id="messages: blocks"),
+        pytest.param(MESSAGES,
+            {"messages": [user([{"type": "tool_result", "tool_use_id": "t", "content": "abcdefgh"}])]}, 2,
+            id="messages: the result of a tool"),
+        pytest.param(MESSAGES,
+            {"messages": [user([{"type": "tool_result", "content": [{"type": "text", "text": "abcd"}, SOURCE]}])]}, 1,
+            id="messages: blocks of the result of a tool"),
+        pytest.param(MESSAGES,
+            {"messages": [user([{"type": "web_search_tool_result", "content": {"error_code": "x"}}])]}, 0,
+            id="messages: an error of a tool"),
+        pytest.param(MESSAGES,
+            {"messages": [user([{"type": "tool_use", "id": "t", "name": "f", "input": {"text": 5}}])]}, 0,
+            id="messages: the input of a tool"),
     ],
-)
+)  # fmt: skip
 def test_prompt_tokens_are_estimated_from_instructions_and_input(
     path: str, fields: dict[str, object], tokens: float
 ) -> None:
@@ -169,20 +140,14 @@ def test_a_long_prompt_is_hashed_by_a_thread_to_its_own_digest(path: str) -> Non
 @pytest.mark.parametrize(
     "path, prompt, others",
     [
-        pytest.param(
-            RESPONSES,
-            {"instructions": "a", "input": "b"},
+        pytest.param(RESPONSES, {"instructions": "a", "input": "b"},
             [{"input": "ab"}, {"instructions": "a", "input": "c"}, {"instructions": "c", "input": "b"}],
-            id="responses",
-        ),
-        pytest.param(
-            MESSAGES,
-            {"system": "a", "messages": [user("b")]},
+            id="responses"),
+        pytest.param(MESSAGES, {"system": "a", "messages": [user("b")]},
             [{"messages": [user("ab")]}, {"system": "a", "messages": [user("c")]}, {"system": "c", "messages": []}],
-            id="messages",
-        ),
+            id="messages"),
     ],
-)
+)  # fmt: skip
 def test_the_digest_depends_on_model_and_prompt_only(
     path: str, prompt: dict[str, object], others: list[dict[str, object]]
 ) -> None:
@@ -203,16 +168,12 @@ def test_the_digest_depends_on_model_and_prompt_only(
         pytest.param(RESPONSES, {"type": "input_file", "file_url": "%s"}, id="responses: the URL of a file"),
         pytest.param(MESSAGES, {"type": "image", "source": {"type": "base64", "data": "%s"}}, id="messages: an image"),
         pytest.param(MESSAGES, {"type": "document", "source": {"url": "%s"}}, id="messages: a document"),
-        pytest.param(
-            MESSAGES,
-            {"type": "tool_result", "content": [{"type": "image", "source": {"data": "%s"}}]},
-            id="messages: an image of a tool",
-        ),
-        pytest.param(
-            MESSAGES, {"type": "tool_use", "name": "f", "input": {"a": "%s"}}, id="messages: a call of a tool"
-        ),
+        pytest.param(MESSAGES, {"type": "tool_result", "content": [{"type": "image", "source": {"data": "%s"}}]},
+            id="messages: an image of a tool"),
+        pytest.param(MESSAGES, {"type": "tool_use", "name": "f", "input": {"a": "%s"}},
+            id="messages: a call of a tool"),
     ],
-)
+)  # fmt: skip
 def test_the_same_text_with_another_part_is_another_prompt(path: str, part: dict[str, object]) -> None:
     def prompt(letter: str, **fields: object) -> RequestBody:
         messages = [user([{"type": "input_text", "text": "a"}, json.loads(json.dumps(part) % letter)])]

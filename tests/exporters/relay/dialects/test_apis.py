@@ -22,26 +22,28 @@ from tests.support.api_streams import (
     unary_request,
 )
 from tests.support.event_streams import stream_meter
-from tests.support.scripted_relay import DONE, END, SLOS, STREAM_HEAD, Received, Script, body_of, chunk, staged
+from tests.support.scripted_relay import (
+    DONE,
+    SLOS,
+    STREAM_HEAD,
+    Received,
+    body_of,
+    chunk,
+    holds,
+    sends,
+    staged,
+    streams,
+)
 from tests.support.waiting import until
 
 EACH = pytest.mark.parametrize("api", [pytest.param(api, id=name) for name, api in APIS.items()])
 GOOD = {"ttft": Verdict.GOOD, "availability": Verdict.GOOD}
 
 
-def sends(*events: bytes) -> Script:
-    """An engine that streams these events, and ends the response in order."""
-
-    async def script(received: Received) -> None:
-        await received.send(STREAM_HEAD, *map(chunk, events), END)
-
-    return script
-
-
 @EACH
 async def test_a_stream_is_measured_and_forwarded_unchanged(tmp_path: Path, api: Api) -> None:
     events = [api.start, api.reasoning, api.output, api.output, api.end]
-    async with staged(tmp_path, sends(*events)) as stage:
+    async with staged(tmp_path, streams(*events)) as stage:
         assert body_of(await stage.ask(post(api))) == b"".join(events)
         assert stage.requests[0].body == api.request
         assert b"accept-encoding: identity\r\n" in stage.requests[0].head
@@ -63,11 +65,7 @@ async def test_a_stream_is_measured_and_forwarded_unchanged(tmp_path: Path, api:
 @EACH
 async def test_a_unary_response_is_measured(tmp_path: Path, api: Api) -> None:
     head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
-
-    async def unary(received: Received) -> None:
-        await received.send(head % len(api.unary), api.unary)
-
-    async with staged(tmp_path, unary) as stage:
+    async with staged(tmp_path, sends(head % len(api.unary), api.unary)) as stage:
         answer = await stage.ask(scripted_relay.post(unary_request(api), path=api.path))
         assert answer.endswith(b"\r\n\r\n" + api.unary)
         record = await stage.record()
@@ -86,8 +84,7 @@ async def test_nothing_before_the_first_output_is_a_token(tmp_path: Path, api: A
 
     flows = asyncio.Event()
     async with staged(tmp_path, hold) as stage:
-        client = await stage.connect()
-        await client.send(post(api))
+        client = await stage.client(post(api))
         await client.until(api.start)
         (exchange,) = stage.relay._open
         assert (exchange.measurement.phase, exchange.measurement.awaits_first_token) == (Phase.WAITING, True)
@@ -120,13 +117,8 @@ async def test_a_stream_without_output_is_cut_after_cut_first_token_and_a_flowin
 
 @EACH
 async def test_a_client_that_leaves_after_the_end_of_the_stream_has_its_response(tmp_path: Path, api: Api) -> None:
-    async def hold(received: Received) -> None:
-        await received.send(STREAM_HEAD, chunk(api.output), chunk(api.end))
-        await received.gone()
-
-    async with staged(tmp_path, hold) as stage:
-        client = await stage.connect()
-        await client.send(post(api))
+    async with staged(tmp_path, holds(STREAM_HEAD, chunk(api.output), chunk(api.end))) as stage:
+        client = await stage.client(post(api))
         await client.until(api.last)
         client.leave()
         record = await stage.record()
@@ -135,13 +127,8 @@ async def test_a_client_that_leaves_after_the_end_of_the_stream_has_its_response
 
 @EACH
 async def test_a_client_that_leaves_before_the_end_of_the_stream_is_an_abort(tmp_path: Path, api: Api) -> None:
-    async def hold(received: Received) -> None:
-        await received.send(STREAM_HEAD, chunk(api.start), chunk(api.output), chunk(api.output))
-        await received.gone()
-
-    async with staged(tmp_path, hold) as stage:
-        client = await stage.connect()
-        await client.send(post(api))
+    async with staged(tmp_path, holds(STREAM_HEAD, chunk(api.start), chunk(api.output), chunk(api.output))) as stage:
+        client = await stage.client(post(api))
         await client.until(api.output + b"\r\n" + chunk(api.output))
         client.leave()
         record = await stage.record()
@@ -151,7 +138,7 @@ async def test_a_client_that_leaves_before_the_end_of_the_stream_is_an_abort(tmp
 
 @EACH
 async def test_a_stream_without_its_end_is_truncated(tmp_path: Path, api: Api) -> None:
-    async with staged(tmp_path, sends(api.start, api.output)) as stage:
+    async with staged(tmp_path, streams(api.start, api.output)) as stage:
         assert body_of(await stage.ask(post(api))) == api.start + api.output
         record = await stage.record()
     assert (record.outcome, record.slo["availability"]) == (Outcome.TRUNCATED, Verdict.BAD)
@@ -160,14 +147,14 @@ async def test_a_stream_without_its_end_is_truncated(tmp_path: Path, api: Api) -
 @pytest.mark.parametrize("api", [RESPONSES, MESSAGES], ids=["responses", "messages"])
 async def test_done_does_not_end_a_stream_of_an_api_that_has_another_end(tmp_path: Path, api: Api) -> None:
     end = api.end.replace(api.last, b"")
-    async with staged(tmp_path, sends(api.start, api.output, end, DONE)) as stage:
+    async with staged(tmp_path, streams(api.start, api.output, end, DONE)) as stage:
         await stage.ask(post(api))
         assert (await stage.record()).outcome is Outcome.TRUNCATED
 
 
 @EACH
 async def test_an_error_in_a_stream_is_an_upstream_error(tmp_path: Path, api: Api) -> None:
-    async with staged(tmp_path, sends(api.start, api.output, api.failure)) as stage:
+    async with staged(tmp_path, streams(api.start, api.output, api.failure)) as stage:
         assert body_of(await stage.ask(post(api))) == api.start + api.output + api.failure
         record = await stage.record()
     assert (record.outcome, record.completion_tokens) == (Outcome.UPSTREAM_ERROR, 1)
@@ -176,13 +163,8 @@ async def test_an_error_in_a_stream_is_an_upstream_error(tmp_path: Path, api: Ap
 
 @EACH
 async def test_a_client_that_leaves_after_an_error_has_an_upstream_error(tmp_path: Path, api: Api) -> None:
-    async def hold(received: Received) -> None:
-        await received.send(STREAM_HEAD, chunk(api.failure))
-        await received.gone()
-
-    async with staged(tmp_path, hold) as stage:
-        client = await stage.connect()
-        await client.send(post(api))
+    async with staged(tmp_path, holds(STREAM_HEAD, chunk(api.failure))) as stage:
+        client = await stage.client(post(api))
         await client.until(api.failure)
         client.leave()
         assert (await stage.record()).outcome is Outcome.UPSTREAM_ERROR
@@ -191,28 +173,22 @@ async def test_a_client_that_leaves_after_an_error_has_an_upstream_error(tmp_pat
 @EACH
 async def test_an_error_of_the_engine_passes_unchanged_and_is_judged(tmp_path: Path, api: Api) -> None:
     body = b'{"type":"error","error":{"type":"x","message":"no"}}'
-
-    async def fail(received: Received) -> None:
-        await received.send(b"HTTP/1.1 500 No\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))
-
-    async with staged(tmp_path, fail) as stage:
+    async with staged(tmp_path, sends(b"HTTP/1.1 500 No\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))) as stage:
         assert (await stage.ask(post(api))).endswith(body)
         record = await stage.record()
-    assert (record.outcome, record.slo) == (
-        Outcome.UPSTREAM_ERROR,
-        {"ttft": Verdict.BAD, "availability": Verdict.BAD},
-    )
+    assert (record.outcome, record.slo) == (Outcome.UPSTREAM_ERROR, {"ttft": Verdict.BAD, "availability": Verdict.BAD})
 
 
 @EACH
 async def test_headers_give_the_class_the_tenant_and_the_time_before_the_relay(tmp_path: Path, api: Api) -> None:
     tenants = "tenants: {header: x-tenant, allow: [acme]}\n"
-    async with staged(tmp_path, sends(api.output, api.end), slo_file=SLOS + tenants) as stage:
+    async with staged(tmp_path, streams(api.output, api.end), slo_file=SLOS + tenants) as stage:
         await stage.ask(post(api))
         sent_at = f"x-request-start: t={time.time() - 40:.6f}\r\n"
         await stage.ask(post(api, f"x-request-class: long\r\nx-tenant: acme\r\n{sent_at}"))
-        plain, named_ones = [await stage.record(number) for number in (1, 2)]
-    assert (plain.request_class, plain.tenant) == ("short", "other")
+        await stage.ask(post(api, "x-request-class: unknown\r\n"))
+        plain, named_ones, unknown = [await stage.record(number) for number in (1, 2, 3)]
+    assert (plain.request_class, plain.tenant) == (unknown.request_class, unknown.tenant) == ("short", "other")
     assert (named_ones.request_class, named_ones.tenant) == ("long", "acme")
     assert named_ones.ttft is not None
     assert named_ones.ttft >= 40
@@ -221,15 +197,16 @@ async def test_headers_give_the_class_the_tenant_and_the_time_before_the_relay(t
 
 @EACH
 async def test_a_missed_deadline_is_reported_while_the_request_is_open(tmp_path: Path, api: Api) -> None:
-    async def hold(received: Received) -> None:
-        await received.send(STREAM_HEAD, chunk(api.start))
-        await received.gone()
-
-    async with staged(tmp_path, hold) as stage:
-        client = await stage.connect()
-        await client.send(post(api, headers=f"x-request-start: t={time.time() - 40:.6f}\r\n"))
+    async with staged(tmp_path, holds(STREAM_HEAD, chunk(api.start))) as stage:
+        client = await stage.client(post(api, headers=f"x-request-start: t={time.time() - 40:.6f}\r\n"))
         await until(lambda: stage.judged)
-        assert stage.judged[0].slo == {"ttft": Verdict.BAD}
+        judged = stage.judged[0]
+        assert (judged.slo, judged.goodput_lost, judged.request_class) == ({"ttft": Verdict.BAD}, True, "short")
+        assert stage.records == []
+        client.leave()
+        record = await stage.record()
+    assert record.slo == {"ttft": Verdict.BAD, "availability": Verdict.ABANDONED}
+    assert (record.counted, record.goodput, record.goodput_counted) == (["ttft"], False, True)
 
 
 @pytest.mark.parametrize(
@@ -273,18 +250,13 @@ def test_deltas_with_text_are_output_and_those_without_reasoning_are_the_answer(
             "x",
             id="an incomplete response.completed, which vLLM sends",
         ),
-        pytest.param(
-            {"type": "response.failed", "response": response("failed")}, Outcome.UPSTREAM_ERROR, "failed", id="failed"
-        ),
-        pytest.param(
-            {"type": "response.completed", "response": response("failed")},
-            Outcome.UPSTREAM_ERROR,
-            "failed",
-            id="status",
-        ),
+        pytest.param({"type": "response.failed", "response": response("failed")}, Outcome.UPSTREAM_ERROR, "failed",
+            id="failed"),
+        pytest.param({"type": "response.completed", "response": response("failed")}, Outcome.UPSTREAM_ERROR, "failed",
+            id="status"),
         pytest.param({"type": "error", "code": "x", "message": "y"}, Outcome.UPSTREAM_ERROR, None, id="an error"),
     ],
-)
+)  # fmt: skip
 def test_each_end_of_a_response_has_its_outcome(event: dict[str, object], outcome: Outcome, reason: str | None) -> None:
     meter = stream_meter(dialect=METERED["/v1/responses"])
     meter.stream(RESPONSES.start + RESPONSES.output + named(event), 1.0)

@@ -23,6 +23,7 @@ from tests.support.scripted_relay import (
     content,
     post,
     staged,
+    streams,
 )
 
 CHAT_PATH, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
@@ -97,11 +98,7 @@ async def test_the_record_has_neither_negative_nor_absurd_values_and_names_their
     bad = USAGE.replace(b'"queue_time_ms":12.5', b'"queue_time_ms":-5000').replace(
         b'"generation_time_ms":60.0', b'"generation_time_ms":1.7e308'
     )
-
-    async def absurd(received: Received) -> None:
-        await received.send(STREAM_HEAD, *map(chunk, [*EVENTS, bad, DONE]), END)
-
-    async with staged(tmp_path, absurd) as stage:
+    async with staged(tmp_path, streams(*EVENTS, bad, DONE)) as stage:
         assert body_of(await stage.ask(post(CHAT))) == b"".join([*EVENTS, DONE])
         record = await stage.record()
         assert (record.queue, record.prefill, record.decode, record.completion_tokens) == (None, 0.03, None, 3)

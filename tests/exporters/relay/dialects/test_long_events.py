@@ -94,8 +94,7 @@ def test_an_event_of_too_many_lines_is_forwarded_and_not_parsed(end: bytes) -> N
 
 
 @pytest.mark.parametrize(
-    "choices, result",
-    [(MAX_CHOICES, OutputResult.VALID), (MAX_CHOICES + 1, OutputResult.TOO_LARGE)],
+    "choices, result", [(MAX_CHOICES, OutputResult.VALID), (MAX_CHOICES + 1, OutputResult.TOO_LARGE)]
 )
 def test_the_output_of_too_many_choices_is_not_checked(choices: int, result: OutputResult) -> None:
     one = stream_meter()

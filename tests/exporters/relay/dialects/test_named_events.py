@@ -1,13 +1,13 @@
 """Events with an `event:` line on the fast path: counted as parsed ones are, also while their numbers rise."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporters.relay.meter import Meter
 from exporters.relay.paths import METERED
 from tests.support.api_streams import APIS, MESSAGES, RESPONSES, Api, block_delta, delta, named
-from tests.support.event_streams import stream_meter
+from tests.support.event_streams import raise_error, stream_as_relay, stream_meter
 from tests.support.scripted_relay import chunk
 
 TEXTS = st.text(max_size=8) | st.sampled_from(
@@ -70,12 +70,8 @@ def measured(meter: Meter) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-def _raise(error: Exception) -> None:
-    raise error
-
-
-@pytest.mark.parametrize("path", sorted(METERED))
-@given(events=st.lists(EVENTS, max_size=12))
+@settings(max_examples=60)
+@given(st.sampled_from(sorted(METERED)), st.lists(EVENTS, max_size=12))
 def test_named_events_on_the_fast_path_are_counted_and_forwarded_like_parsed_ones(
     path: str, events: list[bytes]
 ) -> None:
@@ -83,7 +79,7 @@ def test_named_events_on_the_fast_path_are_counted_and_forwarded_like_parsed_one
     forwarded: list[bytes] = []
     for at, event in enumerate(events):
         assert parsed.stream(event, float(at)) == event
-        stream = compared.fast_path(forwarded.append, _raise)
+        stream = compared.fast_path(forwarded.append, raise_error)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("exporters.relay.fast_path.time.monotonic", lambda now=float(at): now)
             if stream is None or not stream.forward(chunk(event)):
@@ -102,13 +98,8 @@ def test_named_events_on_the_fast_path_are_counted_and_forwarded_like_parsed_one
 def test_the_deltas_of_a_stream_use_the_fast_path(api: Api, events: list[bytes]) -> None:
     meter = stream_meter(dialect=METERED[api.path])
     meter.stream(api.start, 0.0)
-    sent: list[bytes] = []
-    for at, event in enumerate(events):
-        stream = meter.fast_path(sent.append, _raise)
-        if stream is None or not stream.forward(chunk(event)):
-            meter.stream(event, float(at))
     # Two events show that the numbers rise.
-    assert sent == [chunk(event) for event in events[2 if api is RESPONSES else 1 :]]
+    assert stream_as_relay(meter, events) == [chunk(event) for event in events[2 if api is RESPONSES else 1 :]]
     assert meter.chunks == 100
 
 
@@ -131,7 +122,7 @@ def test_any_other_event_is_left_to_the_parsers(event: bytes) -> None:
     sent: list[bytes] = []
     for number in (4, 5):
         meter.stream(delta("output_text", "b", number), 1.0)
-    stream = meter.fast_path(sent.append, _raise)
+    stream = meter.fast_path(sent.append, raise_error)
     assert stream is not None
     assert stream.forward(chunk(delta("output_text", "c", 6)))
     assert not stream.forward(chunk(event))
@@ -148,6 +139,6 @@ def test_json_on_several_lines_has_no_pattern(first: bytes, other: bytes) -> Non
     meter = stream_meter(dialect=METERED["/v1/responses"])
     event = delta("output_text", "a")
     meter.stream(event.replace(b'"type"', first), 1.0)
-    stream = meter.fast_path(lambda _: None, _raise)
+    stream = meter.fast_path(lambda _: None, raise_error)
     assert meter.chunks == 1
     assert stream is None or not stream.forward(chunk(event.replace(b'"type"', other)))

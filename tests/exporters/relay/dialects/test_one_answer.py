@@ -15,8 +15,21 @@ from exporters.relay.exchange import PARSED_LIMIT
 from exporters.relay.paths import METERED
 from exporters.relay.request_body import LONG_BODY, RequestBody
 from exporters.signals import Endpoint, Outcome, Verdict
-from tests.support.event_streams import stream_meter
-from tests.support.scripted_relay import DONE, END, STREAM_HEAD, Received, Stage, body_of, chunk, content, post, staged
+from tests.support.event_streams import stream_as_relay, stream_meter
+from tests.support.scripted_relay import (
+    DONE,
+    Received,
+    Stage,
+    answers,
+    body_of,
+    chunk,
+    content,
+    json_response,
+    post,
+    sends,
+    staged,
+    streams,
+)
 
 SALT = b"salt"
 HASHING = ThreadPoolExecutor(1, "hashing")
@@ -148,15 +161,6 @@ def test_a_body_that_is_no_form_is_not_understood(data: bytes) -> None:
     assert METERED[TRANSCRIPTIONS].parse(data, SALT, HASHING) is None
 
 
-def json_answer(fields: dict[str, Any], status: int = 200) -> bytes:
-    body = json.dumps(fields).encode()
-    return b"HTTP/1.1 %d Any\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s" % (
-        status,
-        len(body),
-        body,
-    )
-
-
 async def asked(stage: Stage, path: str, body: bytes) -> tuple[bytes, Finished]:
     response = await stage.ask(post(body, path=path))
     return response, await stage.record()
@@ -187,11 +191,7 @@ async def test_a_request_with_one_answer_has_model_tokens_and_verdicts(
     tmp_path: Path, path: str, request_fields: dict[str, Any], answer: dict[str, Any], tokens: int | None
 ) -> None:
     request = json.dumps({"model": "m", **request_fields}).encode()
-
-    async def script(received: Received) -> None:
-        await received.send(json_answer(answer))
-
-    async with staged(tmp_path, script, slo_file=SLOS) as stage:
+    async with staged(tmp_path, answers(answer), slo_file=SLOS) as stage:
         response, record = await asked(stage, path, request)
         assert json.loads(response.partition(b"\r\n\r\n")[2]) == answer
         assert stage.requests[0].body == request
@@ -208,10 +208,7 @@ async def test_a_request_with_one_answer_has_model_tokens_and_verdicts(
 async def test_an_error_is_bad_for_the_slos_that_apply_and_no_event_of_the_engines_times(
     tmp_path: Path, path: str
 ) -> None:
-    async def fail(received: Received) -> None:
-        await received.send(json_answer({"error": {"message": "no"}}, status=500))
-
-    async with staged(tmp_path, fail, slo_file=SLOS) as stage:
+    async with staged(tmp_path, answers({"error": {"message": "no"}}, status=500), slo_file=SLOS) as stage:
         _, record = await asked(stage, path, FORM if path == TRANSCRIPTIONS else b'{"model":"m","input":"hi"}')
     assert record.outcome is Outcome.UPSTREAM_ERROR
     assert record.slo == dict.fromkeys(GOOD, Verdict.BAD)
@@ -220,22 +217,16 @@ async def test_an_error_is_bad_for_the_slos_that_apply_and_no_event_of_the_engin
 async def test_a_count_of_the_tokens_of_a_structured_request_has_no_output_to_check(tmp_path: Path) -> None:
     fields = {"model": "m", "messages": [], "output_config": {"format": {"type": "json_schema", "schema": {}}}}
     slo_file = SLOS + "  - {name: valid, classes: [short], signal: valid_output, objective: 99%}\n"
-
-    async def script(received: Received) -> None:
-        await received.send(json_answer({"input_tokens": 9}))
-
-    async with staged(tmp_path, script, slo_file=slo_file, check_structured_output=True) as stage:
+    async with staged(tmp_path, answers({"input_tokens": 9}), slo_file=slo_file, check_structured_output=True) as stage:
         _, record = await asked(stage, COUNT_TOKENS, json.dumps(fields).encode())
     assert (record.slo, record.structured_result) == (GOOD, None)
 
 
 async def test_a_late_answer_is_bad_for_e2e_before_it_arrives(tmp_path: Path) -> None:
-    async def hold(received: Received) -> None:
-        await received.gone()
-
-    async with staged(tmp_path, hold, slo_file=SLOS.replace("e2e, threshold: 30s", "e2e, threshold: 1ms")) as stage:
-        client = await stage.connect()
-        await client.send(post(b'{"model":"m","input":"hi"}', path=EMBEDDINGS))
+    async with staged(
+        tmp_path, Received.gone, slo_file=SLOS.replace("e2e, threshold: 30s", "e2e, threshold: 1ms")
+    ) as stage:
+        await stage.client(post(b'{"model":"m","input":"hi"}', path=EMBEDDINGS))
         await stage.reached()
         (exchange,) = stage.relay._open
         exchange.measurement.check_deadline(exchange.measurement.zero + 0.1)
@@ -271,10 +262,7 @@ slos:
 async def test_the_endpoint_selects_the_class_and_its_slos(
     tmp_path: Path, path: str, header: str, request_class: str
 ) -> None:
-    async def script(received: Received) -> None:
-        await received.send(json_answer({"usage": USAGE}))
-
-    async with staged(tmp_path, script, slo_file=BY_ENDPOINT) as stage:
+    async with staged(tmp_path, answers({"usage": USAGE}), slo_file=BY_ENDPOINT) as stage:
         await stage.ask(post(b'{"model":"m"}', path=path, headers=header))
         record = await stage.record()
     assert record.request_class == request_class
@@ -282,10 +270,9 @@ async def test_the_endpoint_selects_the_class_and_its_slos(
 
 
 async def test_the_model_of_a_form_is_read_and_the_form_is_unchanged(tmp_path: Path) -> None:
-    async def script(received: Received) -> None:
-        await received.send(json_answer({"text": "hi", "usage": {"type": "duration", "seconds": 3}}))
-
-    async with staged(tmp_path, script, slo_file=SLOS) as stage:
+    async with staged(
+        tmp_path, answers({"text": "hi", "usage": {"type": "duration", "seconds": 3}}), slo_file=SLOS
+    ) as stage:
         _, record = await asked(stage, TRANSCRIPTIONS, FORM)
         assert stage.requests[0].body == FORM
     assert (record.model, record.outcome, record.slo) == ("whisper", Outcome.OK, GOOD)
@@ -296,7 +283,7 @@ async def test_the_model_of_a_form_is_read_and_the_form_is_unchanged(tmp_path: P
 async def test_the_token_counts_of_a_transcript_are_read(tmp_path: Path) -> None:
     async def script(received: Received) -> None:
         usage = {"type": "tokens", "input_tokens": 14, "output_tokens": 5, "total_tokens": 19}
-        await received.send(json_answer({"text": "hi", "usage": usage}))
+        await received.send(json_response({"text": "hi", "usage": usage}))
 
     async with staged(tmp_path, script, slo_file=SLOS) as stage:
         _, record = await asked(stage, "/v1/audio/translations", FORM)
@@ -304,10 +291,9 @@ async def test_the_token_counts_of_a_transcript_are_read(tmp_path: Path) -> None
 
 
 async def test_a_transcript_of_text_is_ok_without_tokens(tmp_path: Path) -> None:
-    async def script(received: Received) -> None:
-        await received.send(b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 2\r\n\r\nhi")
-
-    async with staged(tmp_path, script, slo_file=SLOS) as stage:
+    async with staged(
+        tmp_path, sends(b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 2\r\n\r\nhi"), slo_file=SLOS
+    ) as stage:
         _, record = await asked(stage, TRANSCRIPTIONS, FORM)
     assert (record.outcome, record.prompt_tokens, record.slo) == (Outcome.OK, None, GOOD)
 
@@ -316,11 +302,7 @@ async def test_a_transcript_of_text_is_ok_without_tokens(tmp_path: Path) -> None
 async def test_a_streamed_transcript_has_a_ttft(tmp_path: Path, value: bytes) -> None:
     request = form(MODEL, ('name="stream"', value), FILE)
     events = [content("a"), content("b", "stop")]
-
-    async def script(received: Received) -> None:
-        await received.send(STREAM_HEAD, *map(chunk, events), chunk(DONE), END)
-
-    async with staged(tmp_path, script, slo_file=SLOS) as stage:
+    async with staged(tmp_path, streams(*events, DONE), slo_file=SLOS) as stage:
         response, record = await asked(stage, TRANSCRIPTIONS, request)
         assert body_of(response) == b"".join([*events, DONE])
         assert stage.requests[0].body == request
@@ -333,11 +315,7 @@ async def test_a_streamed_transcript_has_a_ttft(tmp_path: Path, value: bytes) ->
 
 async def test_a_form_above_the_limit_is_streamed_and_its_model_is_unknown(tmp_path: Path) -> None:
     request = form(MODEL, (FILE[0], b"x" * PARSED_LIMIT))
-
-    async def script(received: Received) -> None:
-        await received.send(json_answer({"text": "hi"}))
-
-    async with staged(tmp_path, script) as stage:
+    async with staged(tmp_path, answers({"text": "hi"})) as stage:
         _, record = await asked(stage, TRANSCRIPTIONS, request)
         assert stage.requests[0].body == request
     assert (record.outcome, record.model, record.unparsed) == (Outcome.OK, "", TOO_LARGE)
@@ -361,11 +339,7 @@ async def test_a_transcript_in_the_events_of_openai_is_complete_with_its_last_ev
     tmp_path: Path, last: bytes, outcome: Outcome
 ) -> None:
     events = [*DELTAS, *filter(None, [last])]
-
-    async def script(received: Received) -> None:
-        await received.send(STREAM_HEAD, *map(chunk, events), END)
-
-    async with staged(tmp_path, script, slo_file=SLOS) as stage:
+    async with staged(tmp_path, streams(*events), slo_file=SLOS) as stage:
         response, record = await asked(stage, TRANSCRIPTIONS, form(MODEL, ('name="stream"', b"true"), FILE))
         assert body_of(response) == b"".join(events)
     complete = outcome is Outcome.OK
@@ -375,18 +349,9 @@ async def test_a_transcript_in_the_events_of_openai_is_complete_with_its_last_ev
     assert record.slo["availability"] is (Verdict.GOOD if complete else Verdict.BAD)
 
 
-def _raise(error: Exception) -> None:
-    raise error
-
-
 def test_deltas_of_a_transcript_use_the_fast_path() -> None:
     meter = stream_meter(dialect=METERED[TRANSCRIPTIONS])
-    sent: list[bytes] = []
-    for at, event in enumerate(DELTAS):
-        path = meter.fast_path(sent.append, _raise)
-        if path is None or not path.forward(chunk(event)):
-            meter.stream(event, float(at))
-    assert sent == [chunk(event) for event in DELTAS[1:]]
+    assert stream_as_relay(meter, DELTAS) == [chunk(event) for event in DELTAS[1:]]
     assert (meter.chunks, meter.first_at, meter.answer_at) == (len(DELTAS), 0.0, 0.0)
 
 

@@ -10,7 +10,7 @@ from exporters.relay.meter import Meter
 from exporters.relay.paths import METERED
 from tests.contract.recordings import NAMES, Recording, recording
 from tests.support.event_streams import stream_meter
-from tests.support.scripted_relay import CHAT, Received, post, staged
+from tests.support.scripted_relay import CHAT, answers, post, staged
 
 ANSWERED = [name for name in NAMES if recording(name).path in METERED and recording(name).status == 200]
 WITHOUT_ID = {"messages-count-tokens", "tokenize", "tokenize-messages", "detokenize"}
@@ -66,13 +66,8 @@ async def test_the_record_has_the_id_and_model_and_the_response_is_measured_with
     tmp_path: Path, body: dict[str, object], identified: tuple[str | None, str | None]
 ) -> None:
     usage = {"prompt_tokens": 3, "completion_tokens": 2}
-    text = json.dumps({**body, "choices": [{"message": {"content": "a"}, "finish_reason": "stop"}], "usage": usage})
-
-    async def answer(received: Received) -> None:
-        head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(text)}\r\n\r\n"
-        await received.send(head.encode() + text.encode())
-
-    async with staged(tmp_path, answer) as stage:
+    answer = {**body, "choices": [{"message": {"content": "a"}, "finish_reason": "stop"}], "usage": usage}
+    async with staged(tmp_path, answers(answer)) as stage:
         await stage.ask(post(CHAT))
         record = await stage.record()
     assert (record.completion_tokens, record.finish_reason) == (2, "stop")

@@ -8,8 +8,8 @@ import pytest
 
 from exporters.relay.paths import METERED
 from tests.support.api_streams import APIS, MESSAGES, RESPONSES, block_delta, delta, named, post
-from tests.support.event_streams import stream_meter
-from tests.support.scripted_relay import DONE, END, STREAM_HEAD, Received, chunk, content, staged
+from tests.support.event_streams import stream_as_relay, stream_meter
+from tests.support.scripted_relay import DONE, content, staged, streams
 
 CHAT_PATH = APIS["chat"].path
 
@@ -59,24 +59,17 @@ TEXT = block_delta("text_delta", "text", "a")
         pytest.param(RESPONSES.path, [ARGUMENTS, RESPONSES.end], None, id="responses: without its end"),
         pytest.param(MESSAGES.path, [block("tool_use"), INPUT, INPUT, BLOCK_STOP], 3, id="messages"),
         pytest.param(MESSAGES.path, [block("tool_use"), BLOCK_STOP], 1, id="messages: no input"),
-        pytest.param(
-            MESSAGES.path,
-            [block("text"), TEXT, BLOCK_STOP, block("tool_use", 1), INPUT, BLOCK_STOP],
-            5,
-            id="messages: text first",
-        ),
+        pytest.param(MESSAGES.path, [block("text"), TEXT, BLOCK_STOP, block("tool_use", 1), INPUT, BLOCK_STOP], 5,
+            id="messages: text first"),
         pytest.param(MESSAGES.path, [block("text"), TEXT, BLOCK_STOP], None, id="messages: text"),
         pytest.param(MESSAGES.path, [block("tool_use"), INPUT], None, id="messages: without its end"),
     ],
-)
+)  # fmt: skip
 def test_the_first_complete_tool_call_is_timed(path: str, events: list[bytes], number: int | None) -> None:
     parsed, compared = (stream_meter(dialect=METERED[path]) for _ in range(2))
-    sent: list[bytes] = []
+    stream_as_relay(compared, events)
     for at, event in enumerate(events):
         assert parsed.stream(event, float(at)) == event
-        fast = compared.fast_path(sent.append, _raise)
-        if fast is None or not fast.forward(chunk(event)):
-            compared.stream(event, float(at))
     assert parsed.first_tool_call_at == compared.first_tool_call_at == number
 
 
@@ -99,16 +92,9 @@ def test_later_tool_calls_do_not_change_the_time_and_a_pause_of_the_client_is_no
 
 
 async def test_the_record_has_the_time_of_the_first_tool_call(tmp_path: Path) -> None:
-    async def call(received: Received) -> None:
-        await received.send(STREAM_HEAD, *map(chunk, (calls(0), calls(finish="tool_calls"), DONE)), END)
-
-    async with staged(tmp_path, call) as stage:
+    async with staged(tmp_path, streams(calls(0), calls(finish="tool_calls"), DONE)) as stage:
         await stage.ask(post(APIS["chat"]))
         record = await stage.record()
     assert record.ttft_answer is not None
     assert record.first_tool_call is not None
     assert record.ttft_answer <= record.first_tool_call <= record.e2e
-
-
-def _raise(error: Exception) -> None:
-    raise error

@@ -9,7 +9,19 @@ from exporters.signals import Endpoint, Outcome
 from tests.contract.recordings import recording
 from tests.support import scripted_relay
 from tests.support.api_streams import RESPONSES
-from tests.support.scripted_relay import END, OK, STREAM_HEAD, Received, body_of, chunk, error_in, ok, staged
+from tests.support.scripted_relay import (
+    END,
+    OK,
+    STREAM_HEAD,
+    Received,
+    body_of,
+    chunk,
+    closes,
+    error_in,
+    holds,
+    ok,
+    staged,
+)
 
 BACKGROUND = RESPONSES.request.replace(b"{", b'{"background":true,', 1)
 
@@ -40,12 +52,7 @@ async def test_a_request_without_tokens_passes_with_its_duration_and_outcome(
 @pytest.mark.parametrize("name", ["responses-retrieve", "responses-cancel"])
 async def test_a_recorded_request_without_tokens_passes_unchanged(tmp_path: Path, name: str) -> None:
     recorded = recording(name)
-
-    async def replay(received: Received) -> None:
-        await received.send(recorded.response)
-        received.writer.close()
-
-    async with staged(tmp_path, replay) as stage:
+    async with staged(tmp_path, closes(recorded.response)) as stage:
         assert (await stage.ask(recorded.request)).endswith(b"\r\n\r\n" + recorded.content)
         record = await stage.record()
     assert (record.status, record.metered, record.slo) == (recorded.status, False, {})
@@ -73,13 +80,8 @@ async def test_a_background_response_is_no_slo_event(tmp_path: Path, stream: boo
 
 
 async def test_an_open_background_response_is_in_no_gauge_and_its_stream_is_not_cut(tmp_path: Path) -> None:
-    async def hold(received: Received) -> None:
-        await received.send(STREAM_HEAD, chunk(RESPONSES.start))
-        await received.gone()
-
-    async with staged(tmp_path, hold) as stage:
-        client = await stage.connect()
-        await client.send(scripted_relay.post(BACKGROUND, path="/v1/responses"))
+    async with staged(tmp_path, holds(STREAM_HEAD, chunk(RESPONSES.start))) as stage:
+        client = await stage.client(scripted_relay.post(BACKGROUND, path="/v1/responses"))
         await client.until(RESPONSES.start)
         (exchange,) = stage.relay._open
         assert not exchange.measurement.metered
@@ -89,12 +91,7 @@ async def test_an_open_background_response_is_in_no_gauge_and_its_stream_is_not_
 
 async def test_a_background_response_that_the_engine_rejects_is_a_client_error(tmp_path: Path) -> None:
     recorded = recording("responses-background")
-
-    async def replay(received: Received) -> None:
-        await received.send(recorded.response)
-        received.writer.close()
-
-    async with staged(tmp_path, replay) as stage:
+    async with staged(tmp_path, closes(recorded.response)) as stage:
         response = await stage.ask(recorded.request)
         assert error_in(response)["param"] == "background"
         assert (await stage.record()).outcome is Outcome.CLIENT_ERROR
