@@ -243,6 +243,7 @@ def test_no_rule_reads_series_of_the_sidecar() -> None:
         assert set(re.findall(r"\bllm_[\w:]+", rule.expr)) <= recorded
 
 
+@pytest.mark.slow
 def test_equal_files_render_to_equal_bytes_in_every_process() -> None:
     program = "import sys; from alerts import rule_file; from exporters import slos; "
     program += "print(rule_file.render(slos.loads(sys.stdin.read())))"

@@ -209,10 +209,7 @@ def printed(promtool: Promtool, series: Mapping[str, str], spec: SloFile = FLEET
     case = Case(spec, series, Pace(FLEET).step, sidecar_is_up=False)
     for steps in STEPS:
         case.expect(Pace(FLEET).seconds(steps), '{__name__=~".+:.+|ALERTS",severity!="none"}', {})
-    with pytest.raises(AssertionError) as failure:
-        Promtool(promtool.programs[:1], promtool.folder).test([case], prices=PRICES)
-    _, *answers = str(failure.value).split("expr:")
-    return [dict(SAMPLE.findall(answer)) for answer in answers]
+    return [dict(SAMPLE.findall(result)) for result in promtool.printed(case, prices=PRICES)]
 
 
 @pytest.fixture(scope="module")

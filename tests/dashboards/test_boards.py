@@ -103,7 +103,6 @@ def test_config_changes_are_drawn_at_the_time_in_the_value_of_the_series() -> No
     assert [changes["step"], starts["step"], *(event["step"] for event in others)] == ["1m", "1m", "15s", "15s"]
 
 
-@pytest.mark.lab
 @pytest.mark.parametrize(
     "step, marks",
     [
@@ -128,7 +127,6 @@ def test_a_page_is_a_mark_at_its_start_and_one_at_its_end(
     promtool.test([case])
 
 
-@pytest.mark.lab
 def test_an_engine_start_that_follows_a_config_change_has_no_mark_of_its_own(promtool: Promtool, spec: SloFile) -> None:
     starts = expand(json.loads(committed(BOARDS[0]))["annotations"]["list"][1]["expr"], EVERYTHING)
     changed, crashed = 'engine="e:1",instance="s:1"', 'engine="e:1",instance="s:2"'

@@ -23,9 +23,6 @@ from tests.support.engine_fleet import CHANGED_AT, CLASSES, LOST
 from tests.support.ports import free_port
 from tests.support.prometheus_blocks import prometheus_over
 
-pytestmark = pytest.mark.lab
-
-
 SHOWN = TimeRange(engine_fleet.END - 2700, engine_fleet.END, engine_fleet.SCRAPE)
 OLD, NEW = "a" * 12, "b" * 12
 """The config revisions of the changed engines."""

@@ -35,7 +35,6 @@ def first_cells(panel: Mapping[str, Any]) -> list[str]:
     return [row[0]["text"] for row in panel["rows"]]
 
 
-@pytest.mark.lab
 @pytest.mark.parametrize("title", ["Engines", "Settings that differ"])
 def test_the_bad_engine_is_the_first_row_of_every_table(panels: Mapping[str, Any], title: str) -> None:
     cells = first_cells(panels[title])
@@ -43,14 +42,12 @@ def test_the_bad_engine_is_the_first_row_of_every_table(panels: Mapping[str, Any
     assert cells[0].startswith(engine_fleet.address(engine_fleet.BAD))
 
 
-@pytest.mark.lab
 @pytest.mark.parametrize("title", ["Goodput by sidecar", "Waiting by engine", "KV cache by engine"])
 def test_the_bad_engine_is_the_first_row_of_a_legend(panels: Mapping[str, Any], title: str) -> None:
     first = panels[title]["legend"]["rows"][0]["series"]
     assert engine_fleet.address(engine_fleet.BAD).partition(":")[0] in panels[title]["series"][first]["name"]
 
 
-@pytest.mark.lab
 def test_no_header_and_no_address_is_truncated_on_a_small_screen(panels: Mapping[str, Any]) -> None:
     columns = panels["Engines"]["columns"]
     widths = {column["title"]: column["width"] for column in columns}

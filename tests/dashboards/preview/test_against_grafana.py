@@ -24,6 +24,7 @@ SCHEMA = Path(__file__).parents[1] / "schema"
 PACKAGE = SCHEMA / "node_modules/@grafana/data"
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.skipif(shutil.which("node") is None, reason="node, which runs Grafana's functions, is not installed"),
     pytest.mark.skipif(not PACKAGE.exists(), reason="Grafana's functions are not installed: make schema, with network"),
 ]

@@ -34,6 +34,7 @@ def test_a_self_contained_page_is_written_for_each_dashboard(
     assert not {"<script src", '<link rel="stylesheet', "@import"} & set(text.split(">"))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_browser() is None, reason=f"no browser on PATH; looked for {', '.join(BROWSER_NAMES)}")
 def test_a_screenshot_is_written_next_to_the_page(
     prometheus: FakePrometheus, folder: Path, capsys: pytest.CaptureFixture[str]
@@ -50,6 +51,7 @@ def size(picture: Path) -> tuple[int, ...]:
     return tuple(int.from_bytes(content[at : at + 4], "big") for at in (16, 20))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_browser() is None, reason=f"no browser on PATH; looked for {', '.join(BROWSER_NAMES)}")
 def test_a_screenshot_has_the_theme_and_width_of_the_flags(
     prometheus: FakePrometheus, folder: Path, capsys: pytest.CaptureFixture[str]
