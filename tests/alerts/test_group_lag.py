@@ -6,7 +6,7 @@ from alerts.rule_file import rules
 from alerts.rule_groups import Recording
 from compose.backfill.rule_order import TimedRule
 from exporters.signals import STEP_TIME
-from exporters.slos import SHIPPED, SloFile, load
+from exporters.slos import SHIPPED, load
 from tests.alerts.incident_series import BEFORE, firing_alerts
 from tests.support.promtool import Pace, Promtool
 
@@ -59,15 +59,15 @@ RAISED = {
 
 
 def test_groups_that_read_the_last_evaluation_of_others_delay_alerts_and_raise_no_others(
-    promtool: Promtool, spec: SloFile
+    promtool: Promtool, pace: Pace
 ) -> None:
     """An alert that fires at four evaluations fires late; an alert that fires late fires at one of four in order."""
-    in_order, late = (firing_alerts(promtool, spec, in_order=each) for each in (True, False))
+    in_order, late = (firing_alerts(promtool, pace.spec, in_order=each) for each in (True, False))
     for now in range(LAGS - 1, len(late)):
         last = in_order[now - LAGS + 1 : now + 1]
         assert frozenset.intersection(*last) - late[now] == set(), f"missing at evaluation {now}"
         assert late[now] - frozenset[frozenset[tuple[str, str]]]().union(*last) == set(), f"only late, at {now}"
     assert {(dict(each)["cluster"], dict(each)["alertname"]) for every in in_order for each in every} >= RAISED
-    begun = round(Pace(spec).seconds(BEFORE) / direct_interval(spec))
+    begun = round(pace.seconds(BEFORE) / direct_interval(pace.spec))
     assert in_order[begun] == set()
     assert {dict(each)["severity"] for each in in_order[-1] | late[-1]} == {"ticket"}
