@@ -258,11 +258,8 @@ def test_no_rule_reads_the_series_of_alerts(spec: SloFile) -> None:
         assert not [rule for rule in group.rules if "ALERTS" in rule.expr]
 
 
-def test_every_alert_has_a_runbook_and_a_row_in_the_docs() -> None:
-    runbooks = {path.stem for path in (ROOT / "alerts/runbooks").glob("*.md")}
-    section = (ROOT / "docs/alerts.md").read_text().partition("## List of alerts")[2].partition("## ")[0]
-    rows = re.findall(r"^\| `(\w+)` \| [a-z, ]+ \| ", section, re.MULTILINE)
-    assert runbooks == set(rows) == set(AlertName)
+def test_every_alert_has_a_runbook() -> None:
+    assert {path.stem for path in (ROOT / "alerts/runbooks").glob("*.md")} == set(AlertName)
 
 
 def test_every_alert_on_an_engine_names_the_engine_and_its_instance(spec: SloFile) -> None:
