@@ -62,7 +62,7 @@ def further_back(spec: SloFile, tier: Tier) -> float:
 @pytest.mark.parametrize(
     "name,burns",
     [
-        pytest.param("ttft", [(10, 1)], id="95 % in an outage"),
+        pytest.param("ttft", [(10, 1)], id="95 % in an outage", marks=pytest.mark.long),
         pytest.param(
             "availability",
             [(10, 1), (0.01, 1), (10, 0.01)],
