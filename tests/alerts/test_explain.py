@@ -76,6 +76,7 @@ def test_a_tier_fires_at_its_stated_time(
     promtool.test([fires_as_explained(pace.spec, name, *burns)])
 
 
+@pytest.mark.long
 def test_a_rescaled_tier_fires_at_its_stated_time(promtool: Promtool, loose: SloFile) -> None:
     promtool.test([fires_as_explained(loose, "ttft", (10, 1))])
 
