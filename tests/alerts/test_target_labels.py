@@ -195,55 +195,58 @@ RAISED = {
 }
 NEEDS_A_WEEK = {AlertName.BUSY_BUT_USELESS, AlertName.PREFIX_CACHE}
 """Alerts on a comparison with a week, of which a thirtieth of the period is the least."""
-BEGUN = [pytest.param(12, id="an hour"), pytest.param(300, id="a day", marks=pytest.mark.long)]
-"""Healthy steps, and their time if the period is 30 days."""
+Steps = tuple[int, int]
+"""Healthy steps of the first group, and then bad ones."""
+LENGTHS = pytest.mark.parametrize(
+    "steps", [pytest.param((12, 36), id="hours"), pytest.param((300, 60), id="a day", marks=pytest.mark.long)]
+)
 SAMPLE = re.compile(r"(\{__name__=.*?\}) (\S+?)(?:,|\n|$)")
 
 
 @functools.cache
-def groups(begun: int) -> dict[tuple[str, str], dict[str, str]]:
-    """Four groups; the first one is healthy for `begun` steps."""
-    vanishing = group("c", "x", begun, 30, 2, stalls=False)
+def groups(steps: Steps) -> dict[tuple[str, str], dict[str, str]]:
+    healthy, bad = steps
+    vanishing = group("c", "x", healthy, bad // 2, 2, stalls=False)
     return {
-        ("a", "x"): group("a", "x", begun, 60, 1, stalls=True),
-        ("b", "x"): group("b", "x", begun + 55, 5, 50, stalls=False),
+        ("a", "x"): group("a", "x", healthy, bad, 1, stalls=True),
+        ("b", "x"): group("b", "x", healthy + bad - 5, 5, 50, stalls=False),
         # Service discovery no longer finds its targets.
         ("c", "x"): {name: f"{values} stale" for name, values in vanishing.items()},
-        ("a", "y"): group("a", "y", begun + 20, 40, 3, stalls=False, others=60),
+        ("a", "y"): group("a", "y", healthy + bad // 3, bad - bad // 3, 3, stalls=False, others=60),
     }
 
 
-def printed(promtool: Promtool, series: Mapping[str, str], begun: int, spec: SloFile = FLEET) -> list[dict[str, str]]:
+def printed(promtool: Promtool, series: Mapping[str, str], steps: Steps, spec: SloFile = FLEET) -> list[dict[str, str]]:
     """Recorded series and alerts at some steps, which promtool prints because no sample is expected."""
-    case = Case(spec, series, Pace(FLEET).step, sidecar_is_up=False)
-    for steps in (2, 18, 30, 56, 59):
-        case.expect(Pace(FLEET).seconds(begun + steps), '{__name__=~".+:.+|ALERTS",severity!="none"}', {})
+    case, (healthy, bad) = Case(spec, series, Pace(FLEET).step, sidecar_is_up=False), steps
+    for step in (2, 3 * bad // 10, bad // 2, bad - 4, bad - 1):
+        case.expect(Pace(FLEET).seconds(healthy + step), '{__name__=~".+:.+|ALERTS",severity!="none"}', {})
     return [dict(SAMPLE.findall(result)) for result in promtool.printed(case, prices=PRICES)]
 
 
-Alone = Callable[[tuple[str, str], int], list[dict[str, str]]]
+Alone = Callable[[tuple[str, str], Steps], list[dict[str, str]]]
 
 
 @pytest.fixture(scope="module")
 def alone(programs: tuple[Path, ...], tmp_path_factory: pytest.TempPathFactory) -> Alone:
     """What a group gives without the others, computed once."""
     promtool = Promtool(programs, tmp_path_factory.mktemp("alone"))
-    return functools.cache(lambda group, begun: printed(promtool, groups(begun)[group], begun))
+    return functools.cache(lambda group, steps: printed(promtool, groups(steps)[group], steps))
 
 
 def names(samples: Iterable[str], label: str) -> set[str]:
     return {match[1] for sample in samples if (match := re.search(rf'{label}="([^"]*)"', sample))}
 
 
-@pytest.mark.parametrize("begun", BEGUN)
+@LENGTHS
 def test_a_group_has_the_series_and_alerts_that_its_targets_alone_give(
-    promtool: Promtool, alone: Alone, begun: int
+    promtool: Promtool, alone: Alone, steps: Steps
 ) -> None:
-    series = {name: values for each in groups(begun).values() for name, values in each.items()}
-    together, seen = printed(promtool, series, begun), set[str]()
-    for cluster, namespace in groups(begun):
+    series = {name: values for each in groups(steps).values() for name, values in each.items()}
+    together, seen = printed(promtool, series, steps), set[str]()
+    for cluster, namespace in groups(steps):
         here = re.compile(rf'cluster="{cluster}".* namespace="{namespace}"')
-        for all_groups, one_group in zip(together, alone((cluster, namespace), begun), strict=True):
+        for all_groups, one_group in zip(together, alone((cluster, namespace), steps), strict=True):
             own = {sample: value for sample, value in one_group.items() if here.search(sample)}
             assert names({*one_group} - {*own}, "__name__") == CONSTANTS
             assert own
@@ -251,18 +254,18 @@ def test_a_group_has_the_series_and_alerts_that_its_targets_alone_give(
             seen |= {*own}
     levels = {name.partition(":")[0] for name in names(seen, "__name__")}
     assert levels == {"ALERTS", *(each.name.partition(":")[0] for each in RECORDED if each.name not in CONSTANTS)}
-    assert names(seen, "alertname") >= (RAISED if begun > 288 else RAISED - NEEDS_A_WEEK)
+    assert names(seen, "alertname") >= (RAISED if sum(steps) > 288 else RAISED - NEEDS_A_WEEK)
 
 
 GROUP = re.compile(r' (?:cluster|namespace)="[^"]*",?')
 
 
-@pytest.mark.parametrize("begun", BEGUN)
+@LENGTHS
 def test_a_single_group_has_the_series_and_alerts_of_rules_without_groups(
-    promtool: Promtool, alone: Alone, begun: int
+    promtool: Promtool, alone: Alone, steps: Steps
 ) -> None:
-    without_groups = printed(promtool, groups(begun)["a", "x"], begun, replace(FLEET, group_by=()))
-    for own, expected in zip(alone(("a", "x"), begun), without_groups, strict=True):
+    without_groups = printed(promtool, groups(steps)["a", "x"], steps, replace(FLEET, group_by=()))
+    for own, expected in zip(alone(("a", "x"), steps), without_groups, strict=True):
         alike = {GROUP.sub("", sample).replace(",}", "}"): value for sample, value in own.items()}
         whole = {GROUP.sub("", sample).replace(",}", "}"): value for sample, value in expected.items()}
         assert {sample: value for sample, value in alike.items() if "llm_target:" not in sample} == whole

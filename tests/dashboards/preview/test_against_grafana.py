@@ -243,7 +243,7 @@ def test_ranked_values_are_named_and_ordered_as_in_grafana() -> None:
     values = [1, 1, 0, 1, 0.5]
     columns = [Field(title, Kind.STRING, list(cells)) for title, cells in texts.items()]
     inputs = list(itertools.product((False, True), (None, "${__cell_1} of ${__cell_0}"), (None, 3)))
-    cases = [
+    cases: list[dict[str, Any]] = [
         {
             "texts": texts,
             "values": values,
