@@ -14,9 +14,16 @@ def spec(request: pytest.FixtureRequest) -> SloFile:
     return load(ROOT / request.param)
 
 
-@pytest.fixture
-def pace(spec: SloFile) -> Pace:
-    return Pace(spec)
+@pytest.fixture(
+    params=[
+        pytest.param("alerts/slos.yaml", id="30d"),
+        # All rules scale with the period, so this file only repeats the evaluations of the other.
+        pytest.param("compose/slos.yaml", id="12h", marks=pytest.mark.long),
+    ]
+)
+def pace(request: pytest.FixtureRequest) -> Pace:
+    """The times of rules that promtool evaluates."""
+    return Pace(load(ROOT / request.param))
 
 
 @pytest.fixture(scope="session")

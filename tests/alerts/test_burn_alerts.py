@@ -85,7 +85,7 @@ def test_an_slo_on_the_first_answer_token_pages_as_any_other(promtool: Promtool)
 
 def test_a_page_of_the_lab_ends_within_a_minute_of_recovery(promtool: Promtool) -> None:
     pace = Pace(load(ROOT / "compose/slos.yaml"))
-    case = Case(pace.spec, pace.slo_events((60, 20, 0), (24, 20, 1), (30, 20, 0)), 1.0)
+    case = Case(pace.spec, pace.slo_events((60, 20, 0), (24, 20, 1), (30, 20, 0)), pace.step)
     promtool.test([case.expect(pace.seconds(84) + 60, ANY_PAGE, {})])
 
 

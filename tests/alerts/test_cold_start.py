@@ -189,7 +189,7 @@ def rolled_out(pace: Pace, times: int, failed: float) -> dict[str, str]:
 
 
 def test_three_restarts_of_a_roll_out_without_failed_requests_raise_no_alert(promtool: Promtool, pace: Pace) -> None:
-    case = Case(pace.spec, rolled_out(pace, times=3, failed=0), pace.spec.scrape_interval)
+    case = Case(pace.spec, rolled_out(pace, times=3, failed=0), direct_interval(pace.spec))
     for tenth in range(150):
         case.expect_silent(WARM_UP * pace.spec.scrape_interval + tenth / 10 * cold_start_limit(pace.spec))
     promtool.test([case])

@@ -2,8 +2,6 @@
 
 import re
 
-import pytest
-
 from alerts.cold_start import cold_start_limit
 from alerts.recording_windows import down_after
 from alerts.rule_file import render
@@ -50,24 +48,23 @@ def case(at: Pace, series: dict[str, str]) -> Case:
     return Case(at.spec, series, at.spec.scrape_interval, sidecar_is_up=False)
 
 
-@pytest.mark.parametrize(
-    "family,le",
-    [
-        pytest.param("vllm:time_to_first_token_seconds", "1.0", id="as exposed by Python, and stored by Prometheus 3"),
-        pytest.param("vllm:time_to_first_token_seconds", "1", id="a whole number as stored by Prometheus 2"),
-        pytest.param(
-            "vllm_time_to_first_token_seconds", "1.0", id="OpenMetrics of the Python client, without the colon"
-        ),
-    ],
-)
-def test_slow_requests_page_above_the_factor_and_the_page_ends(promtool: Promtool, family: str, le: str) -> None:
+SPELLINGS = {
+    "as exposed by Python, and stored by Prometheus 3": ("vllm:time_to_first_token_seconds", "1.0"),
+    "a whole number as stored by Prometheus 2": ("vllm:time_to_first_token_seconds", "1"),
+    "OpenMetrics of the Python client, without the colon": ("vllm_time_to_first_token_seconds", "1.0"),
+}
+
+
+def test_slow_requests_page_above_the_factor_and_the_page_ends(promtool: Promtool) -> None:
+    """A model for each spelling of the histogram."""
     at = pace()
-    series = {
-        **scraped(at, (14, 100, 0), (12, 100, 0.75), (4, 100, 0), model="above", family=family, le=le),
-        **scraped(at, (14, 100, 0), (12, 100, 0.69), (4, 100, 0), model="below", family=family, le=le),
-        **up(at, 30),
-    }
-    burning = case(at, series).expect(at.seconds(14), PAGE, {}).expect(at.seconds(26), PAGE, {'{model="above"}': 1})
+    series = up(at, 30)
+    for model, (family, le) in SPELLINGS.items():
+        for where, slow in (("above", 0.75), ("below", 0.69)):
+            phases = (14, 100, 0), (12, 100, slow), (4, 100, 0)
+            series |= scraped(at, *phases, model=f"{where}: {model}", family=family, le=le)
+    pages = {f'{{model="above: {model}"}}': 1.0 for model in SPELLINGS}
+    burning = case(at, series).expect(at.seconds(14), PAGE, {}).expect(at.seconds(26), PAGE, pages)
     promtool.test([burning.expect(at.seconds(29), PAGE, {}).expect_silent(at.seconds(29), UNMEASURED, slo="ttft")])
 
 

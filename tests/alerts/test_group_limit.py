@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from alerts.group_limit import FEWEST, MAX_RULES, limited
@@ -21,6 +21,7 @@ from tests.support.promtool import ROOT, Case, Pace, Promtool
 SHIPPED = load(ROOT / "alerts/slos.yaml")
 
 
+@settings(max_examples=25)
 @given(most=st.integers(13, 50))
 def test_parts_keep_all_rules_in_order_and_the_rules_of_a_window_together(most: int) -> None:
     groups = rules(SHIPPED)

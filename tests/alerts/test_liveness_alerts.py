@@ -167,17 +167,18 @@ def test_a_busy_engine_that_is_scraped_every_60_s_is_not_stalled(promtool: Promt
     promtool.test([as_rendered, case.expect(1400, firing(STALLED, "engine"), {'{engine="stalls"}': 1})])
 
 
-@pytest.mark.parametrize(
-    "series,alert",
-    [(DROPPED, DROPPING), (DROPPED_LINES, LOG_LINES), (LOST_REQUESTS, LOST)],
-    ids=["dropped", "not logged", "lost"],
-)
-def test_lost_measurements_raise_a_ticket_that_ends(promtool: Promtool, pace: Pace, series: str, alert: str) -> None:
-    values = f"0x10 {counter((5, 4), start=0)} 20x{pace.scrapes(8)}"
-    ticket, window = firing(alert, "severity", severity="ticket"), 6 * pace.step
-    case = Case(pace.spec, {series: values}, interval(pace)).expect_silent(8 * interval(pace))
-    case.expect(16 * interval(pace), ticket, {'{severity="ticket"}': 1})
-    promtool.test([case.expect_silent(20 * interval(pace) + window, alert)])
+def test_lost_measurements_raise_a_ticket_that_ends(promtool: Promtool, pace: Pace) -> None:
+    """Dropped records, then lines that are not logged, then lost requests."""
+    lost, series = {DROPPED: DROPPING, DROPPED_LINES: LOG_LINES, LOST_REQUESTS: LOST}, dict[str, str]()
+    case = Case(pace.spec, series, interval(pace))
+    for number, (name, alert) in enumerate(lost.items()):
+        begun = 10 * (number + 1)
+        series[name] = f"0x{begun} {counter((5, 4), start=0)} 20x{pace.scrapes(12)}"
+        ticket, window = firing(alert, "severity", severity="ticket"), 6 * pace.step
+        case.expect_silent((begun - 2) * interval(pace), alert)
+        case.expect((begun + 6) * interval(pace), ticket, {'{severity="ticket"}': 1})
+        case.expect_silent((begun + 10) * interval(pace) + window, alert)
+    promtool.test([case.expect_silent(8 * interval(pace))])
 
 
 def test_a_rejected_slo_file_raises_a_ticket_until_a_valid_one_is_loaded(promtool: Promtool, pace: Pace) -> None:
@@ -257,11 +258,8 @@ def test_no_rule_reads_the_series_of_alerts(spec: SloFile) -> None:
         assert not [rule for rule in group.rules if "ALERTS" in rule.expr]
 
 
-def test_every_alert_has_a_runbook_and_a_row_in_the_docs() -> None:
-    runbooks = {path.stem for path in (ROOT / "alerts/runbooks").glob("*.md")}
-    section = (ROOT / "docs/alerts.md").read_text().partition("## List of alerts")[2].partition("## ")[0]
-    rows = re.findall(r"^\| `(\w+)` \| [a-z, ]+ \| ", section, re.MULTILINE)
-    assert runbooks == set(rows) == set(AlertName)
+def test_every_alert_has_a_runbook() -> None:
+    assert {path.stem for path in (ROOT / "alerts/runbooks").glob("*.md")} == set(AlertName)
 
 
 def test_every_alert_on_an_engine_names_the_engine_and_its_instance(spec: SloFile) -> None:

@@ -12,10 +12,10 @@ from alerts.recording_windows import direct_interval, windows
 from compose.cli import main
 from exporters.quantities import spell_duration
 from exporters.slos import SHIPPED, SloFile, load
+from tests.alerts.firing import firing
 from tests.support.promtool import ROOT, Case, Pace, Promtool
 
 RATE = 10.0
-PAGES = 'max by (slo) (ALERTS{alertname="LLMErrorBudgetBurn",alertstate="firing",severity="page"})'
 
 
 def effect(spec: SloFile, name: str, outage: float, window: float, rate: float = RATE) -> OutageEffect:
@@ -27,66 +27,80 @@ def only(spec: SloFile, name: str) -> SloFile:
     return replace(spec, slos=tuple(slo for slo in spec.slos if slo.name == name))
 
 
-def outage_case(spec: SloFile, name: str, outage: float, window: float) -> Case:
-    """Good traffic for longer than every window of a page, an outage, and good traffic again."""
-    stated, spec = effect(spec, name, outage, window), only(spec, name)
-    pace = Pace(spec)
-    begun = math.ceil(spec.period / 100 / pace.step) * pace.step
-    per_scrape, after = RATE * spec.scrape_interval, spec.period / 360
-    phases = (
-        (begun / pace.step, per_scrape, 0),
-        (outage / pace.step, per_scrape, 1),
-        (after / pace.step, per_scrape, 0),
-    )
-    case = Case(spec, pace.slo_events(*phases, slo=name), direct_interval(spec))
+def expect_as_stated(case: Case, name: str, begun: float, outage: float, window: float) -> None:
+    """A model with good traffic until `begun`, an outage, and good traffic again: its error ratio and its page."""
+    spec, stated, model = case.spec, effect(case.spec, name, outage, window), f"{outage:g} s"
+    pace, per_scrape, after = Pace(spec), RATE * spec.scrape_interval, spec.period / 360
+    lengths = ((begun, 0.0), (outage, 1.0), (after, 0.0))
+    phases = [(seconds / pace.step, per_scrape, share) for seconds, share in lengths]
+    case.series = {**case.series, **pace.slo_events(*phases, slo=name, model=model)}
     bad, events = (
-        f"sum(increase({series}[{spell_duration(window)}]))"
+        f'sum(increase({series}{{model="{model}"}}[{spell_duration(window)}]))'
         for series in ("llm_slo_bad_events_total", "llm_slo_events_total")
     )
     share = 1 / (window / spec.scrape_interval - 1)  # one scrape, of those between which the window sees growth
     error_ratio = f"count(abs({bad} / {events} - {stated.error_ratio}) <= {share})"
     case.expect(begun + outage, error_ratio, {"{}": 1})
+    pages = firing("LLMErrorBudgetBurn", "slo", severity="page", model=model)
     if stated.page_at is None or stated.clears_at is None:
         for at in range(0, math.ceil(outage + after), math.ceil(direct_interval(spec))):
-            case.expect(begun + at, PAGES, {})
-        return case
+            case.expect(begun + at, pages, {})
+        return
     page = {f'{{slo="{name}"}}': 1.0}
     # Prometheus 3 excludes the start of a range, so a window has the growth of one scrape less.
-    case.expect(begun + stated.page_at - spec.scrape_interval, PAGES, {})
-    case.expect(begun + stated.page_at + stated.delay, PAGES, page)
-    case.expect(begun + stated.clears_at - stated.delay, PAGES, page)
-    case.expect(begun + stated.clears_at + stated.delay, PAGES, {})
-    return case
+    case.expect(begun + stated.page_at - spec.scrape_interval, pages, {})
+    case.expect(begun + stated.page_at + stated.delay, pages, page)
+    case.expect(begun + stated.clears_at - stated.delay, pages, page)
+    case.expect(begun + stated.clears_at + stated.delay, pages, {})
 
 
 @pytest.mark.parametrize(
-    "file,name,outage,window,pages",
+    "file,name,outages",
     [
-        pytest.param("alerts/slos.yaml", "availability", 300, 900, True, id="99.5 % for 5m"),
-        pytest.param("alerts/slos.yaml", "availability", 1500, 900, True, id="99.5 % for 25m, on both page tiers"),
-        pytest.param("alerts/slos.yaml", "ttft", 3000, 3600, True, id="95 % for 50m"),
-        pytest.param("alerts/slos.yaml", "ttft", 300, 900, False, id="95 % for 5m, too short for a page"),
-        pytest.param("compose/slos.yaml", "ttft", 50, 60, True, id="95 % for 50s in the lab"),
+        pytest.param(
+            "alerts/slos.yaml",
+            "availability",
+            [(300, 900, True), (1500, 900, True)],
+            id="99.5 % for 5m, and for 25m, on both page tiers",
+        ),
+        pytest.param(
+            "alerts/slos.yaml",
+            "ttft",
+            [(3000, 3600, True), (300, 900, False)],
+            id="95 % for 50m, and for 5m, too short for a page",
+        ),
+        pytest.param(
+            "compose/slos.yaml", "ttft", [(50, 60, True)], id="95 % for 50s in the lab", marks=pytest.mark.long
+        ),
     ],
 )
 def test_the_rules_page_and_clear_at_the_stated_times(
-    promtool: Promtool, file: str, name: str, outage: float, window: float, pages: bool
+    promtool: Promtool, file: str, name: str, outages: list[tuple[float, float, bool]]
 ) -> None:
-    spec = load(ROOT / file)
-    assert (effect(spec, name, outage, window).page_at is not None) is pages
-    promtool.test([outage_case(spec, name, outage, window)])
+    """The good traffic before is longer than every window of a page."""
+    spec = only(load(ROOT / file), name)
+    case, step = Case(spec, {}, direct_interval(spec)), windows(spec).step
+    for outage, window, pages in outages:
+        assert (effect(spec, name, outage, window).page_at is not None) is pages
+        expect_as_stated(case, name, math.ceil(spec.period / 100 / step) * step, outage, window)
+    promtool.test([case])
 
 
-def test_the_outage_costs_the_stated_share_of_the_budget(promtool: Promtool) -> None:
+@pytest.mark.parametrize(
+    "history", [pytest.param(0.1, id="a tenth of the period"), pytest.param(1, id="the period", marks=pytest.mark.long)]
+)
+def test_the_outage_costs_the_stated_share_of_the_budget(promtool: Promtool, history: float) -> None:
+    """The budget is a share of the events of the period, so an outage costs more of it while there are fewer."""
     spec = only(load(ROOT / "compose/slos.yaml"), "availability")
     pace, outage = Pace(spec), 300.0
-    share = effect(spec, "availability", outage, 900.0).budget_share
-    steps = round(spec.period / pace.step)
-    phases = ((steps - 72, 20.0, 0.0), (outage / pace.step, 20.0, 1.0), (24, 20.0, 0.0))
+    share = effect(spec, "availability", outage, 900.0).budget_share / history
+    steps = round(spec.period * history / pace.step)
+    phases = ((steps - 84, 20.0, 0.0), (outage / pace.step, 20.0, 1.0), (24, 20.0, 0.0))
     case = Case(spec, pace.coarse.slo_events(*phases, slo="availability"), pace.step)
     # The longest window of the rules is up to a dozen steps longer than the period.
-    spent = f"count(abs(1 - llm_slo:error_budget:remaining_ratio - {share}) < {2 * windows(spec).dozen / spec.period})"
-    promtool.test([case.expect(pace.seconds(steps + 12), spent, {"{}": 1})])
+    error = share * windows(spec).dozen / spec.period / history
+    spent = f"count(abs(1 - llm_slo:error_budget:remaining_ratio - {share}) < {error})"
+    promtool.test([case.expect(pace.seconds(steps), spent, {"{}": 1})])
 
 
 @pytest.mark.parametrize(

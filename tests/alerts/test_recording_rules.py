@@ -7,15 +7,15 @@ import pytest
 from alerts.rule_file import render
 from exporters.quantities import spell_duration
 from exporters.signals import RECORDED
-from exporters.slos import load
+from exporters.slos import SloFile, load
 from tests.support.promtool import ROOT, Case, Pace, Promtool, counter
 
 SHIPPED = load(ROOT / "alerts/slos.yaml")
 LABELS = 'class="siso",model="org/m",slo="ttft"'
 
 
-def test_promtool_accepts_the_rules_of_both_files(promtool: Promtool, pace: Pace) -> None:
-    promtool.check(render(pace.spec))
+def test_promtool_accepts_the_rules_of_both_files(promtool: Promtool, spec: SloFile) -> None:
+    promtool.check(render(spec))
 
 
 def test_every_event_is_in_exactly_one_step(promtool: Promtool, pace: Pace) -> None:

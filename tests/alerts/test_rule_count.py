@@ -1,13 +1,10 @@
 """The number of rules and series follows the formulas in docs/alerts.md."""
 
-import re
-
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from alerts.rule_file import rules
 from alerts.rule_groups import Alert
-from exporters.quantities import spell_duration
 from exporters.slos import SloFile, load, loads
 from tests.support.promtool import ROOT, Case, Pace, Promtool, counter
 
@@ -49,6 +46,7 @@ def spec_of_size(slos: int, classes: int, tenants: int, per_tenant: bool) -> Slo
     )
 
 
+@settings(max_examples=25)
 @given(st.integers(1, 6), st.integers(1, 9), st.integers(1, 50), st.booleans())
 def test_the_number_of_rules_depends_only_on_slos_and_classes(
     slos: int, classes: int, tenants: int, per_tenant: bool
@@ -84,17 +82,3 @@ def test_recorded_series_grow_with_models_classes_slos_and_tenants(promtool: Pro
     case.expect(pace.seconds(steps), 'count({__name__=~"llm_(slo|goodput):.*"})', {"{}": shared + constants(spec)})
     each = 12 * len(models) * pairs(spec) * len(spec.tenant_names)
     promtool.test([case.expect(pace.seconds(steps), 'count({__name__=~"llm_slo_tenant:.*"})', {"{}": each})])
-
-
-def test_the_docs_list_all_groups_with_their_intervals() -> None:
-    rows = re.findall(r"^\| ([a-z ]+) \| .* \| (\d+) ([smh]) \|$", DOCS.read_text(), re.MULTILINE)
-    groups = rules(spec_of_size(slos=1, classes=1, tenants=1, per_tenant=True))
-    intervals = {group.name.removeprefix("vllm-slo-"): spell_duration(group.interval) for group in groups}
-    assert {name.replace(" ", "-"): number + unit for name, number, unit in rows} == intervals
-
-
-def test_the_docs_state_these_formulas() -> None:
-    text = DOCS.read_text()
-    assert f"{WEIGHT_OF_AN_SLO} x pairs + {WEIGHT_OF_A_CLASS} x classes" in text
-    assert "101 + constants" in text
-    assert "22 + 2 x SLOs" in text

@@ -108,6 +108,7 @@ def test_six_requests_a_day_of_which_one_is_bad(promtool: Promtool) -> None:
     promtool.test([case], more=on_our_counts(99.9))
 
 
+@pytest.mark.long
 def test_six_requests_a_day_most_of_them_bad(promtool: Promtool) -> None:
     pace = Pace(with_objective(99.9)).coarse
     wait = (0, pace.scrapes(48) - 1)

@@ -1,19 +1,21 @@
 """With `per_tenant`, a tenant that burns inside a healthy total pages by name."""
 
+from dataclasses import replace
+
 import pytest
 
 from alerts.rule_file import render
-from exporters.slos import SloFile, load, loads
+from exporters.slos import SloFile, load
 from tests.alerts.firing import firing
 from tests.support.promtool import ROOT, Case, Pace, Promtool
 
 TENANT, BURN = "LLMTenantErrorBudgetBurn", "LLMErrorBudgetBurn"
 
 
-@pytest.fixture(scope="module", params=["alerts/slos.yaml", "compose/slos.yaml"], ids=["30d", "12h"])
-def per_tenant(request: pytest.FixtureRequest) -> SloFile:
-    text = (ROOT / request.param).read_text().replace("allow: []", "allow: [small, big]")
-    return loads(text.replace("per_tenant: false", "per_tenant: true"))
+@pytest.fixture
+def per_tenant(pace: Pace) -> SloFile:
+    tenants = replace(pace.spec.tenants, allow=("small", "big"))
+    return replace(pace.spec, tenants=tenants, alerting=replace(pace.spec.alerting, per_tenant=True))
 
 
 def test_one_tenant_that_burns_inside_a_healthy_total_pages_by_name(promtool: Promtool, per_tenant: SloFile) -> None:

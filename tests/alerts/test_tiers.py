@@ -1,14 +1,11 @@
 """Tiers and windows are derived from the period, and every tier can fire."""
 
-import re
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from alerts.recording_windows import windows
 from alerts.tiers import Severity, fit, tiers
-from exporters.quantities import number, spell_duration
 from exporters.slos import Measure, Slo, load
 from tests.support.promtool import ROOT
 
@@ -29,16 +26,6 @@ def test_thirty_days_give_the_published_table(
 ) -> None:
     tier = next(each for each in tiers(30 * DAY) if each.name == name)
     assert (tier.severity, tier.long, tier.short, tier.factor) == (severity, long, short, factor)
-
-
-def test_the_docs_have_this_table() -> None:
-    rows = (
-        f"| {tier.name} | {tier.severity} | {tier.share:.0%} "
-        f"| {spell_duration(tier.long)} / {spell_duration(tier.short)} | {number(tier.factor)} |"
-        for tier in tiers(30 * DAY)
-    )
-    text = re.sub(r"(\d) (?=[%mhd])", r"\1", (ROOT / "docs/alerts.md").read_text())
-    assert "\n".join(rows) in text
 
 
 @given(st.floats(12 * HOUR, 400 * DAY))

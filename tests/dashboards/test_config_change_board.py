@@ -165,7 +165,6 @@ def test_the_newest_config_change_is_selected_and_the_windows_leave_out_the_rest
     ]
 
 
-@pytest.mark.lab
 @pytest.mark.parametrize(
     "outage, before",
     [

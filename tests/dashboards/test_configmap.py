@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -13,13 +14,18 @@ from dashboards.command import GENERATED
 RENDER = ["dashboards", "render", "--format", "configmap"]
 
 
+def documents(text: str) -> list[Any]:
+    """The loader in C takes a tenth of the time."""
+    return list(yaml.load_all(text, yaml.CSafeLoader))
+
+
 def test_each_dashboard_is_in_a_config_map_byte_for_byte(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--namespace", "monitoring", "--label", "team=llm", "--folder", "LLM serving"]
     assert main([*RENDER, *flags, "--out", str(tmp_path)]) == 0
     paths = [Path(line) for line in capsys.readouterr().out.splitlines()]
     assert sorted(tmp_path.iterdir()) == sorted(paths)
     for board, path in zip(BOARDS, paths, strict=True):
-        config_map = yaml.safe_load(path.read_text(encoding="utf-8"))
+        (config_map,) = documents(path.read_text(encoding="utf-8"))
         # Kubernetes accepts four times as much; kubectl stores a copy in an annotation
         assert len(json.dumps(config_map)) < 2**18
         assert config_map == {
@@ -37,7 +43,7 @@ def test_each_dashboard_is_in_a_config_map_byte_for_byte(tmp_path: Path, capsys:
 
 def test_without_flags_kubectl_chooses_the_namespace(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*RENDER, "--out", "-"]) == 0
-    config_maps = list(yaml.safe_load_all(capsys.readouterr().out))
+    config_maps = documents(capsys.readouterr().out)
     assert [each["metadata"] for each in config_maps] == [
         {"name": board.uid, "labels": {"grafana_dashboard": "1"}, "annotations": {"grafana_folder": "vllm-slo"}}
         for board in BOARDS
@@ -46,7 +52,7 @@ def test_without_flags_kubectl_chooses_the_namespace(capsys: pytest.CaptureFixtu
 
 def test_the_label_of_the_grafana_sidecar_can_be_changed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*RENDER, "--label", "grafana_dashboard=llm", "--out", "-"]) == 0
-    assert next(yaml.safe_load_all(capsys.readouterr().out))["metadata"]["labels"] == {"grafana_dashboard": "llm"}
+    assert documents(capsys.readouterr().out)[0]["metadata"]["labels"] == {"grafana_dashboard": "llm"}
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,6 @@ def assert_rows(series: dict[str, str], title: str, legend: str, rows: dict[str,
     promtool.test([case])
 
 
-@pytest.mark.lab
 @pytest.mark.parametrize(
     "hits, external_hits, computed",
     [
@@ -45,7 +44,6 @@ def test_computed_prompt_tokens_exclude_cached_tokens(
     assert_rows(series, "Prompt tokens computed", legend, {f"{{{WHO}}}": computed}, promtool)
 
 
-@pytest.mark.lab
 def test_a_row_of_the_worst_requests_has_their_command_and_the_runbook(promtool: Promtool) -> None:
     (query,) = expanded_queries(PAGE, "Worst requests").values()
     series = {
@@ -65,7 +63,6 @@ def test_a_row_of_the_worst_requests_has_their_command_and_the_runbook(promtool:
     promtool.test([Case(load(SHIPPED), series, 15).expect(AT, query, rows)])
 
 
-@pytest.mark.lab
 def test_kv_tokens_are_usage_times_capacity_per_rank(promtool: Promtool) -> None:
     series = {
         f"llm_engine_kv_cache_usage_ratio{{{MODEL}}}": constant(0.25, SCRAPES),
@@ -75,13 +72,11 @@ def test_kv_tokens_are_usage_times_capacity_per_rank(promtool: Promtool) -> None
     assert_rows(series, "KV cache in tokens", legend, {f"{{{RANK}}}": 250}, promtool)
 
 
-@pytest.mark.lab
 def test_restarts_are_changes_of_the_start_time(promtool: Promtool) -> None:
     series = {f"llm_engine_start_time_seconds{{{WHO}}}": "100x80 900x80 _x10 2000x80"}
     assert_rows(series, "Restarts in range", "{{engine}}", {f"{{{WHO}}}": 2}, promtool)
 
 
-@pytest.mark.lab
 def test_settings_that_are_none_are_left_out(promtool: Promtool) -> None:
     series = {
         f'llm_engine_setting_info{{{WHO},setting="{setting}",value="{value}"}}': constant(1, SCRAPES)
@@ -91,7 +86,6 @@ def test_settings_that_are_none_are_left_out(promtool: Promtool) -> None:
     assert_rows(series, "Settings", "Setting, Value, Engine, Sidecar", rows, promtool)
 
 
-@pytest.mark.lab
 def test_only_signals_that_the_engine_lacks_are_listed(promtool: Promtool) -> None:
     series = {
         f'llm_engine_signal_exposed{{{WHO},signal="{signal}"}}': constant(exposed, SCRAPES)
@@ -101,7 +95,6 @@ def test_only_signals_that_the_engine_lacks_are_listed(promtool: Promtool) -> No
     assert_rows(series, "Missing signals", "Series, Engine, Sidecar", rows, promtool)
 
 
-@pytest.mark.lab
 def test_rejections_are_added_over_ranks_and_kept_by_reason(promtool: Promtool) -> None:
     series = {
         f'llm_engine_admission_rejections_total{{{WHO},rank="{rank}",model="m",reason="{reason}"}}': counter(
@@ -117,7 +110,6 @@ def test_rejections_are_added_over_ranks_and_kept_by_reason(promtool: Promtool) 
     assert_rows(series, "Admission rejections", "{{reason}}: {{engine}} at {{instance}}", rows, promtool)
 
 
-@pytest.mark.lab
 def test_only_the_current_sleep_state_of_a_rank_is_shown(promtool: Promtool) -> None:
     series = {
         f'llm_engine_sleep_state{{{MODEL},state="{state}"}}': constant(value, SCRAPES)
@@ -127,7 +119,6 @@ def test_only_the_current_sleep_state_of_a_rank_is_shown(promtool: Promtool) -> 
     assert_rows(series, "Sleep state", legend, {f'{{{RANK},state="weights_offloaded"}}': 1.0}, promtool)
 
 
-@pytest.mark.lab
 def test_prompt_tokens_are_shown_by_source(promtool: Promtool) -> None:
     series = {
         f'llm_engine_prompt_tokens_by_source_total{{{MODEL},source="{source}"}}': counter((each, SCRAPES))
@@ -137,7 +128,6 @@ def test_prompt_tokens_are_shown_by_source(promtool: Promtool) -> None:
     assert_rows(series, "Prompt tokens by source", "{{source}}: {{engine}} at {{instance}}", rows, promtool)
 
 
-@pytest.mark.lab
 def test_requests_that_load_kv_cache_are_added_over_ranks_by_stage(promtool: Promtool) -> None:
     series = {
         f'llm_engine_requests_kv_fetch{{{WHO},rank="{rank}",model="m",stage="{stage}"}}': constant(value, SCRAPES)
@@ -148,7 +138,6 @@ def test_requests_that_load_kv_cache_are_added_over_ranks_by_stage(promtool: Pro
     assert_rows(series, "Requests in KV load", "{{stage}}: {{engine}} at {{instance}}", rows, promtool)
 
 
-@pytest.mark.lab
 @pytest.mark.parametrize(
     "queries, rows",
     [
@@ -167,7 +156,6 @@ def test_external_hits_are_a_share_of_the_external_queries(
     assert_rows(series, "External prefix cache hits", legend, rows, promtool)
 
 
-@pytest.mark.lab
 def test_the_quantiles_of_kv_transfers_cover_all_ranks_of_an_engine(promtool: Promtool) -> None:
     series = {
         f'llm_engine_kv_transfer_seconds_bucket{{{WHO},rank="{rank}",model="m",le="{bound}"}}': counter((each, SCRAPES))
@@ -178,7 +166,6 @@ def test_the_quantiles_of_kv_transfers_cover_all_ranks_of_an_engine(promtool: Pr
     assert_rows(series, "KV transfer time", "p95: {{engine}} at {{instance}}", {f"{{{WHO}}}": 0.19}, promtool)
 
 
-@pytest.mark.lab
 @pytest.mark.parametrize(
     "name, title, legend",
     [
@@ -194,7 +181,6 @@ def test_counters_of_kv_caches_are_rates_per_rank(promtool: Promtool, name: str,
     assert_rows(series, title, legend, {f"{{{RANK}}}": 4.0}, promtool)
 
 
-@pytest.mark.lab
 @pytest.mark.parametrize(
     "series, title, legend, row",
     [
@@ -222,7 +208,6 @@ def test_every_signal_of_engines_except_latencies_of_requests_is_on_the_dashboar
             assert {signal.name, signal.bucket} & shown, signal.name
 
 
-@pytest.mark.lab
 def test_the_roofline_share_is_that_of_the_requests_that_run(promtool: Promtool) -> None:
     series = {
         f"llm_engine_generation_tokens_total{{{MODEL}}}": counter((150, SCRAPES)),

@@ -74,7 +74,6 @@ def drawn(prometheus: Prometheus, title: str, quantile: str) -> Mapping[str, flo
     return prometheus.query_by("class", expand(target["expr"], values), START + (SCRAPES - 1) * SCRAPE)
 
 
-@pytest.mark.lab
 @pytest.mark.parametrize(
     "quantile, seconds",
     [
@@ -89,7 +88,6 @@ def test_a_stream_without_a_token_is_slower_than_any(
     assert drawn(prometheus, ALL, quantile) == pytest.approx(seconds, rel=0.1)
 
 
-@pytest.mark.lab
 def test_the_median_of_the_totals_counts_streams_without_a_token(prometheus: Prometheus) -> None:
     values = dict.fromkeys(map(str, VARIABLES), ".*") | {"__range": "5m"}
     query = expand(range_total_queries()["ttft_p50"], values)
@@ -98,7 +96,6 @@ def test_the_median_of_the_totals_counts_streams_without_a_token(prometheus: Pro
     assert medians == pytest.approx({"siso": 0.33, "lilo": 3.3, "silo": NO_TOKEN}, rel=0.1)
 
 
-@pytest.mark.lab
 def test_time_to_first_token_is_that_of_streams_with_a_token(prometheus: Prometheus) -> None:
     assert drawn(prometheus, WITH_A_TOKEN, "0.95") == pytest.approx({"siso": 0.354, "lilo": 3.57}, rel=0.1)
 

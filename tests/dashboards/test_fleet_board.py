@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import pytest
-
 from dashboards.boards.fleet import BOARD
 from exporters.slos import SHIPPED, load, loads
 from tests.dashboards.dashboard_files import Page, expanded_queries, page_of, panel
@@ -92,7 +90,6 @@ def columns(page: Page) -> dict[str, dict[str, Any]]:
     return {properties["displayName"]: properties for properties in properties_by_field.values()}
 
 
-@pytest.mark.lab
 def test_every_query_returns_one_value_per_engine_of_a_sidecar(promtool: Promtool) -> None:
     queries, case = expanded_queries(PAGE, "Engines"), Case(load(SHIPPED), SERIES, 15)
     for title, rows in ROWS.items():
@@ -102,7 +99,6 @@ def test_every_query_returns_one_value_per_engine_of_a_sidecar(promtool: Promtoo
     promtool.test([case])
 
 
-@pytest.mark.lab
 def test_a_setting_is_shown_only_where_engines_differ_in_it(promtool: Promtool) -> None:
     (query,) = expanded_queries(PAGE, "Settings that differ").values()
     settings = {("e:1", "s:1"): 256, ("e:1", "s:2"): 128, ("a:1", "gw:1"): 256, ("b:1", "gw:1"): 256}
@@ -152,7 +148,6 @@ slos:
     }
 
 
-@pytest.mark.lab
 def test_every_column_remains_if_there_is_no_traffic(promtool: Promtool) -> None:
     idle = {series: samples for series, samples in SERIES.items() if series.startswith("llm_engine_up")}
     queries, case = expanded_queries(PAGE, "Engines"), Case(load(SHIPPED), idle, 15)
@@ -161,7 +156,6 @@ def test_every_column_remains_if_there_is_no_traffic(promtool: Promtool) -> None
     promtool.test([case])
 
 
-@pytest.mark.lab
 def test_engines_that_are_down_come_first_then_the_worst_goodput(promtool: Promtool) -> None:
     order = expanded_queries(PAGE, "Engines")["order of the rows"]
     ranks = {SECOND: -1, TWO: 0, ONE: 1, FIRST: 2}

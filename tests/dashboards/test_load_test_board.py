@@ -41,7 +41,6 @@ def assert_result(promtool: Promtool, series: dict[str, str], query: str, sample
     promtool.test([case])
 
 
-@pytest.mark.lab
 def test_each_request_that_is_not_good_is_counted_in_one_loss(promtool: Promtool) -> None:
     grown = per_second(scheduled=10, sent=9, ok=5, timeout=1, not_sent=1, good=4)
     gaps = panel(BOARD, "Lost of what was offered")
@@ -53,13 +52,11 @@ def test_each_request_that_is_not_good_is_counted_in_one_loss(promtool: Promtool
     assert_results(promtool, gaps, grown, {"{}": 1}, {"{}": 3}, {"{}": 2})
 
 
-@pytest.mark.lab
 def test_losses_are_never_negative_while_a_backlog_shrinks(promtool: Promtool) -> None:
     grown = per_second(scheduled=2, sent=2, ok=5, not_sent=0, good=5)
     assert_results(promtool, panel(BOARD, "Lost of what was offered"), grown, {"{}": 0}, {"{}": 0}, {"{}": 0})
 
 
-@pytest.mark.lab
 def test_outcomes_are_compared_by_the_names_of_the_sidecar(promtool: Promtool) -> None:
     grown = {
         **per_second(ok=5, upstream_unreachable=0.2, timeout=1, cut=0.4, not_sent=7),
@@ -80,14 +77,12 @@ def test_outcomes_are_compared_by_the_names_of_the_sidecar(promtool: Promtool) -
     assert {row["outcome"]: value for row, value in calculated_column(table, "Between", results)} == between
 
 
-@pytest.mark.lab
 def test_without_a_load_test_nothing_is_compared(promtool: Promtool) -> None:
     assert_results(
         promtool, panel(BOARD, "Outcomes compared"), at_sidecar(ok=1), {}, {f'{{outcome="{Outcome.OK}"}}': 300}
     )
 
 
-@pytest.mark.lab
 def test_a_run_that_was_killed_has_ended_too(promtool: Promtool) -> None:
     running, ended, killed = (
         f"{{{RUN.format(hour)}{more}}}" for hour, more in (("12", ',configuration="prefix"'), ("11", ""), ("10", ""))
@@ -101,7 +96,6 @@ def test_a_run_that_was_killed_has_ended_too(promtool: Promtool) -> None:
     assert_result(promtool, series, target["expr"], {running: 1, ended: 0, killed: 0})
 
 
-@pytest.mark.lab
 def test_configurations_are_compared_over_the_runs_that_name_them(promtool: Promtool) -> None:
     """Base runs for two minutes, and prefix for two after it; another run names none."""
     base, prefix = (f'experiment="seed-000",configuration="{name}"' for name in ("base", "prefix"))
@@ -122,7 +116,6 @@ def test_configurations_are_compared_over_the_runs_that_name_them(promtool: Prom
     assert_result(promtool, series, good, {f"{{{base}}}": 0.25, f"{{{prefix}}}": 0.8})
 
 
-@pytest.mark.lab
 def test_the_ttft_of_the_engine_is_that_of_the_configuration_that_runs(promtool: Promtool) -> None:
     first, second = (f'run="{hour}",configuration="{name}"' for hour, name in (("10", "base"), ("11", "prefix")))
     buckets = {"1.0": 0, "2.0": 10, "+Inf": 10}
@@ -141,7 +134,6 @@ def test_the_ttft_of_the_engine_is_that_of_the_configuration_that_runs(promtool:
     assert_result(promtool, both, target["expr"], {'{configuration="base"}': 1.95, '{configuration="prefix"}': 1.95})
 
 
-@pytest.mark.lab
 @pytest.mark.parametrize("late, over", [pytest.param(9, 0, id="9 in 1000"), pytest.param(11, 1, id="11 in 1000")])
 def test_the_send_lag_exceeds_its_threshold_when_the_report_warns(promtool: Promtool, late: int, over: int) -> None:
     lag = panel(BOARD, "Send lag now")
@@ -151,7 +143,6 @@ def test_the_send_lag_exceeds_its_threshold_when_the_report_warns(promtool: Prom
     assert_result(promtool, series, f"({lag['targets'][0]['expr']}) > bool {SEND_LATE}", {"{}": over})
 
 
-@pytest.mark.lab
 def test_the_good_share_includes_requests_that_were_not_sent(promtool: Promtool) -> None:
     share = panel(BOARD, "Good of what was offered")
     assert limits(share) == [0.9, 0.95]  # of the SLO file

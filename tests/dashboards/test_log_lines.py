@@ -69,6 +69,7 @@ def syntax(query: str) -> list[str]:
     return list(json.loads(subprocess.run(node, input=query, capture_output=True, text=True, check=True).stdout))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("node") is None, reason="node, which runs Grafana's parser, is not installed")
 @pytest.mark.skipif(not PARSER.exists(), reason="Grafana's parser is not installed: make schema, with network")
 def test_the_query_is_logql() -> None:

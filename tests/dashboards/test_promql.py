@@ -3,9 +3,7 @@ import subprocess
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
-from compose.prometheus_tools import find_tools
+from compose.prometheus_tools import Tools
 from dashboards.boards.registry import BOARDS
 from dashboards.command import GENERATED
 from dashboards.dashboard_reader import QueryType, checks_of
@@ -14,8 +12,7 @@ from exporters.slos import SHIPPED, load
 from tests.dashboards.dashboard_files import page_of
 
 
-@pytest.mark.lab
-def test_promtool_accepts_every_query(tmp_path: Path) -> None:
+def test_promtool_accepts_every_query(tools: Tools, tmp_path: Path) -> None:
     pages = [json.loads(path.read_text(encoding="utf-8")) for path in GENERATED.glob("*.json")]
     pages += [page_of(board, replace(load(SHIPPED), group_by=("cluster", "namespace"))) for board in BOARDS]
     rules = [
@@ -28,7 +25,7 @@ def test_promtool_accepts_every_query(tmp_path: Path) -> None:
     file.write_text(json.dumps({"groups": [{"name": "queries", "rules": rules}]}))
     # syntax only: all queries have one name here, which promtool's lint reports as duplicates
     checked = subprocess.run(
-        [find_tools().promtool, "check", "rules", "--lint=none", file], capture_output=True, text=True, check=False
+        [tools.promtool, "check", "rules", "--lint=none", file], capture_output=True, text=True, check=False
     )
     assert checked.returncode == 0, checked.stderr
     assert f"{len(rules)} rules found" in checked.stdout

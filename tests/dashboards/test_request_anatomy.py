@@ -76,7 +76,6 @@ def test_a_heatmap_shows_the_buckets_of_the_sidecar(title: str, marked: bool) ->
     assert target["expr"].startswith("sum by (le) (rate(llm_")
 
 
-@pytest.mark.lab
 def test_stages_add_up_within_a_class(promtool: Promtool) -> None:
     drawn_panel = panel(BOARD, "Stages: $active_class")
     assert [target["legendFormat"] for target in drawn_panel["targets"]] == [
@@ -92,7 +91,6 @@ def test_stages_add_up_within_a_class(promtool: Promtool) -> None:
     assert_results(promtool, drawn_panel, growth, {"{}": 0.2}, {"{}": 0.5}, {"{}": 1.5}, {"{}": 10})
 
 
-@pytest.mark.lab
 @pytest.mark.parametrize(
     "growth, classes",
     [
@@ -113,7 +111,6 @@ def test_only_classes_with_requests_have_a_panel_of_stages(
     assert_results(promtool, query, series, {f'{{class="{name}"}}': 1 for name in classes})
 
 
-@pytest.mark.lab
 def test_coverage_includes_failed_requests(promtool: Promtool) -> None:
     growth = {
         'llm_requests_with_engine_times_total{class="siso"}': 6,
@@ -125,7 +122,6 @@ def test_coverage_includes_failed_requests(promtool: Promtool) -> None:
     assert_results(promtool, panel(BOARD, "Engine time coverage"), growth, {'{class="siso"}': 0.75})
 
 
-@pytest.mark.lab
 def test_the_difference_between_user_and_engine_is_that_of_means_over_all_classes(promtool: Promtool) -> None:
     growth = {
         'llm_request_duration_seconds_sum{model="m",class="siso"}': 6,
@@ -140,7 +136,6 @@ def test_the_difference_between_user_and_engine_is_that_of_means_over_all_classe
     assert_results(promtool, panel(BOARD, "E2E: client and engine"), growth, {"{}": 4}, {"{}": 3.5}, {"{}": 0.5})
 
 
-@pytest.mark.lab
 def test_open_aborted_and_invalid_requests_are_not_completed(promtool: Promtool) -> None:
     of = 'model="m",class="siso"'
     growth = {
@@ -155,7 +150,6 @@ def test_open_aborted_and_invalid_requests_are_not_completed(promtool: Promtool)
     assert_results(promtool, panel(BOARD, "Completion rate"), growth, {'{class="siso"}': 0.6})
 
 
-@pytest.mark.lab
 def test_more_ends_than_arrivals_complete_all_requests(promtool: Promtool) -> None:
     growth = {
         'llm_requests_total{model="m",class="siso",outcome="ok"}': 6.0,

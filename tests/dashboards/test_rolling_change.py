@@ -1,13 +1,12 @@
 """The dashboard "Config change" as it is drawn over a rolling change of three of ten engines."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from compose.prometheus_tools import Tools
 from dashboards.audit import query_result_values
 from dashboards.boards.config_change import BOARD
 from dashboards.change_windows import AFTER, BEFORE
@@ -20,11 +19,6 @@ from exporters.prometheus_api import Prometheus
 from tests.dashboards.dashboard_files import page_of
 from tests.support import engine_fleet
 from tests.support.engine_fleet import CHANGED_AT, CLASSES, LOST
-from tests.support.ports import free_port
-from tests.support.prometheus_blocks import prometheus_over
-
-pytestmark = pytest.mark.lab
-
 
 SHOWN = TimeRange(engine_fleet.END - 2700, engine_fleet.END, engine_fleet.SCRAPE)
 OLD, NEW = "a" * 12, "b" * 12
@@ -32,14 +26,8 @@ OLD, NEW = "a" * 12, "b" * 12
 
 
 @pytest.fixture(scope="module")
-def prometheus(tools: Tools) -> Iterator[Prometheus]:
-    with prometheus_over(engine_fleet.lines(), free_port(), tools) as url:
-        yield Prometheus(url)
-
-
-@pytest.fixture(scope="module")
-def drawn(prometheus: Prometheus) -> Mapping[str, Any]:
-    return document(page_of(BOARD), prometheus, View(SHOWN, UTC, {}))
+def drawn(fleet: Prometheus) -> Mapping[str, Any]:
+    return document(page_of(BOARD), fleet, View(SHOWN, UTC, {}))
 
 
 def rows(drawn: Mapping[str, Any], title: str) -> list[list[str]]:
@@ -57,18 +45,18 @@ def test_a_rolling_change_is_one_change_with_a_time_for_each_engine(drawn: Mappi
 
 
 @pytest.mark.parametrize("span", ["600", "21600"])
-def test_each_window_has_one_configuration_of_every_changed_engine(prometheus: Prometheus, span: str) -> None:
+def test_each_window_has_one_configuration_of_every_changed_engine(fleet: Prometheus, span: str) -> None:
     """The windows of all engines are the same, so none may begin before the last change or end after the first."""
     checks = list(checks_of(page_of(BOARD)))
     of_page = {**checks[0].values, "span": span}
     checks = [replace(check, values=of_page) for check in checks]
-    values = {**of_page, **query_result_values(checks, prometheus, SHOWN)}
+    values = {**of_page, **query_result_values(checks, fleet, SHOWN)}
     for window, revision in ((BEFORE, OLD), (AFTER, NEW)):
         present = f'count_over_time({signals.ENGINE_CONFIG_INFO.name}{{instance=~"$changed"}}{window.whole})'
         query = {"query": expand(present, values), "time": f"{SHOWN.end:.3f}"}
         scrapes = {
             (each["metric"]["instance"], each["metric"]["revision"]): float(each["value"][1])
-            for each in prometheus.get("/api/v1/query", query)["result"]
+            for each in fleet.get("/api/v1/query", query)["result"]
         }
         whole = float(values["length"]) / engine_fleet.SCRAPE
         # no scrape is missing, so no restart is in the window either

@@ -22,6 +22,7 @@ COMPILER = SCHEMA / "node_modules/typescript/bin/tsc"
 FLAGS = ["--noEmit", "--strict", "--skipLibCheck", "--target", "esnext", "--module", "preserve"]
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.skipif(shutil.which("node") is None, reason="node, which runs Grafana's types, is not installed"),
     pytest.mark.skipif(not COMPILER.exists(), reason="Grafana's types are not installed: make schema, with network"),
 ]

@@ -2,8 +2,6 @@
 
 import re
 
-import pytest
-
 from dashboards.score_interval import Share, significant_change
 from exporters.comparison import estimates
 from exporters.slos import SHIPPED, load
@@ -23,7 +21,6 @@ COUNTS = (
 )
 
 
-@pytest.mark.lab
 def test_a_change_is_shown_if_the_interval_of_the_comparison_excludes_zero(promtool: Promtool) -> None:
     case, shown = Case(load(SHIPPED), {"x": "1x4"}, 15.0), 0
     for before, after in COUNTS:
@@ -38,7 +35,6 @@ def test_a_change_is_shown_if_the_interval_of_the_comparison_excludes_zero(promt
     promtool.test([case])
 
 
-@pytest.mark.lab
 def test_a_window_without_events_has_no_change(promtool: Promtool) -> None:
     none, some = Share("vector(0)", "vector(0)"), Share("vector(3)", "vector(5)")
     case = Case(load(SHIPPED), {"x": "1x4"}, 15.0)

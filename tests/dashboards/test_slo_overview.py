@@ -67,7 +67,6 @@ def test_classes_are_sorted_as_in_the_slo_file() -> None:
     assert (variable["hide"], variable["skipUrlSync"]) == (2, True)
 
 
-@pytest.mark.lab
 def test_the_status_of_an_slo_is_its_attainment_its_budget_and_the_time_until_it_is_spent(promtool: Promtool) -> None:
     pace, steps = Pace(SPEC), 24
     scrapes = pace.scrapes(steps)
@@ -125,7 +124,6 @@ def firing_alerts(promtool: Promtool, series: dict[str, str], expected: dict[str
     promtool.test([case.expect(60.0, query, expected)])
 
 
-@pytest.mark.lab
 def test_firing_alerts_are_listed_with_the_time_since_when_they_are_active(promtool: Promtool) -> None:
     labels = 'alertname="LLMErrorBudgetBurn",severity="page",slo="ttft",class="siso",model="m"'
     pending = 'alertname="LLMEngineDown",severity="page",instance="s:1"'
@@ -140,12 +138,10 @@ def test_firing_alerts_are_listed_with_the_time_since_when_they_are_active(promt
     firing_alerts(promtool, series, {row: 30000})
 
 
-@pytest.mark.lab
 def test_a_row_states_that_no_alert_fires(promtool: Promtool) -> None:
     firing_alerts(promtool, {WATCHDOG: constant(1, 4)}, {'{severity="none"}': 0})
 
 
-@pytest.mark.lab
 def test_rules_that_are_not_evaluated_do_not_look_healthy(promtool: Promtool) -> None:
     row = '{alertname="VLLMSLOWatchdog",severity="no data"}'
     # promtool evaluates the rules, but none with this label
@@ -156,7 +152,6 @@ def test_a_prometheus_that_does_not_answer_does_not_look_healthy() -> None:
     assert panel(BOARD, "Firing alerts")["fieldConfig"]["defaults"]["noValue"] == "no data"
 
 
-@pytest.mark.lab
 def test_requests_that_fail_together_do_not_count_as_offered(promtool: Promtool) -> None:
     """One request arrives per second; 150 of them wait and then fail at a restart."""
     (query,) = expanded_queries(page_of(BOARD), "Throughput: requests offered").values()
@@ -203,7 +198,6 @@ def test_the_burn_rate_has_one_line_per_slo_and_class() -> None:
     assert "noValue" not in burn["fieldConfig"]["defaults"]
 
 
-@pytest.mark.lab
 def test_the_first_window_of_the_burn_rate_is_the_long_window_of_the_fast_page(promtool: Promtool) -> None:
     (variable,) = [each for each in page_of(BOARD)["templating"]["list"] if each["name"] == "burn_window"]
     expression = variable["definition"].removeprefix("query_result(").removesuffix(")")

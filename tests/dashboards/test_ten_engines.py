@@ -1,12 +1,11 @@
 """The dashboard "Fleet" as it is drawn over ten engines of which one is bad."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC
 from typing import Any
 
 import pytest
 
-from compose.prometheus_tools import Tools
 from dashboards.boards.fleet import BOARD
 from dashboards.dashboard_reader import TimeRange
 from dashboards.preview.document import document
@@ -14,20 +13,17 @@ from dashboards.preview.view_state import View
 from exporters.prometheus_api import Prometheus
 from tests.dashboards.dashboard_files import page_of
 from tests.support import engine_fleet
-from tests.support.ports import free_port
-from tests.support.prometheus_blocks import prometheus_over
 
 NARROW = 1440
 """Pixels of a small screen."""
 
 
 @pytest.fixture(scope="module")
-def panels(tools: Tools) -> Iterator[Mapping[str, Mapping[str, Any]]]:
+def panels(fleet: Prometheus) -> Mapping[str, Mapping[str, Any]]:
     """The drawn panels by title."""
-    with prometheus_over(engine_fleet.lines(), free_port(), tools) as url:
-        shown = TimeRange(engine_fleet.END - 2700, engine_fleet.END, engine_fleet.SCRAPE)
-        drawn = document(page_of(BOARD), Prometheus(url), View(shown, UTC, {}))
-        yield {panel["title"]: panel for section in drawn["sections"] for panel in section["panels"]}
+    shown = TimeRange(engine_fleet.END - 2700, engine_fleet.END, engine_fleet.SCRAPE)
+    drawn = document(page_of(BOARD), fleet, View(shown, UTC, {}))
+    return {panel["title"]: panel for section in drawn["sections"] for panel in section["panels"]}
 
 
 def first_cells(panel: Mapping[str, Any]) -> list[str]:
@@ -35,7 +31,6 @@ def first_cells(panel: Mapping[str, Any]) -> list[str]:
     return [row[0]["text"] for row in panel["rows"]]
 
 
-@pytest.mark.lab
 @pytest.mark.parametrize("title", ["Engines", "Settings that differ"])
 def test_the_bad_engine_is_the_first_row_of_every_table(panels: Mapping[str, Any], title: str) -> None:
     cells = first_cells(panels[title])
@@ -43,14 +38,12 @@ def test_the_bad_engine_is_the_first_row_of_every_table(panels: Mapping[str, Any
     assert cells[0].startswith(engine_fleet.address(engine_fleet.BAD))
 
 
-@pytest.mark.lab
 @pytest.mark.parametrize("title", ["Goodput by sidecar", "Waiting by engine", "KV cache by engine"])
 def test_the_bad_engine_is_the_first_row_of_a_legend(panels: Mapping[str, Any], title: str) -> None:
     first = panels[title]["legend"]["rows"][0]["series"]
     assert engine_fleet.address(engine_fleet.BAD).partition(":")[0] in panels[title]["series"][first]["name"]
 
 
-@pytest.mark.lab
 def test_no_header_and_no_address_is_truncated_on_a_small_screen(panels: Mapping[str, Any]) -> None:
     columns = panels["Engines"]["columns"]
     widths = {column["title"]: column["width"] for column in columns}

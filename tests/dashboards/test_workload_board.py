@@ -39,7 +39,6 @@ def _row(**labels: str) -> str:
     return "{" + ",".join(f'{name}="{value}"' for name, value in labels.items()) + "}"
 
 
-@pytest.mark.lab
 def test_the_size_matrix_includes_failed_requests(promtool: Promtool, counted: dict[str, float]) -> None:
     cells = dict.fromkeys(product(SIZES, (*SIZES, NO_TOKENS)), 0.0)
     cells |= {("00128", "00512"): 0.6, ("00128", "none"): 0.1, ("32768", "none"): 0.1, ("32768", "00128"): 0.2}
@@ -47,7 +46,6 @@ def test_the_size_matrix_includes_failed_requests(promtool: Promtool, counted: d
     assert_results(promtool, panel(BOARD, "Prompt and completion"), counted, expected)
 
 
-@pytest.mark.lab
 def test_failures_are_shares_of_the_requests_of_a_prompt_size(promtool: Promtool, counted: dict[str, float]) -> None:
     failures = [outcome for outcome in Outcome if outcome is not Outcome.OK]
     cells = dict.fromkeys(product(("00128", "32768"), failures), 0.0)
@@ -57,7 +55,6 @@ def test_failures_are_shares_of_the_requests_of_a_prompt_size(promtool: Promtool
     assert_results(promtool, panel(BOARD, "Failures by prompt length"), counted, expected)
 
 
-@pytest.mark.lab
 def test_the_failure_ratio_is_that_of_the_requests_of_a_prompt_length(
     promtool: Promtool, counted: dict[str, float]
 ) -> None:
@@ -96,7 +93,6 @@ def test_sizes_are_sorted_and_have_titles(title: str, row: str) -> None:
     assert {size: mapping["options"][size]["text"] for size in (*SIZES, NO_TOKENS)} == {**headings, "none": "no token"}
 
 
-@pytest.mark.lab
 def test_tokens_saved_by_a_cache_use_the_repeats_of_each_class(promtool: Promtool) -> None:
     counters = {
         'llm_requests_total{class="siso"}': 60,
@@ -114,7 +110,6 @@ def test_tokens_saved_by_a_cache_use_the_repeats_of_each_class(promtool: Promtoo
     assert_results(promtool, panel(BOARD, "Repeats in range"), counters, {"{}": 0.2})
 
 
-@pytest.mark.lab
 def test_the_share_of_reasoning_is_that_of_completion_tokens_and_absent_without_any(promtool: Promtool) -> None:
     counters = {
         'llm_completion_tokens_total{class="siso",tenant="a"}': 300,
@@ -130,7 +125,6 @@ def test_the_share_of_reasoning_is_that_of_completion_tokens_and_absent_without_
     assert_results(promtool, share, counters, {'{class="siso"}': 0.25, '{class="silo"}': 0})
 
 
-@pytest.mark.lab
 def test_the_class_mix_adds_up_and_is_absent_without_traffic(promtool: Promtool) -> None:
     mix = panel(BOARD, "Class mix")
     both = {
@@ -151,7 +145,6 @@ def test_a_panel_on_structured_output_without_data_does_not_claim_that_there_is_
     assert options["noValue"] == "no answer was checked"
 
 
-@pytest.mark.lab
 def test_requests_and_their_outcomes_are_counted_by_endpoint(promtool: Promtool) -> None:
     growth = {
         'llm_requests_total{class="siso",endpoint="chat_completions",outcome="ok"}': 3.0,

@@ -1,19 +1,23 @@
 """Runs `promtool` on rendered rules: a case has input series and expected results by time."""
 
+import functools
+import json
 import os
 import re
 import subprocess
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
-import yaml
+import pytest
 
 from alerts.group_limit import limited
 from alerts.prices import Prices
 from alerts.recording_windows import STEP, windows
 from alerts.rule_file import rules
-from alerts.rule_groups import Alert, Recording, RuleGroup, to_yaml
+from alerts.rule_groups import Alert, Recording, RuleGroup, document
 from exporters.quantities import number, spell_duration
 from exporters.signals import Label
 from exporters.slos import SloFile
@@ -112,15 +116,15 @@ class Promtool:
         all_cases = list(cases)
         queries = [str(query["expr"]) for case in all_cases for query in case.queries]
         queries += [f'ALERTS{{alertname="{alert["alertname"]}"}}' for case in all_cases for alert in case.alerts]
-        groups = _rules_read_by(queries, [*rules(all_cases[0].spec, prices=prices, autoscaling=autoscaling), *more])
+        groups = _rules_read_by(queries, [*_rules(all_cases[0].spec, prices=prices, autoscaling=autoscaling), *more])
         groups = groups if most is None else [*limited(groups, most)]
         groups = groups if in_order else groups[::-1]
         groups = [_while(condition, group) for group in groups] if condition else groups
         if often:
             once = f"vector(time()) % {number(windows(all_cases[0].spec).step)} == 0"
             groups = [_while(once, group) if _counts_steps(group) else group for group in groups]
-        (self.folder / "rules.yaml").write_text(to_yaml(groups))
-        document = {
+        (self.folder / "rules.yaml").write_text(json.dumps(document(groups)))  # JSON is YAML, and quicker
+        tests = {
             "rule_files": ["rules.yaml"],
             "evaluation_interval": spell_duration(all_cases[0].interval),
             # without this, promtool evaluates groups in any order, but ratios need their counts first
@@ -128,8 +132,16 @@ class Promtool:
             "tests": [_plain(case) for case in all_cases],
         }
         path = self.folder / "test.yaml"
-        path.write_text(yaml.safe_dump(document))
+        path.write_text(json.dumps(tests))
         self._run("test", "rules", str(path))
+
+    def printed(self, case: Case, **options: Any) -> list[str]:
+        """The result of each query as the first version prints it, because the case expects another one."""
+        with pytest.raises(AssertionError) as failure:
+            Promtool(self.programs[:1], self.folder).test([case], **options)
+        _, *results = str(failure.value).split("expr:")
+        assert len(results) == len(case.queries), results
+        return results
 
     def _run(self, *words: str) -> None:
         for program in self.programs:
@@ -139,28 +151,33 @@ class Promtool:
             assert "FAILED" not in output, output
 
 
+_rules = functools.cache(rules)
 _SELECTED = re.compile(r"([a-zA-Z_:][\w:]*)(?:\{([^{}]*)\})?")
 _EQUALS = re.compile(r'(\w+)="([^"]*)"')
 
 
-def _rules_read_by(queries: Iterable[str], groups: Iterable[RuleGroup]) -> list[RuleGroup]:
+def _rules_read_by(queries: Iterable[str], groups: Sequence[RuleGroup]) -> list[RuleGroup]:
     """The rules that these queries read, directly or through other rules: promtool takes time for each rule.
 
     A rule is omitted only if no selector has its name and fits its labels; selectors with name patterns fit all rules.
     """
-    left, todo = list(groups), list(queries)
-    selected: list[Recording | Alert] = []
+    by_name: dict[str, list[Recording | Alert]] = defaultdict(list)
+    for rule in (rule for group in groups for rule in group.rules):
+        for name in ("__name__", rule.series.name if isinstance(rule, Recording) else "ALERTS"):
+            by_name[name].append(rule)
+    todo, read, seen = list(queries), set[int](), set[tuple[str, str]]()
     while todo:
-        selectors = [(name, dict(_EQUALS.findall(where))) for name, where in _SELECTED.findall(" ".join(todo))]
-        matching = [
-            rule
-            for group in left
-            for rule in group.rules
-            if rule not in selected and any(_provides(rule, name, where) for name, where in selectors)
-        ]
-        selected += matching
-        todo = [rule.expr for rule in matching]
-    groups_read = [replace(group, rules=tuple(rule for rule in group.rules if rule in selected)) for group in left]
+        selectors = {selector for query in todo for selector in _SELECTED.findall(query)} - seen
+        matching = {
+            id(rule): rule
+            for name, where in selectors
+            for rule in by_name.get(name, ())
+            if id(rule) not in read and _fits(rule, dict(_EQUALS.findall(where)))
+        }
+        seen |= selectors
+        read |= matching.keys()
+        todo = [rule.expr for rule in matching.values()]
+    groups_read = [replace(group, rules=tuple(rule for rule in group.rules if id(rule) in read)) for group in groups]
     return [group for group in groups_read if group.rules]
 
 
@@ -174,13 +191,9 @@ def _while(condition: str, group: RuleGroup) -> RuleGroup:
     )
 
 
-def _provides(rule: Recording | Alert, name: str, where: Mapping[str, str]) -> bool:
-    match rule:
-        case Recording(series, _, labels):
-            is_named, fixed = name in (series.name, "__name__"), dict(labels)
-        case Alert(alert, _, labels):
-            is_named, fixed = name in ("ALERTS", "__name__"), {"alertname": alert, **labels}
-    return is_named and all(where.get(label, value) == value for label, value in fixed.items())
+def _fits(rule: Recording | Alert, where: Mapping[str, str]) -> bool:
+    fixed = {"alertname": rule.name, **rule.labels} if isinstance(rule, Alert) else rule.labels
+    return all(where.get(label, value) == value for label, value in fixed.items())
 
 
 def _plain(case: Case) -> dict[str, object]:

@@ -15,8 +15,6 @@ from tests.alerts.alertmanager.live_alertmanager import ROOT
 from tests.alerts.alertmanager.offered_load import offered
 from tests.support.ports import free_lab_ports
 
-pytestmark = pytest.mark.lab
-
 RESTART_SECONDS = 15
 
 
@@ -44,6 +42,7 @@ async def set_slots(lab: Lab, slots: int) -> None:
         assert response.status == 200
 
 
+@pytest.mark.long
 async def test_overload_restart_and_overload_open_few_pages(tools: Tools, tmp_path: Path) -> None:
     path = tmp_path / "slos.yaml"
     path.write_text((ROOT / "compose/slos.yaml").read_text().replace("threshold: 5s", "threshold: 500ms"))

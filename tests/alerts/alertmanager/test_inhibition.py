@@ -16,8 +16,6 @@ from exporters.slos import loads
 from tests.alerts.alertmanager.live_alertmanager import PER_TENANT, WEBHOOKS, Alertmanager, Labels, running
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.lab
-
 HERE = {"instance": "s:1"}
 ENGINE = {**HERE, "engine": "e:1"}
 SLO = {"slo": "ttft", "class": "siso", "model": "org/m"}

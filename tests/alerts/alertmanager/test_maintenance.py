@@ -23,8 +23,6 @@ from tests.support.ports import free_port
 from tests.support.sidecar_process import run_command, sidecar
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.lab
-
 ENGINE, MODEL = "10.0.0.1:8000", "org/model-7b"
 BURN = {"alertname": "LLMErrorBudgetBurn", "severity": "page", "model": MODEL, "slo": "ttft", "class": "siso"}
 DOWN = {"alertname": "LLMEngineDown", "severity": "page", "instance": "s:1", "engine": ENGINE}

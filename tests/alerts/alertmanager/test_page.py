@@ -17,8 +17,6 @@ from tests.alerts.alertmanager.live_alertmanager import ROOT
 from tests.alerts.alertmanager.offered_load import offered
 from tests.support.ports import free_lab_ports
 
-pytestmark = pytest.mark.lab
-
 SUMMARY = re.compile(r"siso on \S+: (?P<share>\d+) % of requests miss TTFT 500 ms, budget (spent|gone in \d+ [dhms])")
 DESCRIPTION = re.compile(
     r"(?P<share>\d+) % of siso requests to \S+ miss TTFT 500 ms \(objective 95 %\)\. "
@@ -38,6 +36,7 @@ async def arrives(lab: Lab, status: str) -> Notification:
             await asyncio.sleep(0.2)
 
 
+@pytest.mark.long
 async def test_a_burn_pages_with_all_annotations_and_resolves_when_it_ends(tools: Tools, tmp_path: Path) -> None:
     path = tmp_path / "slos.yaml"
     path.write_text((ROOT / "compose/slos.yaml").read_text().replace("threshold: 5s", "threshold: 500ms"))

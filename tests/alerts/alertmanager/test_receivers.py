@@ -10,8 +10,6 @@ from tests.alerts.alertmanager.live_alertmanager import Alertmanager, running
 from tests.alerts.alertmanager.receiver_servers import HttpSink, MailSink, http_sink, mail_sink
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.lab
-
 ANNOTATIONS = {
     # Each line could be a YAML mapping; newer versions of Alertmanager parse details as YAML.
     "summary": "no page yet: siso requests to org/m burn the error budget of ttft 20.0 times too fast",

@@ -1,20 +1,63 @@
-"""Two incidents on three replicas: with the most alerts, and with alerts on one replica and on all together.
+"""An incident opens one page: the alerts of eight incidents at a real Alertmanager, and two incidents in the lab.
 
-`make scenarios` measures all ten; the other eight would take sixteen minutes.
+`make scenarios` measures all ten of the lab; the other eight would take sixteen minutes.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import json
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from compose.incidents import count_incidents
 from compose.prometheus_tools import Tools
+from compose.webhook import Notification, parse_notifications
+from exporters.slos import load
+from tests.alerts.alertmanager import live_alertmanager
+from tests.alerts.alertmanager.live_alertmanager import ROOT, Alertmanager
+from tests.alerts.alertmanager.receiver_servers import HttpSink, http_sink
 from tests.alerts.alertmanager.replica_lab import ReplicaLab, running
 from tests.alerts.alertmanager.scenarios import delay_one_replica
+from tests.alerts.incident_series import Alerts, firing_alerts
+from tests.support.promtool import Promtool
+from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.lab
+
+def replay(alertmanager: Alertmanager, evaluations: Sequence[Alerts]) -> None:
+    """Post each change as Prometheus does, fifty times as fast: the lab evaluates once a second."""
+    for before, now in zip([frozenset(), *evaluations], [*evaluations, frozenset()], strict=True):
+        alertmanager.post(map(dict, now - before))
+        alertmanager.post(map(dict, before - now), firing=False)
+        time.sleep(0.02)
+
+
+def pages(sink: HttpSink) -> list[Notification]:
+    bodies = enumerate(sink.bodies("page"))
+    return [each for at, body in bodies for each in parse_notifications(json.dumps(body).encode(), float(at))]
+
+
+def all_are_resolved(notifications: Sequence[Notification]) -> bool:
+    last: Mapping[str, str] = {each.fingerprint: each.status for each in notifications}
+    return bool(last) and {*last.values()} == {"resolved"}
+
+
+def test_the_alerts_of_an_incident_open_one_page(promtool: Promtool, tools: Tools, tmp_path: Path) -> None:
+    """Also if several kinds of alerts page; lost traffic raises only tickets."""
+    evaluations = firing_alerts(promtool, load(ROOT / "compose/slos.yaml"))
+    with http_sink() as sink:
+        flags = ("--page", f"webhook={sink.url('page')}", "--ticket", f"webhook={sink.url('ticket')}")
+        timing = ("--group-wait", "200ms", "--group-interval", "1200ms", "--keep-apart", "cluster")
+        with live_alertmanager.running(tmp_path, tools, *flags, *timing) as alertmanager:
+            replay(alertmanager, evaluations)
+            assert wait_until(lambda: all_are_resolved(pages(sink))), pages(sink)
+    clusters = {dict(each)["cluster"] for every in evaluations for each in every}
+    opened = {
+        cluster: count_incidents([each for each in pages(sink) if each.labels["cluster"] == cluster], "page").opened
+        for cluster in clusters
+    }
+    assert opened == {**dict.fromkeys(clusters, 1), "traffic lost": 0}
 
 
 async def cut_the_network_until_paged(lab: ReplicaLab) -> None:
@@ -29,6 +72,7 @@ async def delay_one_replica_until_paged(lab: ReplicaLab) -> None:
     lab.replicas[0].reached.delay = 0.0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", [cut_the_network_until_paged, delay_one_replica_until_paged])
 async def test_an_incident_opens_one_page(
     fault: Callable[[ReplicaLab], Awaitable[None]], tools: Tools, tmp_path: Path

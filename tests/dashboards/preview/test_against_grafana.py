@@ -24,6 +24,7 @@ SCHEMA = Path(__file__).parents[1] / "schema"
 PACKAGE = SCHEMA / "node_modules/@grafana/data"
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.skipif(shutil.which("node") is None, reason="node, which runs Grafana's functions, is not installed"),
     pytest.mark.skipif(not PACKAGE.exists(), reason="Grafana's functions are not installed: make schema, with network"),
 ]
@@ -166,11 +167,11 @@ def test_an_absent_value_has_the_text_and_colour_of_grafana() -> None:
         assert (display.text, named.get(colour, colour)) == (expected["text"], expected["colour"]), (settings, value)
 
 
-@pytest.mark.parametrize("name", CALCS)
-def test_a_calculation_has_the_result_of_grafana(name: str) -> None:
-    results = run_in_grafana("calculate", [{"name": name, "values": list(map(encoded, values))} for values in LISTS])
-    for values, expected in zip(LISTS, map(decoded, results), strict=True):
-        assert reduce(name, values) == pytest.approx(expected, nan_ok=True), values
+def test_a_calculation_has_the_result_of_grafana() -> None:
+    inputs = list(itertools.product(CALCS, LISTS))
+    cases = [{"name": name, "values": list(map(encoded, values))} for name, values in inputs]
+    for (name, values), expected in zip(inputs, map(decoded, run_in_grafana("calculate", cases)), strict=True):
+        assert reduce(name, values) == pytest.approx(expected, nan_ok=True), (name, values)
 
 
 def test_the_sort_transformation_orders_rows_as_grafana_does() -> None:
@@ -237,20 +238,25 @@ def test_a_stat_panel_shows_the_values_and_colours_of_grafana() -> None:
         assert [{"text": item["text"], "colour": item["colour"]} for item in items] == expected, (defaults, data)
 
 
-@pytest.mark.parametrize("limit", [None, 3])
-@pytest.mark.parametrize("name", [None, "${__cell_1} of ${__cell_0}"])
-@pytest.mark.parametrize("descending", [False, True])
-def test_ranked_values_are_named_and_ordered_as_in_grafana(
-    descending: bool, name: str | None, limit: int | None
-) -> None:
+def test_ranked_values_are_named_and_ordered_as_in_grafana() -> None:
     texts = {"engine": ["b", "a", "c", "B", "a"], "state": ["", "awake", "asleep", "x", "10"]}
     values = [1, 1, 0, 1, 0.5]
-    sorts = [{"field": "state"}, {"field": "engine"}, {"field": "Value", "desc": descending}]
-    case = {"texts": texts, "values": values, "sorts": sorts, "displayName": name, "limit": limit}
     columns = [Field(title, Kind.STRING, list(cells)) for title, cells in texts.items()]
-    frames = [Frame("A", (*columns, Field("Value", Kind.NUMBER, list(values))))]
-    frames = transform(frames, [{"id": "sortBy", "options": {"sort": [each]}} for each in sorts])
-    source = field_config_source({"fieldConfig": config(**({"displayName": name} if name else {}))}, Context(0))
-    options = {"reduceOptions": {"values": True, "limit": limit}, "textMode": "value_and_name"}
-    items = stat({"options": options}, frames, source)["items"]
-    assert [[item["name"], item["text"]] for item in items] == run_in_grafana("ranking", [case])[0]
+    inputs = list(itertools.product((False, True), (None, "${__cell_1} of ${__cell_0}"), (None, 3)))
+    cases: list[dict[str, Any]] = [
+        {
+            "texts": texts,
+            "values": values,
+            "sorts": [{"field": "state"}, {"field": "engine"}, {"field": "Value", "desc": descending}],
+            "displayName": name,
+            "limit": limit,
+        }
+        for descending, name, limit in inputs
+    ]
+    for (_, name, limit), case, expected in zip(inputs, cases, run_in_grafana("ranking", cases), strict=True):
+        frames = [Frame("A", (*columns, Field("Value", Kind.NUMBER, list(values))))]
+        frames = transform(frames, [{"id": "sortBy", "options": {"sort": [each]}} for each in case["sorts"]])
+        source = field_config_source({"fieldConfig": config(**({"displayName": name} if name else {}))}, Context(0))
+        options = {"reduceOptions": {"values": True, "limit": limit}, "textMode": "value_and_name"}
+        items = stat({"options": options}, frames, source)["items"]
+        assert [[item["name"], item["text"]] for item in items] == expected, case

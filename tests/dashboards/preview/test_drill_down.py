@@ -37,6 +37,7 @@ WORST, OTHER = "sidecar-2:9464", "sidecar-1:9464"
 TIMES = f"from={1000 * START}&to={1000 * END}"
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.skipif(find_browser() is None, reason=f"no browser on PATH; looked for {', '.join(BROWSER_NAMES)}"),
 ]

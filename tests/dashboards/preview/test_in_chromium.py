@@ -40,6 +40,7 @@ from tests.support.fake_prometheus import FakePrometheus
 SHIPPED = read_dashboards(GENERATED)
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.skipif(find_browser() is None, reason=f"no browser on PATH; looked for {', '.join(BROWSER_NAMES)}"),
 ]
