@@ -23,6 +23,7 @@ async def logged_hash(folder: Path, engine: Engine, *words: str) -> tuple[str, l
         return line["prompt_sha256"], running.log_lines()
 
 
+@pytest.mark.slow
 async def test_sidecars_with_one_salt_agree_on_the_hash_of_a_prompt_and_others_do_not(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -41,6 +42,7 @@ async def test_sidecars_with_one_salt_agree_on_the_hash_of_a_prompt_and_others_d
     assert not any("0123456789abcdef" in line or FLAG in line for line in [*quiet, *warned] if line != warning)
 
 
+@pytest.mark.slow
 async def test_with_the_flag_log_and_series_have_the_prefixes_of_prompts(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:

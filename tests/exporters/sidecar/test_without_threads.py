@@ -12,6 +12,8 @@ from tests.support.ports import free_port
 from tests.support.refused_threads import REASON
 from tests.support.sidecar_process import RUN, START, Running, children_by, sidecar
 
+pytestmark = pytest.mark.slow
+
 CHILD_WITHOUT_THREADS = f"""\
 import runpy, sys, threading
 

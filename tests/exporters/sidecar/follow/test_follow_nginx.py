@@ -5,6 +5,7 @@ import signal
 from pathlib import Path
 
 import aiohttp
+import pytest
 
 from exporters.configuration.sidecar_config import LogFormat
 from exporters.sidecar.follow.log_follower import ABSENT
@@ -30,6 +31,7 @@ BODY = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}], "max_t
 LINES = "llm_sidecar_followed_lines_total"
 
 
+@pytest.mark.slow
 async def test_the_access_log_of_nginx_gives_requests_durations_and_slo_events(tmp_path: Path) -> None:
     async with simulator() as engine, nginx(tmp_path, int(engine.rpartition(":")[2])) as (url, pid):
         log = tmp_path / "access.log"

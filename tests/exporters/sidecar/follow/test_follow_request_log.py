@@ -75,6 +75,7 @@ async def samples(running: Running) -> dict[tuple[str, frozenset[tuple[str, str]
     }
 
 
+@pytest.mark.slow
 async def test_a_followed_request_log_gives_the_series_of_the_sidecar_that_wrote_it(tmp_path: Path) -> None:
     async with simulator() as engine, sidecar(tmp_path, engine, slo_file=JUDGED) as relaying:
         await until(lambda: _has_model(relaying))
@@ -117,6 +118,7 @@ def line(number: int) -> bytes:
     return encode_line(record, f"run:{number}", None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 async def test_a_killed_exporter_counts_each_line_once(seed: int, tmp_path: Path) -> None:
     """The writer appends and rotates; the exporter is killed at random moments and restarted."""
@@ -170,6 +172,7 @@ async def counts(following: Running, lines: int) -> None:
     await until(counted)
 
 
+@pytest.mark.slow
 async def test_counts_continue_after_a_restart_and_a_changed_slo_file(tmp_path: Path) -> None:
     log = tmp_path / "requests.jsonl"
     log.write_bytes(line(1) + line(2) + line(3))
@@ -200,6 +203,7 @@ async def test_counts_continue_after_a_restart_and_a_changed_slo_file(tmp_path: 
             )
 
 
+@pytest.mark.slow
 async def test_a_log_that_does_not_exist_is_awaited(tmp_path: Path) -> None:
     log = tmp_path / "requests.jsonl"
     async with (
@@ -216,6 +220,7 @@ async def test_a_log_that_does_not_exist_is_awaited(tmp_path: Path) -> None:
         assert await following.stop() == 0
 
 
+@pytest.mark.slow
 async def test_bad_lines_are_counted_and_the_last_reason_is_logged(tmp_path: Path) -> None:
     log = tmp_path / "requests.jsonl"
     log.write_bytes(line(1) + b"no json\n\x00\xff\n\n{}\n" + line(2) + b'{"time": "cut')

@@ -204,6 +204,7 @@ async def test_an_exporter_that_restarts_with_an_invalid_file_rejects_all_and_lo
     assert (status, len(challenges)) == (401, 2)
 
 
+@pytest.mark.slow
 async def test_world_readable_secrets_are_warned_about(tmp_path: Path, path: Path) -> None:
     token = tmp_path / "token"
     write(token, "t0ken")

@@ -69,6 +69,7 @@ def test_a_limit_that_the_kernel_refuses_remains_and_is_logged(
     assert caplog.messages == ["the limit of open files remains 256: current limit exceeds maximum limit"]
 
 
+@pytest.mark.slow
 async def test_the_soft_limit_is_raised_so_300_idle_clients_delay_no_request(tmp_path: Path) -> None:
     async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, code=limited(256, HARD)) as running:
         async with idle_clients(running.port, 300):
@@ -81,6 +82,7 @@ async def test_the_soft_limit_is_raised_so_300_idle_clients_delay_no_request(tmp
             assert resource.prlimit(pid, resource.RLIMIT_NOFILE) == (expected, HARD)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("idle", [80, 300])
 async def test_above_the_limit_a_client_gets_a_recorded_503_and_clients_below_it_are_served(
     tmp_path: Path, idle: int
@@ -103,6 +105,7 @@ async def test_above_the_limit_a_client_gets_a_recorded_503_and_clients_below_it
         await until(lambda: _served(running))
 
 
+@pytest.mark.slow
 @needs_openssl
 async def test_tls_clients_in_their_handshake_leave_descriptors_for_engines(tmp_path: Path) -> None:
     leaf = authority(tmp_path / "authority").issue("leaf")
@@ -116,6 +119,7 @@ async def test_tls_clients_in_their_handshake_leave_descriptors_for_engines(tmp_
         assert _open_descriptors(running.relay) < 256 - 80
 
 
+@pytest.mark.slow
 async def test_300_idle_clients_of_the_metrics_port_keep_neither_scrapes_nor_requests_away(tmp_path: Path) -> None:
     async with (
         serving(Engine()) as engine,

@@ -44,6 +44,7 @@ async def drain(running: Running) -> None:
     await until(running.refuses_connections)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words, begin",
     [
@@ -97,6 +98,7 @@ runpy.run_module(module, run_name="__main__", alter_sys=True)
 """A child in which the relay hangs before it exits."""
 
 
+@pytest.mark.slow
 async def test_a_child_that_hangs_when_the_supervisor_was_killed_is_ended_by_a_timer(tmp_path: Path) -> None:
     script = tmp_path / "child.py"
     script.write_text(HANGING_RELAY)
@@ -108,6 +110,7 @@ async def test_a_child_that_hangs_when_the_supervisor_was_killed_is_ended_by_a_t
         await until(lambda: not alive(relay))
 
 
+@pytest.mark.slow
 async def test_children_that_are_starting_end_without_a_message_when_the_supervisor_is_killed(tmp_path: Path) -> None:
     stderr, ports = tmp_path / "stderr", [f"127.0.0.1:{free_port()}" for _ in range(2)]
     flags = ["--upstream", "http://127.0.0.1:1", "--listen", ports[0], "--metrics", ports[1]]

@@ -16,6 +16,8 @@ from tests.support.fake_engine import Engine, serving
 from tests.support.sidecar_process import Running, run_command, sidecar
 from tests.support.waiting import HANG, until
 
+pytestmark = pytest.mark.slow
+
 FOREVER = f"{10 * HANG:g}s"
 STREAMED = "llm_requests_total{all,chat_completions,tiny,ok,true,other}"
 TOKEN = "t0ken"  # noqa: S105 - of a test
@@ -57,27 +59,24 @@ async def connection_header(running: Running) -> str | None:
 async def test_in_the_delay_connections_are_accepted_and_a_second_signal_ends_it_at_once(
     tmp_path: Path, number: signal.Signals, status: int
 ) -> None:
+    """Relays ask clients to reconnect, also a relay that is restarted in the delay."""
     async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, "--drain-delay", FOREVER) as running:
         assert await connection_header(running) is None
         running.process.send_signal(signal.SIGTERM)
         await not_ready(running)
         assert await connection_header(running) == "close"  # on the connection that the client has kept
         assert await connection_header(running) == "close"  # on a new one
+        await until(lambda: len(running.lines()) == 3)  # else the relay may lose them
+        running.signal_relay(signal.SIGKILL)
+        await running.shows("llm_sidecar_restarts_total{relay-0}", 1)
+        assert await connection_header(running) == "close"
         running.process.send_signal(number)
         assert await running.ended() == status
         assert running.log_lines()[1:] == [
             began("SIGTERM", 10 * HANG, 15),
+            "WARNING supervisor: relay-0 exited by signal 9; restarting it",
             f"WARNING supervisor: {number.name} again: the sidecar ends at once, open requests are cut",
         ]
-
-
-async def test_a_relay_that_is_restarted_in_the_delay_asks_clients_to_reconnect(tmp_path: Path) -> None:
-    async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, "--drain-delay", FOREVER) as running:
-        running.process.send_signal(signal.SIGTERM)
-        await not_ready(running)
-        running.signal_relay(signal.SIGKILL)
-        await running.shows("llm_sidecar_restarts_total{relay-0}", 1)
-        assert await connection_header(running) == "close"
 
 
 async def test_an_upload_that_is_open_at_sigterm_finishes(tmp_path: Path) -> None:
@@ -139,10 +138,18 @@ async def test_metrics_remain_until_a_scrape_has_read_the_final_counts(tmp_path:
         assert running.log_lines()[-1] == "INFO supervisor: drained"
 
 
-async def test_without_a_scrape_it_ends_after_the_linger_time(tmp_path: Path) -> None:
-    async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, "--linger", "100ms") as running:
-        assert await running.stop() == 0
+async def test_open_streams_are_cut_after_the_drain_and_without_a_scrape_it_ends_after_the_linger_time(
+    tmp_path: Path,
+) -> None:
+    words = ("--drain", "100ms", "--linger", "100ms")
+    async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, *words) as running:
+        async with running.open_stream("open") as rest:
+            assert await running.stop() == 0
+            with pytest.raises(aiohttp.ClientPayloadError):
+                await rest.read()
+        assert [line["outcome"] for line in running.lines()] == ["upstream_error"]
         assert running.log_lines()[2:] == [
+            "WARNING relay-0: 1 open requests were cut",
             "INFO supervisor: drained",
             "WARNING supervisor: no scrape has read the final counts within 0.1 s",
         ]

@@ -3,10 +3,14 @@
 import signal
 from pathlib import Path
 
+import pytest
+
 from tests.faults.sidecar_state import kill_exporter
 from tests.support.fake_engine import Engine, serving
 from tests.support.sidecar_process import QUICK_RESTARTS, RUN, START, sidecar
 from tests.support.waiting import until
+
+pytestmark = pytest.mark.slow
 
 QUICK = START + QUICK_RESTARTS + RUN
 

@@ -50,6 +50,7 @@ async def value(running: Running, name: str) -> float:
     return sum(value for key, value in (await running.samples()).items() if key.startswith(f"{name}{{"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["grpc", "http"])
 async def test_the_engine_span_adds_times_to_its_request_and_is_forwarded_to_the_collector(
     scheme: str, tmp_path: Path, engine: Engine
@@ -84,6 +85,7 @@ async def test_the_engine_span_adds_times_to_its_request_and_is_forwarded_to_the
     assert all(headers["x-scope"] == "a" for headers in received.headers)
 
 
+@pytest.mark.slow
 async def test_engine_spans_wait_for_the_verdicts_of_their_requests(tmp_path: Path, engine: Engine) -> None:
     where = f"http://127.0.0.1:{free_port()}"
     async with http_collector() as received:
@@ -107,6 +109,7 @@ async def test_engine_spans_wait_for_the_verdicts_of_their_requests(tmp_path: Pa
     assert ours == {sampled[0], failed["trace_id"]}
 
 
+@pytest.mark.slow
 async def test_without_a_collector_requests_to_the_engine_are_sampled(tmp_path: Path, engine: Engine) -> None:
     where = f"http://127.0.0.1:{free_port()}"
     async with sidecar(tmp_path, engine.url, "--engine-spans", where) as running:
@@ -120,6 +123,7 @@ async def test_without_a_collector_requests_to_the_engine_are_sampled(tmp_path: 
         assert not [name for name in await running.samples() if name.startswith("llm_sidecar_exported")]
 
 
+@pytest.mark.slow
 async def test_a_request_with_times_in_its_response_does_not_wait(tmp_path: Path) -> None:
     where = f"http://127.0.0.1:{free_port()}"
     async with serving(streaming_engine()) as engine, sidecar(tmp_path, engine.url, "--engine-spans", where) as running:
@@ -128,6 +132,7 @@ async def test_a_request_with_times_in_its_response_does_not_wait(tmp_path: Path
         assert running.lines()[0]["queue_ms"] == 12.5
 
 
+@pytest.mark.slow
 async def test_an_exporter_killed_while_requests_wait_logs_each_request_once(tmp_path: Path, engine: Engine) -> None:
     where = f"grpc://127.0.0.1:{free_port()}"
     async with sidecar(tmp_path, engine.url, "--engine-spans", where) as running:
@@ -154,6 +159,7 @@ async def _delivered(running: Running, where: str, data: bytes) -> bool:
     return False
 
 
+@pytest.mark.slow
 async def test_a_drain_waits_a_limited_time_for_spans(
     tmp_path: Path,
     engine: Engine,
@@ -170,6 +176,7 @@ async def test_a_drain_waits_a_limited_time_for_spans(
 SPANS_IN_A_MESSAGE, MESSAGES = 500, 80
 
 
+@pytest.mark.slow
 async def test_unjoined_spans_at_a_high_rate_delay_neither_scrapes_nor_requests(tmp_path: Path, engine: Engine) -> None:
     where = f"http://127.0.0.1:{free_port()}"
     flood = [
