@@ -147,6 +147,7 @@ def test_a_missing_config_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixt
 ADVICE = "FILE: create this file with: vllm-slo roofline --format json"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "document, message",
     [
@@ -178,6 +179,7 @@ def test_a_file_with_other_content_is_rejected_by_the_sidecar(
     assert capsys.readouterr().err == f"vllm-slo: {message}\n".replace("FILE", str(path))
 
 
+@pytest.mark.slow
 async def test_the_sidecar_exposes_the_ceilings(tmp_path: Path, path: Path) -> None:
     ceilings = read_ceilings(path)
     async with sidecar(tmp_path, "http://127.0.0.1:1", "--roofline", str(path)) as running:

@@ -77,6 +77,7 @@ async def test_what_a_restart_finds_too_old_is_deleted(tmp_path: Path) -> None:
         assert database.execute("SELECT count(*) FROM spans").fetchone() == (0,)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "flags, message",
     [
@@ -97,6 +98,7 @@ async def test_a_wrong_flag_is_refused(flags: tuple[str, ...], message: str, tmp
     assert (code, output, errors) == (2, "", f"vllm-slo: {message}\n")
 
 
+@pytest.mark.slow
 async def test_a_port_in_use_is_refused(tmp_path: Path) -> None:
     with busy_port() as port:
         address = f"127.0.0.1:{port}"
