@@ -10,6 +10,8 @@ import pytest
 from tests.support.official_clients import SCHEMA, STRUCTURED
 from tests.support.simulator import simulator
 
+pytestmark = pytest.mark.slow
+
 QUESTION = "Name three cities in Europe."
 SYSTEM = "Answer briefly. " * 20
 

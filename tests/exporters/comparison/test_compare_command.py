@@ -142,6 +142,7 @@ def test_the_restart_is_excluded(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert verdicts(report)["goodput"] == "no difference shown"
 
 
+@pytest.mark.slow
 def test_a_time_and_a_revision_find_the_same_change_as_last(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = changed_log(tmp_path, CALM, CALM)
     times = ("last", "bbb", "2027-01-15T08:00:00Z", "2027-01-15T09:00:00+01:00", "1800000000")
@@ -184,6 +185,7 @@ def test_markdown_has_the_same_rows_and_no_markup_from_the_log(
     assert {len(re.findall(r"(?<!\\)\|", line)) for line in table} == {7}
 
 
+@pytest.mark.slow
 def test_rotated_and_compressed_logs_are_compared_as_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = changed_log(tmp_path, CALM, Truth(wait=0.3))
     whole = compared(capsys, log)
@@ -194,6 +196,7 @@ def test_rotated_and_compressed_logs_are_compared_as_one(tmp_path: Path, capsys:
     assert compared(capsys, log) == whole
 
 
+@pytest.mark.slow
 def test_the_same_log_gives_the_same_bytes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = changed_log(tmp_path, CALM, Truth(wait=0.3))
     assert compared(capsys, log) == compared(capsys, log)

@@ -22,6 +22,7 @@ TRACE = "0af7651916cd43dd8448eb211c80319c"
 OTHER_TRACE = "7" * 32
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("accept", [TEXT, OPENMETRICS])
 @given(observations_by_scrape)
 def test_the_exposition_is_that_of_prometheus_client(accept: str, scrapes: list[list[Observation]]) -> None:

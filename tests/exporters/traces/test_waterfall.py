@@ -1,6 +1,5 @@
 """The tree of spans on one time axis."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
