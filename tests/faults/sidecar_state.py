@@ -72,6 +72,13 @@ async def wait_for_in_flight(running: Running, *, waiting: int, streaming: int) 
     await until(reached)
 
 
+async def kill_relay(running: Running) -> None:
+    """Kill the only relay, and wait for the next one."""
+    killed = running.signal_relay(signal.SIGKILL)
+    await until(lambda: running.relay not in {None, killed})
+    await until(running.ready)
+
+
 async def kill_exporter(running: Running) -> None:
     killed = running.exporter
     assert killed is not None

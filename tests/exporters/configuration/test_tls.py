@@ -13,7 +13,7 @@ import pytest
 from compose.cli import main
 from exporters.configuration.tls import Certificate
 from tests.exporters.configuration.certificates import Authority, authority, needs_openssl
-from tests.faults.sidecar_state import kill_exporter
+from tests.faults.sidecar_state import kill_exporter, kill_relay
 from tests.support.fake_engine import Engine, serving
 from tests.support.ports import free_port
 from tests.support.sidecar_process import PATIENCE, QUICK_RESTARTS, RUN, START, Running, sidecar
@@ -189,12 +189,10 @@ async def test_children_that_restart_while_a_file_is_invalid_use_the_last_valid_
         await _reload(running, f"INFO supervisor: certificate reloaded, it expires on {_utc(expiry)} UTC")
         await _shows_certificate(running, ours, leaf)
         write(leaf.key, "")
-        killed = running.signal_relay(signal.SIGKILL)
+        await kill_relay(running)
         await running.logs_line(
             f"WARNING supervisor: --tls-key: {leaf.key} {NO_KEY}; relay-0 starts with the last valid certificate"
         )
-        await until(lambda: running.relay not in {None, killed})
-        await until(running.ready)
         await kill_exporter(running)
         assert await shown(running, ours) == renewed
         await running.shows(EXPIRY, expiry)
@@ -225,9 +223,7 @@ async def test_an_engine_with_a_private_authority_is_reached_also_by_children_th
         assert await running.ask("before") == 200
         assert "WARNING" not in running.stderr.read_text()
         write(ours.ca, "")
-        killed = running.signal_relay(signal.SIGKILL)
-        await until(lambda: running.relay not in {None, killed})
-        await until(running.ready)
+        await kill_relay(running)
         await kill_exporter(running)
         await running.shows(f"llm_engine_up{{127.0.0.1:{engine.port}}}", 1)
         assert await running.ask("one") == 200

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.sidecar_state import kill_exporter
+from tests.faults.sidecar_state import kill_exporter, kill_relay
 from tests.support.fake_engine import Engine, serving
 from tests.support.sidecar_process import QUICK_RESTARTS, RUN, START, Running, sidecar
 from tests.support.waiting import until
@@ -54,15 +54,6 @@ async def reload(running: Running, folder: Path, text: str) -> None:
     await until(reloaded)
 
 
-async def kill(running: Running, child: str) -> None:
-    if child == "exporter":
-        await kill_exporter(running)
-        return
-    killed = running.signal_relay(signal.SIGKILL)
-    await until(lambda: running.relay not in {None, killed})
-    await until(running.ready)
-
-
 async def judged_by(running: Running, slo: str) -> None:
     """Send requests until one is judged by this SLO: the relay reloads a moment after the exporter."""
     for number in itertools.count():
@@ -86,8 +77,8 @@ async def test_an_edited_file_is_not_used_by_a_child_that_restarts(tmp_path: Pat
         up = f"llm_engine_up{{127.0.0.1:{engine.port}}}"
         await running.shows(up, 1)
         (tmp_path / "slos.yaml").write_text(edited)
-        for child in ("relay", "exporter"):
-            await kill(running, child)
+        for kill in (kill_relay, kill_exporter):
+            await kill(running)
             await running.shows(up, 1)
             for _ in range(3):
                 assert (await running.stream()).endswith("data: [DONE]\n\n")
@@ -101,8 +92,8 @@ async def test_an_edited_file_is_not_used_by_a_child_that_restarts(tmp_path: Pat
 async def test_a_file_that_became_invalid_does_not_stop_a_child_that_restarts(tmp_path: Path) -> None:
     async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, slo_file=FEW, code=QUICK) as running:
         (tmp_path / "slos.yaml").unlink()
-        await kill(running, "relay")
-        await kill(running, "exporter")
+        await kill_relay(running)
+        await kill_exporter(running)
         await judged_by(running, "old")
         assert errors(running) == []
 
@@ -192,9 +183,9 @@ async def test_with_an_invalid_file_a_sighup_keeps_the_old_slos_and_reads_the_ot
         running.process.send_signal(signal.SIGHUP)
         await running.shows(SUCCESSFUL, 0)
         assert (await running.fetch("/admin/flips", headers={"authorization": "Bearer renewed"}))[0] == 200
-        for child in ("relay", "exporter"):
+        for kill in (kill_relay, kill_exporter):
             await judged_by(running, "old")
-            await kill(running, child)
+            await kill(running)
         samples = await running.samples()
         assert (samples[SUCCESSFUL], samples[READ_AT]) == (0, start)
         where = tmp_path / "slos.yaml"
