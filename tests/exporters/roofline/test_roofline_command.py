@@ -147,7 +147,6 @@ def test_a_missing_config_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixt
 ADVICE = "FILE: create this file with: vllm-slo roofline --format json"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "document, message",
     [
