@@ -203,7 +203,7 @@ def test_each_request_is_recorded_dropped_or_lost_whatever_is_killed(steps: list
 
 
 @pytest.mark.long
-@settings(max_examples=3000)
+@settings(max_examples=1000)
 @given(steps=st.lists(STEPS, max_size=12))
 def test_in_many_histories_each_request_is_recorded_dropped_or_lost(steps: list[tuple[Any, ...]]) -> None:
     check_accounts(steps)
