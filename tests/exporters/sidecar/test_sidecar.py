@@ -15,13 +15,19 @@ from exporters.requestlog.standard_output import PIPE_SIZE
 from tests.support.fake_engine import Engine, serving
 from tests.support.openmetrics import parse_openmetrics
 from tests.support.ports import free_port
-from tests.support.sidecar_process import RUN, START, sidecar
+from tests.support.sidecar_process import RUN, START, run_command, sidecar
 from tests.support.waiting import HANG, until
 
 pytestmark = pytest.mark.slow
 
 SLOW_RESTARTS = f"{START}supervisor.RESTART_PAUSE = supervisor.LONGEST_PAUSE = 10 * {HANG}; {RUN}"
 OK = "llm_requests_total{all,chat_completions,tiny,ok,false,other}"
+
+
+async def test_the_supervisor_and_the_commands_start_without_importing_an_http_server() -> None:
+    modules = "exporters.sidecar.command, exporters.sidecar.drain_command, exporters.sidecar.flip_command"
+    code = f"import sys, {modules}; sys.exit('aiohttp' in sys.modules)"
+    assert await run_command(code=code) == (0, "", "")
 
 
 async def test_a_request_is_relayed_logged_and_counted(tmp_path: Path) -> None:
