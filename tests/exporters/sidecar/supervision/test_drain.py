@@ -10,6 +10,7 @@ import pytest
 
 from exporters.errors import UsageError
 from exporters.sidecar.supervision.listeners import listen
+from tests.faults.sidecar_state import another_exporter, begin_drain
 from tests.support.fake_engine import Engine, serving
 from tests.support.ports import free_port
 from tests.support.sidecar_process import (
@@ -53,12 +54,6 @@ def patient_relay(folder: Path) -> str:
     return START + children_by(script, folder) + RUN
 
 
-async def drain(running: Running) -> None:
-    """Send SIGTERM, and wait until new connections are refused."""
-    running.process.send_signal(signal.SIGTERM)
-    await until(running.refuses_connections)
-
-
 @pytest.mark.slow
 async def test_relays_serve_until_the_exporter_confirms_that_readiness_fails(tmp_path: Path) -> None:
     async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, code=LONG_READINESS_TIMEOUT) as running:
@@ -77,7 +72,7 @@ async def test_relays_serve_until_the_exporter_confirms_that_readiness_fails(tmp
 async def test_an_exporter_that_hangs_delays_the_drain_for_a_bounded_time(tmp_path: Path) -> None:
     async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, code=SHORT_READINESS_TIMEOUT) as running:
         exporter = running.signal_exporter(signal.SIGSTOP)
-        await drain(running)
+        await begin_drain(running)
         os.kill(exporter, signal.SIGCONT)
         assert await running.ended() == 0
         assert running.log_lines()[1:] == [
@@ -97,7 +92,7 @@ async def test_an_exporter_killed_before_it_confirms_is_restarted_and_not_ready(
         running.process.send_signal(signal.SIGTERM)
         await running.logs_line(STOPPING)
         os.kill(exporter, signal.SIGKILL)
-        await _another_exporter(running, exporter)
+        await another_exporter(running, exporter)
         assert await running.fetch("/readyz") == (503, "draining\n")
         assert not await running.refuses_connections()  # the relay cannot close its listener, because it is stopped
         os.kill(relay, signal.SIGCONT)
@@ -109,9 +104,9 @@ async def test_an_exporter_killed_in_the_drain_is_restarted_and_no_record_is_los
     code = patient_relay(tmp_path)
     async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, *PATIENT, code=code) as running:
         async with running.open_stream("open") as rest:
-            await drain(running)
+            await begin_drain(running)
             exporter = running.signal_exporter(signal.SIGKILL)
-            await _another_exporter(running, exporter)
+            await another_exporter(running, exporter)
             running.signal_exporter(signal.SIGKILL)
             engine.may_finish.set()  # the relay has to wait for an exporter to send the record to
             assert (await rest.read()).endswith(b"data: [DONE]\n\n")
@@ -119,13 +114,6 @@ async def test_an_exporter_killed_in_the_drain_is_restarted_and_no_record_is_los
         (line,) = running.lines()
         assert (line["request_id"], line["outcome"], line["completion_tokens"]) == ("open", "ok", 2)
         assert running.log_lines().count("WARNING supervisor: exporter exited by signal 9; restarting it") == 2
-
-
-async def _another_exporter(running: Running, killed: int) -> None:
-    async def serves() -> bool:
-        return running.exporter not in {None, killed} and await running.status("/healthz") == 200
-
-    await until(serves)
 
 
 @pytest.mark.slow
@@ -146,7 +134,7 @@ async def test_an_exporter_in_its_restart_pause_is_started_when_the_drain_begins
 async def test_a_relay_killed_in_the_drain_is_not_restarted(tmp_path: Path) -> None:
     async with serving(Engine()) as engine, sidecar(tmp_path, engine.url) as running:
         async with running.open_stream("open"):
-            await drain(running)
+            await begin_drain(running)
             exporter = running.signal_exporter(0)
             running.signal_relay(signal.SIGKILL)
             assert await running.ended() == 0
