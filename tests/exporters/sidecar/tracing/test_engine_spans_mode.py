@@ -214,7 +214,7 @@ async def scraping(running: Running, sent_messages: list[int]) -> AsyncIterator[
 
     async def scrape() -> None:
         while True:
-            await value(running, "llm_requests_total")
+            await running.fetch("/metrics")
             counts.append(len(sent_messages))
 
     task = asyncio.ensure_future(scrape())
