@@ -213,7 +213,7 @@ def test_a_key_is_in_no_text_and_no_file(ours: Authority) -> None:
     assert not Path(path).exists()
 
 
-async def test_an_engine_with_a_private_authority_is_reached_also_by_children_that_restart_while_its_file_is_invalid(
+async def test_an_engine_with_a_private_authority_is_reached_also_after_restarts_with_an_invalid_file(
     tmp_path: Path, ours: Authority
 ) -> None:
     engine = Engine(tls=served(ours.issue("engine")))

@@ -209,7 +209,7 @@ async def check_restart(running: Running, path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_world_readable_secrets_are_warned_about_and_an_exporter_that_restarts_with_an_invalid_file_admits_nobody(
+async def test_readable_secrets_are_warned_about_and_an_invalid_file_at_a_restart_admits_nobody(
     tmp_path: Path, path: Path
 ) -> None:
     token = tmp_path / "token"
