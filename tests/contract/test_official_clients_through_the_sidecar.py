@@ -7,7 +7,17 @@ import anthropic
 import openai
 import pytest
 
-from tests.support.official_clients import QUESTION, REQUESTS, STRUCTURED, SYSTEM, TOKENS, Counts, chat, embeddings
+from tests.support.official_clients import (
+    QUESTION,
+    REQUESTS,
+    SCHEMA,
+    STRUCTURED,
+    SYSTEM,
+    TOKENS,
+    Counts,
+    chat,
+    embeddings,
+)
 from tests.support.sidecar_process import OUTPUT_SLOS, Running, sidecar
 from tests.support.simulator import simulator
 from tests.support.waiting import until
@@ -64,7 +74,8 @@ async def test_log_and_series_say_whether_the_clients_can_parse_their_answers(
         await until(lambda: len(running.lines()) == len(names))
         for line, name, (answer, counts) in zip(running.lines(), names, answers, strict=True):
             _, endpoint, stream, kind = STRUCTURED[name]
-            assert _parses(answer) == (result == "valid")
+            assert _is_valid(answer) == (result == "valid")
+            assert min(counts[:2]) > 1
             assert (line["endpoint"], line["stream"]) == (endpoint, stream)
             assert (line["prompt_tokens"], line["completion_tokens"], line["cached_tokens"]) == counts
             assert (line["structured_kind"], line["structured_result"]) == (kind, result)
@@ -77,11 +88,14 @@ async def test_log_and_series_say_whether_the_clients_can_parse_their_answers(
         assert await _total(running, "llm_slo_bad_events_total", "json") == (len(names) if share else 0)
 
 
-def _parses(text: str) -> bool:
+def _is_valid(text: str) -> bool:
+    """Whether the client can parse the text, whose values are then those of the schema."""
     try:
-        json.loads(text)
+        found = json.loads(text)
     except ValueError:
         return False
+    assert found.keys() == SCHEMA["properties"].keys()
+    assert all(found[key] in schema["enum"] for key, schema in SCHEMA["properties"].items())
     return True
 
 
