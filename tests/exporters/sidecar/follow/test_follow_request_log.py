@@ -21,6 +21,8 @@ from tests.support.sidecar_process import SLOS, Running, following_sidecar, side
 from tests.support.simulator import simulator
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.slow
+
 JUDGED = """
 version: 1
 period: 2h
@@ -75,7 +77,6 @@ async def samples(running: Running) -> dict[tuple[str, frozenset[tuple[str, str]
     }
 
 
-@pytest.mark.slow
 async def test_a_followed_request_log_gives_the_series_of_the_sidecar_that_wrote_it(tmp_path: Path) -> None:
     async with simulator() as engine, sidecar(tmp_path, engine, slo_file=JUDGED) as relaying:
         await until(lambda: _has_model(relaying))
@@ -118,9 +119,7 @@ def line(number: int) -> bytes:
     return encode_line(record, f"run:{number}", None)
 
 
-@pytest.mark.parametrize(
-    "seed, kills", [pytest.param(1, 2, marks=pytest.mark.slow), pytest.param(2, 8, marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize("seed, kills", [(1, 2), pytest.param(2, 8, marks=pytest.mark.long)])
 async def test_a_killed_exporter_counts_each_line_once(seed: int, kills: int, tmp_path: Path) -> None:
     """The writer appends and rotates; the exporter is killed at random moments and restarted."""
     chance = random.Random(seed)  # noqa: S311 - reproducible choices
@@ -173,7 +172,6 @@ async def counts(following: Running, lines: int) -> None:
     await until(counted)
 
 
-@pytest.mark.slow
 async def test_counts_continue_after_a_restart_and_a_changed_slo_file(tmp_path: Path) -> None:
     log = tmp_path / "requests.jsonl"
     log.write_bytes(line(1) + line(2) + line(3))
@@ -204,7 +202,6 @@ async def test_counts_continue_after_a_restart_and_a_changed_slo_file(tmp_path: 
             )
 
 
-@pytest.mark.slow
 async def test_a_log_that_does_not_exist_is_awaited_and_its_bad_lines_are_counted(tmp_path: Path) -> None:
     log = tmp_path / "requests.jsonl"
     async with (

@@ -28,6 +28,8 @@ from tests.support.sidecar_process import (
 )
 from tests.support.waiting import HANG, until
 
+pytestmark = pytest.mark.slow
+
 STOPPING = "INFO supervisor: SIGTERM: /readyz fails, no new connections after 0 s, open requests have 15 s more"
 PATIENT = ("--drain", f"{HANG:g}s")
 """A busy machine may need more than the 15 s of the default to start an exporter three times."""
@@ -54,7 +56,6 @@ def patient_relay(folder: Path) -> str:
     return START + children_by(script, folder) + RUN
 
 
-@pytest.mark.slow
 async def test_relays_serve_until_the_exporter_confirms_that_readiness_fails(tmp_path: Path) -> None:
     async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, code=LONG_READINESS_TIMEOUT) as running:
         exporter = running.signal_exporter(signal.SIGSTOP)
@@ -68,7 +69,6 @@ async def test_relays_serve_until_the_exporter_confirms_that_readiness_fails(tmp
         assert sorted(await running.logged()) == sorted(request_ids)
 
 
-@pytest.mark.slow
 async def test_an_exporter_that_hangs_delays_the_drain_for_a_bounded_time(tmp_path: Path) -> None:
     async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, code=SHORT_READINESS_TIMEOUT) as running:
         exporter = running.signal_exporter(signal.SIGSTOP)
@@ -82,7 +82,6 @@ async def test_an_exporter_that_hangs_delays_the_drain_for_a_bounded_time(tmp_pa
         ]
 
 
-@pytest.mark.slow
 async def test_an_exporter_killed_before_it_confirms_is_restarted_and_not_ready(
     tmp_path: Path,
 ) -> None:
@@ -99,7 +98,6 @@ async def test_an_exporter_killed_before_it_confirms_is_restarted_and_not_ready(
         assert await running.ended() == 0
 
 
-@pytest.mark.slow
 async def test_an_exporter_killed_in_the_drain_is_restarted_and_no_record_is_lost(tmp_path: Path) -> None:
     code = patient_relay(tmp_path)
     async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, *PATIENT, code=code) as running:
@@ -116,7 +114,6 @@ async def test_an_exporter_killed_in_the_drain_is_restarted_and_no_record_is_los
         assert running.log_lines().count("WARNING supervisor: exporter exited by signal 9; restarting it") == 2
 
 
-@pytest.mark.slow
 async def test_an_exporter_in_its_restart_pause_is_started_when_the_drain_begins(tmp_path: Path) -> None:
     code = patient_relay(tmp_path)
     async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, *PATIENT, code=code) as running:
@@ -130,7 +127,6 @@ async def test_an_exporter_in_its_restart_pause_is_started_when_the_drain_begins
         assert await running.logged() == ["open"]
 
 
-@pytest.mark.slow
 async def test_a_relay_killed_in_the_drain_is_not_restarted(tmp_path: Path) -> None:
     async with serving(Engine()) as engine, sidecar(tmp_path, engine.url) as running:
         async with running.open_stream("open"):
@@ -177,7 +173,6 @@ def test_connections_come_to_every_listener_of_a_shared_port() -> None:
             each.close()
 
 
-@pytest.mark.slow
 async def test_of_two_sidecars_with_workers_started_at_once_exactly_one_is_refused(tmp_path: Path) -> None:
     """Concurrently, so that they bind in any order."""
     address = f"127.0.0.1:{free_port()}"

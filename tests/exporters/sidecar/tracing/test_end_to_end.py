@@ -15,6 +15,8 @@ from tests.support.ports import free_port
 from tests.support.sidecar_process import Running, sidecar
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.slow
+
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 CLIENT = "b7ad6b7169203331"
 DROPPED = "llm_sidecar_dropped_spans_total{%s}"
@@ -39,7 +41,6 @@ async def span_counts(running: Running) -> dict[str, float]:
     return {name: value for name, value in (await running.samples()).items() if name.startswith(prefixes)}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "receiver", [pytest.param(grpc_collector, id="gRPC"), pytest.param(http_collector, id="HTTP/protobuf")]
 )
@@ -88,7 +89,6 @@ async def test_the_span_of_a_request_is_a_child_of_the_clients_and_the_parent_of
     assert "Bearer" not in running.stderr.read_text()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "flag,variables",
     [
@@ -116,7 +116,6 @@ async def test_without_a_collector_no_span_is_sent_and_headers_are_not_changed(
     assert logged is ("OTEL_SDK_DISABLED" in variables)
 
 
-@pytest.mark.slow
 async def test_the_variables_are_the_defaults_of_the_flags(tmp_path: Path, engine: Engine) -> None:
     """An operator that sets OpenTelemetry's variables in a pod expects the spans of all its containers."""
     async with http_collector() as received:
@@ -139,7 +138,6 @@ async def test_the_variables_are_the_defaults_of_the_flags(tmp_path: Path, engin
     assert "secret" not in running.stderr.read_text()
 
 
-@pytest.mark.slow
 async def test_flags_take_precedence_over_the_variables_and_queued_spans_are_sent_before_the_exit(
     tmp_path: Path, engine: Engine
 ) -> None:
@@ -154,7 +152,6 @@ async def test_flags_take_precedence_over_the_variables_and_queued_spans_are_sen
     assert "OTEL_" not in running.stderr.read_text()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "scheme,receiver",
     [pytest.param("grpc", grpc_collector, id="gRPC"), pytest.param("http", http_collector, id="HTTP/protobuf")],
@@ -189,7 +186,6 @@ async def test_spans_for_a_collector_that_is_down_are_counted_until_it_is_up(
     assert len(by_supervisor) == 3  # start, drain and its end
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["grpc", "http"])
 async def test_a_collector_that_never_responds_does_not_delay_the_exit(
     scheme: str, tmp_path: Path, engine: Engine

@@ -19,6 +19,8 @@ from tests.support.ports import free_port
 from tests.support.sidecar_process import Running, sidecar
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.slow
+
 EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 CLIENT = "b7ad6b7169203331"
@@ -50,7 +52,6 @@ async def value(running: Running, name: str) -> float:
     return sum(value for key, value in (await running.samples()).items() if key.startswith(f"{name}{{"))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["grpc", "http"])
 async def test_the_engine_span_adds_times_to_its_request_and_is_forwarded_to_the_collector(
     scheme: str, tmp_path: Path, engine: Engine
@@ -85,7 +86,6 @@ async def test_the_engine_span_adds_times_to_its_request_and_is_forwarded_to_the
     assert all(headers["x-scope"] == "a" for headers in received.headers)
 
 
-@pytest.mark.slow
 async def test_engine_spans_wait_for_the_verdicts_of_their_requests(tmp_path: Path, engine: Engine) -> None:
     where = f"http://127.0.0.1:{free_port()}"
     async with http_collector() as received:
@@ -109,7 +109,6 @@ async def test_engine_spans_wait_for_the_verdicts_of_their_requests(tmp_path: Pa
     assert ours == {sampled[0], failed["trace_id"]}
 
 
-@pytest.mark.slow
 async def test_without_a_collector_requests_to_the_engine_are_sampled(tmp_path: Path, engine: Engine) -> None:
     where = f"http://127.0.0.1:{free_port()}"
     async with sidecar(tmp_path, engine.url, "--engine-spans", where) as running:
@@ -123,7 +122,6 @@ async def test_without_a_collector_requests_to_the_engine_are_sampled(tmp_path: 
         assert not [name for name in await running.samples() if name.startswith("llm_sidecar_exported")]
 
 
-@pytest.mark.slow
 async def test_an_exporter_killed_while_requests_wait_logs_each_request_once(tmp_path: Path, engine: Engine) -> None:
     where = f"grpc://127.0.0.1:{free_port()}"
     async with sidecar(tmp_path, engine.url, "--engine-spans", where) as running:
@@ -150,7 +148,6 @@ async def _delivered(running: Running, where: str, data: bytes) -> bool:
     return False
 
 
-@pytest.mark.slow
 async def test_a_request_with_times_in_its_response_does_not_wait_for_its_span_and_a_drain_a_limited_time(
     tmp_path: Path,
 ) -> None:
@@ -169,7 +166,6 @@ async def test_a_request_with_times_in_its_response_does_not_wait_for_its_span_a
 SPANS_IN_A_MESSAGE, MESSAGES = 500, 50
 
 
-@pytest.mark.slow
 async def test_unjoined_spans_at_a_high_rate_delay_neither_scrapes_nor_requests(tmp_path: Path, engine: Engine) -> None:
     where = f"http://127.0.0.1:{free_port()}"
     flood = [
