@@ -1,6 +1,7 @@
 """The thread that hashes the prompts of long bodies, so that the event loop of a relay goes on."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
@@ -25,8 +26,12 @@ class HashingThread(WorkerThreads):
         size = sum(len(argument) for argument in arguments if isinstance(argument, bytes))
         self._bodies.hold(size)
         future = super().submit(function, *arguments)
-        future.add_done_callback(lambda _: self._loop.call_soon_threadsafe(self._bodies.release, size))
+        future.add_done_callback(lambda _: self._release(size))
         return future
+
+    def _release(self, size: int) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed, because the process ends
+            self._loop.call_soon_threadsafe(self._bodies.release, size)
 
 
 def is_known(value: object) -> bool:

@@ -27,7 +27,7 @@ from exporters.requestlog.standard_output import STANDARD_OUTPUT
 from exporters.requestlog.writer import check_writable
 from exporters.sidecar.follow import follow_flags
 from exporters.sidecar.follow.follow_state import FollowStateFile
-from exporters.sidecar.http_api.admin import read_admin_token
+from exporters.sidecar.http_api.admin_messages import read_admin_token
 from exporters.sidecar.http_api.credentials import Credentials
 from exporters.sidecar.supervision.supervisor import supervise
 from exporters.sidecar.tracing import collector_flags

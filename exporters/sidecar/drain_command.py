@@ -9,7 +9,7 @@ import msgspec
 from exporters.errors import parse_flag
 from exporters.quantities import parse_duration
 from exporters.sidecar.admin_client import NoResponseError, add_flags, no_sidecar, post
-from exporters.sidecar.http_api.admin import Drained, read_admin_token
+from exporters.sidecar.http_api.admin_messages import Drained, read_admin_token
 
 RETRY_SECONDS = 0.1
 

@@ -11,7 +11,7 @@ from exporters.engines.config_changes import DeclarationResult
 from exporters.errors import UsageError, parse_flag
 from exporters.quantities import parse_duration, spell_duration
 from exporters.sidecar.admin_client import add_flags, no_sidecar, post
-from exporters.sidecar.http_api.admin import Accepted, Declaration, Refused, mistakes, read_admin_token
+from exporters.sidecar.http_api.admin_messages import Accepted, Declaration, Refused, mistakes, read_admin_token
 from exporters.sidecar.silence import Alertmanager, matchers
 
 _MEANING = {

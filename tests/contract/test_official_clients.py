@@ -1,14 +1,14 @@
 """The official clients of OpenAI and Anthropic against the simulator."""
 
-import json
 from collections.abc import AsyncIterator
 
 import anthropic
 import openai
 import pytest
 
-from tests.support.official_clients import SCHEMA, STRUCTURED
 from tests.support.simulator import simulator
+
+pytestmark = pytest.mark.slow
 
 QUESTION = "Name three cities in Europe."
 SYSTEM = "Answer briefly. " * 20
@@ -136,15 +136,6 @@ async def test_anthropic_messages_stream(claude: anthropic.AsyncAnthropic) -> No
     assert len(texts) == 8
     assert "".join(texts) == "".join(block.text for block in message.content if block.type == "text")
     assert (message.stop_reason, message.usage.output_tokens) == ("max_tokens", 8)
-
-
-@pytest.mark.parametrize("name", STRUCTURED)
-async def test_the_clients_read_tool_calls_and_json_of_their_schema(engine: str, name: str) -> None:
-    answer, (prompt, completion, _) = await STRUCTURED[name][0](engine)
-    found = json.loads(answer)
-    assert found.keys() == SCHEMA["properties"].keys()
-    assert all(found[key] in schema["enum"] for key, schema in SCHEMA["properties"].items())
-    assert (prompt > 0, completion > 1) == (True, True)
 
 
 async def test_anthropic_errors(claude: anthropic.AsyncAnthropic) -> None:

@@ -7,10 +7,25 @@ import anthropic
 import openai
 import pytest
 
-from tests.support.official_clients import QUESTION, REQUESTS, STRUCTURED, SYSTEM, TOKENS, chat, embeddings
+from tests.support.official_clients import (
+    QUESTION,
+    REQUESTS,
+    SCHEMA,
+    STRUCTURED,
+    SYSTEM,
+    TOKENS,
+    Counts,
+    chat,
+    embeddings,
+)
 from tests.support.sidecar_process import OUTPUT_SLOS, Running, sidecar
 from tests.support.simulator import simulator
 from tests.support.waiting import until
+
+pytestmark = pytest.mark.slow
+
+
+FIELDS = ("endpoint", "stream", "outcome", "model")
 
 
 async def _total(running: Running, series: str, *values: str) -> float:
@@ -22,26 +37,23 @@ async def _total(running: Running, series: str, *values: str) -> float:
     )
 
 
-@pytest.mark.parametrize("name", REQUESTS)
-async def test_the_clients_token_counts_are_those_of_the_log_and_of_the_series(tmp_path: Path, name: str) -> None:
-    send, endpoint, stream = REQUESTS[name]
+async def test_the_clients_token_counts_are_those_of_the_log_and_of_the_series(tmp_path: Path) -> None:
     async with simulator("tiny") as engine, sidecar(tmp_path, engine) as running:
-        counts = [await send(running.url) for _ in range(2)]
-        await until(lambda: len(running.lines()) == 2)
-        assert [
-            (line["prompt_tokens"], line["completion_tokens"], line["cached_tokens"]) for line in running.lines()
-        ] == counts
-        assert counts[1][2] > 0  # the second prompt is in the prefix cache
-        for line in running.lines():
-            assert (line["endpoint"], line["stream"], line["outcome"], line["model"]) == (
-                endpoint,
-                stream,
-                "ok",
-                "tiny",
-            )
-            assert (line["ttft_ms"] is not None, line["slo"]) == (stream, {"availability": "good"})
+        counts: list[Counts] = []
+        for send, endpoint, stream in REQUESTS.values():
+            of_this = [await send(running.url) for _ in range(2)]
+            counts.extend(of_this)
+            await until(lambda: len(running.lines()) == len(counts))
+            lines = running.lines()[-2:]
+            assert [
+                (line["prompt_tokens"], line["completion_tokens"], line["cached_tokens"]) for line in lines
+            ] == of_this
+            assert of_this[1][2] > 0  # the second prompt is in the prefix cache
+            for line in lines:
+                assert [line[field] for field in FIELDS] == [endpoint, stream, "ok", "tiny"]
+                assert (line["ttft_ms"] is not None, line["slo"]) == (stream, {"availability": "good"})
         prompt, completion, cached = map(sum, zip(*counts, strict=True))
-        await until(lambda: _has_counted(running, 2))
+        await until(lambda: _has_counted(running, len(counts)))
         assert await _total(running, "llm_prompt_tokens_total") == prompt
         assert await _total(running, "llm_completion_tokens_total") == completion
         assert await _total(running, "llm_cached_prompt_tokens_total") == cached
@@ -62,7 +74,8 @@ async def test_log_and_series_say_whether_the_clients_can_parse_their_answers(
         await until(lambda: len(running.lines()) == len(names))
         for line, name, (answer, counts) in zip(running.lines(), names, answers, strict=True):
             _, endpoint, stream, kind = STRUCTURED[name]
-            assert _parses(answer) == (result == "valid")
+            assert _is_valid(answer) == (result == "valid")
+            assert min(counts[:2]) > 1
             assert (line["endpoint"], line["stream"]) == (endpoint, stream)
             assert (line["prompt_tokens"], line["completion_tokens"], line["cached_tokens"]) == counts
             assert (line["structured_kind"], line["structured_result"]) == (kind, result)
@@ -75,11 +88,14 @@ async def test_log_and_series_say_whether_the_clients_can_parse_their_answers(
         assert await _total(running, "llm_slo_bad_events_total", "json") == (len(names) if share else 0)
 
 
-def _parses(text: str) -> bool:
+def _is_valid(text: str) -> bool:
+    """Whether the client can parse the text, whose values are then those of the schema."""
     try:
-        json.loads(text)
+        found = json.loads(text)
     except ValueError:
         return False
+    assert found.keys() == SCHEMA["properties"].keys()
+    assert all(found[key] in schema["enum"] for key, schema in SCHEMA["properties"].items())
     return True
 
 

@@ -12,6 +12,8 @@ import pytest
 from exporters.errors import UsageError
 from exporters.logging_setup import add_logging_flags
 
+pytestmark = pytest.mark.slow
+
 WARN = "logging.getLogger('vllm_slo.relay').warning('%s of %d', 'one', 2)"
 TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
 

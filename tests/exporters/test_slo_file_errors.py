@@ -80,6 +80,7 @@ def test_a_file_that_is_not_a_mapping_is_rejected(text: str, message: str) -> No
     assert refusal(text).startswith(message)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [["alerts", "explain"], ["sidecar", "--upstream", "http://127.0.0.1:1", "--slos"]])
 def test_a_command_with_an_invalid_file_exits_with_2(tmp_path: Path, command: list[str]) -> None:
     path = tmp_path / "slos.yaml"

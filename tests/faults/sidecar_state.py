@@ -72,6 +72,28 @@ async def wait_for_in_flight(running: Running, *, waiting: int, streaming: int) 
     await until(reached)
 
 
+async def kill_relay(running: Running) -> None:
+    """Kill the only relay, and wait for the next one."""
+    killed = running.signal_relay(signal.SIGKILL)
+    await until(lambda: running.relay not in {None, killed})
+    await until(running.ready)
+
+
+async def begin_drain(running: Running) -> None:
+    """Send SIGTERM, and wait until new connections are refused."""
+    running.process.send_signal(signal.SIGTERM)
+    await until(running.refuses_connections)
+
+
+async def another_exporter(running: Running, killed: int) -> None:
+    """Wait for the exporter that replaces the killed one, also in a drain."""
+
+    async def serves() -> bool:
+        return running.exporter not in {None, killed} and await running.status("/healthz") == 200
+
+    await until(serves)
+
+
 async def kill_exporter(running: Running) -> None:
     killed = running.exporter
     assert killed is not None

@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -177,10 +177,10 @@ def _random(*seeds: int) -> random.Random:
     return random.Random(str(seeds))  # noqa: S311 - not for cryptography
 
 
-async def _inject(soak: Soak, report: Report, seconds: float, seed: int) -> None:
+async def _inject(soak: Soak, report: Report, seconds: float, seed: int, faults: Sequence[str]) -> None:
     """Inject each fault once, then random ones until the time is over. Each is followed by a balance and a sample."""
     began = time.monotonic()
-    kills, others = list(KILLS), list(OTHERS)
+    kills, others = ([name for name in faults if name in kind] for kind in (KILLS, OTHERS))
     _random(seed).shuffle(kills)
     _random(seed).shuffle(others)
     first = kills + others
@@ -215,7 +215,9 @@ async def _add_sample(soak: Soak, report: Report, began: float) -> None:
     print(" ".join(f"{value:>11.1f}" for value in [time.monotonic() - began, *sample.values()]), flush=True)
 
 
-async def soak(folder: Path, seconds: float, seed: int, streams: int = STREAMS) -> Report:
+async def soak(
+    folder: Path, seconds: float, seed: int, streams: int = STREAMS, faults: Sequence[str] = (*KILLS, *OTHERS)
+) -> Report:
     """Soak a sidecar; without `seconds`, each fault is injected once."""
     report, over = Report(), asyncio.Event()
     code = f"{START}{children_by(Path(small_bounds.__file__), folder)}{LIMITS}; {RUN}"
@@ -231,7 +233,7 @@ async def soak(folder: Path, seconds: float, seed: int, streams: int = STREAMS) 
             under_test = Soak(running, engine, clients, Accounts(LogFollower(running.log)), streams)
             load = asyncio.create_task(_load(under_test, over))
             try:
-                await _inject(under_test, report, seconds, seed)
+                await _inject(under_test, report, seconds, seed, faults)
                 report.balance = await under_test.settle()
                 report.reasons = under_test.accounts.reasons(await under_test.samples())
             except (ImbalanceError, TimeoutError) as error:

@@ -5,6 +5,7 @@ import signal
 from pathlib import Path
 
 import aiohttp
+import pytest
 
 from alerts.alert_names import AlertName
 from alerts.rule_file import rules
@@ -17,6 +18,8 @@ from tests.support.fake_engine import Engine, serving
 from tests.support.prometheus_process import prometheus
 from tests.support.sidecar_process import ROOT, RUN, SLOS, START, Running, children_by, sidecar
 from tests.support.waiting import until
+
+pytestmark = pytest.mark.slow
 
 OK = "llm_requests_total{all,chat_completions,tiny,ok,false,other}"
 ERRORS = "llm_sidecar_log_errors_total{}"

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
@@ -13,8 +12,10 @@ import pytest
 from tests.faults.fault_scripts import serving
 from tests.faults.sidecar_state import relays
 from tests.support.scripted_relay import CHAT
-from tests.support.sidecar_process import RUN, START, Running, sidecar
+from tests.support.sidecar_process import QUICK_RESTARTS, RUN, START, Running, sidecar
 from tests.support.waiting import until
+
+pytestmark = pytest.mark.slow
 
 BEGUN, RECORDED, LOST = (f"llm_sidecar_{of}_requests_total" for of in ("begun", "recorded", "lost"))
 CRASHED, STOPPED = "{chat_completions,relay_crashed}", "{chat_completions,sidecar_stopped}"
@@ -80,28 +81,23 @@ async def balance(running: Running) -> dict[str, float]:
     return samples
 
 
-@pytest.mark.parametrize(
-    "killed",
-    [
-        pytest.param([Running.signal_relay], id="relay"),
-        pytest.param([Running.signal_exporter], id="exporter"),
-        pytest.param([Running.signal_relay, Running.signal_exporter], id="both"),
-    ],
-)
-async def test_a_process_killed_under_load_leaves_no_request_without_a_line_or_a_count(
-    tmp_path: Path, killed: list[Callable[[Running, int], int]]
-) -> None:
-    async with serving() as engine, sidecar(tmp_path, engine.url) as running:
-        async with Load(running) as load:
-            for _ in range(2):
-                await load.answers(200)
+EXPORTER, RELAY = Running.signal_exporter, Running.signal_relay
+
+
+async def test_a_process_killed_under_load_leaves_no_request_without_a_line_or_a_count(tmp_path: Path) -> None:
+    async with serving() as engine, sidecar(tmp_path, engine.url, code=START + QUICK_RESTARTS + RUN) as running:
+        lost, answered = 0.0, 0
+        for killed in ([EXPORTER], [RELAY], [RELAY, EXPORTER]):
+            async with Load(running) as load:
+                await load.answers(100)
                 await until(running.ready)
                 for signal_process in killed:
                     signal_process(running, signal.SIGKILL)
-            await load.answers(200)
-        samples = await balance(running)
-        assert samples[BEGUN + OF_CHAT] >= load.answered
-        assert (samples[LOST + CRASHED] > 0) == (Running.signal_relay in killed)
+                await load.answers(100)
+            samples, answered = await balance(running), answered + load.answered
+            assert samples[BEGUN + OF_CHAT] >= answered
+            assert (samples[LOST + CRASHED] > lost) == (RELAY in killed)
+            lost = samples[LOST + CRASHED]
         assert await running.stop() == 0
         assert names(tmp_path) == ["requests.jsonl", "slos.yaml", "stderr"]  # no journal remains
 
@@ -113,7 +109,7 @@ async def test_what_a_stop_leaves_is_counted_at_the_next_start_after_a_scrape_an
         async with sidecar(tmp_path, engine.url, "--drain", "0", code=IMPATIENT) as running:
             running.signal_exporter(signal.SIGSTOP)
             async with Load(running) as load:
-                await load.answers(300)
+                await load.answers(100)
             assert await running.stop() == 0
             left = load.answered - len(running.lines())
             assert left > 0
@@ -130,7 +126,7 @@ async def test_the_requests_of_a_sidecar_that_is_killed_as_a_whole_are_counted_a
 ) -> None:
     async with serving() as engine:
         async with sidecar(tmp_path, engine.url) as running, Load(running) as load:
-            await load.answers(200)
+            await load.answers(100)
             exporter = running.exporter
             assert exporter is not None
             for pid in (running.process.pid, *relays(running), exporter):

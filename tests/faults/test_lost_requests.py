@@ -14,6 +14,8 @@ from tests.support.scripted_relay import CHAT, DONE
 from tests.support.sidecar_process import sidecar
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.slow
+
 
 # The engine streams chat chunks on both paths, which are no output of a response and do not end it.
 @pytest.mark.parametrize(

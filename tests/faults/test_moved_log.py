@@ -8,11 +8,15 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+import pytest
+
 from exporters.requestlog.rotation import rotated_files
 from tests.faults.sidecar_state import counted_outcomes
 from tests.support.fake_engine import Engine, serving
 from tests.support.sidecar_process import Running, sidecar
 from tests.support.waiting import until
+
+pytestmark = pytest.mark.slow
 
 ERRORS, DROPPED = "llm_sidecar_log_errors_total{}", "llm_sidecar_dropped_log_lines_total{chat_completions,write_failed}"
 

@@ -1,4 +1,4 @@
-"""Two sidecars replaced one after the other behind a load balancer: no request is lost, and none is uncounted."""
+"""Sidecars replaced one after the other behind a load balancer: no request is lost, and none is uncounted."""
 
 import asyncio
 import contextlib
@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import aiohttp
+import pytest
 
 from compose.prometheus_tools import Tools
 from exporters.prometheus_api import Prometheus
@@ -18,10 +19,7 @@ from tests.support.prometheus_process import prometheus
 from tests.support.sidecar_process import PATIENCE, Running, sidecar
 from tests.support.waiting import until
 
-RATE = 100
-"""Requests per second of a balancer; there are two."""
-
-FLAGS = ("--drain-delay", "8s", "--drain", "30s", "--linger", "60s")
+FLAGS = ("--drain", "30s", "--linger", "60s")
 
 
 @dataclass
@@ -32,12 +30,13 @@ class Balancer:
     """
 
     check_interval: float
+    rate: int
     sidecars: list[Running]
     session: aiohttp.ClientSession
     results: Counter[str] = field(default_factory=Counter)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Send requests at RATE until `stop`, then wait for the open ones."""
+        """Send `rate` requests per second until `stop`, then wait for the open ones."""
         loop = asyncio.get_running_loop()
         async with asyncio.TaskGroup() as requests:
             next_at = next_check = loop.time()
@@ -48,7 +47,7 @@ class Balancer:
                     next_check = loop.time() + self.check_interval
                     ready = [each for each in list(self.sidecars) if await self._ready(each)]
                 requests.create_task(self._request(ready[number % len(ready)], stream=number % 4 == 0))
-                next_at = max(next_at + 1 / RATE, loop.time() - 0.5)
+                next_at = max(next_at + 1 / self.rate, loop.time() - 0.5)
                 await asyncio.sleep(max(0.0, next_at - loop.time()))
 
     async def _ready(self, running: Running) -> bool:
@@ -77,10 +76,17 @@ async def more_requests(engine: Engine, count: int) -> None:
     await until(lambda: len(engine.heads) >= target)
 
 
-async def test_two_sidecars_are_replaced_under_load_without_a_lost_or_uncounted_request(
-    tools: Tools, tmp_path: Path
+@pytest.mark.parametrize(
+    "replaced, rate, delay",
+    [
+        pytest.param(1, 25, 3, marks=pytest.mark.slow, id="one"),
+        pytest.param(2, 100, 8, marks=pytest.mark.long, id="one after the other"),
+    ],
+)
+async def test_sidecars_are_replaced_under_load_without_a_lost_or_uncounted_request(
+    tools: Tools, tmp_path: Path, replaced: int, rate: int, delay: int
 ) -> None:
-    metrics_ports = [free_port() for _ in range(4)]
+    metrics_ports = [free_port() for _ in range(2 * replaced)]
     stop = asyncio.Event()
     async with (
         serving(streaming_engine()) as engine,
@@ -95,18 +101,18 @@ async def test_two_sidecars_are_replaced_under_load_without_a_lost_or_uncounted_
             folder = tmp_path / f"sidecar-{number}"
             folder.mkdir()
             running = await processes.enter_async_context(
-                sidecar(folder, engine.url, *FLAGS, metrics_port=metrics_ports[number])
+                sidecar(folder, engine.url, *FLAGS, "--drain-delay", f"{delay}s", metrics_port=metrics_ports[number])
             )
             started.append(running)
             return running
 
-        in_turn = [await start(), await start()]
+        in_turn = [await start() for _ in range(replaced)]
         # The second notices a drain late, but within the delay.
-        balancers = [Balancer(0.1, in_turn, session), Balancer(1.5, in_turn, session)]
+        balancers = [Balancer(interval, rate, in_turn, session) for interval in (0.1, delay / 5)]
         loads = [asyncio.create_task(balancer.run(stop)) for balancer in balancers]
         for old in list(in_turn):
             in_turn.append(await start())  # it is ready
-            await more_requests(engine, 2 * RATE)
+            await more_requests(engine, 2 * rate)
             engine.may_finish.clear()  # so that streams are open when the drain begins
             old.process.send_signal(signal.SIGTERM)
             await until(old.refuses_connections)
@@ -116,8 +122,7 @@ async def test_two_sidecars_are_replaced_under_load_without_a_lost_or_uncounted_
         stop.set()
         await asyncio.gather(*loads)
         assert sum((balancer.results for balancer in balancers), Counter()).keys() == {"complete"}
-        for new in in_turn:
-            assert await new.stop() == 0
+        assert await asyncio.gather(*(new.stop() for new in in_turn)) == [0] * replaced
         total = sum(balancer.results.total() for balancer in balancers)
         logged = [len(each.lines()) for each in started]
         assert sum(logged) == total

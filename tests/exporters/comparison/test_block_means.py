@@ -44,15 +44,16 @@ def test_a_ratio_has_no_spread_if_each_block_has_the_same() -> None:
     assert block_ratio([0.0] * BLOCKS, [0.0] * BLOCKS) is None
 
 
-@given(st.floats(900, 1200), st.floats(0, 300), st.floats(0, 1e6))
+# Amounts are tokens or requests. The parts of a subnormal number cannot be added up to it.
+@given(st.floats(900, 1200), st.floats(0, 300), st.just(0.0) | st.floats(1e-3, 1e6))
 def test_the_blocks_have_the_part_of_an_amount_that_is_in_the_window(
     since: float, seconds: float, amount: float
 ) -> None:
-    blocks = Blocks(WINDOW)
-    overlaps = blocks.spread(since, since + seconds, amount)
-    inside = max(0.0, min(since + seconds, WINDOW.end) - max(since, WINDOW.start))
+    blocks, until = Blocks(WINDOW), since + seconds
+    overlaps = blocks.spread(since, until, amount)
+    inside = max(0.0, min(until, WINDOW.end) - max(since, WINDOW.start))
     assert overlaps is (inside > 0)
-    expected = amount * inside / seconds if inside else 0.0
+    expected = amount * inside / (until - since) if inside else 0.0
     assert sum(blocks.sums) == pytest.approx(expected, rel=1e-6, abs=1e-6 * amount)
     assert min(blocks.sums) >= 0
 
@@ -104,8 +105,9 @@ def test_a_drain_is_a_backlog_that_shrinks() -> None:
     assert Backlog(WINDOW, [300.0 - 30 * edge for edge in range(BLOCKS + 1)], 200).trend is Trend.SHRANK
 
 
-def test_in_an_overload_equal_throughput_differs_at_most_at_the_stated_rate() -> None:
-    pairs, wrong = 100, 0
+@pytest.mark.parametrize("pairs", [pytest.param(20, marks=pytest.mark.slow), pytest.param(100, marks=pytest.mark.long)])
+def test_in_an_overload_equal_throughput_differs_at_most_at_the_stated_rate(pairs: int) -> None:
+    wrong = 0
     for seed in range(pairs):
         sides = [measure_work(requests(2 * seed + side, OVERLOADED), WINDOW)[OUTPUT_TOKENS] for side in range(2)]
         before, after = (side.estimate for side in sides)

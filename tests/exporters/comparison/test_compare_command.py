@@ -78,10 +78,11 @@ def test_real_differences_are_found_in_their_direction(tmp_path: Path, capsys: p
     assert wait["difference"]["low"] < (0.1 - 0.4) * 0.693 < wait["difference"]["high"] < 0
 
 
-def test_equal_windows_show_a_difference_at_most_at_the_stated_rate(tmp_path: Path) -> None:
-    """Two classes and 30 changes without an effect: in at most 5 % of them, one or more rows may differ."""
+@pytest.mark.parametrize("changes", [pytest.param(6, marks=pytest.mark.slow), pytest.param(30, marks=pytest.mark.long)])
+def test_equal_windows_show_a_difference_at_most_at_the_stated_rate(tmp_path: Path, changes: int) -> None:
+    """Two classes and changes without an effect: in at most 5 % of them, one or more rows may differ."""
     windows = Window(CHANGE - WINDOW, CHANGE), Window(CHANGE + SETTLE, CHANGE + SETTLE + WINDOW)
-    changes, wrong, uncorrected = 30, 0, 0
+    wrong, uncorrected = 0, 0
     for seed in range(changes):
         rng = seeded(seed)
         records = [*around_change(rng, CALM, CALM), *around_change(rng, CALM, CALM, "lilo")]
@@ -141,6 +142,7 @@ def test_the_restart_is_excluded(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert verdicts(report)["goodput"] == "no difference shown"
 
 
+@pytest.mark.slow
 def test_a_time_and_a_revision_find_the_same_change_as_last(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = changed_log(tmp_path, CALM, CALM)
     times = ("last", "bbb", "2027-01-15T08:00:00Z", "2027-01-15T09:00:00+01:00", "1800000000")
@@ -183,6 +185,7 @@ def test_markdown_has_the_same_rows_and_no_markup_from_the_log(
     assert {len(re.findall(r"(?<!\\)\|", line)) for line in table} == {7}
 
 
+@pytest.mark.slow
 def test_rotated_and_compressed_logs_are_compared_as_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = changed_log(tmp_path, CALM, Truth(wait=0.3))
     whole = compared(capsys, log)
@@ -193,6 +196,7 @@ def test_rotated_and_compressed_logs_are_compared_as_one(tmp_path: Path, capsys:
     assert compared(capsys, log) == whole
 
 
+@pytest.mark.slow
 def test_the_same_log_gives_the_same_bytes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = changed_log(tmp_path, CALM, Truth(wait=0.3))
     assert compared(capsys, log) == compared(capsys, log)

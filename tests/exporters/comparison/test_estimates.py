@@ -161,6 +161,7 @@ def sampled(rng: random.Random, memory: float) -> dict[str, tuple[Estimate, floa
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "memory, least",
     [

@@ -62,6 +62,7 @@ def excludes_zero(difference: PairedDifference) -> bool:
     return low > 0 or high < 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("difference", [median_difference, share_difference])
 @pytest.mark.parametrize("correlation, most", [(0.0, 0.07), (0.8, 0.12)])
 def test_without_a_difference_about_five_percent_of_the_intervals_exclude_zero(

@@ -86,7 +86,6 @@ def compared(capsys: pytest.CaptureFixture[str], url: str, *words: str) -> dict[
     return report
 
 
-@pytest.mark.lab
 def test_counters_and_histograms_give_the_figures_that_they_have(
     prometheus: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -114,7 +113,6 @@ def test_counters_and_histograms_give_the_figures_that_they_have(
     assert waits["before"]["value"] == pytest.approx(1.5)
 
 
-@pytest.mark.lab
 def test_the_work_of_the_engine_is_compared_by_blocks(prometheus: str, capsys: pytest.CaptureFixture[str]) -> None:
     report = compared(capsys, prometheus, "--around", "last")
     rows = {row["figure"]: row for row in report["rows"] if row["class"] == "all classes"}
@@ -134,7 +132,6 @@ def test_the_work_of_the_engine_is_compared_by_blocks(prometheus: str, capsys: p
     assert report["conclusion"][0].startswith("Changed: completed 100 to 80 %, output tokens 40 to 60 /s (+50%), ")
 
 
-@pytest.mark.lab
 def test_a_request_log_has_its_preemptions_from_prometheus(
     prometheus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -144,7 +141,6 @@ def test_a_request_log_has_its_preemptions_from_prometheus(
     assert not any("Preemptions" in note for note in report["notes"])
 
 
-@pytest.mark.lab
 def test_the_time_of_the_change_is_exact_and_its_restart_is_excluded(
     prometheus: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -155,7 +151,6 @@ def test_the_time_of_the_change_is_exact_and_its_restart_is_excluded(
     assert report["after"]["start"] == report["restart"]["end"] + 30
 
 
-@pytest.mark.lab
 def test_a_time_and_a_revision_find_the_same_change(prometheus: str, capsys: pytest.CaptureFixture[str]) -> None:
     windows = [
         compared(capsys, prometheus, "--around", around)["before"] for around in ("last", "bbb", f"{CHANGE:.0f}")
@@ -163,7 +158,6 @@ def test_a_time_and_a_revision_find_the_same_change(prometheus: str, capsys: pyt
     assert windows == [windows[0]] * 3
 
 
-@pytest.mark.lab
 @pytest.mark.parametrize(
     "around, text",
     [

@@ -13,12 +13,13 @@ import pytest
 from compose.cli import main
 from exporters.configuration.tls import Certificate
 from tests.exporters.configuration.certificates import Authority, authority, needs_openssl
-from tests.faults.sidecar_state import kill_exporter
+from tests.faults.sidecar_state import kill_exporter, kill_relay
 from tests.support.fake_engine import Engine, serving
+from tests.support.ports import free_port
 from tests.support.sidecar_process import PATIENCE, QUICK_RESTARTS, RUN, START, Running, sidecar
 from tests.support.waiting import HANG, until
 
-pytestmark = needs_openssl
+pytestmark = [needs_openssl, pytest.mark.slow]
 
 EXPIRY = "llm_sidecar_certificate_expiry_timestamp_seconds{}"
 RELOADED = "llm_sidecar_certificate_last_reload_successful{}"
@@ -173,22 +174,25 @@ def _utc(seconds: float) -> str:
 async def test_children_that_restart_while_a_file_is_invalid_use_the_last_valid_certificate(
     tmp_path: Path, ours: Authority
 ) -> None:
+    """Its key is readable by others, which is warned about."""
     leaf = ours.issue("leaf")
+    (ours.folder / "leaf.key").chmod(0o644)
     async with (
         serving(Engine()) as engine,
         sidecar(tmp_path, engine.url, *tls_flags(leaf), code=START + QUICK_RESTARTS + RUN) as running,
     ):
+        assert running.log_lines()[0] == (
+            f"WARNING supervisor: --tls-key: {leaf.key} is readable by all users; run: chmod o-r {leaf.key}"
+        )
         ours.issue("leaf", days=90)
         renewed, expiry = der(leaf), enddate(leaf)
         await _reload(running, f"INFO supervisor: certificate reloaded, it expires on {_utc(expiry)} UTC")
         await _shows_certificate(running, ours, leaf)
         write(leaf.key, "")
-        killed = running.signal_relay(signal.SIGKILL)
+        await kill_relay(running)
         await running.logs_line(
             f"WARNING supervisor: --tls-key: {leaf.key} {NO_KEY}; relay-0 starts with the last valid certificate"
         )
-        await until(lambda: running.relay not in {None, killed})
-        await until(running.ready)
         await kill_exporter(running)
         assert await shown(running, ours) == renewed
         await running.shows(EXPIRY, expiry)
@@ -209,59 +213,49 @@ def test_a_key_is_in_no_text_and_no_file(ours: Authority) -> None:
     assert not Path(path).exists()
 
 
-async def test_children_that_restart_while_the_file_of_authorities_is_invalid_use_its_content_of_the_start(
+async def test_an_engine_with_a_private_authority_is_reached_also_after_restarts_with_an_invalid_file(
     tmp_path: Path, ours: Authority
 ) -> None:
     engine = Engine(tls=served(ours.issue("engine")))
     code = START + QUICK_RESTARTS + RUN
     async with serving(engine), sidecar(tmp_path, engine.url, "--upstream-ca", ours.ca, code=code) as running:
+        await running.shows(f"llm_engine_up{{127.0.0.1:{engine.port}}}", 1)
+        assert await running.ask("before") == 200
+        assert "WARNING" not in running.stderr.read_text()
         write(ours.ca, "")
-        killed = running.signal_relay(signal.SIGKILL)
-        await until(lambda: running.relay not in {None, killed})
-        await until(running.ready)
+        await kill_relay(running)
         await kill_exporter(running)
         await running.shows(f"llm_engine_up{{127.0.0.1:{engine.port}}}", 1)
         assert await running.ask("one") == 200
 
 
-async def test_an_engine_with_a_private_authority_is_reached_and_scraped(tmp_path: Path, ours: Authority) -> None:
-    engine = Engine(tls=served(ours.issue("engine")))
-    async with serving(engine), sidecar(tmp_path, engine.url, "--upstream-ca", ours.ca) as running:
-        await running.shows(f"llm_engine_up{{127.0.0.1:{engine.port}}}", 1)
-        assert await running.ask("one") == 200
-        assert "WARNING" not in running.stderr.read_text()
+async def reason(running: Running, engine: Engine) -> str:
+    """Why the client cannot reach the engine."""
+    async with serving(engine), running.session.post(running.completions, json=BODY) as response:
+        error = (await response.json())["error"]
+    assert (response.status, error["code"]) == (502, "upstream_unreachable")
+    address, _, reason = error["message"].partition(" cannot be reached: ")
+    assert address == f"vllm-slo: the engine at 127.0.0.1:{engine.port}"
+    assert isinstance(reason, str)
+    return reason
 
 
-@pytest.mark.parametrize(
-    "address, trusts_ours, why",
-    [
-        pytest.param("127.0.0.1", False, "unable to get local issuer certificate", id="an unknown authority"),
-        pytest.param(
-            "127.0.0.2", True, "IP address mismatch, certificate is not valid for '127.0.0.1'", id="another host"
-        ),
-    ],
-)
 async def test_an_untrusted_engine_is_not_reached_and_the_client_gets_the_reason(
-    tmp_path: Path, ours: Authority, address: str, why: str, *, trusts_ours: bool
+    tmp_path: Path, ours: Authority
 ) -> None:
-    engine = Engine(tls=served(ours.issue("engine", address=address)))
-    words = ["--upstream-ca", ours.ca] if trusts_ours else []
-    async with serving(engine), sidecar(tmp_path, engine.url, *words) as running:
+    engine = Engine(port=free_port(), tls=served(ours.issue("engine")))
+    async with sidecar(tmp_path, engine.url) as running:
+        unknown = "its certificate is not trusted: unable to get local issuer certificate"
+        assert await reason(running, engine) == unknown
         await running.shows(f"llm_engine_up{{127.0.0.1:{engine.port}}}", 0)
-        async with running.session.post(running.completions, json=BODY) as response:
-            assert response.status == 502
-            error = (await response.json())["error"]
-        assert error["code"] == "upstream_unreachable"
-        assert error["message"] == (
-            f"vllm-slo: the engine at 127.0.0.1:{engine.port} cannot be reached: its certificate is not trusted: {why}"
-        )
+        assert await reason(running, Engine(port=engine.port)) == "wrong version number"  # without TLS
 
 
-async def test_an_engine_without_tls_is_reported_to_the_client(tmp_path: Path) -> None:
-    async with serving(Engine()) as engine, sidecar(tmp_path, f"https://127.0.0.1:{engine.port}") as running:
-        async with running.session.post(running.completions, json=BODY) as response:
-            message = (await response.json())["error"]["message"]
-        assert message == f"vllm-slo: the engine at 127.0.0.1:{engine.port} cannot be reached: wrong version number"
+async def test_an_engine_with_the_certificate_of_another_host_is_not_reached(tmp_path: Path, ours: Authority) -> None:
+    engine = Engine(port=free_port(), tls=served(ours.issue("engine", address="127.0.0.2")))
+    async with sidecar(tmp_path, engine.url, "--upstream-ca", ours.ca) as running:
+        mismatch = "IP address mismatch, certificate is not valid for '127.0.0.1'"
+        assert await reason(running, engine) == f"its certificate is not trusted: {mismatch}"
 
 
 async def test_an_unverified_engine_is_reached_with_a_warning(tmp_path: Path, ours: Authority) -> None:
@@ -273,6 +267,22 @@ async def test_an_unverified_engine_is_reached_with_a_warning(tmp_path: Path, ou
             "WARNING supervisor: --upstream-insecure: THE ENGINE'S CERTIFICATE IS NOT VERIFIED; "
             "a man in the middle can read all traffic"
         )
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with valid and invalid certificates and keys."""
+    ours = authority(tmp_path_factory.mktemp("certificates") / "ours")
+    leaf = ours.issue("leaf")
+    ours.issue("rsa", algorithm="rsa:2048")
+    ours.issue("weak", algorithm="rsa:1024")
+    (ours.folder / "leaf.der").write_bytes(der(leaf))
+    version_2 = der(leaf).replace(b"\xa0\x03\x02\x01\x02", b"\xa0\x03\x02\x01\x01", 1)
+    (ours.folder / "version-2.pem").write_text(ssl.DER_cert_to_PEM_cert(version_2))
+    (ours.folder / "corrupt.pem").write_text("-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n")
+    locked = ["openssl", "pkey", "-in", leaf.key, "-aes256", "-passout", "pass:secret"]
+    subprocess.run([*locked, "-out", ours.folder / "locked.key"], check=True, capture_output=True, timeout=HANG)
+    return ours.folder
 
 
 ENGINE, TLS = "http://127.0.0.1:1", "https://127.0.0.1:1"
@@ -333,26 +343,8 @@ NO_KEY = "contains no PEM private key (-----BEGIN PRIVATE KEY-----)"
     ],
 )
 def test_invalid_tls_flags_and_files_are_rejected(
-    words: str, message: str, ours: Authority, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: str, message: str, files: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    leaf = ours.issue("leaf")
-    ours.issue("rsa", algorithm="rsa:2048")
-    ours.issue("weak", algorithm="rsa:1024")
-    (ours.folder / "leaf.der").write_bytes(der(leaf))
-    version_2 = der(leaf).replace(b"\xa0\x03\x02\x01\x02", b"\xa0\x03\x02\x01\x01", 1)
-    (ours.folder / "version-2.pem").write_text(ssl.DER_cert_to_PEM_cert(version_2))
-    (ours.folder / "corrupt.pem").write_text("-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n")
-    locked = ["openssl", "pkey", "-in", leaf.key, "-aes256", "-passout", "pass:secret"]
-    subprocess.run([*locked, "-out", ours.folder / "locked.key"], check=True, capture_output=True, timeout=120)
-    monkeypatch.chdir(ours.folder)
+    monkeypatch.chdir(files)
     assert main(["sidecar", "--upstream", ENGINE, *words.split()]) == 2
     assert capsys.readouterr().err == f"vllm-slo: {message}\n"
-
-
-async def test_a_world_readable_key_is_warned_about(tmp_path: Path, ours: Authority) -> None:
-    leaf = ours.issue("leaf")
-    (ours.folder / "leaf.key").chmod(0o644)
-    async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, *tls_flags(leaf)) as running:
-        assert running.log_lines()[0] == (
-            f"WARNING supervisor: --tls-key: {leaf.key} is readable by all users; run: chmod o-r {leaf.key}"
-        )

@@ -97,7 +97,6 @@ def known(figures: dict[str, Any]) -> dict[str, float]:
     return {name: each["value"] for name, each in figures.items() if each["value"] is not None}
 
 
-@pytest.mark.lab
 def test_counters_and_histograms_give_the_figures_that_they_have(
     prometheus: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -149,14 +148,12 @@ def test_counters_and_histograms_give_the_figures_that_they_have(
     )
 
 
-@pytest.mark.lab
 def test_the_same_rules_decide(prometheus: str, capsys: pytest.CaptureFixture[str]) -> None:
     found = report(capsys, "--prometheus", prometheus, "--since", str(START), "--until", str(END))
     (siso,) = found["classes"]
     assert (siso["binding"], siso["lever"]["name"]) == ("queue", "keep prefixes in the cache")
 
 
-@pytest.mark.lab
 def test_a_log_has_the_requests_and_prometheus_the_engine(
     prometheus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

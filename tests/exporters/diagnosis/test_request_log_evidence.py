@@ -30,6 +30,45 @@ def evidence(folder: Path, requests: list[Finished], name: str = "siso") -> Clas
     return classes[name]
 
 
+FIGURES = {
+    "requests": 4,
+    "goodput": 0.5,
+    "first_token_burn": 10.0,  # half of the events are bad, the objective is 95 %
+    "other_burn": 0.0,
+    "rejected": 0.25,
+    "failed": 0.0,
+    "client_errors": 0.0,
+    "aborted": 0.0,
+    "no_first_token": 0.25,
+    "client_paused": 0.0,
+    "engine_times": 0.5,
+    "ttft": 2.0,
+    "queue": 1.0,
+    "prefill": 0.5,
+    "frontend": 0.5,
+    "queue_share": 0.8,  # 8 of 10 seconds
+    "prefill_share": 0.1,
+    "frontend_share": 0.1,
+    "e2e": 4.0,
+    "decode": 2.0,
+    "decode_share": 0.2857,  # 4 of 14 seconds
+    "tpot": 0.02,
+    "stall_ratio": 1.5,
+    "prompt_p50": 100,
+    "prompt_p95": 300,
+    "output_p50": 101,
+    "output_p95": 101,
+    "reasoning": 0.3960,
+    "cached_p50": 0,
+    "cached_p95": 64,
+    "longest": 401,
+    "repeated_prompts": 0.5,
+    "repeated_bodies": 0.5,
+    "actual_hits": 0.16,
+}
+"""Those of the log in the test below."""
+
+
 def test_the_figures_of_a_small_log(tmp_path: Path) -> None:
     found = evidence(
         tmp_path,
@@ -64,42 +103,7 @@ def test_the_figures_of_a_small_log(tmp_path: Path) -> None:
         ],
     )
     values = {name: round(fact.value, 4) for name, _, _, fact in found.shown() if fact.value is not None}
-    assert values == {
-        "requests": 4,
-        "goodput": 0.5,
-        "first_token_burn": 10.0,  # half of the events are bad, the objective is 95 %
-        "other_burn": 0.0,
-        "rejected": 0.25,
-        "failed": 0.0,
-        "client_errors": 0.0,
-        "aborted": 0.0,
-        "no_first_token": 0.25,
-        "client_paused": 0.0,
-        "engine_times": 0.5,
-        "ttft": 2.0,
-        "queue": 1.0,
-        "prefill": 0.5,
-        "frontend": 0.5,
-        "queue_share": 0.8,  # 8 of 10 seconds
-        "prefill_share": 0.1,
-        "frontend_share": 0.1,
-        "e2e": 4.0,
-        "decode": 2.0,
-        "decode_share": 0.2857,  # 4 of 14 seconds
-        "tpot": 0.02,
-        "stall_ratio": 1.5,
-        "prompt_p50": 100,
-        "prompt_p95": 300,
-        "output_p50": 101,
-        "output_p95": 101,
-        "reasoning": 0.3960,
-        "cached_p50": 0,
-        "cached_p95": 64,
-        "longest": 401,
-        "repeated_prompts": 0.5,
-        "repeated_bodies": 0.5,
-        "actual_hits": 0.16,
-    }
+    assert values == FIGURES
 
 
 def test_what_a_log_does_not_have_is_unknown_and_says_what_gives_it(tmp_path: Path) -> None:

@@ -35,13 +35,13 @@ async def raw_server(response: bytes, *, hangs: bool = False) -> AsyncIterator[R
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         handlers.append(asyncio.current_task())
         # A client whose time is up may leave before it has sent its request.
-        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError), contextlib.closing(writer):
             await reader.readuntil(b"\r\n\r\n")
             running.requests += 1
             writer.write(response[: len(response) // 2] if hangs else response)
             if hangs:
                 await closing.wait()
-            writer.close()
+        with contextlib.suppress(ConnectionError):
             await writer.wait_closed()
 
     async with await asyncio.start_server(handle, "127.0.0.1", 0) as server:

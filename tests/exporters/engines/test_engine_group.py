@@ -109,6 +109,7 @@ def test_ambiguous_or_invalid_urls_are_rejected(
     assert capsys.readouterr().err == f"vllm-slo: {message}\n"
 
 
+@pytest.mark.slow
 async def test_a_sidecar_exposes_every_engine_behind_a_gateway_while_one_is_stalled(tmp_path: Path) -> None:
     async with (
         serving(Engine()) as one,

@@ -66,6 +66,7 @@ def test_two_engines_with_one_name_are_rejected(names: tuple[str, ...], capsys: 
     )
 
 
+@pytest.mark.slow
 async def test_the_name_is_the_label_of_the_series_and_selects_the_engine_of_a_declaration(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("s3cret-s3cret-s3cret-s3cret-s3cret\n")

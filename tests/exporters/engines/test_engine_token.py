@@ -196,6 +196,7 @@ def test_an_invalid_token_file_is_rejected(
     assert capsys.readouterr().err == f"vllm-slo: --engine-token-file: {message.replace('PATH', str(path))}\n"
 
 
+@pytest.mark.slow
 async def test_sighup_reads_the_token_again_and_it_is_shown_nowhere(tmp_path: Path, path: Path) -> None:
     engine = GuardedEngine(guards_metrics=True)
     write(path, "expired-token", mode=0o604)

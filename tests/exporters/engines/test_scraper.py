@@ -269,6 +269,7 @@ async def test_an_invalid_response_is_counted_by_its_reason(
             compressed(gzip.compress(b'other_total{a="b",c="d"} 12345.0\n' * 1_500_000 + b"}{\n" + PAGE)),
             {"line": 1},
             id="50 MB of other families before it",
+            marks=pytest.mark.slow,
         ),
     ],
 )

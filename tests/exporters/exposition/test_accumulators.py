@@ -1,7 +1,7 @@
 """The exposition is identical to the one of prometheus_client, although accumulators format most of it."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
@@ -23,6 +23,7 @@ OTHER_TRACE = "7" * 32
 
 
 @pytest.mark.parametrize("accept", [TEXT, OPENMETRICS])
+@settings(max_examples=50)
 @given(observations_by_scrape)
 def test_the_exposition_is_that_of_prometheus_client(accept: str, scrapes: list[list[Observation]]) -> None:
     counter, histogram = Counter(signals.PROMPT_REPEATS), Histogram(signals.TTFT, (0.5, 1, 1e6, 1e7))

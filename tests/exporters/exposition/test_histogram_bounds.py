@@ -1,22 +1,18 @@
 """Quantiles of TTFT and E2E that Prometheus interpolates are within 10 % of the requests' own, from 50 ms to 120 s."""
 
 import math
-import re
 from collections.abc import Callable
 from itertools import accumulate, pairwise
-from pathlib import Path
 from random import Random
 
 import pytest
 
 from exporters import signals
 from exporters.comparison.estimates import BucketQuantile
-from exporters.exposition.accumulators import Buckets, Histogram
+from exporters.exposition.accumulators import Buckets
 from exporters.exposition.histogram_bounds import bounds
-from exporters.sidecar.ingest.request_metrics import RequestMetrics
 from exporters.signals import Signal
 from exporters.slos import SHIPPED, load, loads
-from tests.support.openmetrics import whole
 
 FINE = [pytest.param(each, id=each.name) for each in (signals.TTFT, signals.DURATION)]
 SHORTEST, LONGEST = 0.05, 120.0
@@ -24,7 +20,6 @@ SPREADS = (0.1, 0.3, 1.0)
 """Standard deviations of the logarithm: of nearly equal requests, of one kind, and of a mixed class."""
 
 Sample = Callable[[Random, float], list[float]]
-PERFORMANCE = Path(__file__).parents[3] / "docs" / "performance.md"
 
 
 def log_normal(random: Random, spread: float) -> list[float]:
@@ -76,23 +71,3 @@ def test_a_threshold_between_two_bounds_is_a_bound() -> None:
     for signal in (signals.TTFT, signals.DURATION):
         upper = bounds(signal, loads(spec))
         assert (upper[upper.index(1.1) - 1], upper[upper.index(1.1) + 1]) == (1.0, 1.19)
-
-
-@pytest.mark.parametrize("signal", FINE)
-def test_the_documented_series_of_a_histogram_are_those_of_a_model_and_class(signal: Signal) -> None:
-    histogram = Histogram(signal, signal.bounds)
-    histogram.series(("model", "class"))
-    (family,) = whole([histogram])
-    assert stated(rf"`{signal.name}`[^.]* have (\d+) series per model and class") == len(family.samples)
-
-
-def test_the_documented_series_of_a_sidecar_are_those_of_the_shipped_file_and_one_model() -> None:
-    metrics = RequestMetrics(load(SHIPPED))
-    metrics.add_model("model")
-    exposed = sum(len(family.samples) for family in whole(metrics.collect(0.0)))
-    assert stated(r"shipped SLO file and\s+one model, a sidecar exposes ([\d,]+) series") == exposed
-
-
-def stated(pattern: str) -> int:
-    (number,) = re.findall(pattern, PERFORMANCE.read_text(encoding="utf-8"))
-    return int(number.replace(",", ""))

@@ -200,6 +200,7 @@ ACTS: dict[str, Callable[[World], None]] = {
 }
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(
     acts=st.lists(st.sampled_from([*ACTS, *CLOCKS]) | st.integers(1, 12), max_size=30),

@@ -178,6 +178,7 @@ def test_a_file_with_other_content_is_rejected_by_the_sidecar(
     assert capsys.readouterr().err == f"vllm-slo: {message}\n".replace("FILE", str(path))
 
 
+@pytest.mark.slow
 async def test_the_sidecar_exposes_the_ceilings(tmp_path: Path, path: Path) -> None:
     ceilings = read_ceilings(path)
     async with sidecar(tmp_path, "http://127.0.0.1:1", "--roofline", str(path)) as running:

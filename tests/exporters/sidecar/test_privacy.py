@@ -23,6 +23,8 @@ from tests.support.sidecar_process import Running, sidecar
 from tests.support.waiting import HANG, until
 from tests.support.web_server import served
 
+pytestmark = pytest.mark.slow
+
 SLOS = """
 version: 1
 period: 2h

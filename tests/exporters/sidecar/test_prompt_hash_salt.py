@@ -1,6 +1,7 @@
 """`--prompt-hash-salt-file`: replicas write the same hash for the same prompt."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -8,22 +9,27 @@ from compose.cli import main
 from exporters.records import PREFIX_BLOCK
 from tests.support.fake_engine import Engine, serving
 from tests.support.sidecar_process import SLOS, sidecar
-from tests.support.waiting import until
 
 FLAG = "--prompt-hash-salt-file"
 SHAREABLE = "llm_shareable_prompt_tokens_total"
 
 
-async def logged_hash(folder: Path, engine: Engine, *words: str) -> tuple[str, list[str]]:
-    """The hash that a new sidecar logs for a prompt, and its log lines."""
+async def run(folder: Path, engine: Engine, *words: str) -> tuple[list[dict[str, Any]], list[float], list[str]]:
+    """What a new sidecar logs of two requests with one prompt, its series of prefixes, and its messages."""
+    body = {"model": "tiny", "messages": [{"role": "user", "content": "a" * 3 * PREFIX_BLOCK}]}
     async with sidecar(folder, engine.url, *words) as running:
-        assert await running.ask("one") == 200
-        await until(running.lines)
-        (line,) = running.lines()
-        return line["prompt_sha256"], running.log_lines()
+        for number in (1, 2):
+            headers = {"x-request-id": f"request-{number}"}
+            async with running.session.post(running.completions, json=body, headers=headers) as response:
+                assert response.status == 200
+        await running.logs("request-1", "request-2")
+        samples = await running.samples()
+        series = [value for name, value in samples.items() if name.startswith(SHAREABLE)]
+        return running.lines(), series, running.log_lines()
 
 
-async def test_sidecars_with_one_salt_agree_on_the_hash_of_a_prompt_and_others_do_not(
+@pytest.mark.slow
+async def test_sidecars_with_one_salt_agree_on_the_hash_of_a_prompt_and_one_has_its_prefixes(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     salt, readable = tmp_path / "salt", tmp_path / "readable"
@@ -32,55 +38,43 @@ async def test_sidecars_with_one_salt_agree_on_the_hash_of_a_prompt_and_others_d
     readable.write_text("0123456789abcdef")
     readable.chmod(0o644)
     async with serving(Engine()) as engine:
-        first, quiet = await logged_hash(tmp_path_factory.mktemp("first"), engine, FLAG, str(salt))
-        second, warned = await logged_hash(tmp_path_factory.mktemp("second"), engine, FLAG, str(readable))
-        third, _ = await logged_hash(tmp_path_factory.mktemp("third"), engine)
+        plain, no_series, quiet = await run(tmp_path_factory.mktemp("plain"), engine, FLAG, str(salt))
+        words = ("--log-prefix-hashes", FLAG, str(readable))
+        with_prefixes, series, warned = await run(tmp_path_factory.mktemp("prefixes"), engine, *words)
+        without_salt, *_ = await run(tmp_path_factory.mktemp("without"), engine)
+    (first,), (second,), (third,) = (
+        {line["prompt_sha256"] for line in lines} for lines in (plain, with_prefixes, without_salt)
+    )
     assert first == second != third
+    assert [line["prefix_hashes"] for line in plain] == [None, None]
+    hashes, again = (line["prefix_hashes"] for line in with_prefixes)
+    assert len(hashes) == 3
+    assert hashes == again
+    assert [line["shareable_tokens"] for line in with_prefixes] == [0, 3]
+    assert (no_series, sum(series)) == ([], 3)
     warning = f"WARNING supervisor: {FLAG}: {readable} is readable by all users; run: chmod o-r {readable}"
     assert warning in warned
     assert not any("0123456789abcdef" in line or FLAG in line for line in [*quiet, *warned] if line != warning)
 
 
-async def test_with_the_flag_log_and_series_have_the_prefixes_of_prompts(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
-    body = {"model": "tiny", "messages": [{"role": "user", "content": "a" * 3 * PREFIX_BLOCK}]}
-    lines, pages = [], []
-    async with serving(Engine()) as engine:
-        for words in ([], ["--log-prefix-hashes"]):
-            async with sidecar(tmp_path_factory.mktemp("run"), engine.url, *words) as running:
-                for number in (1, 2):
-                    headers = {"x-request-id": f"request-{number}"}
-                    async with running.session.post(running.completions, json=body, headers=headers) as response:
-                        assert response.status == 200
-                await running.logs("request-1", "request-2")
-                lines.append(running.lines())
-                samples = await running.samples()
-                pages.append([value for name, value in samples.items() if name.startswith(SHAREABLE)])
-    assert [line["prefix_hashes"] for line in lines[0]] == [None, None]
-    first, second = (line["prefix_hashes"] for line in lines[1])
-    assert len(first) == 3
-    assert first == second
-    assert [line["shareable_tokens"] for line in lines[1]] == [0, 3]
-    assert pages[0] == []
-    assert sum(pages[1]) == 3
+WORDS = "a salt is one word of printable ASCII; generate one with: openssl rand -hex 32"
 
 
 @pytest.mark.parametrize(
-    "content",
-    [pytest.param("", id="empty"), pytest.param("two words", id="two words"), pytest.param("é", id="not ASCII")],
+    "content, error",
+    [
+        pytest.param("", f": {WORDS}", id="empty"),
+        pytest.param("two words", f": {WORDS}", id="two words"),
+        pytest.param("é", f": {WORDS}", id="not ASCII"),
+        pytest.param(None, " cannot be read: no such file or directory", id="missing"),
+    ],
 )
-def test_an_invalid_salt_file_is_rejected(tmp_path: Path, content: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_salt_file_is_rejected(
+    tmp_path: Path, content: str | None, error: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     slos, salt = tmp_path / "slos.yaml", tmp_path / "salt"
     slos.write_text(SLOS)
-    salt.write_text(content)
+    if content is not None:
+        salt.write_text(content)
     assert main(["sidecar", "--upstream", "http://127.0.0.1:1", "--slos", str(slos), FLAG, str(salt)]) == 2
-    expected = f"{FLAG}: {salt}: a salt is one word of printable ASCII; generate one with: openssl rand -hex 32"
-    assert capsys.readouterr().err == f"vllm-slo: {expected}\n"
-
-
-def test_a_missing_salt_file_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    slos, salt = tmp_path / "slos.yaml", tmp_path / "salt"
-    slos.write_text(SLOS)
-    assert main(["sidecar", "--upstream", "http://127.0.0.1:1", "--slos", str(slos), FLAG, str(salt)]) == 2
-    assert capsys.readouterr().err == f"vllm-slo: {FLAG}: {salt} cannot be read: no such file or directory\n"
+    assert capsys.readouterr().err == f"vllm-slo: {FLAG}: {salt}{error}\n"

@@ -26,7 +26,6 @@ from tests.support.exporter_listener import no_exporter
 from tests.support.openmetrics import whole
 from tests.support.sample_records import SLOS
 
-NAMES = 100_000
 SIMULTANEOUS = 500
 
 
@@ -98,15 +97,18 @@ class Traffic:
         return size(self.relay, self.sender, self.receiver, self.metrics)
 
 
-async def test_a_hundred_thousand_names_grow_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "names", [pytest.param(10_000, marks=pytest.mark.slow), pytest.param(100_000, marks=pytest.mark.long)]
+)
+async def test_many_names_grow_nothing(monkeypatch: pytest.MonkeyPatch, names: int) -> None:
     monkeypatch.setattr(prompt_repeats, "MAX_PROMPTS", SIMULTANEOUS)  # a salted hash of model and prompt
     traffic = Traffic()
     add: Callable[[Snapshot], None] = traffic.snapshots.append
     monkeypatch.setattr(traffic.sender, "snapshot", add)
     sizes = []
-    for first in range(0, NAMES, SIMULTANEOUS):
+    for first in range(0, names, SIMULTANEOUS):
         traffic.requests([f"name-{number:06}" for number in range(first, first + SIMULTANEOUS)])
-        if first in {SIMULTANEOUS, NAMES - SIMULTANEOUS}:
+        if first in {SIMULTANEOUS, names - SIMULTANEOUS}:
             sizes.append(traffic.size())
     assert (
         len(traffic.metrics.snapshots()["relay-0"].open) == SIMULTANEOUS

@@ -112,6 +112,7 @@ def test_an_slo_on_output_that_is_not_checked_is_rejected(tmp_path: Path, capsys
     )
 
 
+@pytest.mark.slow
 async def test_an_address_that_is_invalid_or_in_use_is_rejected(slos: str, busy: int) -> None:
     free = [f"127.0.0.1:{free_port()}" for _ in range(4)]  # different ports, because the processes run concurrently
     flags = ("--upstream", ENGINE, "--slos", slos)

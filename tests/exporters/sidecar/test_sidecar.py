@@ -5,9 +5,9 @@ import fcntl
 import json
 import os
 import signal
+from functools import partial
 from pathlib import Path
 
-import aiohttp
 import pytest
 
 from exporters.requestlog.rotation import rotated_files
@@ -15,11 +15,19 @@ from exporters.requestlog.standard_output import PIPE_SIZE
 from tests.support.fake_engine import Engine, serving
 from tests.support.openmetrics import parse_openmetrics
 from tests.support.ports import free_port
-from tests.support.sidecar_process import RUN, START, alive, sidecar
+from tests.support.sidecar_process import RUN, START, run_command, sidecar
 from tests.support.waiting import HANG, until
+
+pytestmark = pytest.mark.slow
 
 SLOW_RESTARTS = f"{START}supervisor.RESTART_PAUSE = supervisor.LONGEST_PAUSE = 10 * {HANG}; {RUN}"
 OK = "llm_requests_total{all,chat_completions,tiny,ok,false,other}"
+
+
+async def test_the_supervisor_and_the_commands_start_without_importing_an_http_server() -> None:
+    modules = "exporters.sidecar.command, exporters.sidecar.drain_command, exporters.sidecar.flip_command"
+    code = f"import sys, {modules}; sys.exit('aiohttp' in sys.modules)"
+    assert await run_command(code=code) == (0, "", "")
 
 
 async def test_a_request_is_relayed_logged_and_counted(tmp_path: Path) -> None:
@@ -53,10 +61,13 @@ async def test_a_request_is_relayed_logged_and_counted(tmp_path: Path) -> None:
 
 
 async def test_without_an_engine_it_responds_with_502_until_the_engine_is_up(tmp_path: Path) -> None:
+    """Also after a SIGHUP, which has no effect without a log."""
     engine = Engine(port=free_port())
     up = f"llm_engine_up{{127.0.0.1:{engine.port}}}"
-    async with sidecar(tmp_path, engine.url) as running:
+    async with sidecar(tmp_path, engine.url, with_log=False) as running:
         await running.shows(up, 0)
+        exporter = running.exporter
+        running.process.send_signal(signal.SIGHUP)
         body = {"model": "tiny", "messages": []}
         async with running.session.post(f"{running.url}/v1/chat/completions", json=body) as response:
             assert response.status == 502
@@ -71,6 +82,7 @@ async def test_without_an_engine_it_responds_with_502_until_the_engine_is_up(tmp
             await running.shows(up, 1)
             assert await running.ask("back") == 200
             await running.shows(OK, 1)
+            assert running.exporter == exporter
 
 
 async def test_models_over_the_limit_are_other_and_counted(tmp_path: Path) -> None:
@@ -94,21 +106,13 @@ async def test_models_over_the_limit_are_other_and_counted(tmp_path: Path) -> No
         assert running.log_lines().count(f"WARNING exporter: 2999 models count as `other`, {reason}") == 1
 
 
-async def test_a_killed_relay_is_restarted_and_counted(tmp_path: Path) -> None:
-    async with serving(Engine()) as engine, sidecar(tmp_path, engine.url) as running:
-        relay = running.signal_relay(signal.SIGKILL)
-        await running.shows("llm_sidecar_restarts_total{relay-0}", 1)
-        assert running.relay not in {None, relay}
-        await until(running.ready)
-        assert await running.ask("after") == 200
-        await running.logs("after")
-        assert "WARNING supervisor: relay-0 exited by signal 9; restarting it" in running.log_lines()
-
-
-async def test_sigterm_lets_an_open_stream_finish_and_rejects_new_connections(tmp_path: Path) -> None:
+async def test_sigterm_to_all_processes_lets_an_open_stream_finish_and_logs_it(tmp_path: Path) -> None:
+    """As systemd stops a service."""
     async with serving(Engine()) as engine, sidecar(tmp_path, engine.url) as running:
         async with running.open_stream("open") as stream:
             running.process.send_signal(signal.SIGTERM)
+            running.signal_exporter(signal.SIGTERM)
+            running.signal_relay(signal.SIGTERM)
             await until(running.refuses_connections)
             assert await running.status("/readyz") == 503
             assert running.process.returncode is None
@@ -119,38 +123,6 @@ async def test_sigterm_lets_an_open_stream_finish_and_rejects_new_connections(tm
         assert await running.ended() == 0
         (line,) = running.lines()
         assert (line["request_id"], line["outcome"], line["completion_tokens"]) == ("open", "ok", 2)
-
-
-async def test_a_stream_that_is_open_after_the_drain_is_ended_and_logged(tmp_path: Path) -> None:
-    async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, "--drain", "100ms") as running:
-        async with running.open_stream("open") as stream:
-            assert await running.stop() == 0
-            with pytest.raises(aiohttp.ClientPayloadError):
-                await stream.read()
-        assert [line["outcome"] for line in running.lines()] == ["upstream_error"]
-
-
-async def test_after_a_killed_supervisor_the_children_exit_and_the_log_is_complete(tmp_path: Path) -> None:
-    async with serving(Engine()) as engine, sidecar(tmp_path, engine.url) as running:
-        assert await running.ask("one") == 200
-        pids = [running.signal_exporter(0), running.signal_relay(0)]
-        running.process.kill()
-        await until(lambda: not any(map(alive, pids)))
-        assert await running.logged() == ["one"]
-
-
-async def test_sigterm_to_all_processes_lets_an_open_stream_finish_and_logs_it(tmp_path: Path) -> None:
-    """As systemd stops a service."""
-    async with serving(Engine()) as engine, sidecar(tmp_path, engine.url) as running:
-        async with running.open_stream("open") as stream:
-            running.process.send_signal(signal.SIGTERM)
-            running.signal_exporter(signal.SIGTERM)
-            running.signal_relay(signal.SIGTERM)
-            await until(running.refuses_connections)
-            engine.may_finish.set()
-            assert (await stream.read()).endswith(b"data: [DONE]\n\n")
-        assert await running.ended() == 0
-        assert await running.logged() == ["open"]
 
 
 async def test_sigterm_during_the_restart_pause_ends_immediately(tmp_path: Path) -> None:
@@ -177,24 +149,7 @@ async def test_the_request_log_is_rotated_and_stays_within_its_total(tmp_path: P
         assert sum(sizes) <= 4000
 
 
-async def test_the_request_log_on_standard_output_has_each_request_and_nothing_else(tmp_path: Path) -> None:
-    output = tmp_path / "output"
-    with output.open("wb") as file:
-        async with (
-            serving(Engine()) as engine,
-            sidecar(tmp_path, engine.url, "--request-log", "-", with_log=False, stdout=file.fileno()) as running,
-        ):
-            await running.shows(f"llm_engine_up{{127.0.0.1:{engine.port}}}", 1)
-            assert await running.ask("one") == 200
-            await running.shows(OK, 1)
-            running.process.send_signal(signal.SIGHUP)
-            assert await running.ask("two") == 200
-            await running.shows(OK, 2)
-            assert await running.stop() == 0
-    assert [json.loads(line)["request_id"] for line in output.read_text().splitlines()] == ["one", "two"]
-
-
-async def test_a_reader_of_standard_output_that_stops_reading_stops_neither_requests_nor_series(tmp_path: Path) -> None:
+async def test_standard_output_has_each_request_and_a_reader_that_stops_reading_stops_nothing(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, PIPE_SIZE)
     os.set_blocking(reading, False)
@@ -209,16 +164,21 @@ async def test_a_reader_of_standard_output_that_stops_reading_stops_neither_requ
         assert await running.ready()
         output = b""
 
-        def read() -> bool:
+        def read(lines: int) -> bool:
             nonlocal output
             with contextlib.suppress(BlockingIOError):
                 output += os.read(reading, PIPE_SIZE)
-            return output.endswith(b"}\n")
+            return output.strip().count(b"\n") == lines - 1 and output.endswith(b"}\n")
 
-        await until(read)
-        assert json.loads(output)["request_id"] == "one"
-    os.close(reading)
+        await until(partial(read, 1))
+        running.process.send_signal(signal.SIGHUP)
+        assert await running.ask("two") == 200
+        await until(partial(read, 2))
+        assert await running.stop() == 0
     os.close(writing)
+    output += os.read(reading, PIPE_SIZE)
+    assert [json.loads(line)["request_id"] for line in output.split()] == ["one", "two"]
+    os.close(reading)
 
 
 def fill(pipe: int) -> None:
@@ -228,15 +188,3 @@ def fill(pipe: int) -> None:
         while True:
             os.write(pipe, b"\n" * 4096)
     os.set_blocking(pipe, True)
-
-
-async def test_sighup_without_a_log_has_no_effect(tmp_path: Path) -> None:
-    async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, with_log=False) as running:
-        await running.shows(f"llm_engine_up{{127.0.0.1:{engine.port}}}", 1)
-        before = running.exporter
-        assert await running.ask("one") == 200
-        running.process.send_signal(signal.SIGHUP)
-        await running.shows(OK, 1)
-        assert await running.ask("two") == 200
-        await running.shows(OK, 2)
-        assert running.exporter == before

@@ -12,6 +12,8 @@ from tests.support.ports import free_port
 from tests.support.refused_threads import REASON
 from tests.support.sidecar_process import RUN, START, Running, children_by, sidecar
 
+pytestmark = pytest.mark.slow
+
 CHILD_WITHOUT_THREADS = f"""\
 import runpy, sys, threading
 
@@ -55,21 +57,8 @@ def lacks(running: Running) -> set[str]:
     return {line for line in running.log_lines() if not line.startswith("INFO")}
 
 
-async def test_without_threads_requests_scrapes_and_the_exit_work(tmp_path: Path) -> None:
-    async with serving(Engine()) as engine:
-        url = f"http://localhost:{engine.port}"
-        async with sidecar(tmp_path, url, code=without_threads(tmp_path)) as running:
-            await running.shows(f"llm_engine_up{{localhost:{engine.port}}}", 1)
-            assert await running.ask("one") == 200
-            assert await post_long_prompt(running) == 200
-            async with running.session.get(f"{running.pages}/metrics", headers={"accept-encoding": "gzip"}) as page:
-                assert (page.status, page.headers["content-encoding"]) == (200, "gzip")
-            assert await running.stop() == 0
-            assert lacks(running) == LACKS
-
-
 @pytest.mark.parametrize("scheme", ["http", "grpc"])
-async def test_without_threads_no_spans_are_exported_or_received_and_requests_are_counted(
+async def test_without_threads_requests_scrapes_and_the_exit_work_but_no_spans_are_exported_or_received(
     tmp_path: Path, scheme: str
 ) -> None:
     collector, receiver = (f"{scheme}://127.0.0.1:{free_port()}" for _ in range(2))
@@ -77,8 +66,13 @@ async def test_without_threads_no_spans_are_exported_or_received_and_requests_ar
     async with serving(Engine()) as engine:
         url = f"http://localhost:{engine.port}"
         async with sidecar(tmp_path, url, *words, code=without_threads(tmp_path)) as running:
+            await running.shows(f"llm_engine_up{{localhost:{engine.port}}}", 1)
             assert await running.ask("one") == 200
+            assert await post_long_prompt(running) == 200
+            async with running.session.get(f"{running.pages}/metrics", headers={"accept-encoding": "gzip"}) as page:
+                assert (page.status, page.headers["content-encoding"]) == (200, "gzip")
             await running.shows("llm_sidecar_restarts_total{exporter}", 0)
+            assert await running.stop() == 0
             received = (
                 f"ERROR exporter: --engine-spans: no spans are received on {receiver.partition('//')[2]}: {REASON}"
             )

@@ -72,6 +72,7 @@ CONTRAST = """(() => {
 })()"""
 
 
+@pytest.mark.slow
 async def test_pages_fit_phones_and_screens_in_both_colour_schemes_and_execute_nothing(tmp_path: Path) -> None:
     async with served(tmp_path) as url, browser() as tab:
         for path in ("/", "/?verdict=bad&sort=slowest&limit=10", f"/traces/{1:032x}", "/?clas=1", "/traces/x"):

@@ -108,6 +108,7 @@ def test_spans_are_deleted_by_the_age_of_their_arrival(store: SpanStore) -> None
     assert numbered(store, NOW) == [2]
 
 
+@pytest.mark.slow
 def test_the_file_does_not_grow_beyond_its_size_and_the_oldest_spans_are_deleted_first(path: Path) -> None:
     store = SpanStore(path, keep=HOUR, max_bytes=2 * MIB)
     sizes = []

@@ -51,6 +51,7 @@ async def get(url: str) -> str:
         return await response.text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compressed", [True, False])
 async def test_spans_of_the_sidecars_exporter_are_shown_also_after_a_restart(tmp_path: Path, compressed: bool) -> None:
     file = tmp_path / "traces.db"
@@ -65,6 +66,7 @@ async def test_spans_of_the_sidecars_exporter_are_shown_also_after_a_restart(tmp
         assert f"/traces/{1:032x}" in await get(f"{url}/?verdict=bad&class=short")
 
 
+@pytest.mark.slow
 async def test_what_a_restart_finds_too_old_is_deleted(tmp_path: Path) -> None:
     file = tmp_path / "traces.db"
     async with running(file) as url:
@@ -77,6 +79,7 @@ async def test_what_a_restart_finds_too_old_is_deleted(tmp_path: Path) -> None:
         assert database.execute("SELECT count(*) FROM spans").fetchone() == (0,)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "flags, message",
     [
@@ -97,6 +100,7 @@ async def test_a_wrong_flag_is_refused(flags: tuple[str, ...], message: str, tmp
     assert (code, output, errors) == (2, "", f"vllm-slo: {message}\n")
 
 
+@pytest.mark.slow
 async def test_a_port_in_use_is_refused(tmp_path: Path) -> None:
     with busy_port() as port:
         address = f"127.0.0.1:{port}"

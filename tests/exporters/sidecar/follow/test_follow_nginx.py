@@ -5,6 +5,7 @@ import signal
 from pathlib import Path
 
 import aiohttp
+import pytest
 
 from exporters.configuration.sidecar_config import LogFormat
 from exporters.sidecar.follow.log_follower import ABSENT
@@ -28,8 +29,28 @@ slos:
 """
 BODY = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 5}
 LINES = "llm_sidecar_followed_lines_total"
+EXPECTED = {
+    "llm_requests_total{all,chat_completions,other,ok,false,team-a}": 1,
+    "llm_requests_total{all,chat_completions,other,ok,true,team-a}": 1,
+    "llm_requests_total{other,chat_completions,other,ok,true,team-a}": 1,
+    "llm_requests_total{all,chat_completions,other,client_error,false,team-a}": 1,
+    "llm_requests_total{batch,completions,other,upstream_unreachable,false,team-a}": 1,
+    "llm_requests_total{batch,embeddings,other,rejected,false,team-a}": 1,
+    "llm_requests_total{batch,tokenize,other,timeout_idle,false,team-a}": 1,
+    "llm_requests_total{other,models,other,ok,false,other}": 1,
+    "llm_requests_total{other,chat_completions,other,client_abort,true,other}": 1,
+    "llm_slo_events_total{all,other,availability,team-a}": 2,
+    "llm_slo_events_total{all,other,e2e,team-a}": 2,
+    "llm_slo_events_total{other,other,availability,team-a}": 1,
+    "llm_slo_events_total{batch,other,availability,team-a}": 3,
+    "llm_slo_events_total{batch,other,e2e,team-a}": 3,
+    "llm_slo_bad_events_total{batch,other,availability,team-a}": 3,
+    "llm_slo_bad_events_total{batch,other,e2e,team-a}": 3,
+    "llm_slo_abandoned_total{other,other,availability,other}": 1,
+}
 
 
+@pytest.mark.slow
 async def test_the_access_log_of_nginx_gives_requests_durations_and_slo_events(tmp_path: Path) -> None:
     async with simulator() as engine, nginx(tmp_path, int(engine.rpartition(":")[2])) as (url, pid):
         log = tmp_path / "access.log"
@@ -70,27 +91,7 @@ async def test_the_access_log_of_nginx_gives_requests_durations_and_slo_events(t
                 for name, value in (await following.samples()).items()
                 if value and name.startswith(("llm_requests_total", "llm_slo", LINES))
             }
-            assert found == {
-                "llm_requests_total{all,chat_completions,other,ok,false,team-a}": 1,
-                "llm_requests_total{all,chat_completions,other,ok,true,team-a}": 1,
-                "llm_requests_total{other,chat_completions,other,ok,true,team-a}": 1,
-                "llm_requests_total{all,chat_completions,other,client_error,false,team-a}": 1,
-                "llm_requests_total{batch,completions,other,upstream_unreachable,false,team-a}": 1,
-                "llm_requests_total{batch,embeddings,other,rejected,false,team-a}": 1,
-                "llm_requests_total{batch,tokenize,other,timeout_idle,false,team-a}": 1,
-                "llm_requests_total{other,models,other,ok,false,other}": 1,
-                "llm_requests_total{other,chat_completions,other,client_abort,true,other}": 1,
-                "llm_slo_events_total{all,other,availability,team-a}": 2,
-                "llm_slo_events_total{all,other,e2e,team-a}": 2,
-                "llm_slo_events_total{other,other,availability,team-a}": 1,
-                "llm_slo_events_total{batch,other,availability,team-a}": 3,
-                "llm_slo_events_total{batch,other,e2e,team-a}": 3,
-                "llm_slo_bad_events_total{batch,other,availability,team-a}": 3,
-                "llm_slo_bad_events_total{batch,other,e2e,team-a}": 3,
-                "llm_slo_abandoned_total{other,other,availability,other}": 1,
-                f"{LINES}{{counted}}": 9,
-                f"{LINES}{{ignored}}": 1,
-            }
+            assert found == EXPECTED | {f"{LINES}{{counted}}": 9, f"{LINES}{{ignored}}": 1}
             _, page = await following.fetch("/metrics")
             names = {line.partition("{")[0] for line in page.splitlines() if not line.startswith(("#", "llm_engine_"))}
             assert not names & {signal.name for signal in ABSENT[LogFormat.NGINX]}

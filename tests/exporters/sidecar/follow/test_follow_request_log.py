@@ -21,6 +21,8 @@ from tests.support.sidecar_process import SLOS, Running, following_sidecar, side
 from tests.support.simulator import simulator
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.slow
+
 JUDGED = """
 version: 1
 period: 2h
@@ -117,15 +119,15 @@ def line(number: int) -> bytes:
     return encode_line(record, f"run:{number}", None)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-async def test_a_killed_exporter_counts_each_line_once(seed: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("seed, kills", [(1, 2), pytest.param(2, 8, marks=pytest.mark.long)])
+async def test_a_killed_exporter_counts_each_line_once(seed: int, kills: int, tmp_path: Path) -> None:
     """The writer appends and rotates; the exporter is killed at random moments and restarted."""
     chance = random.Random(seed)  # noqa: S311 - reproducible choices
     log, written = tmp_path / "requests.jsonl", 0
     log.touch()
     async with serving(Engine()) as engine, following_sidecar(tmp_path, engine.url, log) as following:
         await until((tmp_path / "state").exists)
-        for _ in range(4):
+        for _ in range(kills):
             for _ in range(chance.randint(5, 20)):
                 count = chance.randint(1, 400)
                 with log.open("ab") as file:
@@ -200,7 +202,7 @@ async def test_counts_continue_after_a_restart_and_a_changed_slo_file(tmp_path: 
             )
 
 
-async def test_a_log_that_does_not_exist_is_awaited(tmp_path: Path) -> None:
+async def test_a_log_that_does_not_exist_is_awaited_and_its_bad_lines_are_counted(tmp_path: Path) -> None:
     log = tmp_path / "requests.jsonl"
     async with (
         serving(Engine()) as engine,
@@ -209,20 +211,14 @@ async def test_a_log_that_does_not_exist_is_awaited(tmp_path: Path) -> None:
         await following.logs_line(f"WARNING exporter: --follow: {log} does not exist; trying again")
         assert await following.fetch("/readyz") == (503, f"{log} does not exist\n")
         await following.shows("llm_sidecar_follow_up{}", 0)
-        log.write_bytes(line(1))
-        await counts(following, 1)
+        (tmp_path / "complete").write_bytes(line(1) + b"no json\n\x00\xff\n\n{}\n" + line(2) + b'{"time": "cut')
+        (tmp_path / "complete").rename(log)
+        await counts(following, 2)
         assert await following.status("/readyz") == 200
         await following.logs_line(f"INFO exporter: --follow: reading {log}")
-        assert await following.stop() == 0
-
-
-async def test_bad_lines_are_counted_and_the_last_reason_is_logged(tmp_path: Path) -> None:
-    log = tmp_path / "requests.jsonl"
-    log.write_bytes(line(1) + b"no json\n\x00\xff\n\n{}\n" + line(2) + b'{"time": "cut')
-    async with serving(Engine()) as engine, following_sidecar(tmp_path, engine.url, log) as following:
-        await counts(following, 2)
         found = await following.samples()
         assert found["llm_sidecar_followed_lines_total{bad}"] == 4
         assert found["llm_sidecar_follow_lag_bytes{}"] == len(b'{"time": "cut')
         reason = "Object missing required field `time`"
         assert f"WARNING exporter: --follow: {log}: 4 bad lines; the last one: {reason}" in following.log_lines()
+        assert await following.stop() == 0

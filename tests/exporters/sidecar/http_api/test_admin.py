@@ -55,6 +55,7 @@ async def flip(running: Running, token: Path, *words: str) -> tuple[int | None, 
     return await run_command("--admin", running.pages, "--token-file", str(token), *words, subcommand="flip")
 
 
+@pytest.mark.slow
 async def test_a_declared_change_is_exposed_listed_and_kept_across_restarts(
     tmp_path: Path, engine: Engine, token: Path
 ) -> None:
@@ -97,6 +98,7 @@ async def test_a_declared_change_is_exposed_listed_and_kept_across_restarts(
         assert by_setting["scheduling_policy"]["at"] == at
 
 
+@pytest.mark.slow
 async def test_a_changed_fingerprint_of_responses_is_a_config_change(
     tmp_path: Path, engine: Engine, token: Path
 ) -> None:
@@ -120,6 +122,7 @@ async def test_a_changed_fingerprint_of_responses_is_a_config_change(
         assert changes == [f"llm_engine_config_change_timestamp_seconds{{{name},8,unknown,max_num_seqs}}"]
 
 
+@pytest.mark.slow
 async def test_the_admin_token_is_valid_for_the_admin_endpoints_only(
     tmp_path: Path, engine: Engine, token: Path
 ) -> None:
@@ -153,6 +156,7 @@ async def test_the_admin_token_is_valid_for_the_admin_endpoints_only(
         assert TOKEN not in running.stderr.read_text()
 
 
+@pytest.mark.slow
 async def test_without_a_token_file_there_are_no_admin_endpoints(tmp_path: Path, engine: Engine, token: Path) -> None:
     async with sidecar(tmp_path, engine.url) as running:
         assert (await running.fetch("/admin/flips", headers=ADMIN))[0] == 404
@@ -171,6 +175,7 @@ LONG_NOTE = "--note: has 1001 characters; the limit is 1000"
 SHAPE = '; write {"set": {"NAME": "VALUE"}, "note": "TEXT"}'
 
 
+@pytest.mark.slow
 async def test_an_invalid_declaration_is_rejected_with_all_mistakes_and_changes_nothing(
     tmp_path: Path, engine: Engine, token: Path
 ) -> None:

@@ -140,6 +140,7 @@ async def test_a_request_that_takes_longer_than_the_idle_time_is_answered() -> N
         assert (await reader.readuntil(b"delayed")).startswith(b"HTTP/1.1 200 OK\r\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "path, requests",
     [pytest.param("/large", 1, id="one large response"), pytest.param("/short", 50_000, id="pipelined")],
@@ -154,6 +155,7 @@ async def test_a_client_that_does_not_read_is_disconnected(path: str, requests: 
         assert await closed(reader)
 
 
+@pytest.mark.slow
 async def test_a_client_that_reads_slowly_receives_all() -> None:
     async with serving() as port:
         reader = await port.connect(get("/large", "connection: close\r\n"), receive_buffer=4096)

@@ -154,7 +154,10 @@ async def fetch(running: Running, page: str, authorization: str | None = None) -
         return response.status, response.headers.getall("www-authenticate", []), text if response.status == 401 else ""
 
 
-async def test_with_a_file_all_endpoints_but_the_probes_need_a_credential(running: Running) -> None:
+@pytest.mark.slow
+async def test_with_a_file_all_endpoints_but_the_probes_need_a_credential_which_sighup_reloads(
+    running: Running, path: Path
+) -> None:
     needs = "'Authorization: Bearer ...' or 'Authorization: Basic ...' with a credential of --metrics-auth-file"
     challenges = ['Bearer realm="vllm-slo"', 'Basic realm="vllm-slo", charset="UTF-8"']
     refused = (401, challenges, f"vllm-slo: this endpoint needs {needs}\n")
@@ -170,9 +173,11 @@ async def test_with_a_file_all_endpoints_but_the_probes_need_a_credential(runnin
             assert b"s3cret" not in (Path("/proc") / str(pid) / name).read_bytes()
     assert "WARNING" not in running.stderr.read_text()
     assert "s3cret" not in running.stderr.read_text()
+    await check_reload(running, path)
 
 
-async def test_sighup_reloads_the_credentials_and_ignores_an_invalid_file(running: Running, path: Path) -> None:
+async def check_reload(running: Running, path: Path) -> None:
+    """SIGHUP reloads the credentials, and ignores an invalid file."""
     write(path, "bearer\n")
     running.process.send_signal(signal.SIGHUP)
     await running.logs_line(f"ERROR exporter: {path}:1: {AFTER_BEARER}; ignoring this file")
@@ -192,9 +197,8 @@ async def _is_accepted(running: Running, authorization: str) -> bool:
     return (await fetch(running, "/metrics", authorization))[0] == 200
 
 
-async def test_an_exporter_that_restarts_with_an_invalid_file_rejects_all_and_loses_no_record(
-    running: Running, path: Path
-) -> None:
+async def check_restart(running: Running, path: Path) -> None:
+    """An exporter that restarts with an invalid file rejects all and loses no record."""
     write(path, "")
     before = running.signal_exporter(signal.SIGKILL)
     assert await running.ask("meanwhile") == 200
@@ -204,7 +208,10 @@ async def test_an_exporter_that_restarts_with_an_invalid_file_rejects_all_and_lo
     assert (status, len(challenges)) == (401, 2)
 
 
-async def test_world_readable_secrets_are_warned_about(tmp_path: Path, path: Path) -> None:
+@pytest.mark.slow
+async def test_readable_secrets_are_warned_about_and_an_invalid_file_at_a_restart_admits_nobody(
+    tmp_path: Path, path: Path
+) -> None:
     token = tmp_path / "token"
     write(token, "t0ken")
     for secret in (path, token):
@@ -213,3 +220,4 @@ async def test_world_readable_secrets_are_warned_about(tmp_path: Path, path: Pat
     async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, *words) as running:
         warning = "WARNING supervisor: {}: {} is readable by all users; run: chmod o-r {}"
         assert running.log_lines()[:2] == [warning.format(words[0], path, path), warning.format(words[2], token, token)]
+        await check_restart(running, path)

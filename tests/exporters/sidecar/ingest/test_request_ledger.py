@@ -194,10 +194,22 @@ STEPS = st.one_of(
 )
 
 
-@settings(max_examples=1000)
+@pytest.mark.slow
+@settings(max_examples=300)
 @example(steps=[("serve", 0, [CHAT]), ("deliver", 0, {"dies": "while"}), ("begin", 0, [CHAT]), ("deliver", 0, {})])
 @given(steps=st.lists(STEPS, max_size=12))
 def test_each_request_is_recorded_dropped_or_lost_whatever_is_killed(steps: list[tuple[Any, ...]]) -> None:
+    check_accounts(steps)
+
+
+@pytest.mark.long
+@settings(max_examples=1000)
+@given(steps=st.lists(STEPS, max_size=12))
+def test_in_many_histories_each_request_is_recorded_dropped_or_lost(steps: list[tuple[Any, ...]]) -> None:
+    check_accounts(steps)
+
+
+def check_accounts(steps: list[tuple[Any, ...]]) -> None:
     with TemporaryDirectory() as folder:
         world = World(Path(folder))
         for name, *words in steps:

@@ -64,9 +64,9 @@ class Fed:
         """The sums over all labels of the counters and counts that are not 0; with prefixes, of their families only."""
         sums: dict[str, float] = {}
         families = (each for each in self.series.collect(NOW) if family_name(each).startswith(prefixes or ("",)))
-        for (name, _), value in values(families).items():
-            if value and not name.endswith(("_bucket", "_sum")):
-                sums[name] = sums.get(name, 0.0) + value
+        for sample in (sample for family in whole(families) for sample in family.samples if sample.value):
+            if not sample.name.endswith(("_bucket", "_sum")):
+                sums[sample.name] = sums.get(sample.name, 0.0) + sample.value
         return sums
 
 

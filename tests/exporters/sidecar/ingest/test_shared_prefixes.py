@@ -53,6 +53,7 @@ def test_a_full_set_drops_its_oldest_hash() -> None:
     assert [value for value in range(WAYS + 1) if value not in seen._hashes] == [1]
 
 
+@pytest.mark.slow
 def test_half_a_million_hashes_are_kept_and_memory_does_not_grow() -> None:
     seen = SeenHashes()
     numbers = random.Random(1)  # noqa: S311 - no secret

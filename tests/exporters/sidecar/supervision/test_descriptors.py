@@ -69,6 +69,7 @@ def test_a_limit_that_the_kernel_refuses_remains_and_is_logged(
     assert caplog.messages == ["the limit of open files remains 256: current limit exceeds maximum limit"]
 
 
+@pytest.mark.slow
 async def test_the_soft_limit_is_raised_so_300_idle_clients_delay_no_request(tmp_path: Path) -> None:
     async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, code=limited(256, HARD)) as running:
         async with idle_clients(running.port, 300):
@@ -81,17 +82,15 @@ async def test_the_soft_limit_is_raised_so_300_idle_clients_delay_no_request(tmp
             assert resource.prlimit(pid, resource.RLIMIT_NOFILE) == (expected, HARD)
 
 
-@pytest.mark.parametrize("idle", [80, 300])
-async def test_above_the_limit_a_client_gets_a_recorded_503_and_clients_below_it_are_served(
-    tmp_path: Path, idle: int
-) -> None:
+@pytest.mark.slow
+async def test_above_the_limit_a_client_gets_a_recorded_503_and_clients_below_it_are_served(tmp_path: Path) -> None:
     async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, code=limited(256, 256)) as running:
         assert running.log_lines()[0].startswith(
             "WARNING supervisor: the limit of open files is 256, so each relay serves 80 clients at once; "
         )
         assert await running.ask("first") == 200  # on a connection that stays open
         await running.shows("llm_sidecar_client_connections_limit{relay-0}", 80)
-        async with idle_clients(running.port, idle):
+        async with idle_clients(running.port, 300):
             await running.shows("llm_sidecar_client_connections{relay-0}", 80)
             assert await _status_on_a_new_connection(running, "rejected") == 503
             assert await running.ask("second") == 200
@@ -99,10 +98,11 @@ async def test_above_the_limit_a_client_gets_a_recorded_503_and_clients_below_it
             (line,) = [line for line in running.lines() if line["request_id"] == "rejected"]
             assert (line["outcome"], line["status"], line["slo"]) == ("rejected", 503, {"availability": "bad"})
             await running.shows("llm_requests_total{all,chat_completions,other,rejected,false,other}", 1)
-            await until(lambda: _rejected_at_least(running, idle - 79 + 1))
+            await until(lambda: _rejected_at_least(running, 300 - 79 + 1))
         await until(lambda: _served(running))
 
 
+@pytest.mark.slow
 @needs_openssl
 async def test_tls_clients_in_their_handshake_leave_descriptors_for_engines(tmp_path: Path) -> None:
     leaf = authority(tmp_path / "authority").issue("leaf")
@@ -116,6 +116,7 @@ async def test_tls_clients_in_their_handshake_leave_descriptors_for_engines(tmp_
         assert _open_descriptors(running.relay) < 256 - 80
 
 
+@pytest.mark.slow
 async def test_300_idle_clients_of_the_metrics_port_keep_neither_scrapes_nor_requests_away(tmp_path: Path) -> None:
     async with (
         serving(Engine()) as engine,

@@ -10,6 +10,7 @@ import pytest
 
 from exporters.errors import UsageError
 from exporters.sidecar.supervision.listeners import listen
+from tests.faults.sidecar_state import another_exporter, begin_drain
 from tests.support.fake_engine import Engine, serving
 from tests.support.ports import free_port
 from tests.support.sidecar_process import (
@@ -26,6 +27,8 @@ from tests.support.sidecar_process import (
     sidecar,
 )
 from tests.support.waiting import HANG, until
+
+pytestmark = pytest.mark.slow
 
 STOPPING = "INFO supervisor: SIGTERM: /readyz fails, no new connections after 0 s, open requests have 15 s more"
 PATIENT = ("--drain", f"{HANG:g}s")
@@ -44,33 +47,13 @@ runpy.run_module(module, run_name="__main__", alter_sys=True)
 """A child in which the relay waits longer for the exporter than 5 s, which a busy machine may need to start one."""
 
 LONG_READINESS_TIMEOUT = f"{START}supervisor.READINESS_TIMEOUT = 60.0; {RUN}"
+SHORT_READINESS_TIMEOUT = f"{START}supervisor.READINESS_TIMEOUT = 0.1; {RUN}"
 
 
 def patient_relay(folder: Path) -> str:
     script = folder / "child.py"
     script.write_text(PATIENT_RELAY)
     return START + children_by(script, folder) + RUN
-
-
-async def drain(running: Running) -> None:
-    """Send SIGTERM, and wait until new connections are refused."""
-    running.process.send_signal(signal.SIGTERM)
-    await until(running.refuses_connections)
-
-
-async def test_readiness_fails_while_the_relay_still_listens(tmp_path: Path) -> None:
-    """The relay is stopped and cannot close its listener, so it is still open when /readyz fails."""
-    async with serving(Engine()) as engine, sidecar(tmp_path, engine.url) as running:
-        relay = running.signal_relay(signal.SIGSTOP)
-        running.process.send_signal(signal.SIGTERM)
-        await until(lambda: _has_status(running, 503))
-        assert not await running.refuses_connections()
-        os.kill(relay, signal.SIGCONT)
-        assert await running.ended() == 0
-
-
-async def _has_status(running: Running, status: int) -> bool:
-    return await running.status("/readyz") == status
 
 
 async def test_relays_serve_until_the_exporter_confirms_that_readiness_fails(tmp_path: Path) -> None:
@@ -87,14 +70,14 @@ async def test_relays_serve_until_the_exporter_confirms_that_readiness_fails(tmp
 
 
 async def test_an_exporter_that_hangs_delays_the_drain_for_a_bounded_time(tmp_path: Path) -> None:
-    async with serving(Engine()) as engine, sidecar(tmp_path, engine.url) as running:
+    async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, code=SHORT_READINESS_TIMEOUT) as running:
         exporter = running.signal_exporter(signal.SIGSTOP)
-        await drain(running)
+        await begin_drain(running)
         os.kill(exporter, signal.SIGCONT)
         assert await running.ended() == 0
         assert running.log_lines()[1:] == [
             STOPPING,
-            "WARNING supervisor: the exporter did not confirm within 2 s that /readyz fails; draining anyway",
+            "WARNING supervisor: the exporter did not confirm within 0.1 s that /readyz fails; draining anyway",
             "INFO supervisor: drained",
         ]
 
@@ -108,8 +91,9 @@ async def test_an_exporter_killed_before_it_confirms_is_restarted_and_not_ready(
         running.process.send_signal(signal.SIGTERM)
         await running.logs_line(STOPPING)
         os.kill(exporter, signal.SIGKILL)
-        await _another_exporter(running, exporter)
+        await another_exporter(running, exporter)
         assert await running.fetch("/readyz") == (503, "draining\n")
+        assert not await running.refuses_connections()  # the relay cannot close its listener, because it is stopped
         os.kill(relay, signal.SIGCONT)
         assert await running.ended() == 0
 
@@ -118,24 +102,16 @@ async def test_an_exporter_killed_in_the_drain_is_restarted_and_no_record_is_los
     code = patient_relay(tmp_path)
     async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, *PATIENT, code=code) as running:
         async with running.open_stream("open") as rest:
-            await drain(running)
-            for _ in range(2):
-                exporter = running.signal_exporter(signal.SIGKILL)
-                await _another_exporter(running, exporter)
+            await begin_drain(running)
+            exporter = running.signal_exporter(signal.SIGKILL)
+            await another_exporter(running, exporter)
             running.signal_exporter(signal.SIGKILL)
             engine.may_finish.set()  # the relay has to wait for an exporter to send the record to
             assert (await rest.read()).endswith(b"data: [DONE]\n\n")
         assert await running.ended() == 0
         (line,) = running.lines()
         assert (line["request_id"], line["outcome"], line["completion_tokens"]) == ("open", "ok", 2)
-        assert running.log_lines().count("WARNING supervisor: exporter exited by signal 9; restarting it") == 3
-
-
-async def _another_exporter(running: Running, killed: int) -> None:
-    async def serves() -> bool:
-        return running.exporter not in {None, killed} and await running.status("/healthz") == 200
-
-    await until(serves)
+        assert running.log_lines().count("WARNING supervisor: exporter exited by signal 9; restarting it") == 2
 
 
 async def test_an_exporter_in_its_restart_pause_is_started_when_the_drain_begins(tmp_path: Path) -> None:
@@ -154,21 +130,12 @@ async def test_an_exporter_in_its_restart_pause_is_started_when_the_drain_begins
 async def test_a_relay_killed_in_the_drain_is_not_restarted(tmp_path: Path) -> None:
     async with serving(Engine()) as engine, sidecar(tmp_path, engine.url) as running:
         async with running.open_stream("open"):
-            await drain(running)
+            await begin_drain(running)
             exporter = running.signal_exporter(0)
             running.signal_relay(signal.SIGKILL)
             assert await running.ended() == 0
         assert "restarting it" not in running.stderr.read_text()
         assert not alive(exporter)
-
-
-async def test_two_relays_share_a_port_and_a_killed_one_is_restarted_on_it(tmp_path: Path) -> None:
-    async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, "--workers", "2") as running:
-        running.signal_relay(signal.SIGKILL)
-        request_ids = [f"r-{n}" for n in range(40)]
-        statuses = [await _post_on_new_connection(running, name) for name in request_ids]
-        assert statuses == [200] * 40
-        await running.logs(*request_ids)
 
 
 async def _post_on_new_connection(running: Running, request_id: str) -> int:

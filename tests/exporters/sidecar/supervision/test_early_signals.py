@@ -6,10 +6,14 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 from tests.bench.machine import tree
 from tests.support.fake_engine import Engine, serving
 from tests.support.sidecar_process import SLOS, sidecar
 from tests.support.waiting import until
+
+pytestmark = pytest.mark.slow
 
 PROGRAM = "import sys; from compose.console_script import main; {}sys.exit(main())"
 """The program, which imports nothing before its first line."""

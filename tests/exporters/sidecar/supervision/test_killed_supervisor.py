@@ -1,7 +1,6 @@
 """A supervisor that is killed: its children end at once, and another one takes over their ports."""
 
 import asyncio
-import signal
 import socket
 import time
 from collections.abc import Awaitable, Callable
@@ -14,6 +13,7 @@ from exporters.errors import UsageError
 from exporters.sidecar.supervision import listeners
 from exporters.sidecar.supervision.listeners import listen, listen_when_free
 from exporters.sidecar.tracing.collector_flags import receivers
+from tests.faults.sidecar_state import begin_drain
 from tests.support.fake_engine import Engine, serving
 from tests.support.ports import free_port
 from tests.support.sidecar_process import (
@@ -39,16 +39,12 @@ async def serve_requests(_: Running) -> None:
     """No drain has begun."""
 
 
-async def drain(running: Running) -> None:
-    running.process.send_signal(signal.SIGTERM)
-    await until(running.refuses_connections)
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words, begin",
     [
         pytest.param(SLOW_STOP, serve_requests, id="serving"),
-        pytest.param(("--drain", FOREVER, "--linger", FOREVER), drain, id="draining"),
+        pytest.param(("--drain", FOREVER, "--linger", FOREVER), begin_drain, id="draining"),
     ],
 )
 async def test_after_the_supervisor_was_killed_another_sidecar_serves_and_the_open_request_is_recorded(
@@ -97,6 +93,7 @@ runpy.run_module(module, run_name="__main__", alter_sys=True)
 """A child in which the relay hangs before it exits."""
 
 
+@pytest.mark.slow
 async def test_a_child_that_hangs_when_the_supervisor_was_killed_is_ended_by_a_timer(tmp_path: Path) -> None:
     script = tmp_path / "child.py"
     script.write_text(HANGING_RELAY)
@@ -108,6 +105,7 @@ async def test_a_child_that_hangs_when_the_supervisor_was_killed_is_ended_by_a_t
         await until(lambda: not alive(relay))
 
 
+@pytest.mark.slow
 async def test_children_that_are_starting_end_without_a_message_when_the_supervisor_is_killed(tmp_path: Path) -> None:
     stderr, ports = tmp_path / "stderr", [f"127.0.0.1:{free_port()}" for _ in range(2)]
     flags = ["--upstream", "http://127.0.0.1:1", "--listen", ports[0], "--metrics", ports[1]]

@@ -12,9 +12,12 @@ from typing import Any
 import aiohttp
 import pytest
 
+from tests.faults.sidecar_state import another_exporter, begin_drain
 from tests.support.fake_engine import Engine, serving
 from tests.support.sidecar_process import Running, run_command, sidecar
 from tests.support.waiting import HANG, until
+
+pytestmark = pytest.mark.slow
 
 FOREVER = f"{10 * HANG:g}s"
 STREAMED = "llm_requests_total{all,chat_completions,tiny,ok,true,other}"
@@ -57,27 +60,24 @@ async def connection_header(running: Running) -> str | None:
 async def test_in_the_delay_connections_are_accepted_and_a_second_signal_ends_it_at_once(
     tmp_path: Path, number: signal.Signals, status: int
 ) -> None:
+    """Relays ask clients to reconnect, also a relay that is restarted in the delay."""
     async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, "--drain-delay", FOREVER) as running:
         assert await connection_header(running) is None
         running.process.send_signal(signal.SIGTERM)
         await not_ready(running)
         assert await connection_header(running) == "close"  # on the connection that the client has kept
         assert await connection_header(running) == "close"  # on a new one
+        await until(lambda: len(running.lines()) == 3)  # else the relay may lose them
+        running.signal_relay(signal.SIGKILL)
+        await running.shows("llm_sidecar_restarts_total{relay-0}", 1)
+        assert await connection_header(running) == "close"
         running.process.send_signal(number)
         assert await running.ended() == status
         assert running.log_lines()[1:] == [
             began("SIGTERM", 10 * HANG, 15),
+            "WARNING supervisor: relay-0 exited by signal 9; restarting it",
             f"WARNING supervisor: {number.name} again: the sidecar ends at once, open requests are cut",
         ]
-
-
-async def test_a_relay_that_is_restarted_in_the_delay_asks_clients_to_reconnect(tmp_path: Path) -> None:
-    async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, "--drain-delay", FOREVER) as running:
-        running.process.send_signal(signal.SIGTERM)
-        await not_ready(running)
-        running.signal_relay(signal.SIGKILL)
-        await running.shows("llm_sidecar_restarts_total{relay-0}", 1)
-        assert await connection_header(running) == "close"
 
 
 async def test_an_upload_that_is_open_at_sigterm_finishes(tmp_path: Path) -> None:
@@ -98,8 +98,7 @@ async def test_an_upload_that_is_open_at_sigterm_finishes(tmp_path: Path) -> Non
         uploading = asyncio.create_task(upload())
         await sent.wait()
         await until(lambda: _received(running))
-        running.process.send_signal(signal.SIGTERM)
-        await until(running.refuses_connections)
+        await begin_drain(running)
         rest.set()
         assert await uploading == 200
         assert await running.ended() == 0
@@ -121,8 +120,7 @@ async def test_metrics_remain_until_a_scrape_has_read_the_final_counts(tmp_path:
     async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, *words) as running:
         await until(lambda: _knows_the_model(running))
         async with running.open_stream("open") as rest:
-            running.process.send_signal(signal.SIGTERM)
-            await until(running.refuses_connections)
+            await begin_drain(running)
             assert (await running.samples())[STREAMED] == 0  # this scrape precedes the final counts
             engine.may_finish.set()
             await rest.read()
@@ -139,10 +137,18 @@ async def test_metrics_remain_until_a_scrape_has_read_the_final_counts(tmp_path:
         assert running.log_lines()[-1] == "INFO supervisor: drained"
 
 
-async def test_without_a_scrape_it_ends_after_the_linger_time(tmp_path: Path) -> None:
-    async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, "--linger", "100ms") as running:
-        assert await running.stop() == 0
+async def test_open_streams_are_cut_after_the_drain_and_without_a_scrape_it_ends_after_the_linger_time(
+    tmp_path: Path,
+) -> None:
+    words = ("--drain", "100ms", "--linger", "100ms")
+    async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, *words) as running:
+        async with running.open_stream("open") as rest:
+            assert await running.stop() == 0
+            with pytest.raises(aiohttp.ClientPayloadError):
+                await rest.read()
+        assert [line["outcome"] for line in running.lines()] == ["upstream_error"]
         assert running.log_lines()[2:] == [
+            "WARNING relay-0: 1 open requests were cut",
             "INFO supervisor: drained",
             "WARNING supervisor: no scrape has read the final counts within 0.1 s",
         ]
@@ -197,8 +203,7 @@ async def test_an_admin_request_joins_the_drain_of_sigterm_and_is_answered_befor
     words = ("--admin-token-file", str(token), "--drain", FOREVER)
     async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, *words) as running:
         async with running.open_stream("open") as rest:
-            running.process.send_signal(signal.SIGTERM)
-            await until(running.refuses_connections)
+            await begin_drain(running)
             reader, writer = await asyncio.open_connection("127.0.0.1", running.metrics_port)
             head = f"POST /admin/drain HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {TOKEN}\r\nconnection: close\r\n"
             writer.write(f"{head}expect: 100-continue\r\ncontent-length: 1\r\n\r\n".encode())
@@ -241,7 +246,7 @@ async def test_an_admin_drain_survives_the_exporter_that_has_received_it(tmp_pat
             await until(running.refuses_connections)
             before = time.monotonic()
             exporter = running.signal_exporter(signal.SIGKILL)
-            await _another_exporter(running, exporter)
+            await another_exporter(running, exporter)
             assert await running.fetch("/readyz") == (503, "draining\n")
             least = time.monotonic() - before
             engine.may_finish.set()
@@ -251,19 +256,12 @@ async def test_an_admin_drain_survives_the_exporter_that_has_received_it(tmp_pat
         assert output.endswith(" s; open requests that were cut: 0\n")
         seconds = (await drain(running))["seconds"]
         exporter = running.signal_exporter(signal.SIGKILL)
-        await _another_exporter(running, exporter)
+        await another_exporter(running, exporter)
         assert least < (await drain(running))["seconds"] <= seconds
         assert await running.fetch("/readyz") == (503, "draining\n")
         assert await running.status("/metrics") == 200
         assert await running.stop() == 0
         assert await running.logged() == ["open"]
-
-
-async def _another_exporter(running: Running, killed: int) -> None:
-    async def serves() -> bool:
-        return running.exporter not in {None, killed} and await running.status("/healthz") == 200
-
-    await until(serves)
 
 
 async def test_a_drain_that_takes_longer_than_the_timeout_of_the_command_continues(tmp_path: Path, token: Path) -> None:

@@ -1,12 +1,14 @@
 """The processes of the sidecar find each other without files, which a cleaner of temporary files could delete."""
 
-import signal
 from pathlib import Path
 
-from tests.faults.sidecar_state import kill_exporter
+import pytest
+
+from tests.faults.sidecar_state import kill_exporter, kill_relay
 from tests.support.fake_engine import Engine, serving
 from tests.support.sidecar_process import QUICK_RESTARTS, RUN, START, sidecar
-from tests.support.waiting import until
+
+pytestmark = pytest.mark.slow
 
 QUICK = START + QUICK_RESTARTS + RUN
 
@@ -21,9 +23,7 @@ async def test_children_that_restart_after_temporary_files_were_deleted_deliver_
         await kill_exporter(running)
         assert await running.ask("after-the-exporter") == 200
         await running.logs("after-the-exporter")
-        killed = running.signal_relay(signal.SIGKILL)
-        await until(lambda: running.relay not in {None, killed})
-        await until(running.ready)
+        await kill_relay(running)
         assert await running.ask("after-the-relay") == 200
         await kill_exporter(running)
         assert await running.ask("after-both") == 200

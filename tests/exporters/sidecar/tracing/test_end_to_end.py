@@ -15,6 +15,8 @@ from tests.support.ports import free_port
 from tests.support.sidecar_process import Running, sidecar
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.slow
+
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 CLIENT = "b7ad6b7169203331"
 DROPPED = "llm_sidecar_dropped_spans_total{%s}"
@@ -136,14 +138,16 @@ async def test_the_variables_are_the_defaults_of_the_flags(tmp_path: Path, engin
     assert "secret" not in running.stderr.read_text()
 
 
-async def test_flags_take_precedence_over_the_variables(tmp_path: Path, engine: Engine) -> None:
-    async with http_collector() as received, http_collector() as other:
+async def test_flags_take_precedence_over_the_variables_and_queued_spans_are_sent_before_the_exit(
+    tmp_path: Path, engine: Engine
+) -> None:
+    async with grpc_collector() as received, http_collector() as other:
         variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": other.url, "OTEL_TRACES_SAMPLER": "always_off"}
         flags = ("--otlp", received.url, *EVERY_TRACE)
         async with sidecar(tmp_path, engine.url, *flags, variables=variables) as running:
-            await running.stream()
-            await until(lambda: server_spans(received))
+            await asyncio.gather(*(running.stream() for _ in range(10)))
             assert await running.stop() == 0
+    assert len(server_spans(received)) == 10
     assert other.requests == []
     assert "OTEL_" not in running.stderr.read_text()
 
@@ -200,13 +204,3 @@ async def test_a_collector_that_never_responds_does_not_delay_the_exit(
         assert await running.stop() == 0
         assert time.monotonic() - began < 30  # the default drain, and the timeout of the SDK's own shutdown
     collector.close()
-
-
-async def test_queued_spans_are_sent_before_the_exit(tmp_path: Path, engine: Engine) -> None:
-    async with (
-        grpc_collector() as received,
-        sidecar(tmp_path, engine.url, "--otlp", received.url, *EVERY_TRACE) as running,
-    ):
-        await asyncio.gather(*(running.stream() for _ in range(10)))
-        assert await running.stop() == 0
-    assert len(server_spans(received)) == 10

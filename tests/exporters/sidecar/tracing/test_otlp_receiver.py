@@ -146,6 +146,7 @@ def beginning(length: int) -> bytes:
     return f"{head}{length}\r\n\r\nabc".encode()
 
 
+@pytest.mark.slow
 async def test_incomplete_messages_occupy_a_limited_number_of_slots_for_a_limited_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -22,6 +22,8 @@ from tests.support.otlp_collectors import ReceivedSpans, grpc_collector, grpc_re
 from tests.support.sample_records import finished
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.usefixtures("quick_batches")
+
 IDS = {"trace_id": "0af7651916cd43dd8448eb211c80319c", "span_id": "b7ad6b7169203331"}
 
 Receiver = Callable[[], AbstractAsyncContextManager[ReceivedSpans]]

@@ -101,6 +101,7 @@ def test_the_queue_is_bounded_in_spans_and_bytes_and_close_has_a_timeout() -> No
     assert counters.exported == BATCH_SPANS + 10_000
 
 
+@pytest.mark.usefixtures("quick_batches")
 async def test_http_sends_the_bytes_and_the_headers_and_reports_a_rejection() -> None:
     async with http_collector() as received:
         send = sender(Collector(url=received.url + "/v1/traces", headers={"x-scope": "a"}))
@@ -115,6 +116,7 @@ async def test_http_sends_the_bytes_and_the_headers_and_reports_a_rejection() ->
     assert received.headers[0]["x-scope"] == "a"
 
 
+@pytest.mark.usefixtures("quick_batches")
 async def test_a_collector_that_redirects_to_an_invalid_host_loses_only_its_spans() -> None:
     async def redirect(_: web.Request) -> web.Response:
         return web.Response(status=302, headers={"location": "http://a..b/"})

@@ -429,6 +429,7 @@ def test_a_span_whose_request_never_ends_is_kept_if_its_trace_is_in_the_share(
     assert pipeline.nonzero_samples() == {"llm_sidecar_unjoined_spans_total[no_request]": 1}
 
 
+@pytest.mark.slow
 def test_100_000_waiting_spans_use_bounded_memory(pipeline: Pipeline) -> None:
     pipeline.span_join._good_share = 0.0
     size = 1000
