@@ -1,4 +1,4 @@
-"""What a server that is frozen for 4 s does to the TTFT, as three ways to measure it state it: make bench-freeze.
+"""What a server that is frozen for 4 s does to the TTFT, as three ways to measure it state it: make bench NAME=freeze.
 
 The server is the scripted one of the tests, stopped by SIGSTOP. Both runs have the same rate and ten connections.
 """

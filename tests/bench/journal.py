@@ -1,4 +1,4 @@
-"""What the journal costs a request, beside one `write` of an access log line of 200 bytes: `make bench-journal`."""
+"""What the journal costs a request, beside one `write` of an access log line: `make bench NAME=journal`."""
 
 import argparse
 import os

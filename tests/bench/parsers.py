@@ -1,4 +1,4 @@
-"""The CPU time for which large and hostile messages block the event loop of a relay: `make bench-parsers`."""
+"""The CPU time for which large and hostile messages block the event loop of a relay: `make bench NAME=parsers`."""
 
 import asyncio
 import hashlib

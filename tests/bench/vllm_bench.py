@@ -1,4 +1,4 @@
-"""The same requests by `vllm-slo load` and by `vllm bench serve`, in turn, to a real vLLM: make bench-agreement.
+"""The same requests by `vllm-slo load` and by `vllm bench serve`, in turn, to a real vLLM: make bench NAME=vllm_bench.
 
 Both send the prompts of one schedule at a constant rate; the medians are those of bench.json and of the peer's own
 result, which count from sending. Without --target, vLLM's CPU build is started. Exits with 1 if a median differs by

@@ -1,4 +1,4 @@
-"""`make lock-programs` pins what the releases publish, or changes nothing."""
+"""`python -m compose.lock_programs` pins what the releases publish, or changes nothing."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -117,7 +117,7 @@ def test_without_pins_debian_packages_are_used_at_once(cache: Path, path_folder:
     tools = find_tools(cache, lines.append)
     root = cache / "prometheus"
     assert lines == [
-        f"{OFF} ('make lock-programs' writes them); using Debian packages",
+        f"{OFF} ('python -m compose.lock_programs' writes them); using Debian packages",
         f"unpacking Debian packages of Prometheus and Alertmanager into {root} (once, up to a minute)",
     ]
     assert tools.sources == (f"prometheus, promtool, alertmanager, amtool from Debian packages: {root / 'usr/bin'}",)

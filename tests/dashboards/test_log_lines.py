@@ -71,7 +71,7 @@ def syntax(query: str) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("node") is None, reason="node, which runs Grafana's parser, is not installed")
-@pytest.mark.skipif(not PARSER.exists(), reason="Grafana's parser is not installed: make schema, with network")
+@pytest.mark.skipif(not PARSER.exists(), reason="Grafana's parser is not installed: make test, with npm")
 def test_the_query_is_logql() -> None:
     (query,) = loki_targets(json.loads(BOARD.render(SPEC, log_selector=SELECTOR)))
     # Grafana inserts the values of the variable before it sends the query

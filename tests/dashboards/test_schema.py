@@ -24,7 +24,7 @@ FLAGS = ["--noEmit", "--strict", "--skipLibCheck", "--target", "esnext", "--modu
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(shutil.which("node") is None, reason="node, which runs Grafana's types, is not installed"),
-    pytest.mark.skipif(not COMPILER.exists(), reason="Grafana's types are not installed: make schema, with network"),
+    pytest.mark.skipif(not COMPILER.exists(), reason="Grafana's types are not installed: make test, with npm"),
 ]
 
 

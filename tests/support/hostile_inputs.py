@@ -1,6 +1,6 @@
 """Input that is made to keep the event loop of a relay busy: requests of clients, and responses of engines.
 
-`make bench-parsers` measures it, and `test_hostile_inputs.py` counts the work that each input causes.
+`make bench NAME=parsers` measures it, and `test_hostile_inputs.py` counts the work that each input causes.
 """
 
 from collections.abc import Callable, Iterator, Mapping

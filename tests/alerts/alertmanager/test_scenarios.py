@@ -1,6 +1,6 @@
 """An incident opens one page: the alerts of eight incidents at a real Alertmanager, and two incidents in the lab.
 
-`make scenarios` measures all ten of the lab; the other eight would take sixteen minutes.
+`python -m tests.alerts.alertmanager.scenarios` measures all ten; the other eight would take sixteen minutes.
 """
 
 import asyncio

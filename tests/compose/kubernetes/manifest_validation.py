@@ -39,7 +39,7 @@ def why_no_custom_schemas() -> str | None:
     if shutil.which("node") is None:
         return "node, which runs the schemas of custom resources, is not installed"
     return (
-        None if _COMPILER.exists() else "the schemas of custom resources are not installed: make schema, with network"
+        None if _COMPILER.exists() else "the schemas of custom resources are not installed: make test, with npm"
     )
 
 

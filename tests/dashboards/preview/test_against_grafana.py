@@ -26,7 +26,7 @@ PACKAGE = SCHEMA / "node_modules/@grafana/data"
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(shutil.which("node") is None, reason="node, which runs Grafana's functions, is not installed"),
-    pytest.mark.skipif(not PACKAGE.exists(), reason="Grafana's functions are not installed: make schema, with network"),
+    pytest.mark.skipif(not PACKAGE.exists(), reason="Grafana's functions are not installed: make test, with npm"),
 ]
 
 UNITS = sorted(
