@@ -78,6 +78,7 @@ def _result(folder: Path) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_the_capacity_of_a_server_is_found_and_a_finished_search_is_not_run_again(tmp_path: Path) -> None:
     with scripted_server("--capacity", "50") as target:  # a fifth of the requests fails at 62.5/s
         process = _find_max(tmp_path, target)
@@ -109,6 +110,7 @@ def test_the_capacity_of_a_server_is_found_and_a_finished_search_is_not_run_agai
     )
 
 
+@pytest.mark.slow
 def test_a_search_that_was_stopped_continues_with_the_next_probe(tmp_path: Path) -> None:
     out = tmp_path / "out"
     with scripted_server("--capacity", "50") as target:
@@ -129,6 +131,7 @@ def test_a_search_that_was_stopped_continues_with_the_next_probe(tmp_path: Path)
     assert (out / first["folder"] / "requests.jsonl").stat().st_mtime_ns == before
 
 
+@pytest.mark.slow
 def test_a_target_that_ends_is_no_miss_and_the_probes_before_are_kept(tmp_path: Path) -> None:
     with scripted_server("--exit-after", "50") as target:
         process = _find_max(tmp_path, target)
@@ -139,6 +142,7 @@ def test_a_target_that_ends_is_no_miss_and_the_probes_before_are_kept(tmp_path: 
     assert "largest rate: undecided: 20 requests/s is met, none is missed" in process.stdout
 
 
+@pytest.mark.slow
 def test_an_invalid_probe_ends_the_search(tmp_path: Path) -> None:
     with scripted_server() as target:
         process = _find_max(tmp_path, target, "--max-send-lag", "0s")
@@ -251,6 +255,7 @@ def test_the_requests_of_the_engine_are_read_from_its_metrics(exposition: str, c
     assert open_requests(exposition) == count
 
 
+@pytest.mark.slow
 def test_a_saturated_probe_is_missed_before_a_look_decides_it(tmp_path: Path) -> None:
     """The server answers at once, then not at all; open requests count as good, so no look finds a miss."""
     path, judged = _files(tmp_path)

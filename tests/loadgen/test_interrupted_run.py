@@ -4,10 +4,14 @@ import signal
 import socket
 from pathlib import Path
 
+import pytest
+
 from loadgen.request_record import ClientOutcome, read_records, read_run
 from tests.loadgen.load_process import load, received, running_load, scripted_server, write_scenario
 from tests.support.ports import free_port
 from tests.support.waiting import HANG, wait_until
+
+pytestmark = pytest.mark.slow
 
 
 def test_ctrl_c_before_the_target_has_responded_sends_nothing(tmp_path: Path) -> None:

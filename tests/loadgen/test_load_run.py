@@ -30,6 +30,8 @@ from tests.loadgen.load_process import (
 from tests.support.sidecar_process import OUTPUT_SLOS
 from tests.support.waiting import HANG, wait_until
 
+pytestmark = pytest.mark.slow
+
 
 def _held_run(path: Path, out: Path, count: int, *flags: str, held: float = 0.0) -> tuple[str, list[dict[str, str]]]:
     """Run against a server that responds only when it has `count` requests, `held` seconds after the start or later.

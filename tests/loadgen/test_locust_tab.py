@@ -16,6 +16,8 @@ from tests.loadgen.locust_process import cluster, locust
 from tests.support.ports import free_port
 from tests.support.waiting import HANG, wait_until
 
+pytestmark = pytest.mark.slow
+
 
 def read(url: str) -> str:
     try:

@@ -18,6 +18,8 @@ from tests.loadgen.locust_process import cluster
 from tests.support.ports import free_port
 from tests.support.waiting import HANG, wait_until
 
+pytestmark = pytest.mark.slow
+
 HEADLESS = ("--headless", "--only-summary")
 
 

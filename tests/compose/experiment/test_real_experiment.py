@@ -7,6 +7,7 @@ from http.client import HTTPException
 from pathlib import Path
 
 import msgspec
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
@@ -19,6 +20,8 @@ from loadgen.request_record import ClientOutcome, read_records, read_run
 from tests.compose.experiment.toy_experiment import write_experiment
 from tests.support.ports import free_port
 from tests.support.waiting import HANG, wait_until
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[3]
 COMMAND = [sys.executable, "-c", "import sys; from compose.cli import main; sys.exit(main())", "experiment", "run"]
