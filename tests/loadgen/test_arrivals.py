@@ -138,6 +138,7 @@ def test_arrivals_that_break_their_law_are_found(spoilt: Any, fault: str) -> Non
     assert fault in "; ".join(check("a", phase, 1.0, sorted(spoilt(times))).faults)
 
 
+@pytest.mark.slow
 def test_a_correct_schedule_is_rarely_accused() -> None:
     phase = Phase("steady", 30, 10.0)
     accused = sum(

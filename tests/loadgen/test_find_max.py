@@ -207,6 +207,7 @@ def test_flags_of_a_run_that_a_search_decides_itself_are_refused(flag: str, caps
     assert f"unrecognized arguments: {flag}" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_probe_is_planned_for_the_rarest_class_and_is_repeatable() -> None:
     mixed, judged = scenario.load(scenario.find("mixed")), slos.load(Path("alerts/slos.yaml"))
     phase, timing = Phase("any", 1, 1), Timing(60, 900, 0.95)

@@ -79,6 +79,7 @@ def test_ctrl_c_at_the_master_ends_all_with_a_report(tmp_path: Path) -> None:
     assert "Traceback" not in log.read_text()
 
 
+@pytest.mark.long
 def test_each_start_in_the_web_page_is_a_run_and_its_stop_button_ends_it(tmp_path: Path) -> None:
     path, out, log = write_scenario(tmp_path, "hang", rate=30, duration="1m"), tmp_path / "out", tmp_path / "log"
     page = f"http://127.0.0.1:{(port := free_port())}"
@@ -114,6 +115,7 @@ def test_each_start_in_the_web_page_is_a_run_and_its_stop_button_ends_it(tmp_pat
     assert sum(len(read_records(folder)) for folder in out.iterdir()) == len(requests)
 
 
+@pytest.mark.long
 def test_workers_with_other_files_or_without_access_are_refused(tmp_path: Path) -> None:
     path, out, log = write_scenario(tmp_path, "siso", rate=1, duration="1s"), tmp_path / "out", tmp_path / "log"
     own = ({"seed": "4", "max_open": "9"}, {"scenario": str(tmp_path / "none.yaml")})

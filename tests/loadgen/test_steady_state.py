@@ -19,6 +19,7 @@ def verdicts(load: float, count: int, slots: int) -> Counter[State]:
     return Counter(steady_state(queue(load, count, random, slots=slots)).state for _ in range(RUNS))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slots", [pytest.param(1, id="M/M/1"), pytest.param(32, id="M/M/32")])
 @pytest.mark.parametrize(
     "load, count, state, least, most_wrong",

@@ -13,6 +13,8 @@ from compose.experiment.report_metrics import THROUGHPUT, TPOT_P50, TPOT_P99, TT
 from tests.compose.experiment.report_figures import figure
 from tests.support.markdown_tables import DOCS
 
+pytestmark = pytest.mark.slow
+
 PAGE = DOCS / "experiments" / "seed-002.md"
 
 

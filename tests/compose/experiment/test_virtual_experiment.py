@@ -46,6 +46,7 @@ def compact(cells: list[StoredCell]) -> str:
     return "\n".join(lines) + "\n"
 
 
+@pytest.mark.slow
 def test_the_matrix_of_seed_000_is_as_committed(tmp_path: Path) -> None:
     assert run("seed-000", tmp_path / "out") == 0
     _, cells = read_experiment(tmp_path / "out")

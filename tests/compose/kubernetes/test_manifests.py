@@ -46,6 +46,8 @@ from tests.compose.kubernetes.manifest_validation import (
     why_no_custom_schemas,
 )
 
+pytestmark = pytest.mark.slow
+
 SPEC = load(SHIPPED)
 RULES = [rule for group in rules(SPEC, autoscaling=True) for rule in group.rules]
 ALERTS = {rule.name for rule in RULES if isinstance(rule, Alert)}
