@@ -165,7 +165,7 @@ def test_an_experiment_can_be_measured_in_parts(tmp_path: Path) -> None:
 
 
 def test_an_experiment_is_measured_with_several_numbers_of_users(tmp_path: Path) -> None:
-    load = LOAD.replace("rate: 10}]", "users: 1}]")
+    load = LOAD.replace("5s, rate: 10}]", "1s, users: 1}]")
     path = write_experiment(tmp_path, load=load, more="concurrencies: [2, 5]\n")
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     assert run(path, whole) == 0
