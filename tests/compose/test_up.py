@@ -96,7 +96,7 @@ def test_a_failed_service_is_reported_with_the_last_lines_of_its_log_and_all_oth
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGKILL])
 def test_no_child_outlives_the_runner(tmp_path: Path, number: signal.Signals) -> None:
     with start("--no-load", "--dir", str(tmp_path)) as process:
         read_until(process, *is_up("sidecar"))

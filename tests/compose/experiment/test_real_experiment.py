@@ -74,7 +74,7 @@ def scraped(path: Path) -> Scraped:
             for sample in page.get(name, ()):
                 counts = found.last.setdefault(sample.labels["configuration"], {})
                 counts[f"{name} {sample.labels['class']} {sample.labels.get('outcome')}"] = sample.value
-        if metrics(sidecar):
+        if scrape(sidecar):
             found.sidecars.add(len(found.runs))
         return process.poll() is not None
 
@@ -124,15 +124,20 @@ def test_prometheus_can_scrape_each_cell_with_its_configuration(scraped: Scraped
         assert totals == [len(records), len(records), sum(record.good is True for record in records)]
 
 
-def metrics(port: int) -> dict[str, list[Sample]]:
-    """The samples of a scrape by name; none while nothing listens."""
+def scrape(port: int) -> str:
+    """What a process exposes; nothing while none listens."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=HANG) as response:
-            families = list(text_string_to_metric_families(response.read().decode()))
+            text: str = response.read().decode()
+            return text
     except (OSError, HTTPException):
-        return {}
+        return ""
+
+
+def metrics(port: int) -> dict[str, list[Sample]]:
+    """The samples of a scrape by name."""
     found: dict[str, list[Sample]] = {}
-    for sample in (sample for family in families for sample in family.samples):
+    for sample in (sample for family in text_string_to_metric_families(scrape(port)) for sample in family.samples):
         found.setdefault(sample.name, []).append(sample)
     return found
 
@@ -173,6 +178,7 @@ def test_an_engine_that_does_not_start_fails_its_cell_with_its_last_lines(tmp_pa
     assert msgspec.json.decode((tmp_path / "out" / "experiment.json").read_bytes())["engine"] == engine
 
 
+@pytest.mark.long
 def test_a_search_in_real_time_measures_each_rate_once_and_is_graded(tmp_path: Path) -> None:
     """The SLO is met at every rate, so the search ends above its highest one."""
     more = """\

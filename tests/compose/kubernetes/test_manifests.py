@@ -64,6 +64,12 @@ def rendered() -> list[Object]:
 
 
 @pytest.fixture(scope="module")
+def base() -> dict[str, Object]:
+    """The base alone, by name."""
+    return {name_of(each): each for each in objects(render(BASE))}
+
+
+@pytest.fixture(scope="module")
 def pod(rendered: list[Object]) -> dict[str, Any]:
     spec: dict[str, Any] = one(rendered, "Deployment")["spec"]["template"]["spec"]
     return spec
@@ -92,8 +98,9 @@ def test_every_object_is_valid_in_this_kubernetes(version: str, rendered: list[O
 
 
 @pytest.mark.parametrize("component", OPTIONAL)
-def test_each_component_renders_alone(component: str, tmp_path: Path, rendered: list[Object]) -> None:
-    base = {name_of(each): each for each in objects(render(BASE))}
+def test_each_component_renders_alone(
+    component: str, tmp_path: Path, rendered: list[Object], base: dict[str, Object]
+) -> None:
     alone = {name_of(each): each for each in objects(with_components(tmp_path, (component,)))}
     assert base.keys() <= alone.keys()
     assert alone != base

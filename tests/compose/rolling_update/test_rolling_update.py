@@ -12,6 +12,8 @@ from compose.rolling_update.update_run import UpdateConfig, run
 from compose.run_directory import RunDirectory
 from exporters.errors import UsageError
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def haproxy() -> Haproxy:
@@ -21,14 +23,12 @@ def haproxy() -> Haproxy:
         pytest.skip(str(error))
 
 
-@pytest.mark.parametrize(
-    "hook",
-    [pytest.param(True, id="with the hook"), pytest.param(False, id="without the hook", marks=pytest.mark.long)],
-)
+@pytest.mark.parametrize("hook", [True, False], ids=["with the hook", "without the hook"])
 async def test_only_the_hook_keeps_every_request(
     tools: Tools, haproxy: Haproxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hook: bool
 ) -> None:
     monkeypatch.setattr(update_run, "_SCRAPE", "1s")
+    monkeypatch.setattr(update_run, "_PERIOD", "12h")  # its budget is recorded within seconds
     config = UpdateConfig(
         directory=RunDirectory(tmp_path / "run"),
         replicas=2,
