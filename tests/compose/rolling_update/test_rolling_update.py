@@ -36,7 +36,6 @@ async def test_only_the_hook_keeps_every_request(
         hook=hook,
         steady=0.0,
         rate_scale=0.2,
-        endpoint_delay=0.5,
         changed={"--drain-delay": "3s"},
     )
     result = await run(config, tools, haproxy, print)
