@@ -247,16 +247,6 @@ def test_a_target_that_does_not_respond_is_refused_before_any_load(tmp_path: Pat
     )
 
 
-def test_a_model_that_is_not_served_and_a_used_folder_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "requests.jsonl").touch()
-    with scripted_server() as target:
-        wrong = run_load("mixed", target, tmp_path, "--model", "other")
-        used = run_load("mixed", target, tmp_path)
-    assert (wrong.returncode, used.returncode) == (2, 2)
-    assert wrong.stderr == f"vllm-slo: --model other: not served by {target}; known: scripted\n"
-    assert used.stderr == f"vllm-slo: --out {tmp_path}: already contains a run; choose another folder or delete it\n"
-
-
 def test_the_api_key_is_sent_and_shown_nowhere(tmp_path: Path) -> None:
     path, out, key = write_scenario(tmp_path, "siso", "deny", rate=40, duration="500ms"), tmp_path / "out", "sk-hidden"
     (tmp_path / "key").write_text(key)
