@@ -8,6 +8,7 @@ import pytest
 
 from loadgen.request_record import ClientOutcome, read_records, read_run
 from tests.loadgen.load_process import load, received, running_load, scripted_server, write_scenario
+from tests.loadgen.load_series import SLOS
 from tests.support.ports import free_port
 from tests.support.waiting import HANG, wait_until
 
@@ -29,13 +30,14 @@ def test_ctrl_c_before_the_target_has_responded_sends_nothing(tmp_path: Path) ->
 
 def test_ctrl_c_before_the_first_request_gives_an_empty_report(tmp_path: Path) -> None:
     path, out = write_scenario(tmp_path, "siso", rate=1, duration="1h"), tmp_path / "out"
-    port = free_port()
+    port, slos = free_port(), tmp_path / "slos.yaml"
+    slos.write_text(SLOS)  # of a short scrape interval, as the run waits for a last scrape
 
     def listening() -> bool:
         with socket.socket() as probe:
             return probe.connect_ex(("127.0.0.1", port)) == 0
 
-    flags = ("--metrics", f"127.0.0.1:{port}", "--metrics-wait", "1h")
+    flags = ("--slos", str(slos), "--metrics", f"127.0.0.1:{port}", "--metrics-wait", "1h")
     with scripted_server() as target, running_load(path, target, out, *flags) as process:
         # it waits for a scrape; its handlers are set once the folder exists
         assert wait_until(lambda: listening() and (out / "requests.jsonl").exists())

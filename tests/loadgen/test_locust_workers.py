@@ -21,6 +21,11 @@ from tests.support.waiting import HANG, wait_until
 pytestmark = pytest.mark.slow
 
 HEADLESS = ("--headless", "--only-summary")
+IMPATIENT = """
+from loadgen import worker_pool
+from loadgen.locustfile import Mix
+worker_pool.LOST_AFTER = 6.0  # instead of 15 s
+"""
 
 
 def _variables(scenario: Path, out: Path, target: str) -> dict[str, str]:
@@ -39,9 +44,11 @@ def _in_order(records: list[Record]) -> list[int]:
 
 def test_the_share_of_a_killed_worker_counts_as_never_sent_and_the_master_reports(tmp_path: Path) -> None:
     path, out, log = write_scenario(tmp_path, "siso", rate=30, duration="2s"), tmp_path / "out", tmp_path / "log"
+    (tmp_path / "impatient.py").write_text(IMPATIENT)
+    flags = (*HEADLESS, "-f", str(tmp_path / "impatient.py"))
     with (
         scripted_server("--hold") as target,
-        cluster(log, _variables(path, out, target), *HEADLESS) as (master, workers),
+        cluster(log, _variables(path, out, target), *flags) as (master, workers),
     ):
         assert wait_until(lambda: any(out.glob("*/run.json")) and len(received(target)) > 10)
         workers[0].kill()
