@@ -31,7 +31,7 @@ def assert_rows(users: Experiment) -> None:
     least = {each.group: each.tpot for each in floors(users)}
     cells: dict[str, list[str]] = {}
     for level in (Level(concurrency=10), Level(concurrency=50)):
-        for group in filter(lambda each: each.repeats, users.groups[level]):
+        for group in (each for each in users.groups[level] if each.repeats):
             tpot, floor = figure(TPOT_P50, group), least[group]
             texts = [THROUGHPUT.unit.text(figure(THROUGHPUT, group)), *map(TPOT_P50.unit.text, (tpot, floor))]
             cells.setdefault(group.configuration, []).extend(texts)
