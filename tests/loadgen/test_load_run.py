@@ -209,7 +209,7 @@ def test_a_stopped_run_records_open_requests_and_those_not_sent(tmp_path: Path) 
     assert "were not sent" in shown
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("workers", ["1", pytest.param("2", marks=pytest.mark.long)])
 def test_a_run_stops_when_the_server_is_saturated(tmp_path: Path, workers: str) -> None:
     """The server answers at once, then not at all; the run samples its queue every 20 ms instead of every second."""
     path, out = write_scenario(tmp_path, "siso", rate=100, duration="5m"), tmp_path / "out"

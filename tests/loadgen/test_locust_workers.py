@@ -42,6 +42,7 @@ def _in_order(records: list[Record]) -> list[int]:
     return sorted(record.number for record in records)
 
 
+@pytest.mark.long
 def test_the_share_of_a_killed_worker_counts_as_never_sent_and_the_master_reports(tmp_path: Path) -> None:
     path, out, log = write_scenario(tmp_path, "siso", rate=30, duration="2s"), tmp_path / "out", tmp_path / "log"
     (tmp_path / "impatient.py").write_text(IMPATIENT)

@@ -26,7 +26,7 @@ def verdicts(load: float, count: int, slots: int) -> Counter[State]:
     [
         pytest.param(0.5, 1000, State.STEADY, 50, 0, id="half loaded"),
         pytest.param(0.9, 3000, State.STEADY, 48, 0, id="nine tenths"),
-        pytest.param(1.1, 8000, State.DRIFTING, 48, 0, id="a tenth too much"),
+        pytest.param(1.1, 8000, State.DRIFTING, 48, 0, id="a tenth too much", marks=pytest.mark.long),
         pytest.param(1.3, 1000, State.DRIFTING, 48, 0, id="three tenths too much"),
         pytest.param(3.0, 1000, State.DRIFTING, 50, 0, id="three times too much"),
     ],
