@@ -76,6 +76,7 @@ def _lines_run(work: Callable[[], object]) -> int:
     return count
 
 
+@pytest.mark.slow
 def test_the_cost_of_reading_does_not_grow_with_the_requests() -> None:
     def filled(count: int) -> LiveFigures:
         figures = LiveFigures(["siso"])

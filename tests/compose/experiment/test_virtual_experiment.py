@@ -160,6 +160,7 @@ def cells_of(folder: Path) -> set[str]:
     return {f"{each.cell.configuration} {each.cell.rate:g}" for each in read_experiment(folder)[1]}
 
 
+@pytest.mark.slow
 def test_an_experiment_can_be_measured_in_parts(tmp_path: Path) -> None:
     path, whole, parts = write_experiment(tmp_path, more=RATES), tmp_path / "whole", tmp_path / "parts"
     assert run(path, whole) == 0
@@ -171,6 +172,7 @@ def test_an_experiment_can_be_measured_in_parts(tmp_path: Path) -> None:
     assert contents(parts) == contents(whole)
 
 
+@pytest.mark.slow
 def test_an_experiment_is_measured_with_several_numbers_of_users(tmp_path: Path) -> None:
     load = LOAD.replace("5s, rate: 10}]", "1s, users: 1}]")
     path = write_experiment(tmp_path, load=load, more="concurrencies: [2, 5]\n")
