@@ -25,6 +25,7 @@ from tests.loadgen.load_process import (
     run_load,
     running_load,
     scripted_server,
+    starting_load,
     write_scenario,
 )
 from tests.support.sidecar_process import OUTPUT_SLOS
@@ -213,15 +214,13 @@ def test_a_stopped_run_records_open_requests_and_those_not_sent(tmp_path: Path) 
 def test_a_run_stops_when_the_server_is_saturated(tmp_path: Path, workers: str) -> None:
     """The server answers at once, then not at all; the run samples its queue every 20 ms instead of every second."""
     path, out = write_scenario(tmp_path, "siso", rate=100, duration="5m"), tmp_path / "out"
-    code = (
-        "import sys, locust; from loadgen import load_run, master_run, saturation, worker_load; "
-        "load_run.TICK = master_run.TICK = worker_load.INTERVAL = saturation.INTERVAL = 0.02; "
-        "from compose.cli import main; sys.exit(main())"
+    before = (
+        "import locust; from loadgen import load_run, master_run, saturation, worker_load; "
+        "load_run.TICK = master_run.TICK = worker_load.INTERVAL = saturation.INTERVAL = 0.02"
     )
     with scripted_server() as target:
         flags = ("--target", target, "--out", str(out), "--stop-when-saturated", "--grace", "0s", "--allow-invalid")
-        command = [sys.executable, "-c", code, "load", "run", str(path), *flags, "--workers", workers]
-        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        with starting_load("run", str(path), *flags, "--workers", workers, before=before) as process:
             assert wait_until(lambda: len(received(target)) > 50)
             hold(target)
             shown, errors = process.communicate(timeout=HANG)
