@@ -236,7 +236,7 @@ def test_the_requests_of_the_engine_are_read_from_its_metrics(exposition: str, c
     assert open_requests(exposition) == count
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_saturated_probe_is_missed_before_a_look_decides_it(tmp_path: Path) -> None:
     """The server answers at once, then not at all; open requests count as good, so no look finds a miss."""
     path, judged = _files(tmp_path)

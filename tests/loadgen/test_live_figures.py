@@ -65,6 +65,7 @@ def _lines_run(work: Callable[[], object]) -> int:
         count += event == "line"
         return trace
 
+    work()  # the first call fills caches of the library
     before = sys.gettrace()
     gc.disable()  # a collection runs the callbacks of other libraries
     sys.settrace(trace)

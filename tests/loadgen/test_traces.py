@@ -192,7 +192,7 @@ def mooncake(requests: int, gap_ms: int) -> tuple[str, float]:
     return "\n".join(lines), cached / prompts
 
 
-@pytest.mark.slow
+@pytest.mark.long
 async def test_the_simulator_hits_the_share_of_the_prefix_cache_that_the_hashes_imply(tmp_path: Path) -> None:
     text, implied = mooncake(16, gap_ms=400)
     path, out = written(tmp_path, text), tmp_path / "out"
