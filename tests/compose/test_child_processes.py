@@ -21,6 +21,8 @@ from compose.child_processes import (
 from tests.support.ports import free_lab_ports
 from tests.support.waiting import HANG, wait_until
 
+pytestmark = pytest.mark.slow
+
 
 def python(name: str, code: str, **other: object) -> Service:
     return Service(name=name, command=(sys.executable, "-c", code), **other)  # type: ignore[arg-type]

@@ -11,6 +11,8 @@ import pytest
 from compose.child_processes import PARENT_DEATH_SIGNAL
 from tests.support.waiting import HANG
 
+pytestmark = pytest.mark.slow
+
 # Runs the script as on a system without `prctl`.
 WITHOUT_PRCTL = (
     *(sys.executable, "-c"),

@@ -92,25 +92,21 @@ def test_prometheus_scrapes_at_the_interval_of_the_slo_file() -> None:
     assert every["scrape_interval"] == every["evaluation_interval"] == f"{spec.scrape_interval:g}s"
 
 
-@pytest.mark.lab
 def test_promtool_accepts_the_native_configuration_with_its_rules(tools: Tools, config: LabConfig) -> None:
     output = check(tools.promtool, "check", "config", config.directory.prometheus_config)
     assert "1 rule files found" in output
 
 
-@pytest.mark.lab
 def test_promtool_accepts_the_containers_configuration(tools: Tools) -> None:
     check(tools.promtool, "check", "config", "--syntax-only", rewrite_config.PROMETHEUS)
 
 
-@pytest.mark.lab
 def test_amtool_accepts_both_configurations(tools: Tools, config: LabConfig) -> None:
     for file in (rewrite_config.ALERTMANAGER, config.directory.alertmanager_config):
         output = check(tools.amtool, "check-config", file)
         assert "3 receivers" in output
 
 
-@pytest.mark.lab
 @pytest.mark.parametrize(
     "labels, receiver",
     [

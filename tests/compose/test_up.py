@@ -48,7 +48,7 @@ def is_up(*services: str) -> tuple[str, ...]:
     return tuple(rf"{service} is up at http://127\.0\.0\.1:\d+" for service in services)
 
 
-@pytest.mark.lab
+@pytest.mark.slow
 def test_the_lab_starts_serves_a_load_and_stops_with_all_its_processes(tmp_path: Path) -> None:
     log = tmp_path / "requests.jsonl"
 
@@ -65,12 +65,13 @@ def test_the_lab_starts_serves_a_load_and_stops_with_all_its_processes(tmp_path:
         process.send_signal(signal.SIGTERM)
         output, errors = process.communicate(timeout=HANG)
     assert process.returncode == 0, errors
+    assert "SIGTERM: all processes have been stopped" in output
     assert f"logs and data are in {tmp_path}" in output
     assert not [child for child in children if child.is_running()]
     assert (tmp_path / "load" / "summary.json").exists()
 
 
-@pytest.mark.lab
+@pytest.mark.slow
 def test_the_lab_stops_after_the_given_time(tmp_path: Path) -> None:
     with start("--no-load", "--for", "100ms", "--dir", str(tmp_path)) as process:
         output, errors = process.communicate(timeout=HANG)
@@ -79,7 +80,7 @@ def test_the_lab_stops_after_the_given_time(tmp_path: Path) -> None:
     assert f"logs and data are in {tmp_path}" in output
 
 
-@pytest.mark.lab
+@pytest.mark.slow
 def test_a_failed_service_is_reported_with_the_last_lines_of_its_log_and_all_others_stop(tmp_path: Path) -> None:
     with start("--no-load", "--dir", str(tmp_path)) as process:
         read_until(process, *is_up("simulator", "sidecar"))
@@ -94,8 +95,8 @@ def test_a_failed_service_is_reported_with_the_last_lines_of_its_log_and_all_oth
     assert not [child for child in children if child.is_running()]
 
 
-@pytest.mark.lab
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGKILL])
 def test_no_child_outlives_the_runner(tmp_path: Path, number: signal.Signals) -> None:
     with start("--no-load", "--dir", str(tmp_path)) as process:
         read_until(process, *is_up("sidecar"))

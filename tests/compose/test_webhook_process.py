@@ -7,8 +7,12 @@ import sys
 import urllib.request
 from pathlib import Path
 
+import pytest
+
 from tests.support.ports import free_lab_ports
 from tests.support.waiting import HANG, wait_until
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 DELIVERY = {

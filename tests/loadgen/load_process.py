@@ -13,14 +13,30 @@ from tests.support.waiting import HANG
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 SHAPE = "{share: 1, prompt_tokens: {min: 10, max: 20}, output_tokens: {min: 5, max: 20}}"
-_LOAD = [sys.executable, "-W", "error", "-c", "import sys; from compose.cli import main; sys.exit(main())", "load"]
 _QUIET = ("--log-level", "warning")  # without the progress lines, which depend on the machine's speed
 _VALID = ("--allow-invalid",)  # the load generator may be slow on a busy machine
 
 
-def load(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """`vllm-slo load` with these arguments."""
-    return subprocess.run([*_LOAD, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=HANG, check=False)
+def load(*arguments: str, before: str = "") -> subprocess.CompletedProcess[str]:
+    """`vllm-slo load` with these arguments, after this code."""
+    command = _command(arguments, before)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=HANG, check=False)
+
+
+@contextmanager
+def starting_load(*arguments: str, before: str = "") -> Iterator[subprocess.Popen[str]]:
+    """The same as a process that is killed at the end."""
+    command = _command(arguments, before)
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def _command(arguments: tuple[str, ...], before: str) -> list[str]:
+    code = f"import sys\n{before}\nfrom compose.cli import main\nsys.exit(main())"
+    return [sys.executable, "-W", "error", "-c", code, "load", *arguments]
 
 
 def run_load(scenario: Path | str, target: str, out: Path, *flags: str) -> subprocess.CompletedProcess[str]:
@@ -31,12 +47,8 @@ def run_load(scenario: Path | str, target: str, out: Path, *flags: str) -> subpr
 @contextmanager
 def running_load(scenario: Path, target: str, out: Path, *flags: str) -> Iterator[subprocess.Popen[str]]:
     """`vllm-slo load run`, killed at the end."""
-    command = [*_LOAD, *_run(scenario, target, out), *flags]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
+    with starting_load(*_run(scenario, target, out), *flags) as process:
+        yield process
 
 
 def _run(scenario: Path | str, target: str, out: Path) -> tuple[str, ...]:

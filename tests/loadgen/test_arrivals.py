@@ -82,7 +82,9 @@ def test_a_class_keeps_its_arrivals_when_another_class_changes() -> None:
 
 
 @pytest.mark.parametrize("law", LAWS)
-@pytest.mark.parametrize("course", COURSES)
+@pytest.mark.parametrize(
+    "course", [pytest.param(each, marks=pytest.mark.slow) if "cycle" in each else each for each in COURSES]
+)
 def test_each_law_holds_under_each_course_of_the_rate(course: dict[str, Any], law: dict[str, Any]) -> None:
     phase = Phase("steady", 200, **course, **law)
     assert expected_arrivals(phase, 1.0, 200) == pytest.approx(1600)
@@ -138,6 +140,7 @@ def test_arrivals_that_break_their_law_are_found(spoilt: Any, fault: str) -> Non
     assert fault in "; ".join(check("a", phase, 1.0, sorted(spoilt(times))).faults)
 
 
+@pytest.mark.slow
 def test_a_correct_schedule_is_rarely_accused() -> None:
     phase = Phase("steady", 30, 10.0)
     accused = sum(

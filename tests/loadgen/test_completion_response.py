@@ -247,6 +247,7 @@ def _framed(data: bytes) -> bytes:
 TOOL_CALLS = event({"choices": [{"index": 0, "delta": {"tool_calls": "a"}, "finish_reason": None}]})
 
 
+@pytest.mark.slow
 @example(events=[TOOL_CALLS, TOOL_CALLS], cuts=[], keep_text=True)
 @given(
     events=st.lists(token_events(), max_size=12),

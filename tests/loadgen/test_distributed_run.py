@@ -61,6 +61,7 @@ def test_each_request_is_in_one_share(tmp_path_factory: pytest.TempPathFactory, 
     assert sum(share.phases([phase])[0].users or 0 for share in (Share(i, workers) for i in range(workers))) == 7
 
 
+@pytest.mark.slow
 def test_two_workers_send_each_request_of_the_schedule_once(tmp_path: Path) -> None:
     path, out = write_scenario(tmp_path, "siso", "refuse", rate=60, duration="800ms"), tmp_path / "out"
     planned = list(_schedule(path))
@@ -83,6 +84,7 @@ def test_two_workers_send_each_request_of_the_schedule_once(tmp_path: Path) -> N
     assert load("report", str(out)).stdout == process.stdout
 
 
+@pytest.mark.slow
 def test_the_users_of_a_closed_loop_are_split_exactly(tmp_path: Path) -> None:
     path, out = write_scenario(tmp_path, "siso", rate=1, duration="2s"), tmp_path / "out"
     path.write_text(path.read_text().replace("rate: 1", "users: 3, think_time: 50ms"))
@@ -97,6 +99,7 @@ def test_the_users_of_a_closed_loop_are_split_exactly(tmp_path: Path) -> None:
         assert sum(earlier.closed > record.due for earlier in records[:index]) < 3
 
 
+@pytest.mark.slow
 def test_what_a_lost_worker_has_not_recorded_counts_as_never_sent(tmp_path: Path) -> None:
     path, out = write_scenario(tmp_path, "siso", rate=60, duration="800ms"), tmp_path / "out"
     planned = list(_schedule(path))
@@ -121,6 +124,7 @@ def test_what_a_lost_worker_has_not_recorded_counts_as_never_sent(tmp_path: Path
     assert any(line.startswith(f"INVALID: worker {lost} was lost after") for line in shown.splitlines())
 
 
+@pytest.mark.slow
 def test_a_stopped_run_stops_all_workers(tmp_path: Path) -> None:
     path, out = write_scenario(tmp_path, "hang", rate=40, duration="2m"), tmp_path / "out"
     flags = ("--grace", "200ms", "--workers", "2")
@@ -134,6 +138,7 @@ def test_a_stopped_run_stops_all_workers(tmp_path: Path) -> None:
     assert Counter(record.outcome for record in read_records(out)) == {ClientOutcome.CUT: len(requests)}
 
 
+@pytest.mark.slow
 def test_workers_end_with_a_master_that_is_killed(tmp_path: Path) -> None:
     path, out = write_scenario(tmp_path, "hang", rate=40, duration="2m"), tmp_path / "out"
     with scripted_server() as target, running_load(path, target, out, "--workers", "2") as process:
@@ -144,6 +149,7 @@ def test_workers_end_with_a_master_that_is_killed(tmp_path: Path) -> None:
         assert wait_until(lambda: not any(Path(f"/proc/{worker}/fd/0").exists() for worker in workers))
 
 
+@pytest.mark.slow
 def test_a_limit_that_leaves_a_worker_without_a_slot_is_refused(tmp_path: Path) -> None:
     path, out = write_scenario(tmp_path, "siso", rate=60, duration="1s"), tmp_path / "out"
     with scripted_server() as target:
@@ -152,6 +158,7 @@ def test_a_limit_that_leaves_a_worker_without_a_slot_is_refused(tmp_path: Path) 
     assert process.stderr == ("vllm-slo: --max-concurrency 1: is divided among 2 workers; set at least 2\n")
 
 
+@pytest.mark.slow
 def test_failures_of_all_workers_are_noticed(tmp_path: Path) -> None:
     path, out = write_scenario(tmp_path, "refuse", rate=60, duration="300ms"), tmp_path / "out"
     with scripted_server() as target:
@@ -190,6 +197,7 @@ class _Refusing:
         return f"worker {index}"
 
 
+@pytest.mark.slow
 def test_every_worker_that_cannot_take_part_is_named() -> None:
     code = (
         "from tests.loadgen.test_distributed_run import _Refusing, run_flags\n"

@@ -4,9 +4,6 @@ import argparse
 import json
 import signal
 import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -21,17 +18,13 @@ from loadgen.attainment import Attainment, events_needed
 from loadgen.engine_idle import open_requests
 from loadgen.find_max_settings import FindMaxSettings
 from loadgen.probe_plan import Look, Timing, demand, pairs, plan
-from tests.loadgen.load_process import ROOT, SHAPE, hold, received, scripted_server, write_scenario
+from tests.loadgen.load_process import SHAPE, hold, load, received, scripted_server, starting_load, write_scenario
 from tests.loadgen.load_records import record
 from tests.support.waiting import HANG, wait_until
 
-_FIND_MAX = """
-import sys
-from loadgen import client_health
-client_health.MAX_STALLED = float("inf")  # the load generator may be slow on a busy machine
-from compose.cli import main
-sys.exit(main())
-"""
+_SLOW = 'from loadgen import client_health; client_health.MAX_STALLED = float("inf")'
+"""The load generator may be slow on a busy machine."""
+
 _SLOS = """version: 1
 period: 30d
 classes: [{name: siso}]
@@ -49,28 +42,15 @@ def _files(folder: Path, *classes: str) -> tuple[Path, Path]:
     return path, judged
 
 
-def _command(folder: Path, target: str, *flags: str) -> list[str]:
+def _arguments(folder: Path, target: str) -> tuple[str, ...]:
     path, judged = _files(folder)
     files = (str(path), "--slos", str(judged), "--target", target, "--out", str(folder / "out"))
     times = ("--min-probe", "1s", "--max-probe", "4s", "--cool-down", "1ms", "--max-send-lag", "1h")
-    rest = ("--resolution", "0.5", "--log-level", "error", *flags)
-    return [sys.executable, "-W", "error", "-c", _FIND_MAX, "load", "find-max", *files, *times, *rest]
+    return ("find-max", *files, *times, "--resolution", "0.5", "--log-level", "error")
 
 
 def _find_max(folder: Path, target: str, *flags: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        _command(folder, target, *flags), cwd=ROOT, capture_output=True, text=True, timeout=HANG, check=False
-    )
-
-
-@contextmanager
-def _finding(folder: Path, target: str) -> Iterator[subprocess.Popen[str]]:
-    command = _command(folder, target)
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
+    return load(*_arguments(folder, target), *flags, before=_SLOW)
 
 
 def _result(folder: Path) -> dict[str, Any]:
@@ -78,6 +58,7 @@ def _result(folder: Path) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_the_capacity_of_a_server_is_found_and_a_finished_search_is_not_run_again(tmp_path: Path) -> None:
     with scripted_server("--capacity", "50") as target:  # a fifth of the requests fails at 62.5/s
         process = _find_max(tmp_path, target)
@@ -109,10 +90,11 @@ def test_the_capacity_of_a_server_is_found_and_a_finished_search_is_not_run_agai
     )
 
 
+@pytest.mark.slow
 def test_a_search_that_was_stopped_continues_with_the_next_probe(tmp_path: Path) -> None:
     out = tmp_path / "out"
     with scripted_server("--capacity", "50") as target:
-        with _finding(tmp_path, target) as process:
+        with starting_load(*_arguments(tmp_path, target), before=_SLOW) as process:
             assert wait_until((out / "find-max.json").exists)
             first = _result(tmp_path)["probes"][0]
             process.send_signal(signal.SIGTERM)
@@ -129,6 +111,7 @@ def test_a_search_that_was_stopped_continues_with_the_next_probe(tmp_path: Path)
     assert (out / first["folder"] / "requests.jsonl").stat().st_mtime_ns == before
 
 
+@pytest.mark.slow
 def test_a_target_that_ends_is_no_miss_and_the_probes_before_are_kept(tmp_path: Path) -> None:
     with scripted_server("--exit-after", "50") as target:
         process = _find_max(tmp_path, target)
@@ -139,6 +122,7 @@ def test_a_target_that_ends_is_no_miss_and_the_probes_before_are_kept(tmp_path: 
     assert "largest rate: undecided: 20 requests/s is met, none is missed" in process.stdout
 
 
+@pytest.mark.slow
 def test_an_invalid_probe_ends_the_search(tmp_path: Path) -> None:
     with scripted_server() as target:
         process = _find_max(tmp_path, target, "--max-send-lag", "0s")
@@ -203,6 +187,7 @@ def test_flags_of_a_run_that_a_search_decides_itself_are_refused(flag: str, caps
     assert f"unrecognized arguments: {flag}" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_probe_is_planned_for_the_rarest_class_and_is_repeatable() -> None:
     mixed, judged = scenario.load(scenario.find("mixed")), slos.load(Path("alerts/slos.yaml"))
     phase, timing = Phase("any", 1, 1), Timing(60, 900, 0.95)
@@ -251,21 +236,16 @@ def test_the_requests_of_the_engine_are_read_from_its_metrics(exposition: str, c
     assert open_requests(exposition) == count
 
 
+@pytest.mark.long
 def test_a_saturated_probe_is_missed_before_a_look_decides_it(tmp_path: Path) -> None:
     """The server answers at once, then not at all; open requests count as good, so no look finds a miss."""
     path, judged = _files(tmp_path)
-    code = _FIND_MAX.replace(
-        "from compose",
-        "import locust\nfrom loadgen import find_max, load_run, saturation\n"
-        "find_max._TICK = load_run.TICK = saturation.INTERVAL = 0.02\nfrom compose",
-    )
+    often = "find_max._TICK = load_run.TICK = saturation.INTERVAL = 0.02"
+    before = f"{_SLOW}\nimport locust\nfrom loadgen import find_max, load_run, saturation\n{often}"
     with scripted_server() as target:
         files = (str(path), "--slos", str(judged), "--target", target, "--out", str(tmp_path / "out"))
         times = ("--start", "100", "--min-probe", "2m", "--max-probe", "4m", "--grace", "0s", "--cool-down", "1ms")
-        command = [sys.executable, "-c", code, "load", "find-max", *files, *times, "--max-send-lag", "1h"]
-        with subprocess.Popen(
-            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        ) as process:
+        with starting_load("find-max", *files, *times, "--max-send-lag", "1h", before=before) as process:
             assert wait_until(lambda: len(received(target)) > 50)
             hold(target)
             assert wait_until((tmp_path / "out" / "find-max.json").exists)

@@ -1,6 +1,7 @@
 """The HTML report in a real browser: it fits phones and screens, and no text of a plot is cut or covers another."""
 
 import re
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -10,12 +11,13 @@ from dashboards.preview.chromium import browser, find_browser
 from exporters.signals import Verdict
 from loadgen.arrivals import Phase
 from loadgen.html_report.report_page import render_page
-from loadgen.request_record import ClientOutcome, Record
+from loadgen.request_record import ClientOutcome, Record, Run
 from loadgen.summary import summarise
 from tests.loadgen.html_document import CUT
 from tests.loadgen.load_records import record, run
+from tests.support.browser_tab import resize, show
 
-pytestmark = pytest.mark.skipif(find_browser() is None, reason="no Chromium on PATH")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(find_browser() is None, reason="no Chromium on PATH")]
 
 NAMES = ["siso", "a-class-with-a-rather-long-name", "x" * 80]
 RUN = run(
@@ -54,55 +56,49 @@ def _records() -> list[Record]:
     ]
 
 
+def _write(page: Path, run: Run, records: list[Record]) -> Path:
+    page.write_text(render_page(run, summarise(run, records), records))
+    return page
+
+
 async def test_it_fits_in_both_colour_schemes_and_requests_nothing(tmp_path: Path) -> None:
-    records = _records()
-    one = [structs.replace(records[0], due=1.0)]
-    for index, each in enumerate((records, one, [])):
-        page = tmp_path / f"{index}.html"
-        page.write_text(render_page(RUN, summarise(RUN, each), each))
-        async with browser() as tab:
+    many = _records()
+    cases = {"many": many, "one": [structs.replace(many[0], due=1.0)], "none": []}
+    pages = [_write(tmp_path / f"{name}.html", RUN, records) for name, records in cases.items()]
+    async with browser() as tab:
+        for page in pages:
             backgrounds = set()
-            for width in (390, 1440):
-                for scheme in ("light", "dark"):
-                    metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-                    await tab.send("Emulation.setDeviceMetricsOverride", **metrics)
-                    scheme_feature = {"name": "prefers-color-scheme", "value": scheme}
-                    await tab.send("Emulation.setEmulatedMedia", features=[scheme_feature])
-                    await tab.send("Page.navigate", url=page.as_uri())
-                    await tab.wait_for(f"location.href === {page.as_uri()!r} && document.readyState === 'complete'")
-                    assert await tab.evaluate("document.documentElement.scrollWidth") <= width
-                    assert await tab.evaluate(CUT) == []
-                    backgrounds.add(await tab.evaluate("getComputedStyle(document.body).backgroundColor"))
+            for width, scheme in product((390, 1440), ("light", "dark")):
+                await resize(tab, width)
+                scheme_feature = {"name": "prefers-color-scheme", "value": scheme}
+                await tab.send("Emulation.setEmulatedMedia", features=[scheme_feature])
+                await show(tab, page)
+                assert await tab.evaluate("document.documentElement.scrollWidth") <= width
+                assert await tab.evaluate(CUT) == []
+                backgrounds.add(await tab.evaluate("getComputedStyle(document.body).backgroundColor"))
             assert len(backgrounds) == 2
-            requested = {event["request"]["url"] for name, event in tab.events if name == "Network.requestWillBeSent"}
-            assert requested == {page.as_uri()}
+        requested = {event["request"]["url"] for name, event in tab.events if name == "Network.requestWillBeSent"}
+    assert requested == {page.as_uri() for page in pages}
 
 
 async def test_nothing_is_cut_on_paper(tmp_path: Path) -> None:
     plain = structs.replace(RUN, classes=["siso"], shares={"siso": 1.0}, scenario="example")
     records = [structs.replace(each, request_class="siso") for each in _records()]
-    page = tmp_path / "page.html"
-    page.write_text(render_page(plain, summarise(plain, records), records))
     async with browser() as tab:
-        await tab.send("Emulation.setDeviceMetricsOverride", width=720, height=900, deviceScaleFactor=1, mobile=False)
+        await resize(tab, 720)
         await tab.send("Emulation.setEmulatedMedia", media="print")
-        await tab.send("Page.navigate", url=page.as_uri())
-        await tab.wait_for(f"location.href === {page.as_uri()!r} && document.readyState === 'complete'")
+        await show(tab, _write(tmp_path / "page.html", plain, records))
         assert await tab.evaluate("document.documentElement.scrollWidth") <= 720
         wide = "[...document.querySelectorAll('figure')].filter(each => each.scrollWidth > each.clientWidth).length"
         assert await tab.evaluate(wide) == 0
 
 
 async def test_a_click_on_a_class_shows_its_curves(tmp_path: Path) -> None:
-    records = _records()
-    page = tmp_path / "page.html"
-    page.write_text(render_page(RUN, summarise(RUN, records), records))
     shown = (
         "[...document.querySelectorAll('.choice figure')].filter(each => each.clientWidth).map(each => each.innerText)"
     )
     async with browser() as tab:
-        await tab.send("Page.navigate", url=page.as_uri())
-        await tab.wait_for(f"location.href === {page.as_uri()!r} && document.readyState === 'complete'")
+        await show(tab, _write(tmp_path / "page.html", RUN, _records()))
         for name, title in (("all", "TTFT of all"), ("siso", "TTFT of siso")):
             await tab.evaluate(
                 f"[...document.querySelectorAll('.choice label')].find(each => each.innerText === {name!r}).click()"

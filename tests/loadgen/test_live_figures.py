@@ -65,6 +65,7 @@ def _lines_run(work: Callable[[], object]) -> int:
         count += event == "line"
         return trace
 
+    work()  # the first call fills caches of the library
     before = sys.gettrace()
     gc.disable()  # a collection runs the callbacks of other libraries
     sys.settrace(trace)
@@ -76,6 +77,7 @@ def _lines_run(work: Callable[[], object]) -> int:
     return count
 
 
+@pytest.mark.slow
 def test_the_cost_of_reading_does_not_grow_with_the_requests() -> None:
     def filled(count: int) -> LiveFigures:
         figures = LiveFigures(["siso"])

@@ -25,10 +25,13 @@ from tests.loadgen.load_process import (
     run_load,
     running_load,
     scripted_server,
+    starting_load,
     write_scenario,
 )
 from tests.support.sidecar_process import OUTPUT_SLOS
 from tests.support.waiting import HANG, wait_until
+
+pytestmark = pytest.mark.slow
 
 
 def _held_run(path: Path, out: Path, count: int, *flags: str, held: float = 0.0) -> tuple[str, list[dict[str, str]]]:
@@ -207,19 +210,17 @@ def test_a_stopped_run_records_open_requests_and_those_not_sent(tmp_path: Path) 
     assert "were not sent" in shown
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("workers", ["1", pytest.param("2", marks=pytest.mark.long)])
 def test_a_run_stops_when_the_server_is_saturated(tmp_path: Path, workers: str) -> None:
     """The server answers at once, then not at all; the run samples its queue every 20 ms instead of every second."""
     path, out = write_scenario(tmp_path, "siso", rate=100, duration="5m"), tmp_path / "out"
-    code = (
-        "import sys, locust; from loadgen import load_run, master_run, saturation, worker_load; "
-        "load_run.TICK = master_run.TICK = worker_load.INTERVAL = saturation.INTERVAL = 0.02; "
-        "from compose.cli import main; sys.exit(main())"
+    before = (
+        "import locust; from loadgen import load_run, master_run, saturation, worker_load; "
+        "load_run.TICK = master_run.TICK = worker_load.INTERVAL = saturation.INTERVAL = 0.02"
     )
     with scripted_server() as target:
         flags = ("--target", target, "--out", str(out), "--stop-when-saturated", "--grace", "0s", "--allow-invalid")
-        command = [sys.executable, "-c", code, "load", "run", str(path), *flags, "--workers", workers]
-        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        with starting_load("run", str(path), *flags, "--workers", workers, before=before) as process:
             assert wait_until(lambda: len(received(target)) > 50)
             hold(target)
             shown, errors = process.communicate(timeout=HANG)
@@ -243,16 +244,6 @@ def test_a_target_that_does_not_respond_is_refused_before_any_load(tmp_path: Pat
         "vllm-slo: --target http://127.0.0.1:1: cannot connect to http://127.0.0.1:1: connection refused; "
         "start it, or set --no-check and --model\n"
     )
-
-
-def test_a_model_that_is_not_served_and_a_used_folder_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "requests.jsonl").touch()
-    with scripted_server() as target:
-        wrong = run_load("mixed", target, tmp_path, "--model", "other")
-        used = run_load("mixed", target, tmp_path)
-    assert (wrong.returncode, used.returncode) == (2, 2)
-    assert wrong.stderr == f"vllm-slo: --model other: not served by {target}; known: scripted\n"
-    assert used.stderr == f"vllm-slo: --out {tmp_path}: already contains a run; choose another folder or delete it\n"
 
 
 def test_the_api_key_is_sent_and_shown_nowhere(tmp_path: Path) -> None:

@@ -16,6 +16,8 @@ from tests.loadgen.locust_process import cluster, locust
 from tests.support.ports import free_port
 from tests.support.waiting import HANG, wait_until
 
+pytestmark = pytest.mark.slow
+
 
 def read(url: str) -> str:
     try:
@@ -26,7 +28,7 @@ def read(url: str) -> str:
         return ""  # not listening yet
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.long)])
 def test_the_tab_has_the_figures_of_each_class(tmp_path: Path, workers: int) -> None:
     path, out = write_scenario(tmp_path, "siso", "refuse", rate=40, duration="1s"), tmp_path / "out"
     port = free_port()

@@ -18,7 +18,14 @@ from tests.loadgen.locust_process import cluster
 from tests.support.ports import free_port
 from tests.support.waiting import HANG, wait_until
 
+pytestmark = pytest.mark.slow
+
 HEADLESS = ("--headless", "--only-summary")
+IMPATIENT = """
+from loadgen import worker_pool
+from loadgen.locustfile import Mix
+worker_pool.LOST_AFTER = 6.0  # instead of 15 s
+"""
 
 
 def _variables(scenario: Path, out: Path, target: str) -> dict[str, str]:
@@ -35,11 +42,14 @@ def _in_order(records: list[Record]) -> list[int]:
     return sorted(record.number for record in records)
 
 
+@pytest.mark.long
 def test_the_share_of_a_killed_worker_counts_as_never_sent_and_the_master_reports(tmp_path: Path) -> None:
     path, out, log = write_scenario(tmp_path, "siso", rate=30, duration="2s"), tmp_path / "out", tmp_path / "log"
+    (tmp_path / "impatient.py").write_text(IMPATIENT)
+    flags = (*HEADLESS, "-f", str(tmp_path / "impatient.py"))
     with (
         scripted_server("--hold") as target,
-        cluster(log, _variables(path, out, target), *HEADLESS) as (master, workers),
+        cluster(log, _variables(path, out, target), *flags) as (master, workers),
     ):
         assert wait_until(lambda: any(out.glob("*/run.json")) and len(received(target)) > 10)
         workers[0].kill()
@@ -77,6 +87,7 @@ def test_ctrl_c_at_the_master_ends_all_with_a_report(tmp_path: Path) -> None:
     assert "Traceback" not in log.read_text()
 
 
+@pytest.mark.long
 def test_each_start_in_the_web_page_is_a_run_and_its_stop_button_ends_it(tmp_path: Path) -> None:
     path, out, log = write_scenario(tmp_path, "hang", rate=30, duration="1m"), tmp_path / "out", tmp_path / "log"
     page = f"http://127.0.0.1:{(port := free_port())}"
@@ -112,6 +123,7 @@ def test_each_start_in_the_web_page_is_a_run_and_its_stop_button_ends_it(tmp_pat
     assert sum(len(read_records(folder)) for folder in out.iterdir()) == len(requests)
 
 
+@pytest.mark.long
 def test_workers_with_other_files_or_without_access_are_refused(tmp_path: Path) -> None:
     path, out, log = write_scenario(tmp_path, "siso", rate=1, duration="1s"), tmp_path / "out", tmp_path / "log"
     own = ({"seed": "4", "max_open": "9"}, {"scenario": str(tmp_path / "none.yaml")})

@@ -5,9 +5,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from loadgen.request_record import read_records, read_run
 from tests.loadgen.load_process import ROOT, load, received, release, running_load, scripted_server, write_scenario
 from tests.support.waiting import HANG, wait_until
+
+pytestmark = pytest.mark.slow
 
 LIMITED = """
 import resource, sys

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -18,6 +19,8 @@ from tests.loadgen.load_process import release, run_load, running_load, scripted
 from tests.loadgen.load_series import SLOS, series_values
 from tests.support.ports import free_port
 from tests.support.waiting import HANG, wait_until
+
+pytestmark = pytest.mark.slow
 
 
 def scrape(port: int) -> list[Metric] | None:

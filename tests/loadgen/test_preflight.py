@@ -10,6 +10,7 @@ from exporters.errors import UsageError
 from loadgen import preflight, run_settings
 from loadgen.http_client import HttpClient
 from loadgen.load_target import API_KEY
+from loadgen.result_store import ResultStore
 from tests.exporters.configuration.certificates import authority, needs_openssl
 from tests.loadgen.canned_server import canned_server, http
 from tests.loadgen.run_flags import parsed
@@ -71,6 +72,20 @@ def test_a_target_that_cannot_be_used_is_refused(response: bytes, message: str) 
     with canned_server(response) as (url, _), pytest.raises(UsageError) as refusal:
         find_model(url)
     assert str(refusal.value) == f"--target {url}: {message}"
+
+
+def test_a_model_that_is_not_served_is_refused() -> None:
+    with canned_server(http("200 OK", '{"data":[{"id":"m"}]}')) as (url, _), pytest.raises(UsageError) as refusal:
+        find_model(url, "--model", "other")
+    assert str(refusal.value) == f"--model other: not served by {url}; known: m"
+
+
+def test_a_folder_that_contains_a_run_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "requests.jsonl").touch()
+    arguments: Any = parsed("mixed", "--target", "http://127.0.0.1:1", "--out", str(tmp_path))
+    with pytest.raises(UsageError) as refusal:
+        ResultStore(run_settings.from_arguments(arguments, {}), "m", "0")
+    assert str(refusal.value) == f"--out {tmp_path}: already contains a run; choose another folder or delete it"
 
 
 def test_the_api_key_comes_from_the_file_or_else_the_environment(tmp_path: Path) -> None:

@@ -112,6 +112,7 @@ def _noisy(good: Callable[[float], float], random: Random, slos: int = 1) -> Cal
     return probe
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "good, slos",
     [

@@ -162,6 +162,7 @@ def test_long_inputs_share_documents_and_all_else_is_unique() -> None:
     assert len(set(beginnings)) == len(beginnings)
 
 
+@settings(max_examples=20)
 @given(st.integers(1, 5), st.integers(0, 1000))
 def test_a_class_repeats_its_number_of_different_prompts(prompts: int, seed: int) -> None:
     shapes = {name: replace(shape, prompts=prompts, document=False) for name, shape in MIXED.shapes.items()}

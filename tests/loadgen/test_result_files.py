@@ -8,6 +8,8 @@ import pytest
 from loadgen.request_record import ClientOutcome, read_records
 from tests.loadgen.load_process import run_load, scripted_server, write_scenario
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("detailed", [False, True], ids=["usual", "detailed"])
 def test_the_gaps_of_all_chunks_are_in_the_result(tmp_path: Path, detailed: bool) -> None:

@@ -67,6 +67,7 @@ def test_the_same_schedule_is_paired_and_shows_a_difference_that_the_requests_hi
     assert compare_runs(finished(slow), finished(fast), 50).rows[1].finding is Finding.BETTER
 
 
+@pytest.mark.slow
 def test_the_comparison_is_repeatable_in_any_order_of_the_records() -> None:
     fast, slow = requests(), requests(1.2, seed=2)
     assert (
@@ -141,6 +142,7 @@ def write(folder: Path, records: Sequence[Record], **changes: Any) -> str:
     return str(folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "factor, lag, flags, status",
     [

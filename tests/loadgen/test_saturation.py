@@ -30,6 +30,7 @@ def detect(samples: Sequence[Sample], every: int = 5) -> Saturation | None:
     return next((each for each in found if each is not None), None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slots", [pytest.param(1, id="M/M/1"), pytest.param(32, id="M/M/32")])
 @pytest.mark.parametrize("load", [0.5, 0.8, 0.9])
 def test_a_server_that_keeps_up_is_not_saturated(load: float, slots: int) -> None:
@@ -38,6 +39,7 @@ def test_a_server_that_keeps_up_is_not_saturated(load: float, slots: int) -> Non
     assert [detect(list(sampled(run, 200))) for run in runs] == [None] * 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "load, seconds",
     [pytest.param(1.3, 180, id="three tenths too much"), pytest.param(2.0, 75, id="twice")],

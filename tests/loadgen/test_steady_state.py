@@ -19,13 +19,14 @@ def verdicts(load: float, count: int, slots: int) -> Counter[State]:
     return Counter(steady_state(queue(load, count, random, slots=slots)).state for _ in range(RUNS))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slots", [pytest.param(1, id="M/M/1"), pytest.param(32, id="M/M/32")])
 @pytest.mark.parametrize(
     "load, count, state, least, most_wrong",
     [
         pytest.param(0.5, 1000, State.STEADY, 50, 0, id="half loaded"),
         pytest.param(0.9, 3000, State.STEADY, 48, 0, id="nine tenths"),
-        pytest.param(1.1, 8000, State.DRIFTING, 48, 0, id="a tenth too much"),
+        pytest.param(1.1, 8000, State.DRIFTING, 48, 0, id="a tenth too much", marks=pytest.mark.long),
         pytest.param(1.3, 1000, State.DRIFTING, 48, 0, id="three tenths too much"),
         pytest.param(3.0, 1000, State.DRIFTING, 50, 0, id="three times too much"),
     ],

@@ -4,11 +4,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from loadgen.request_record import ClientOutcome, Record, read_records, read_run
 from tests.loadgen.canned_server import canned_server, http
 from tests.loadgen.load_process import HERE, received, run_load, running_load, write_scenario
 from tests.support.ports import free_port
 from tests.support.waiting import HANG, wait_until
+
+pytestmark = pytest.mark.slow
 
 
 def _start(port: int) -> subprocess.Popen[str]:

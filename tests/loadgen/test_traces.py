@@ -6,7 +6,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compose.cli import main
@@ -133,6 +133,7 @@ REQUESTS = st.lists(
 ).map(lambda requests: sorted(requests, key=lambda request: request.time))
 
 
+@settings(max_examples=30)
 @given(REQUESTS)
 def test_prompts_have_their_length_and_share_the_text_of_equal_blocks(requests: list[TraceRequest]) -> None:
     planned = list(TraceSchedule(requests, 1))
@@ -191,6 +192,7 @@ def mooncake(requests: int, gap_ms: int) -> tuple[str, float]:
     return "\n".join(lines), cached / prompts
 
 
+@pytest.mark.long
 async def test_the_simulator_hits_the_share_of_the_prefix_cache_that_the_hashes_imply(tmp_path: Path) -> None:
     text, implied = mooncake(16, gap_ms=400)
     path, out = written(tmp_path, text), tmp_path / "out"

@@ -133,6 +133,7 @@ def test_a_folder_without_a_warm_up_shows_nothing_and_a_broken_one_is_refused(tm
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_a_warm_up_comes_before_the_run_and_is_not_part_of_its_figures(tmp_path: Path, workers: str) -> None:
     path, out = write_scenario(tmp_path, "siso", rate=20, duration="500ms"), tmp_path / "out"
@@ -163,6 +164,7 @@ def test_a_warm_up_comes_before_the_run_and_is_not_part_of_its_figures(tmp_path:
     assert load("report", str(out)).stdout == process.stdout
 
 
+@pytest.mark.slow
 def test_a_replay_has_no_warm_up(tmp_path: Path) -> None:
     trace = tmp_path / "trace.csv"
     trace.write_text("time,prompt_tokens,output_tokens\n0,10,10\n")

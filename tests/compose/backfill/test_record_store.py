@@ -38,6 +38,7 @@ def test_models_are_known_by_their_successful_requests(tmp_path: Path) -> None:
     assert store.served == {"a": 1}
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_number_of_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(record_store, "BUFFERED", 1000)
     store = RecordStore(tmp_path)

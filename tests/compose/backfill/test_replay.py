@@ -66,7 +66,7 @@ def test_a_series_that_begins_later_is_at_0_one_step_earlier() -> None:
 
 
 def test_series_continue_through_a_pause_but_not_through_a_long_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    pause = 20
+    pause = 8
     monkeypatch.setattr(replay, "LONGEST_PAUSE", pause * STEP)
     times = (0, pause, 2 * pause + 1)
     samples = replayed([(START + each * STEP, finished()) for each in times])

@@ -78,6 +78,7 @@ def test_the_sidecar_s_environment_names_its_engine_and_its_log(
     assert found["request log"]["state"] == "ok"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "slos,extra,state,found,status",
     [
@@ -113,6 +114,7 @@ def test_a_rule_file_is_compared_by_its_content(
     assert finding["found"].startswith(found)
 
 
+@pytest.mark.slow
 def test_a_prometheusrule_is_compared_like_a_rule_file(
     flags: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

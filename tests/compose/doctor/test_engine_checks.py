@@ -394,6 +394,7 @@ def test_a_sidecar_that_needs_credentials_is_not_readable() -> None:
     )
 
 
+@pytest.mark.slow
 async def test_a_real_sidecar_before_a_simulated_engine_shows_both_flags(tmp_path: Path) -> None:
     async with simulator() as engine, sidecar_process(tmp_path, engine) as running:
         place = Place(running.url, "--url", named=True)

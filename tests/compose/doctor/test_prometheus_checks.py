@@ -343,6 +343,7 @@ def read_after_a_scrape(place: Place) -> PrometheusReading:
     return read_prometheus(place)
 
 
+@pytest.mark.long
 async def test_a_real_prometheus_shows_the_rules_and_settings_that_it_was_given(tools: Tools, tmp_path: Path) -> None:
     """The target refuses connections."""
     rules, port = tmp_path / "rules.yaml", free_port()

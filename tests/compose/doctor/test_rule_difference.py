@@ -58,6 +58,7 @@ def test_a_change_of_one_rule_is_found(key: tuple[str, tuple[tuple[str, str], ..
     assert found.changed[0].startswith(key[0])
 
 
+@pytest.mark.slow
 @given(st.sets(st.sampled_from(KEYS), min_size=1))
 def test_missing_and_extra_rules_are_each_other_s_reverse(keys: set[tuple[str, tuple[tuple[str, str], ...]]]) -> None:
     rest = {key: rule for key, rule in OURS.items() if key not in keys}

@@ -30,6 +30,7 @@ def records(draw: st.DrawFn) -> Record:
     return record(closed=float(closed), outcome=outcome, slo={} if verdict is None else {"availability": verdict})
 
 
+@pytest.mark.slow
 @given(st.lists(records(), max_size=30), st.integers(1, 8 * 3600))
 def test_a_window_has_the_requests_that_ended_after_its_start_and_up_to_its_end(sent: list[Record], at: int) -> None:
     (found,) = moments(sent, SLO, PAGES, rolling=900.0, times=[at])

@@ -57,6 +57,7 @@ def report(*flags: str) -> int:
     return status
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [100, 160])
 def test_no_text_of_the_terminal_is_cut_or_wider_than_it(out: Path, width: int) -> None:
     file = StringIO()
@@ -68,6 +69,7 @@ def test_no_text_of_the_terminal_is_cut_or_wider_than_it(out: Path, width: int) 
         assert text.count(name) >= 4  # goodput, figures, engine and flags
 
 
+@pytest.mark.slow
 def test_each_row_of_a_markdown_table_has_its_columns(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert report(str(out), "--format", "markdown") == 0
     tables = re.findall(r"(?:^\|.*\n)+", capsys.readouterr().out, re.MULTILINE)
@@ -78,6 +80,7 @@ def test_each_row_of_a_markdown_table_has_its_columns(out: Path, capsys: pytest.
     assert sum("admission (1 of 2 valid)" in table.splitlines()[0] for table in tables) == 3
 
 
+@pytest.mark.slow
 def test_json_has_every_configuration_and_no_infinite_number(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert report(str(out), "--format", "json", "--slos", str(SHIPPED)) == 0
     found = json.loads(capsys.readouterr().out)
@@ -93,6 +96,7 @@ def test_json_has_every_configuration_and_no_infinite_number(out: Path, capsys: 
     assert found["expected"][0]["problem"] == "awq is INVALID"
 
 
+@pytest.mark.slow
 def test_the_page_has_plots_that_name_what_they_do_not_draw(out: Path, tmp_path: Path) -> None:
     assert report(str(out), "--html", str(tmp_path / "page" / "report.html")) == 0
     page = (tmp_path / "page" / "report.html").read_text(encoding="utf-8")

@@ -66,6 +66,7 @@ def group(made: list[Record], name: str = "base", schedule: str = "0f") -> Group
     return Group(name, name, PHASES, (Repeat(structs.replace(RUN, schedule=schedule), made, EngineReading()),), ())
 
 
+@pytest.mark.slow
 @given(st.lists(records(), min_size=1, max_size=40))
 def test_the_values_are_those_of_the_load_report(made: list[Record]) -> None:
     row, measured = summarise_class("siso", made), group(made)

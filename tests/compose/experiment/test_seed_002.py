@@ -16,8 +16,8 @@ from tests.support.markdown_tables import DOCS
 PAGE = DOCS / "experiments" / "seed-002.md"
 
 
-def run(name: str, out: Path) -> Experiment:
-    assert main(["experiment", "run", name, "--virtual", "--out", str(out)]) == 0
+def run(name: str, out: Path, *flags: str) -> Experiment:
+    assert main(["experiment", "run", name, "--virtual", "--out", str(out), *flags]) == 0
     return read_groups(out, None)
 
 
@@ -26,19 +26,32 @@ def users(tmp_path_factory: pytest.TempPathFactory) -> Experiment:
     return run("seed-002", tmp_path_factory.mktemp("seed-002") / "out")
 
 
-def test_the_page_has_a_row_for_each_configuration(users: Experiment) -> None:
+def assert_rows(users: Experiment) -> None:
+    """The page has a row for each configuration that was measured."""
     least = {each.group: each.tpot for each in floors(users)}
     cells: dict[str, list[str]] = {}
     for level in (Level(concurrency=10), Level(concurrency=50)):
-        for group in users.groups[level]:
+        for group in (each for each in users.groups[level] if each.repeats):
             tpot, floor = figure(TPOT_P50, group), least[group]
             texts = [THROUGHPUT.unit.text(figure(THROUGHPUT, group)), *map(TPOT_P50.unit.text, (tpot, floor))]
             cells.setdefault(group.configuration, []).extend(texts)
             assert tpot > floor
+    assert cells
     lines = PAGE.read_text(encoding="utf-8").splitlines()
     assert [line for name, row in cells.items() if (line := f"| {name} | {' | '.join(row)} |") not in lines] == []
 
 
+@pytest.mark.slow
+def test_the_page_has_the_row_of_the_default(tmp_path: Path) -> None:
+    assert_rows(run("seed-002", tmp_path / "out", "--configurations", "default"))
+
+
+@pytest.mark.long
+def test_the_page_has_a_row_for_each_configuration(users: Experiment) -> None:
+    assert_rows(users)
+
+
+@pytest.mark.long
 def test_accepted_drafts_are_the_frontier_and_rejected_ones_are_slower_with_50_users(users: Experiment) -> None:
     best = [point.name for point in frontier(points(users, TPOT_P50))]
     assert best == ["drafts-accepted with 50 users", "drafts-accepted with 10 users"]

@@ -36,6 +36,14 @@ def both(group: Group) -> str:
     return f"{ttft:.{0 if ttft >= 10 else 2}f} s, {tpot(group)}"
 
 
+@pytest.mark.slow
+def test_the_page_has_the_figures_of_a_few_single_turns(tmp_path: Path) -> None:
+    few = measured("seed-004-single", tmp_path, "--rates", "1,2.5", "--requests", "150")
+    lowest, *_, highest = table_rows(PAGE, "Single turns")["virtual time (`--virtual`)"][1:]
+    assert [lowest, highest] == [both(group) for group in few]
+
+
+@pytest.mark.long
 def test_the_page_has_the_figures_of_single_turns(tmp_path: Path) -> None:
     rows = table_rows(PAGE, "Single turns")
     assert rows["phase0"][1:] == [tpot(group) for group in measured("seed-004-single", tmp_path / "all")]
@@ -43,6 +51,7 @@ def test_the_page_has_the_figures_of_single_turns(tmp_path: Path) -> None:
     assert rows["virtual time (`--virtual`)"][1:] == [both(group) for group in few]
 
 
+@pytest.mark.long
 def test_the_page_has_the_figures_of_conversations(tmp_path: Path) -> None:
     groups = measured("seed-004", tmp_path, "--rates", "2,3,4")
     low, _, high = (f"{100 * figure(METRICS[Metric.HIT_RATIO], group):.0f} %" for group in groups)
@@ -50,6 +59,7 @@ def test_the_page_has_the_figures_of_conversations(tmp_path: Path) -> None:
     assert row[1:] == [*map(both, groups), f"{low}, {high}"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("configuration, repeat, ends", ENDS)
 def test_the_page_has_the_probes_at_the_ends_of_each_answer(
     tmp_path: Path, configuration: str, repeat: int, ends: tuple[float, ...]

@@ -2,6 +2,11 @@
 
 from pathlib import Path
 
+import pytest
+
+from compose.experiment import experiment_file
+from exporters.yaml_reader import FileError
+
 LOAD = """\
 load:
   name: small
@@ -29,3 +34,10 @@ def write_experiment(folder: Path, *, head: str = HEAD, load: str = LOAD, more: 
     path = folder / "small.yaml"
     path.write_text(head + load + more)
     return path
+
+
+def mistakes(path: Path) -> list[str]:
+    """What is reported of an invalid experiment file, without its path."""
+    with pytest.raises(FileError) as caught:
+        experiment_file.load(path)
+    return str(caught.value).replace(f"{path}:", "").splitlines()

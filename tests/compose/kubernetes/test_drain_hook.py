@@ -15,6 +15,8 @@ from tests.support.fake_engine import Engine, serving
 from tests.support.sidecar_process import sidecar
 from tests.support.waiting import HANG, until
 
+pytestmark = pytest.mark.slow
+
 HOOK = MANIFESTS / "components/sidecar/drain.py"
 FOREVER = f"{10 * HANG:g}s"
 

@@ -46,6 +46,8 @@ from tests.compose.kubernetes.manifest_validation import (
     why_no_custom_schemas,
 )
 
+pytestmark = pytest.mark.slow
+
 SPEC = load(SHIPPED)
 RULES = [rule for group in rules(SPEC, autoscaling=True) for rule in group.rules]
 ALERTS = {rule.name for rule in RULES if isinstance(rule, Alert)}
@@ -59,6 +61,12 @@ def rendered() -> list[Object]:
         return everything()
     except UsageError as error:
         pytest.skip(f"no program renders the manifests: {error}")
+
+
+@pytest.fixture(scope="module")
+def base() -> dict[str, Object]:
+    """The base alone, by name."""
+    return {name_of(each): each for each in objects(render(BASE))}
 
 
 @pytest.fixture(scope="module")
@@ -90,8 +98,9 @@ def test_every_object_is_valid_in_this_kubernetes(version: str, rendered: list[O
 
 
 @pytest.mark.parametrize("component", OPTIONAL)
-def test_each_component_renders_alone(component: str, tmp_path: Path, rendered: list[Object]) -> None:
-    base = {name_of(each): each for each in objects(render(BASE))}
+def test_each_component_renders_alone(
+    component: str, tmp_path: Path, rendered: list[Object], base: dict[str, Object]
+) -> None:
     alone = {name_of(each): each for each in objects(with_components(tmp_path, (component,)))}
     assert base.keys() <= alone.keys()
     assert alone != base

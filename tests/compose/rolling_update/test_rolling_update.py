@@ -5,13 +5,14 @@ from pathlib import Path
 import pytest
 
 from compose.prometheus_tools import Tools
+from compose.rolling_update import update_run
 from compose.rolling_update.haproxy import Balancing, Haproxy, find_haproxy
 from compose.rolling_update.update_checks import checks
 from compose.rolling_update.update_run import UpdateConfig, run
 from compose.run_directory import RunDirectory
 from exporters.errors import UsageError
 
-pytestmark = pytest.mark.lab
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture
@@ -23,13 +24,17 @@ def haproxy() -> Haproxy:
 
 
 @pytest.mark.parametrize("hook", [True, False], ids=["with the hook", "without the hook"])
-async def test_only_the_hook_keeps_every_request(tools: Tools, haproxy: Haproxy, tmp_path: Path, hook: bool) -> None:
+async def test_only_the_hook_keeps_every_request(
+    tools: Tools, haproxy: Haproxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hook: bool
+) -> None:
+    monkeypatch.setattr(update_run, "_SCRAPE", "1s")
+    monkeypatch.setattr(update_run, "_PERIOD", "12h")  # its budget is recorded within seconds
     config = UpdateConfig(
         directory=RunDirectory(tmp_path / "run"),
         replicas=2,
         balancing=Balancing.TCP,
         hook=hook,
-        steady=2.0,
+        steady=0.0,
         rate_scale=0.2,
         changed={"--drain-delay": "3s"},
     )

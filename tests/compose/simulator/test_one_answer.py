@@ -8,9 +8,9 @@ from typing import Any
 
 import aiohttp
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from compose.simulator.embeddings import DIMENSIONS
+from tests.compose.simulator.engine_series import value
 from tests.support.simulator import simulator
 
 Client = aiohttp.ClientSession
@@ -25,12 +25,6 @@ async def client() -> AsyncIterator[Client]:
 async def post(client: Client, path: str, body: Any) -> tuple[int, Any]:
     async with client.post(path, json=body) as response:
         return response.status, json.loads(await response.read())
-
-
-async def counted(client: Client, name: str) -> float:
-    async with client.get("/metrics") as response:
-        families = text_string_to_metric_families(await response.text())
-    return sum(sample.value for family in families for sample in family.samples if sample.name == name)
 
 
 @pytest.mark.parametrize(
@@ -57,10 +51,10 @@ async def test_each_input_is_a_request_to_the_engine_and_has_its_embedding(
         "prompt_tokens_details": None,
         "completion_tokens_details": None,
     }
-    assert await counted(client, "vllm:prompt_tokens_total") == tokens
-    assert await counted(client, "vllm:generation_tokens_total") == 0
-    assert await counted(client, "vllm:request_success_total") == len(sizes)
-    assert await counted(client, "vllm:request_generation_tokens_sum") == 0
+    assert await value(client, "vllm:prompt_tokens_total") == tokens
+    assert await value(client, "vllm:generation_tokens_total") == 0
+    assert await value(client, "vllm:request_success_total") == len(sizes)
+    assert await value(client, "vllm:request_generation_tokens_sum") == 0
 
 
 async def test_equal_inputs_have_equal_embeddings_in_both_encodings(client: Client) -> None:
@@ -86,7 +80,7 @@ async def test_equal_inputs_have_equal_embeddings_in_both_encodings(client: Clie
 )
 async def test_an_invalid_request_is_rejected(client: Client, path: str, body: Any, status: int) -> None:
     assert (await post(client, path, body))[0] == status
-    assert await counted(client, "vllm:prompt_tokens_total") == 0
+    assert await value(client, "vllm:prompt_tokens_total") == 0
 
 
 async def test_tokens_are_those_of_a_completion_and_have_their_text(client: Client) -> None:

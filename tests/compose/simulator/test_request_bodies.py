@@ -152,6 +152,7 @@ VALID = {"model": "tiny", "input": "hi", "messages": [TURN], "prompt": "hi", "ma
 OTHERS = ("background", "store", "previous_response_id", "tools", "seed", "stream_options", "n", "min_tokens")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "parse",
     [

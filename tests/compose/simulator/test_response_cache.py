@@ -7,10 +7,10 @@ import aiohttp
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from prometheus_client.parser import text_string_to_metric_families
 
 from compose.simulator import response_cache
 from compose.simulator.response_cache import ResponseCache
+from tests.compose.simulator.engine_series import value
 from tests.support.simulator import simulator
 
 MESSAGES = [{"role": "user", "content": "What is the capital of Singapore?"}]
@@ -54,15 +54,7 @@ class Client:
 
     async def generated(self) -> float:
         """The output tokens that the engine has counted."""
-        async with self._session.get("/metrics") as response:
-            families = text_string_to_metric_families(await response.text())
-        (value,) = (
-            sample.value
-            for family in families
-            for sample in family.samples
-            if sample.name == "vllm:generation_tokens_total"
-        )
-        return value
+        return await value(self._session, "vllm:generation_tokens_total")
 
 
 @pytest.fixture

@@ -96,6 +96,7 @@ def check_blocks(scheduler: Scheduler) -> None:
     assert all(not waiting.blocks for waiting in scheduler.waiting)
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(engines(), ENGINES, ARRIVALS)
 def test_every_request_gets_its_tokens_and_finishes_once(
@@ -112,6 +113,7 @@ def test_every_request_gets_its_tokens_and_finishes_once(
     assert scheduler.pool.free == scheduler.pool.capacity
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(engines(), ENGINES, ARRIVALS)
 def test_a_step_keeps_to_its_budget_and_to_the_batch_size(
@@ -125,6 +127,7 @@ def test_a_step_keeps_to_its_budget_and_to_the_batch_size(
         assert all(job.prompt_length + job.generated <= flags.max_model_len for job in step.scheduled)
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(engines(), ENGINES, ARRIVALS)
 def test_requests_are_admitted_in_arrival_order(flags: EngineFlags, preset: Preset, arrivals: list[Arrival]) -> None:
@@ -132,6 +135,7 @@ def test_requests_are_admitted_in_arrival_order(flags: EngineFlags, preset: Pres
     assert [each for step in steps for each in step.admitted] == jobs
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(engines(), ENGINES, ARRIVALS)
 def test_the_times_of_a_request_are_in_order_and_its_gaps_add_up(
@@ -165,6 +169,7 @@ def test_the_same_arrivals_give_the_same_trace(flags: EngineFlags, preset: Prese
     assert trace() == trace()
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(engines(), ENGINES, ARRIVALS, st.data())
 def test_aborting_requests_at_any_time_leaks_no_block(

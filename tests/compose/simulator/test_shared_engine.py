@@ -7,8 +7,8 @@ from typing import Any
 
 import aiohttp
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
+from tests.compose.simulator.engine_series import value
 from tests.support.simulator import simulator
 from tests.support.waiting import HANG
 
@@ -33,13 +33,6 @@ async def client() -> AsyncIterator[Client]:
 async def post(client: Client, path: str, body: Any) -> Any:
     async with client.post(path, json=body) as response:
         return json.loads(await response.read())
-
-
-async def value(client: Client, name: str, **labels: str) -> float:
-    async with client.get("/metrics") as response:
-        families = text_string_to_metric_families(await response.text())
-        samples = [sample for family in families for sample in family.samples if sample.name == name]
-    return sum(sample.value for sample in samples if labels.items() <= sample.labels.items())
 
 
 def usage(path: str, body: Any) -> tuple[int, int, int, int]:

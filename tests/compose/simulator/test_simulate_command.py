@@ -78,6 +78,7 @@ def test_a_busy_port_is_one_message_and_exit_2(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
 def test_a_signal_ends_it_with_0_after_one_log_line(number: signal.Signals) -> None:
     command = [*PROGRAM, "--preset", "toy", "--listen", "127.0.0.1:0"]
