@@ -1,4 +1,4 @@
-"""What a token costs `vllm-slo load` beside a plain aiohttp client and `vllm bench serve`: `make bench NAME=load_clients`.
+"""What a token costs `vllm-slo load` beside plain aiohttp and `vllm bench serve`: `make bench NAME=load_clients`.
 
 Each sends the same open-loop load to the same engine, one after the other in each round. The CPU time is that of the
 whole process from the first request to the last response. The aiohttp client is what a user would write: one session

@@ -1,4 +1,4 @@
-"""`make bench NAME=request_queries`: speed of `vllm-slo requests` beside jq, with the same filters on the same generated log.
+"""`make bench NAME=request_queries`: the speed of `vllm-slo requests` beside jq, on the same generated log.
 
 Both print the matching lines. CPU time is compared, because other processes change the elapsed time.
 """

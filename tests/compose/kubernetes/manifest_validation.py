@@ -38,9 +38,7 @@ def why_no_custom_schemas() -> str | None:
     """Why custom resources cannot be validated here; None if they can."""
     if shutil.which("node") is None:
         return "node, which runs the schemas of custom resources, is not installed"
-    return (
-        None if _COMPILER.exists() else "the schemas of custom resources are not installed: make test, with npm"
-    )
+    return None if _COMPILER.exists() else "the schemas of custom resources are not installed: make test, with npm"
 
 
 def core_error(each: Object, version: str) -> str:
