@@ -215,6 +215,7 @@ def test_a_file_that_is_not_a_dashboard_is_rejected(tmp_path: Path, capsys: pyte
     )
 
 
+@pytest.mark.slow
 def test_audit_reads_what_render_writes(tmp_path: Path, prometheus: Serve, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["dashboards", "render", "--out", str(tmp_path / "new")]) == 0
     assert f"{tmp_path / 'new' / 'slo-overview.json'}\n" in capsys.readouterr().out

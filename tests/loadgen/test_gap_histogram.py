@@ -19,6 +19,7 @@ def histogram(gaps: list[float]) -> GapHistogram:
     return made
 
 
+@pytest.mark.slow
 @given(GAPS, st.integers(1, 100))
 def test_a_percentile_is_within_one_percent(gaps: list[float], percent: int) -> None:
     exact = nearest_rank(sorted(gaps), percent)

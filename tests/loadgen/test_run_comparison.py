@@ -76,6 +76,7 @@ def test_the_comparison_is_repeatable_in_any_order_of_the_records() -> None:
     )
 
 
+@pytest.mark.slow
 def test_failures_count_as_infinite_times_and_bad_requests() -> None:
     usual = requests()
     most = [failed(each) if each.number % 5 < 3 else each for each in usual]

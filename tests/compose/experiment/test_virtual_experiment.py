@@ -60,6 +60,7 @@ def test_the_matrix_of_seed_000_is_as_committed(tmp_path: Path, flags: list[str]
     assert compact(cells) == "".join(line for line in lines if not flags or '"base"' in line)
 
 
+@pytest.mark.slow
 def test_two_runs_have_the_same_bytes(tmp_path: Path) -> None:
     path = write_experiment(tmp_path, more="repeats: 2\nmax_concurrency: 8\n")
     for name in ("one", "two"):

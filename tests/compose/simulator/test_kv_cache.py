@@ -8,6 +8,7 @@ from compose.simulator.kv_cache import BlockPool, block_hashes
 TOKENS = st.lists(st.integers(0, 3), max_size=40)
 
 
+@pytest.mark.slow
 @given(st.lists(TOKENS, max_size=12), st.integers(1, 4))
 def test_released_blocks_are_free_again(prompts: list[list[int]], size: int) -> None:
     pool = BlockPool(200)

@@ -125,6 +125,7 @@ def test_a_window_with_too_few_events_has_no_verdicts(tmp_path: Path, capsys: py
     assert none["tests"] == 0
 
 
+@pytest.mark.slow
 def test_the_restart_is_excluded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The engine is down for 100 s; the first response after that has the new revision."""
     rng = seeded(2)

@@ -143,6 +143,7 @@ LINES = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(LINES)
 def test_any_text_is_parsed_or_rejected(lines: list[str]) -> None:
     with contextlib.suppress(ValueError):

@@ -307,6 +307,7 @@ async def deliver_after_a_stop() -> tuple[Sender, list[str]]:
     return sender, received
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
 def test_records_for_a_stopped_exporter_use_bounded_memory_and_are_either_delivered_or_dropped(
     loop: Callable[[], asyncio.AbstractEventLoop],

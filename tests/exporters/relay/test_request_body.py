@@ -456,6 +456,7 @@ def test_a_long_object_is_not_decoded_after_the_limit_of_its_members() -> None:
         decode_members(data[:-1] + b", no JSON")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("members", [MAX_MEMBERS + 1, 100_000])
 def test_a_body_of_many_members_is_parsed_and_has_no_hash_of_the_whole_body(members: int) -> None:
     """The hash sorts the members, for which the JSON encoder took quadratic time and the stack of the process."""

@@ -128,6 +128,7 @@ def test_gpus_divide_the_work_while_kv_heads_can_be_divided(drawn: Setup, batch:
     assert together.kv_tokens() >= gpus * alone.kv_tokens()  # the weights are stored only once
 
 
+@pytest.mark.slow
 @given(SETUPS, BATCHES)
 def test_decode_is_memory_bound_exactly_up_to_the_crossover(drawn: Setup, batch: int) -> None:
     end = drawn.crossover()

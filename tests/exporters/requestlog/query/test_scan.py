@@ -123,6 +123,7 @@ def naive(line: bytes, tests: list[Callable[[dict[str, Any]], bool]]) -> bool:
     return isinstance(entry, dict) and SMALLEST.keys() <= entry.keys() and all(test(entry) for test in tests)
 
 
+@pytest.mark.slow
 @given(
     content=st.lists(lines(), max_size=12),
     tests=st.lists(wanted(), max_size=3),
