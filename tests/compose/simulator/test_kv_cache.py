@@ -1,5 +1,6 @@
 """The paged KV cache on its own."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
