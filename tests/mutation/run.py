@@ -61,7 +61,6 @@ MODULES = {
             "tests/exporters/relay/test_gaps.py",
             "tests/loadgen/test_gap_histogram.py",
             "tests/exporters/sidecar/ingest/test_logged_records.py",
-            "tests/exporters/relay/dialects/test_answers.py",
         ],
     ),
     "http1_parser": Module(
@@ -142,12 +141,27 @@ def mutants(files: Sequence[str], seed: int) -> Iterator[Mutant]:
             yield Mutant(file, sources[file], changed)
 
 
+class QuickFirst:
+    """A plugin of pytest: the quickest tests run first, and Hypothesis ends at the first failure that it finds."""
+
+    def pytest_sessionstart(self) -> None:
+        from hypothesis import Phase, settings  # noqa: PLC0415 - pytest must import it first
+
+        phases = (Phase.explicit, Phase.generate)
+        settings.register_profile("first", settings(), phases=phases, report_multiple_bugs=False)
+        settings.load_profile("first")
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Function]) -> None:
+        items.sort(key=lambda item: (item.get_closest_marker("slow") is not None, "hypothesis" in dir(item.obj)))
+
+
 def _test(tests: Sequence[str], cpu_seconds: int) -> None:
     os.setsid()
     resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds))
     for descriptor in (1, 2):
         os.dup2(os.open("output", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
-    sys.exit(any(pytest.main([*_OPTIONS, test]) for test in tests))
+    sys.exit(any(pytest.main([*_OPTIONS, test], plugins=[QuickFirst()]) for test in tests))
 
 
 def passes(tests: Sequence[str], cpu_seconds: int = 600, seconds: float = 600) -> bool:
