@@ -342,6 +342,31 @@ def test_late_gaps_are_bad_once_the_remaining_tokens_cannot_change_the_verdict()
     assert judge.ended(Ending(at=102.0, outcome=Outcome.OK)) == []
 
 
+def test_late_gaps_are_bad_for_no_other_signal() -> None:
+    judge = live_judge(Measure.ITL_P95, Measure.TPOT)
+    judge.first_token(101.0)
+    assert [judge.chunk(101.0 + 0.3 * n, 0.3, n) for n in (1, 2, 3)] == [[], [], [("itl_p95", Verdict.BAD)]]
+
+
+def test_a_tpot_is_bad_once_the_remaining_tokens_would_be_too_late_even_without_gaps() -> None:
+    judge = live_judge(Measure.TPOT)
+    judge.first_token(101.0)
+    assert judge.late_after == pytest.approx(105.0)  # 40 tokens of 0.1 s
+    assert judge.chunk(104.99, 3.99, 1) == []
+    assert judge.chunk(105.01, 0.02, 2) == [("tpot", Verdict.BAD)]
+
+
+@pytest.mark.parametrize("measure", [Measure.TPOT, Measure.ITL_P95])
+def test_two_tokens_have_a_time_between_them(measure: Measure) -> None:
+    two = request(Moment(end=2, first_token=1, gaps=(0.05,)), Outcome.OK, max_tokens=2)
+    assert verdict(slo(measure), two) is Verdict.GOOD
+
+
+def test_a_request_that_ends_between_two_deadlines_misses_only_the_first() -> None:
+    judge = live_judge(Measure.TTFT, Measure.TTFT_ANSWER)
+    assert judge.ended(Ending(at=107.5, outcome=Outcome.OK)) == [("ttft", Verdict.BAD)]
+
+
 GAPS = st.lists(st.sampled_from([0.01, 0.2, 0.26, 0.9]), max_size=MAX_TOKENS - 1)
 
 
