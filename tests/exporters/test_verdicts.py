@@ -240,6 +240,12 @@ def test_a_rejection_makes_no_event_if_the_slo_excludes_it(measure: Measure) -> 
     assert verdict(slo(measure, rejected=Rejected.EXCLUDE), request(MOMENTS["waiting"], Outcome.REJECTED)) is None
 
 
+def test_an_slo_that_does_not_apply_leaves_the_others() -> None:
+    slos = [replace(slo(measure), name=measure) for measure in (Measure.TTFT, Measure.VALID_OUTPUT, Measure.E2E)]
+    unary = request(Moment(end=2), Outcome.OK, stream=False)
+    assert judge_request(slos, FIRST_TOKEN_TIMEOUT, unary) == {"e2e": Verdict.GOOD}
+
+
 def test_a_value_equal_to_the_threshold_is_good() -> None:
     assert verdict(slo(Measure.TTFT), request(Moment(end=9, first_token=5.0), Outcome.OK)) is Verdict.GOOD
     assert verdict(slo(Measure.E2E), request(Moment(end=30.0), Outcome.OK)) is Verdict.GOOD
@@ -332,6 +338,13 @@ def test_output_that_was_checked_has_its_verdict_and_other_output_that_of_the_ou
         assert judge.verdicts.get("it") is LETTERS[letter]
 
 
+def test_the_first_token_of_the_answer_leaves_the_validity_of_the_output_open() -> None:
+    slos = [replace(slo(measure), name=measure) for measure in (Measure.TTFT_ANSWER, Measure.VALID_OUTPUT)]
+    judge = Judge(applicable_slos(slos, stream=True, several=True, structured=True), zero=0.0, first_token_timeout=60.0)
+    assert judge.first_answer(1.0) == [("ttft_answer", Verdict.GOOD)]
+    assert judge.output_checked(valid=False) == [("valid_output", Verdict.BAD)]
+
+
 def test_late_gaps_are_bad_once_the_remaining_tokens_cannot_change_the_verdict() -> None:
     judge = live_judge(Measure.ITL_P95)
     judge.first_token(101.0)
@@ -354,6 +367,16 @@ def test_a_tpot_is_bad_once_the_remaining_tokens_would_be_too_late_even_without_
     assert judge.late_after == pytest.approx(105.0)  # 40 tokens of 0.1 s
     assert judge.chunk(104.99, 3.99, 1) == []
     assert judge.chunk(105.01, 0.02, 2) == [("tpot", Verdict.BAD)]
+
+
+def test_the_mean_gap_of_an_early_end_is_judged_by_the_tokens_that_came() -> None:
+    early = Moment(end=5, first_token=1, gaps=(0.19,) * 20)  # 3.8 s, and max_tokens allow 4 s
+    assert verdict(slo(Measure.TPOT), request(early, Outcome.OK)) is Verdict.BAD
+
+
+def test_more_tokens_than_allowed_may_have_more_late_gaps() -> None:
+    long = Moment(end=9, first_token=1, gaps=(0.05,) * 57 + (0.3,) * 3)
+    assert verdict(slo(Measure.ITL_P95), request(long, Outcome.OK)) is Verdict.GOOD
 
 
 @pytest.mark.parametrize("measure", [Measure.TPOT, Measure.ITL_P95])
