@@ -123,6 +123,17 @@ def test_a_piece_inverts_its_cumulative_rate(seconds: float, begin: float, end: 
         assert piece.within(piece.after(events)) == pytest.approx(events, rel=1e-6)
 
 
+@given(PHASES)
+def test_the_pieces_of_a_phase_are_as_long_as_the_phase(phases: list[Phase]) -> None:
+    for phase in phases:
+        assert not phase.pieces or sum(piece.seconds for piece in phase.pieces) == pytest.approx(phase.duration)
+
+
+@pytest.mark.parametrize("begin", [0.0, 2.0])
+def test_an_arrival_that_is_due_at_once_is_at_the_start_of_its_piece(begin: float) -> None:
+    assert Piece(10, begin, 4).after(0.0) == 0.0
+
+
 @pytest.mark.parametrize(
     "spoilt, fault",
     [
@@ -168,6 +179,13 @@ def test_a_wanted_length_is_met_and_keeps_the_order(phases: list[Phase], seconds
     cut = with_duration(phases, seconds)
     assert math.isclose(sum(phase.duration for phase in cut), seconds)
     assert [phase.name for phase in cut] == [phase.name for phase in phases][: len(cut)]
+
+
+@given(PHASES, st.floats(0.05, 100))
+def test_a_wanted_length_stretches_no_phase_but_the_last(phases: list[Phase], seconds: float) -> None:
+    *whole, final = with_duration(phases, seconds)
+    assert [phase.duration for phase in whole] == [phase.duration for phase in phases[: len(whole)]]
+    assert final.duration <= phases[len(whole)].duration or len(whole) == len(phases) - 1
 
 
 def test_scaling_multiplies_every_rate() -> None:
