@@ -11,7 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadgen.arrival_check import check, gamma_share, kolmogorov_smirnov
-from loadgen.arrivals import Arrival, Law, Phase, Piece, arrivals, expected_arrivals, scale_rates, with_duration
+from loadgen.arrivals import (
+    CYCLE_PIECES,
+    Arrival,
+    Law,
+    Phase,
+    Piece,
+    arrivals,
+    expected_arrivals,
+    scale_rates,
+    with_duration,
+)
 
 SEEDS = st.integers(0, 2**32)
 LAWS: list[dict[str, Any]] = [
@@ -127,6 +137,12 @@ def test_a_piece_inverts_its_cumulative_rate(seconds: float, begin: float, end: 
 def test_the_pieces_of_a_phase_are_as_long_as_the_phase(phases: list[Phase]) -> None:
     for phase in phases:
         assert not phase.pieces or sum(piece.seconds for piece in phase.pieces) == pytest.approx(phase.duration)
+
+
+def test_a_diurnal_rate_begins_each_cycle_at_its_lowest_and_peaks_in_the_middle() -> None:
+    rates = [piece.begin for piece in Phase("day", 200, rate=2.0, peak_rate=14.0, cycle=100.0).pieces]
+    eighth = CYCLE_PIECES // 8
+    assert rates[: 12 * eighth : 2 * eighth] == pytest.approx([2, 8, 14, 8, 2, 8])
 
 
 @pytest.mark.parametrize("begin", [0.0, 2.0])
