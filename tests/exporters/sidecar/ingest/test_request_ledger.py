@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from exporters.journal import ENDPOINTS, RelayJournal
+from exporters.journal import ENDPOINTS, JournalFile, Recorded, RelayJournal, no_counts
 from exporters.records import Finished, Judged, Record
 from exporters.requestlog.writer import DROP_REASONS
 from exporters.sidecar.ingest.request_ledger import RELAY_CRASHED, SIDECAR_STOPPED, RequestLedger, Totals
@@ -371,3 +371,46 @@ def test_a_journal_that_is_truncated_by_another_program_stops_no_process(world: 
     world.end(0)
     world.deliver(0)
     assert by_endpoint(world.ledger.counts().begun) == {CHAT: 2}
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[JournalFile]:
+    """The journal of a run whose relay has died."""
+    RelayJournal(tmp_path / "journals" / "start-1", "run").close()
+    file = JournalFile(tmp_path / "journals" / "start-1" / "run")
+    yield file
+    file.close()
+
+
+def recorded_after_a_crash(journal: JournalFile, last_line: int) -> Counter[Endpoint]:
+    ledger = RequestLedger(journal.path.parent, lambda _run_id: last_line)
+    recorded = by_endpoint(ledger.counts().recorded)
+    ledger.release()
+    return recorded
+
+
+def test_lines_of_a_batch_that_is_sent_again_are_counted_from_the_first_that_is_not_settled(
+    journal: JournalFile,
+) -> None:
+    records = [finished(api=endpoint) for endpoint in (CHAT, RESPONSES, Endpoint.OTHER)]
+    ledger = RequestLedger(journal.path.parent)
+    ledger.settle("run", 1, records[0])
+    ledger.expect_lines("run", 1, records)
+    ledger.release()
+    assert recorded_after_a_crash(journal, last_line=1) == {CHAT: 1}
+    assert recorded_after_a_crash(journal, last_line=2) == {CHAT: 1, RESPONSES: 1}
+
+
+def test_lines_before_a_batch_are_settled(journal: JournalFile) -> None:
+    ledger = RequestLedger(journal.path.parent)
+    ledger.expect_lines("run", 5, [finished(api=CHAT)])
+    ledger.release()
+    again = RequestLedger(journal.path.parent, lambda _run_id: 5)
+    again.settle("run", 5, finished(api=CHAT))
+    assert by_endpoint(again.counts().recorded) == {CHAT: 1}
+    again.release()
+
+
+def test_a_line_of_an_endpoint_that_this_release_does_not_know_is_counted_as_other(journal: JournalFile) -> None:
+    journal.write(Recorded(0, no_counts(), {}, next_lines=bytes([len(ENDPOINTS)])))
+    assert recorded_after_a_crash(journal, last_line=1) == {Endpoint.OTHER: 1}
