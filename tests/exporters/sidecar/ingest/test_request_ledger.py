@@ -414,3 +414,23 @@ def test_lines_before_a_batch_are_settled(journal: JournalFile) -> None:
 def test_a_line_of_an_endpoint_that_this_release_does_not_know_is_counted_as_other(journal: JournalFile) -> None:
     journal.write(Recorded(0, no_counts(), {}, next_lines=bytes([len(ENDPOINTS)])))
     assert recorded_after_a_crash(journal, last_line=1) == {Endpoint.OTHER: 1}
+
+
+@pytest.mark.parametrize("name", ["a", "z"])
+def test_what_an_earlier_run_has_left_is_found_whatever_the_names_of_the_runs(tmp_path: Path, name: str) -> None:
+    relay = RelayJournal(tmp_path / "journals" / "m", "run")
+    relay.begun(CHAT)
+    relay.close()
+    ledger = RequestLedger(tmp_path / "journals" / name)
+    ledger.scraped()
+    ledger.check(lambda _run_id: False)
+    assert by_endpoint(ledger.counts().lost[SIDECAR_STOPPED]) == {CHAT: 1}
+    ledger.release()
+
+
+def test_only_the_user_of_the_sidecar_reads_and_writes_the_accounts(world: World) -> None:
+    assert {path.name: path.stat().st_mode & 0o777 for path in world.journals.iterdir()} == {
+        "relay-1": 0o600,
+        "relay-2": 0o600,
+        "totals": 0o600,
+    }
