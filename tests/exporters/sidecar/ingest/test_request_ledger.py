@@ -434,3 +434,20 @@ def test_only_the_user_of_the_sidecar_reads_and_writes_the_accounts(world: World
         "relay-2": 0o600,
         "totals": 0o600,
     }
+
+
+def test_processes_of_another_release_find_each_count_of_a_journal_at_its_place(tmp_path: Path) -> None:
+    relay = RelayJournal(tmp_path, "run")
+    relay.begun(CHAT)
+    relay.dropped(RESPONSES)
+    relay.close()
+    exporter = JournalFile(tmp_path / "run")
+    exporter.write(Recorded(7, [], {}, b"\x05"))
+    exporter.close()
+    data = (tmp_path / "run").read_bytes()
+    assert len(data) == 4096
+    assert {n: byte for n, byte in enumerate(data[512:1536], 512) if byte} == {
+        512 + 8 * ENDPOINTS.index(CHAT): 1,
+        1024 + 8 * ENDPOINTS.index(RESPONSES): 1,
+    }
+    assert data[1536:].rstrip(b"\0") == b"\x07\0\0\0\0\0\0\0\x94\x07\x90\x80\xc4\x01\x05"
