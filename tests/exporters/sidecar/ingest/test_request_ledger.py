@@ -451,3 +451,16 @@ def test_processes_of_another_release_find_each_count_of_a_journal_at_its_place(
         1024 + 8 * ENDPOINTS.index(RESPONSES): 1,
     }
     assert data[1536:].rstrip(b"\0") == b"\x07\0\0\0\0\0\0\0\x94\x07\x90\x80\xc4\x01\x05"
+
+
+def test_begun_and_dropped_requests_of_a_release_with_other_endpoints_are_counted_apart(tmp_path: Path) -> None:
+    relay = RelayJournal(tmp_path, "run")
+    relay.begun(CHAT)
+    relay.begun(RESPONSES)
+    relay.dropped(CHAT)
+    relay.close()
+    with (tmp_path / "run").open("rb+") as names:
+        names.write(b"\x91\xa3new")
+    file = JournalFile(tmp_path / "run")
+    assert (by_endpoint(file.begun()), by_endpoint(file.dropped())) == ({Endpoint.OTHER: 2}, {Endpoint.OTHER: 1})
+    file.close()
