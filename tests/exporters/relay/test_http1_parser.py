@@ -199,3 +199,21 @@ def test_a_connection_with_a_chunked_response_of_http_1_0_is_not_used_again() ->
 def test_all_empty_lines_before_a_request_are_skipped_at_once(count: int, rest: bytes) -> None:
     lines = b"\r\n" * count
     assert http1_parser.empty_lines(lines + b"G" + rest) == len(lines)
+
+
+@pytest.mark.parametrize(
+    "framing, length, chunked, has_body",
+    [
+        (b"", 0, False, False),
+        (b"content-length: 0\r\n", 0, False, False),
+        (b"content-length: 1\r\n", 1, False, True),
+        (b"transfer-encoding: chunked\r\n", 0, True, True),
+    ],
+)
+def test_repeated_headers_that_are_lists_leave_the_framing_of_a_request(
+    framing: bytes, length: int, chunked: bool, has_body: bool
+) -> None:
+    head = b"POST / HTTP/1.1\r\nhost: a\r\naccept: a\r\naccept: b\r\n" + framing + b"\r\n"
+    request = http1_parser.parse_request(head)
+    assert (request.length, request.chunked, request.has_body) == (length, chunked, has_body)
+    assert request.get(b"accept") == "a"
