@@ -253,13 +253,13 @@ def test_a_value_equal_to_the_threshold_is_good() -> None:
     assert verdict(slo(Measure.TTFT_ANSWER), answered) is Verdict.GOOD
 
 
-def live_judge(*measures: Measure) -> Judge:
+def live_judge(*measures: Measure, max_tokens: int = MAX_TOKENS) -> Judge:
     slos = [replace(slo(measure), name=measure) for measure in measures]
     return Judge(
         applicable_slos(slos, stream=True, several=True),
         zero=100.0,
         first_token_timeout=FIRST_TOKEN_TIMEOUT,
-        max_tokens=MAX_TOKENS,
+        max_tokens=max_tokens,
     )
 
 
@@ -355,18 +355,19 @@ def test_late_gaps_are_bad_once_the_remaining_tokens_cannot_change_the_verdict()
     assert judge.ended(Ending(at=102.0, outcome=Outcome.OK)) == []
 
 
-def test_late_gaps_are_bad_for_no_other_signal() -> None:
-    judge = live_judge(Measure.ITL_P95, Measure.TPOT)
+@pytest.mark.parametrize("other,gap", [(Measure.TPOT, 0.3), (Measure.QUEUE, 1.1), (Measure.DECODE, 21.0)])
+def test_late_gaps_are_bad_for_no_other_signal(other: Measure, gap: float) -> None:
+    judge = live_judge(Measure.ITL_P95, other)
     judge.first_token(101.0)
-    assert [judge.chunk(101.0 + 0.3 * n, 0.3, n) for n in (1, 2, 3)] == [[], [], [("itl_p95", Verdict.BAD)]]
+    assert [judge.chunk(101.0 + gap * n, gap, n) for n in (1, 2, 3)] == [[], [], [("itl_p95", Verdict.BAD)]]
 
 
 def test_a_tpot_is_bad_once_the_remaining_tokens_would_be_too_late_even_without_gaps() -> None:
-    judge = live_judge(Measure.TPOT)
+    judge = live_judge(Measure.TPOT, max_tokens=42)
     judge.first_token(101.0)
-    assert judge.late_after == pytest.approx(105.0)  # 40 tokens of 0.1 s
-    assert judge.chunk(104.99, 3.99, 1) == []
-    assert judge.chunk(105.01, 0.02, 2) == [("tpot", Verdict.BAD)]
+    assert judge.late_after == pytest.approx(105.1)  # 41 gaps of 0.1 s
+    assert judge.chunk(105.09, 4.09, 1) == []
+    assert judge.chunk(105.11, 0.02, 2) == [("tpot", Verdict.BAD)]
 
 
 def test_the_mean_gap_of_an_early_end_is_judged_by_the_tokens_that_came() -> None:
