@@ -106,6 +106,7 @@ def test_chunks_of_equal_small_size_are_merged_and_not_parsed_one_by_one(
         pytest.param(b"-1\r\n{}\r\n", id="a negative size"),
         pytest.param(b" 2\r\n{}\r\n", id="a space before the size"),
         pytest.param(b"\r\n{}\r\n", id="no size"),
+        pytest.param(b"\n2\r\n{}\r\n", id="a bare LF before the size"),
         pytest.param(b"1000000000000000\r\n{}\r\n", id="a size beyond 60 bits"),
         pytest.param(b"2;a=\x00\r\n{}\r\n", id="a control character in an extension"),
         pytest.param(b"2;" + b"x" * http1_parser.MAX_LINE, id="a size line over the limit"),
@@ -217,3 +218,14 @@ def test_repeated_headers_that_are_lists_leave_the_framing_of_a_request(
     request = http1_parser.parse_request(head)
     assert (request.length, request.chunked, request.has_body) == (length, chunked, has_body)
     assert request.get(b"accept") == "a"
+
+
+@given(st.binary(max_size=30), st.binary(max_size=9), CUTS)
+def test_a_body_with_a_length_is_the_same_for_any_split_into_reads(
+    data: bytes, after: bytes, places: list[int]
+) -> None:
+    body, pieces, reads = http1_parser.SizedBody(len(data)), [], cut(data + after, places)
+    while not body.done:
+        assert body.rest == b""
+        pieces += body.feed(reads.pop(0))
+    assert (b"".join(pieces), body.rest + b"".join(reads)) == (data, after)
