@@ -41,6 +41,7 @@ CHUNK = st.tuples(st.binary(min_size=1, max_size=40), st.sampled_from([b"", b";a
     st.binary(max_size=9),
 )
 @example([(b"\r\n0\r\n\r\n", b"")], b"", [3, 6], b"GET")
+@example([(b"{}", b";a=b"), (b"[]", b"")], b"x-late: 1\r\n", [*range(60)], b"GET")  # byte by byte
 def test_a_chunked_body_is_the_same_for_any_split_into_reads(
     chunks: list[tuple[bytes, bytes]], trailers: bytes, places: list[int], after: bytes
 ) -> None:
