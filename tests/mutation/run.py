@@ -216,7 +216,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         shutil.copytree(ROOT, folder, ignore=shutil.ignore_patterns(".*", "node_modules"), dirs_exist_ok=True)
         sys.path[0] = folder
-        os.environ |= {"PYTHONPATH": folder, "PYTHONDONTWRITEBYTECODE": "1", "CI": "1"}
+        # Another run of pytest, which deletes old folders of its tests, must not make one fail here.
+        os.environ |= {"PYTEST_DEBUG_TEMPROOT": folder, "PYTHONPATH": folder}
+        os.environ |= {"PYTHONDONTWRITEBYTECODE": "1", "CI": "1"}
         for name in arguments.module or MODULES:
             print(f"{name}: ", end="")
             result = survivors(MODULES[name], arguments.seed, arguments.mutants, arguments.only)
