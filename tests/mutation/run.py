@@ -7,7 +7,7 @@ working tree. A mutant that Python refuses to compile is not counted, nor is a c
 annotations. The tests run in a fork of a process that has imported all third-party modules, with fixed examples; those
 that `make test` leaves out do not run.
 
-Exits with 1 if fewer mutants are killed than `--at-least`.
+Exits with 1 if fewer mutants are killed than `--at-least`, and with 2 if the tests fail without a mutation.
 """
 
 import argparse
@@ -212,6 +212,8 @@ def main() -> int:
     parser.add_argument("--only", type=int, nargs="+", default=[], help="the numbers of mutants to repeat")
     parser.add_argument("--at-least", type=float, default=0, metavar="PERCENT", help="killed mutants of each module")
     arguments = parser.parse_args()
+    if not all(0 <= number < arguments.mutants for number in arguments.only or [0]):
+        parser.error("--mutants must be 1 or more, and each number of --only below it")
     rows: list[tuple[str, list[Mutant], int]] = []
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         shutil.copytree(ROOT, folder, ignore=shutil.ignore_patterns(".*", "node_modules"), dirs_exist_ok=True)
