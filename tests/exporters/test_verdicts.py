@@ -318,6 +318,7 @@ def test_time_in_which_the_client_does_not_read_extends_the_deadline_of_the_answ
 
 def test_a_judge_without_an_slo_on_the_answer_awaits_none() -> None:
     assert not live_judge(Measure.TTFT).awaits_answer
+    assert not applicable_slos([slo(Measure.VALID_OUTPUT)], stream=True, several=True, structured=True).awaits_answer
     assert live_judge(Measure.TTFT_ANSWER).awaits_answer
 
 
@@ -386,6 +387,23 @@ def test_two_tokens_have_a_time_between_them(measure: Measure) -> None:
     assert verdict(slo(measure), two) is Verdict.GOOD
 
 
+def test_late_gaps_are_bad_once_they_are_more_than_a_twentieth_of_all_gaps_that_are_allowed() -> None:
+    judge = live_judge(Measure.ITL_P95, max_tokens=40)  # 39 gaps, of which one may be late
+    judge.first_token(101.0)
+    assert [judge.chunk(101.0 + n, 1.0, n) for n in (1, 2)] == [[], [("itl_p95", Verdict.BAD)]]
+
+
+def test_a_twentieth_of_all_gaps_may_be_late() -> None:
+    forty = Moment(end=9, first_token=1, gaps=(0.05,) * 38 + (0.3,) * 2)
+    assert verdict(slo(Measure.ITL_P95), request(forty, Outcome.OK)) is Verdict.GOOD
+    one_token = live_judge(Measure.ITL_P95)
+    assert one_token.first_token(101.0) + one_token.ended(Ending(at=102.0, outcome=Outcome.OK)) == []
+
+
+def test_the_first_token_may_arrive_at_its_timeout() -> None:
+    assert live_judge(Measure.TTFT, Measure.AVAILABILITY).check_deadlines(160.0) == [("ttft", Verdict.BAD)]
+
+
 def test_a_request_that_ends_between_two_deadlines_misses_only_the_first() -> None:
     judge = live_judge(Measure.TTFT, Measure.TTFT_ANSWER)
     assert judge.ended(Ending(at=107.5, outcome=Outcome.OK)) == [("ttft", Verdict.BAD)]
@@ -451,6 +469,7 @@ def test_goodput_counts_requests_good_for_all_their_slos(verdicts: list[Verdict]
     [
         pytest.param(200, Outcome.OK, id="200"),
         pytest.param(307, Outcome.OK, id="307, redirects are relayed unchanged"),
+        pytest.param(399, Outcome.OK, id="399"),
         pytest.param(400, Outcome.CLIENT_ERROR, id="400"),
         pytest.param(429, Outcome.REJECTED, id="429"),
         pytest.param(499, Outcome.CLIENT_ERROR, id="499"),
