@@ -139,6 +139,10 @@ def test_the_pieces_of_a_phase_are_as_long_as_the_phase(phases: list[Phase]) -> 
         assert not phase.pieces or sum(piece.seconds for piece in phase.pieces) == pytest.approx(phase.duration)
 
 
+def test_more_arrivals_than_a_piece_has_by_rounding_are_due_at_its_end() -> None:
+    assert Piece(10, 4, 0).after(20.0000001) == 10
+
+
 def test_a_diurnal_rate_begins_each_cycle_at_its_lowest_and_peaks_in_the_middle() -> None:
     rates = [piece.begin for piece in Phase("day", 200, rate=2.0, peak_rate=14.0, cycle=100.0).pieces]
     eighth = CYCLE_PIECES // 8
