@@ -37,8 +37,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """A worker a core, up to eight: beyond that, starting them costs more than it saves."""
-    return min(8, os.cpu_count() or 1)
+    """One more than cores, because slow tests often wait; up to eight: starting more costs more than it saves."""
+    return min(8, 1 + (os.cpu_count() or 1))
 
 
 def pytest_deselected(items: Sequence[pytest.Item]) -> None:

@@ -2,9 +2,10 @@
 
 import pytest
 
+from alerts.burn_text import miss
 from alerts.tiers import tiers
 from exporters.quantities import spell_duration
-from exporters.slos import Measure, load, loads
+from exporters.slos import Measure, Slo, load, loads
 from tests.alerts.firing import firing, short_window
 from tests.support.promtool import ROOT, Case, Pace, Promtool, constant
 
@@ -181,3 +182,16 @@ def test_an_overspent_budget_is_a_multiple_and_no_negative_share(promtool: Promt
     case.expect(pace.seconds(54), "llm_slo:error_budget:remaining_ratio > 2", {})
     case.expect(pace.seconds(54), "llm_engine:model:group", {})
     promtool.test([case.expect_alert(pace.seconds(54), BURN, labels, annotations)])
+
+
+@pytest.mark.parametrize(
+    "measure,threshold,words",
+    [
+        (Measure.AVAILABILITY, None, "fail"),
+        (Measure.VALID_OUTPUT, None, "return invalid output"),
+        (Measure.TTFT, 5.0, "miss TTFT 5 s"),
+        (Measure.E2E, 90.0, "miss E2E 1 m 30 s"),
+    ],
+)
+def test_the_text_says_what_a_bad_request_did(measure: Measure, threshold: float | None, words: str) -> None:
+    assert miss(Slo(name="it", classes=("a",), measure=measure, threshold=threshold, objective=0.95)) == words

@@ -219,6 +219,14 @@ def test_burn_alerts_state_how_they_are_counted_and_the_limitations() -> None:
     }
 
 
+def test_burn_alerts_refer_to_the_queue_of_the_engine_and_to_no_log() -> None:
+    alerts = [rule for group in rules(SPEC) for rule in group.rules if isinstance(rule, Alert)]
+    for name in (AlertName.BURN, AlertName.LOW_TRAFFIC):
+        descriptions = [alert.annotations["description"] for alert in alerts if alert.name == name]
+        assert descriptions
+        assert all("Look first at the engine's queue." in text for text in descriptions)
+
+
 def test_no_rule_reads_series_of_the_sidecar() -> None:
     all_rules = [rule for group in rules(SPEC) for rule in group.rules]
     recorded = {rule.series.name for rule in all_rules if isinstance(rule, Recording)}

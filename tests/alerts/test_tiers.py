@@ -4,9 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from alerts.burn_alerts import rescaled
 from alerts.recording_windows import windows
 from alerts.tiers import Severity, fit, tiers
+<<<<<<< HEAD
 from exporters.slos import Measure, Slo, load
+=======
+from exporters.quantities import number, spell_duration
+from exporters.slos import Measure, Slo, load, loads
+>>>>>>> t33-mutation
 from tests.support.promtool import ROOT
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
@@ -49,3 +55,13 @@ def test_the_labs_file_pages_on_sixty_and_five_seconds() -> None:
     assert lengths.of_steps == (120, 360)
     assert lengths.of_dozens == (1440, 4320, 43200)
     assert lengths.step == 5
+
+
+def test_the_note_of_a_rescaled_tier_states_both_burn_rates_with_two_decimals() -> None:
+    text = (ROOT / "alerts/slos.yaml").read_text()
+    assert rescaled(loads(text)) == ()
+    (note,) = rescaled(loads(text.replace("objective: 95%", "objective: 86%", 1)))
+    assert note == (
+        "slo ttft, tier fast-page: a burn rate of 14.4 would need 201.6 % bad events, which is impossible; "
+        "rescaled to 6.43, which needs 90 %"
+    )

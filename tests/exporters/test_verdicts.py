@@ -240,6 +240,12 @@ def test_a_rejection_makes_no_event_if_the_slo_excludes_it(measure: Measure) -> 
     assert verdict(slo(measure, rejected=Rejected.EXCLUDE), request(MOMENTS["waiting"], Outcome.REJECTED)) is None
 
 
+def test_an_slo_that_does_not_apply_leaves_the_others() -> None:
+    slos = [replace(slo(measure), name=measure) for measure in (Measure.TTFT, Measure.VALID_OUTPUT, Measure.E2E)]
+    unary = request(Moment(end=2), Outcome.OK, stream=False)
+    assert judge_request(slos, FIRST_TOKEN_TIMEOUT, unary) == {"e2e": Verdict.GOOD}
+
+
 def test_a_value_equal_to_the_threshold_is_good() -> None:
     assert verdict(slo(Measure.TTFT), request(Moment(end=9, first_token=5.0), Outcome.OK)) is Verdict.GOOD
     assert verdict(slo(Measure.E2E), request(Moment(end=30.0), Outcome.OK)) is Verdict.GOOD
@@ -247,13 +253,13 @@ def test_a_value_equal_to_the_threshold_is_good() -> None:
     assert verdict(slo(Measure.TTFT_ANSWER), answered) is Verdict.GOOD
 
 
-def live_judge(*measures: Measure) -> Judge:
+def live_judge(*measures: Measure, max_tokens: int = MAX_TOKENS) -> Judge:
     slos = [replace(slo(measure), name=measure) for measure in measures]
     return Judge(
         applicable_slos(slos, stream=True, several=True),
         zero=100.0,
         first_token_timeout=FIRST_TOKEN_TIMEOUT,
-        max_tokens=MAX_TOKENS,
+        max_tokens=max_tokens,
     )
 
 
@@ -312,6 +318,7 @@ def test_time_in_which_the_client_does_not_read_extends_the_deadline_of_the_answ
 
 def test_a_judge_without_an_slo_on_the_answer_awaits_none() -> None:
     assert not live_judge(Measure.TTFT).awaits_answer
+    assert not applicable_slos([slo(Measure.VALID_OUTPUT)], stream=True, several=True, structured=True).awaits_answer
     assert live_judge(Measure.TTFT_ANSWER).awaits_answer
 
 
@@ -332,6 +339,13 @@ def test_output_that_was_checked_has_its_verdict_and_other_output_that_of_the_ou
         assert judge.verdicts.get("it") is LETTERS[letter]
 
 
+def test_the_first_token_of_the_answer_leaves_the_validity_of_the_output_open() -> None:
+    slos = [replace(slo(measure), name=measure) for measure in (Measure.TTFT_ANSWER, Measure.VALID_OUTPUT)]
+    judge = Judge(applicable_slos(slos, stream=True, several=True, structured=True), zero=0.0, first_token_timeout=60.0)
+    assert judge.first_answer(1.0) == [("ttft_answer", Verdict.GOOD)]
+    assert judge.output_checked(valid=False) == [("valid_output", Verdict.BAD)]
+
+
 def test_late_gaps_are_bad_once_the_remaining_tokens_cannot_change_the_verdict() -> None:
     judge = live_judge(Measure.ITL_P95)
     judge.first_token(101.0)
@@ -340,6 +354,59 @@ def test_late_gaps_are_bad_once_the_remaining_tokens_cannot_change_the_verdict()
     assert judge.chunk(101.6, 0.3, 2) == []
     assert judge.chunk(101.9, 0.3, 3) == [("itl_p95", Verdict.BAD)]
     assert judge.ended(Ending(at=102.0, outcome=Outcome.OK)) == []
+
+
+@pytest.mark.parametrize("other,gap", [(Measure.TPOT, 0.3), (Measure.QUEUE, 1.1), (Measure.DECODE, 21.0)])
+def test_late_gaps_are_bad_for_no_other_signal(other: Measure, gap: float) -> None:
+    judge = live_judge(Measure.ITL_P95, other)
+    judge.first_token(101.0)
+    assert [judge.chunk(101.0 + gap * n, gap, n) for n in (1, 2, 3)] == [[], [], [("itl_p95", Verdict.BAD)]]
+
+
+def test_a_tpot_is_bad_once_the_remaining_tokens_would_be_too_late_even_without_gaps() -> None:
+    judge = live_judge(Measure.TPOT, max_tokens=42)
+    judge.first_token(101.0)
+    assert judge.late_after == pytest.approx(105.1)  # 41 gaps of 0.1 s
+    assert judge.chunk(105.09, 4.09, 1) == []
+    assert judge.chunk(105.11, 0.02, 2) == [("tpot", Verdict.BAD)]
+
+
+def test_the_mean_gap_of_an_early_end_is_judged_by_the_tokens_that_came() -> None:
+    early = Moment(end=5, first_token=1, gaps=(0.19,) * 20)  # 3.8 s, and max_tokens allow 4 s
+    assert verdict(slo(Measure.TPOT), request(early, Outcome.OK)) is Verdict.BAD
+
+
+def test_more_tokens_than_allowed_may_have_more_late_gaps() -> None:
+    long = Moment(end=9, first_token=1, gaps=(0.05,) * 57 + (0.3,) * 3)
+    assert verdict(slo(Measure.ITL_P95), request(long, Outcome.OK)) is Verdict.GOOD
+
+
+@pytest.mark.parametrize("measure", [Measure.TPOT, Measure.ITL_P95])
+def test_two_tokens_have_a_time_between_them(measure: Measure) -> None:
+    two = request(Moment(end=2, first_token=1, gaps=(0.05,)), Outcome.OK, max_tokens=2)
+    assert verdict(slo(measure), two) is Verdict.GOOD
+
+
+def test_late_gaps_are_bad_once_they_are_more_than_a_twentieth_of_all_gaps_that_are_allowed() -> None:
+    judge = live_judge(Measure.ITL_P95, max_tokens=40)  # 39 gaps, of which one may be late
+    judge.first_token(101.0)
+    assert [judge.chunk(101.0 + n, 1.0, n) for n in (1, 2)] == [[], [("itl_p95", Verdict.BAD)]]
+
+
+def test_a_twentieth_of_all_gaps_may_be_late() -> None:
+    forty = Moment(end=9, first_token=1, gaps=(0.05,) * 38 + (0.3,) * 2)
+    assert verdict(slo(Measure.ITL_P95), request(forty, Outcome.OK)) is Verdict.GOOD
+    one_token = live_judge(Measure.ITL_P95)
+    assert one_token.first_token(101.0) + one_token.ended(Ending(at=102.0, outcome=Outcome.OK)) == []
+
+
+def test_the_first_token_may_arrive_at_its_timeout() -> None:
+    assert live_judge(Measure.TTFT, Measure.AVAILABILITY).check_deadlines(160.0) == [("ttft", Verdict.BAD)]
+
+
+def test_a_request_that_ends_between_two_deadlines_misses_only_the_first() -> None:
+    judge = live_judge(Measure.TTFT, Measure.TTFT_ANSWER)
+    assert judge.ended(Ending(at=107.5, outcome=Outcome.OK)) == [("ttft", Verdict.BAD)]
 
 
 GAPS = st.lists(st.sampled_from([0.01, 0.2, 0.26, 0.9]), max_size=MAX_TOKENS - 1)
@@ -402,6 +469,7 @@ def test_goodput_counts_requests_good_for_all_their_slos(verdicts: list[Verdict]
     [
         pytest.param(200, Outcome.OK, id="200"),
         pytest.param(307, Outcome.OK, id="307, redirects are relayed unchanged"),
+        pytest.param(399, Outcome.OK, id="399"),
         pytest.param(400, Outcome.CLIENT_ERROR, id="400"),
         pytest.param(429, Outcome.REJECTED, id="429"),
         pytest.param(499, Outcome.CLIENT_ERROR, id="499"),

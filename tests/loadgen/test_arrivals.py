@@ -11,7 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadgen.arrival_check import check, gamma_share, kolmogorov_smirnov
-from loadgen.arrivals import Arrival, Law, Phase, Piece, arrivals, expected_arrivals, scale_rates, with_duration
+from loadgen.arrivals import (
+    CYCLE_PIECES,
+    Arrival,
+    Law,
+    Phase,
+    Piece,
+    arrivals,
+    expected_arrivals,
+    scale_rates,
+    with_duration,
+)
 
 SEEDS = st.integers(0, 2**32)
 LAWS: list[dict[str, Any]] = [
@@ -125,6 +135,27 @@ def test_a_piece_inverts_its_cumulative_rate(seconds: float, begin: float, end: 
         assert piece.within(piece.after(events)) == pytest.approx(events, rel=1e-6)
 
 
+@given(PHASES)
+def test_the_pieces_of_a_phase_are_as_long_as_the_phase(phases: list[Phase]) -> None:
+    for phase in phases:
+        assert not phase.pieces or sum(piece.seconds for piece in phase.pieces) == pytest.approx(phase.duration)
+
+
+def test_more_arrivals_than_a_piece_has_by_rounding_are_due_at_its_end() -> None:
+    assert Piece(10, 4, 0).after(20.0000001) == 10
+
+
+def test_a_diurnal_rate_begins_each_cycle_at_its_lowest_and_peaks_in_the_middle() -> None:
+    rates = [piece.begin for piece in Phase("day", 200, rate=2.0, peak_rate=14.0, cycle=100.0).pieces]
+    eighth = CYCLE_PIECES // 8
+    assert rates[: 12 * eighth : 2 * eighth] == pytest.approx([2, 8, 14, 8, 2, 8])
+
+
+@pytest.mark.parametrize("begin", [0.0, 2.0])
+def test_an_arrival_that_is_due_at_once_is_at_the_start_of_its_piece(begin: float) -> None:
+    assert Piece(10, begin, 4).after(0.0) == 0.0
+
+
 @pytest.mark.parametrize(
     "spoilt, fault",
     [
@@ -171,6 +202,13 @@ def test_a_wanted_length_is_met_and_keeps_the_order(phases: list[Phase], seconds
     cut = with_duration(phases, seconds)
     assert math.isclose(sum(phase.duration for phase in cut), seconds)
     assert [phase.name for phase in cut] == [phase.name for phase in phases][: len(cut)]
+
+
+@given(PHASES, st.floats(0.05, 100))
+def test_a_wanted_length_stretches_no_phase_but_the_last(phases: list[Phase], seconds: float) -> None:
+    *whole, final = with_duration(phases, seconds)
+    assert [phase.duration for phase in whole] == [phase.duration for phase in phases[: len(whole)]]
+    assert final.duration <= phases[len(whole)].duration or len(whole) == len(phases) - 1
 
 
 def test_scaling_multiplies_every_rate() -> None:

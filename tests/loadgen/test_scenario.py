@@ -37,6 +37,12 @@ def test_optional_keys_have_defaults(tmp_path: Path) -> None:
     )
 
 
+def test_a_negative_burstiness_is_rejected(tmp_path: Path) -> None:
+    gamma = SMALL.replace("rate: 2.5", "rate: 2.5, arrivals: gamma, burstiness: -0.5")
+    with pytest.raises(FileError, match=r"phases\[0\]\.burstiness: "):
+        load(gamma, tmp_path)
+
+
 def test_conversations_and_all_kinds_of_phases_are_read(tmp_path: Path) -> None:
     text = SMALL.replace(
         "{min: 5, max: 5}}",

@@ -41,6 +41,7 @@ CHUNK = st.tuples(st.binary(min_size=1, max_size=40), st.sampled_from([b"", b";a
     st.binary(max_size=9),
 )
 @example([(b"\r\n0\r\n\r\n", b"")], b"", [3, 6], b"GET")
+@example([(b"{}", b";a=b"), (b"[]", b"")], b"x-late: 1\r\n", [*range(60)], b"GET")  # byte by byte
 def test_a_chunked_body_is_the_same_for_any_split_into_reads(
     chunks: list[tuple[bytes, bytes]], trailers: bytes, places: list[int], after: bytes
 ) -> None:
@@ -106,6 +107,7 @@ def test_chunks_of_equal_small_size_are_merged_and_not_parsed_one_by_one(
         pytest.param(b"-1\r\n{}\r\n", id="a negative size"),
         pytest.param(b" 2\r\n{}\r\n", id="a space before the size"),
         pytest.param(b"\r\n{}\r\n", id="no size"),
+        pytest.param(b"\n2\r\n{}\r\n", id="a bare LF before the size"),
         pytest.param(b"1000000000000000\r\n{}\r\n", id="a size beyond 60 bits"),
         pytest.param(b"2;a=\x00\r\n{}\r\n", id="a control character in an extension"),
         pytest.param(b"2;" + b"x" * http1_parser.MAX_LINE, id="a size line over the limit"),
@@ -200,3 +202,49 @@ def test_a_connection_with_a_chunked_response_of_http_1_0_is_not_used_again() ->
 def test_all_empty_lines_before_a_request_are_skipped_at_once(count: int, rest: bytes) -> None:
     lines = b"\r\n" * count
     assert http1_parser.empty_lines(lines + b"G" + rest) == len(lines)
+
+
+@pytest.mark.parametrize(
+    "framing, length, chunked, has_body",
+    [
+        (b"", 0, False, False),
+        (b"content-length: 0\r\n", 0, False, False),
+        (b"content-length: 1\r\n", 1, False, True),
+        (b"transfer-encoding: chunked\r\n", 0, True, True),
+    ],
+)
+def test_repeated_headers_that_are_lists_leave_the_framing_of_a_request(
+    framing: bytes, length: int, chunked: bool, has_body: bool
+) -> None:
+    head = b"POST / HTTP/1.1\r\nhost: a\r\naccept: a\r\naccept: b\r\n" + framing + b"\r\n"
+    request = http1_parser.parse_request(head)
+    assert (request.length, request.chunked, request.has_body) == (length, chunked, has_body)
+    assert request.get(b"accept") == "a"
+
+
+@given(st.binary(max_size=30), st.binary(max_size=9), CUTS)
+def test_a_body_with_a_length_is_the_same_for_any_split_into_reads(
+    data: bytes, after: bytes, places: list[int]
+) -> None:
+    body, pieces, reads = http1_parser.SizedBody(len(data)), [], cut(data + after, places)
+    while not body.done:
+        assert body.rest == b""
+        pieces += body.feed(reads.pop(0))
+    assert (b"".join(pieces), body.rest + b"".join(reads)) == (data, after)
+
+
+@pytest.mark.parametrize("first_line", [b"GET / HTTP/1.1", b"HTTP/1.1 200 OK"])
+@pytest.mark.parametrize("excess", [-1, 0, 1])
+def test_lines_are_kept_for_later_heads_only_if_their_head_is_small(first_line: bytes, excess: int) -> None:
+    head = first_line + b"\r\nhost: a\r\ntransfer-encoding: chunked\r\nx-filler: %s\r\n\r\n"
+    head %= bytes(http1_parser.KEPT_HEAD + excess - len(head) + 2).replace(b"\0", b"x")
+    caches = (http1_parser._header, http1_parser._request_line, http1_parser._status_line, http1_parser._response_head)
+    for cache in caches:
+        cache.cache_clear()
+    if first_line.startswith(b"GET"):
+        http1_parser.parse_request(head)
+        kept = (3, 1, 0, 0)
+    else:
+        http1_parser.parse_response(head, head_only=False)
+        kept = (3, 0, 1, 1)
+    assert tuple(cache.cache_info().currsize for cache in caches) == ((0, 0, 0, 0) if excess > 0 else kept)

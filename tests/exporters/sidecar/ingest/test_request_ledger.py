@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from exporters.journal import ENDPOINTS, RelayJournal
+from exporters.journal import ENDPOINTS, JournalFile, Recorded, RelayJournal, no_counts
 from exporters.records import Finished, Judged, Record
 from exporters.requestlog.writer import DROP_REASONS
 from exporters.sidecar.ingest.request_ledger import RELAY_CRASHED, SIDECAR_STOPPED, RequestLedger, Totals
@@ -383,3 +383,96 @@ def test_a_journal_that_is_truncated_by_another_program_stops_no_process(world: 
     world.end(0)
     world.deliver(0)
     assert by_endpoint(world.ledger.counts().begun) == {CHAT: 2}
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[JournalFile]:
+    """The journal of a run whose relay has died."""
+    RelayJournal(tmp_path / "journals" / "start-1", "run").close()
+    file = JournalFile(tmp_path / "journals" / "start-1" / "run")
+    yield file
+    file.close()
+
+
+def recorded_after_a_crash(journal: JournalFile, last_line: int) -> Counter[Endpoint]:
+    ledger = RequestLedger(journal.path.parent, lambda _run_id: last_line)
+    recorded = by_endpoint(ledger.counts().recorded)
+    ledger.release()
+    return recorded
+
+
+def test_lines_of_a_batch_that_is_sent_again_are_counted_from_the_first_that_is_not_settled(
+    journal: JournalFile,
+) -> None:
+    records = [finished(api=endpoint) for endpoint in (CHAT, RESPONSES, Endpoint.OTHER)]
+    ledger = RequestLedger(journal.path.parent)
+    ledger.settle("run", 1, records[0])
+    ledger.expect_lines("run", 1, records)
+    ledger.release()
+    assert recorded_after_a_crash(journal, last_line=1) == {CHAT: 1}
+    assert recorded_after_a_crash(journal, last_line=2) == {CHAT: 1, RESPONSES: 1}
+
+
+def test_lines_before_a_batch_are_settled(journal: JournalFile) -> None:
+    ledger = RequestLedger(journal.path.parent)
+    ledger.expect_lines("run", 5, [finished(api=CHAT)])
+    ledger.release()
+    again = RequestLedger(journal.path.parent, lambda _run_id: 5)
+    again.settle("run", 5, finished(api=CHAT))
+    assert by_endpoint(again.counts().recorded) == {CHAT: 1}
+    again.release()
+
+
+def test_a_line_of_an_endpoint_that_this_release_does_not_know_is_counted_as_other(journal: JournalFile) -> None:
+    journal.write(Recorded(0, no_counts(), {}, next_lines=bytes([len(ENDPOINTS)])))
+    assert recorded_after_a_crash(journal, last_line=1) == {Endpoint.OTHER: 1}
+
+
+@pytest.mark.parametrize("name", ["a", "z"])
+def test_what_an_earlier_run_has_left_is_found_whatever_the_names_of_the_runs(tmp_path: Path, name: str) -> None:
+    relay = RelayJournal(tmp_path / "journals" / "m", "run")
+    relay.begun(CHAT)
+    relay.close()
+    ledger = RequestLedger(tmp_path / "journals" / name)
+    ledger.scraped()
+    ledger.check(lambda _run_id: False)
+    assert by_endpoint(ledger.counts().lost[SIDECAR_STOPPED]) == {CHAT: 1}
+    ledger.release()
+
+
+def test_only_the_user_of_the_sidecar_reads_and_writes_the_accounts(world: World) -> None:
+    assert {path.name: path.stat().st_mode & 0o777 for path in world.journals.iterdir()} == {
+        "relay-1": 0o600,
+        "relay-2": 0o600,
+        "totals": 0o600,
+    }
+
+
+def test_processes_of_another_release_find_each_count_of_a_journal_at_its_place(tmp_path: Path) -> None:
+    relay = RelayJournal(tmp_path, "run")
+    relay.begun(CHAT)
+    relay.dropped(RESPONSES)
+    relay.close()
+    exporter = JournalFile(tmp_path / "run")
+    exporter.write(Recorded(7, [], {}, b"\x05"))
+    exporter.close()
+    data = (tmp_path / "run").read_bytes()
+    assert len(data) == 4096
+    assert {n: byte for n, byte in enumerate(data[512:1536], 512) if byte} == {
+        512 + 8 * ENDPOINTS.index(CHAT): 1,
+        1024 + 8 * ENDPOINTS.index(RESPONSES): 1,
+    }
+    assert data[1536:].rstrip(b"\0") == b"\x07\0\0\0\0\0\0\0\x94\x07\x90\x80\xc4\x01\x05"
+
+
+def test_begun_and_dropped_requests_of_a_release_with_other_endpoints_are_counted_apart(tmp_path: Path) -> None:
+    relay = RelayJournal(tmp_path, "run")
+    relay.begun(CHAT)
+    relay.begun(RESPONSES)
+    relay.dropped(CHAT)
+    relay.close()
+    with (tmp_path / "run").open("rb+") as names:
+        names.write(b"\x91\xa3new")
+    file = JournalFile(tmp_path / "run")
+    assert (by_endpoint(file.begun()), by_endpoint(file.dropped())) == ({Endpoint.OTHER: 2}, {Endpoint.OTHER: 1})
+    file.close()
