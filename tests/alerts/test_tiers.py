@@ -7,12 +7,7 @@ from hypothesis import strategies as st
 from alerts.burn_alerts import rescaled
 from alerts.recording_windows import windows
 from alerts.tiers import Severity, fit, tiers
-<<<<<<< HEAD
-from exporters.slos import Measure, Slo, load
-=======
-from exporters.quantities import number, spell_duration
 from exporters.slos import Measure, Slo, load, loads
->>>>>>> t33-mutation
 from tests.support.promtool import ROOT
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
