@@ -7,6 +7,7 @@ from multipart import MultipartError, MultipartSegment, PushMultipartParser
 
 from exporters.engine_values import ABSENT, Number
 from exporters.relay.dialects import completion_events, one_answer
+from exporters.relay.dialects.dialect import ReadCount, TokenCounts
 from exporters.relay.request_body import CHARACTERS_PER_TOKEN, RequestBody, without_completion
 
 DONE = completion_events.DONE
@@ -26,15 +27,16 @@ _DELTA, _END = "transcript.text.delta", "transcript.text.done"
 """OpenAI's events of a stream; vLLM sends chunks as of `/v1/chat/completions`."""
 
 
-class _Usage(completion_events.Usage):
+class _Usage(completion_events.Usage, gc=False):
     """The token counts of vLLM's streams and of OpenAI; a unary body of vLLM has the duration of the audio instead."""
 
     input_tokens: Number = ABSENT
     output_tokens: Number = ABSENT
 
-    def __post_init__(self) -> None:
+    def counts(self, read: ReadCount) -> TokenCounts:
         self.prompt_tokens = self.prompt_tokens or self.input_tokens
         self.completion_tokens = self.completion_tokens or self.output_tokens
+        return super().counts(read)
 
 
 class _Transcript(one_answer.Answer):

@@ -24,7 +24,7 @@ class ReasoningDetails(msgspec.Struct):
     reasoning_tokens: Number = ABSENT
 
 
-class Usage(msgspec.Struct):
+class Usage(msgspec.Struct, gc=False):
     """`usage`."""
 
     prompt_tokens: Number = ABSENT

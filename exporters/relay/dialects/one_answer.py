@@ -56,7 +56,7 @@ class Answer(WholeResponse):
     failed: ClassVar[bool] = False
 
 
-class _Usage(msgspec.Struct):
+class _Usage(msgspec.Struct, gc=False):
     prompt_tokens: Number = ABSENT
     total_tokens: Number = ABSENT
 
