@@ -39,7 +39,7 @@ from loadgen import request_record, scenario
 _T = TypeVar("_T")
 
 SCENARIO = "demo"
-_PAGE_SHOWN = 20.0  # between the page and the config change, as in a real incident
+_PAGE_SHOWN = 20.0  # between the page and the config change
 _AFTER_RESOLVED = 15.0
 _AFTER_CHANGE = 75.0  # minimum length of the last window
 _SETTLE_TIMEOUT = 20.0

@@ -1,4 +1,4 @@
-"""For all tests: Hypothesis without a clock, slow fixtures, and the real programs of Prometheus."""
+"""For all tests: profiles of Hypothesis, the mark of slow fixtures, the number of workers, Prometheus's programs."""
 
 import os
 import signal

@@ -174,7 +174,7 @@ def parse_request(block: bytes) -> RequestHead:
     return RequestHead(
         method,
         target,
-        _without(headers, connection) if connection else headers,
+        _without(headers, connection),
         fields,
         http_1_0,
         # After a request for another protocol, a front proxy may consider what follows as that, not as a request.
@@ -223,8 +223,7 @@ def _response_head(block: bytes, head_only: bool) -> ResponseHead:
     elif declared is not None:
         length = int(declared)
     websocket = status == 101 and _upgrades(headers) == [b"websocket"]
-    forwarded = _without(headers, connection) if connection else headers
-    return ResponseHead(status, reason, forwarded, fields, keep_alive, length, chunked, websocket)
+    return ResponseHead(status, reason, _without(headers, connection), fields, keep_alive, length, chunked, websocket)
 
 
 class SizedBody:
@@ -448,4 +447,4 @@ def _tokens(headers: list[Header], field: bytes) -> set[bytes]:
 
 
 def _without(headers: list[Header], names: Collection[bytes]) -> list[Header]:
-    return [header for header in headers if header[0] not in names]
+    return [header for header in headers if header[0] not in names] if names else headers

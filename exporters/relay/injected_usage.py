@@ -2,24 +2,22 @@
 
 import msgspec
 
-from exporters.relay.request_body import decode_members
-
-_ABSENT = msgspec.Raw()
+from exporters.relay.request_body import ABSENT, decode_members
 
 
 class _UsageEvent(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     """The members of the event that engines add to a stream because of `include_usage`."""
 
-    id: msgspec.Raw = _ABSENT
-    object: msgspec.Raw = _ABSENT
-    created: msgspec.Raw = _ABSENT
-    model: msgspec.Raw = _ABSENT
-    choices: msgspec.Raw = _ABSENT
-    system_fingerprint: msgspec.Raw = _ABSENT
-    service_tier: msgspec.Raw = _ABSENT
-    obfuscation: msgspec.Raw = _ABSENT
-    usage: msgspec.Raw = _ABSENT
-    metrics: msgspec.Raw = _ABSENT
+    id: msgspec.Raw = ABSENT
+    object: msgspec.Raw = ABSENT
+    created: msgspec.Raw = ABSENT
+    model: msgspec.Raw = ABSENT
+    choices: msgspec.Raw = ABSENT
+    system_fingerprint: msgspec.Raw = ABSENT
+    service_tier: msgspec.Raw = ABSENT
+    obfuscation: msgspec.Raw = ABSENT
+    usage: msgspec.Raw = ABSENT
+    metrics: msgspec.Raw = ABSENT
 
 
 _decode_usage_event = msgspec.json.Decoder(_UsageEvent).decode

@@ -30,7 +30,6 @@ MAX_FINGERPRINT = 100
 MAX_PATTERNS = 16
 """Patterns that are tried for a stream whose chunks differ in more than their text."""
 
-
 Verdicts = list[tuple[str, Verdict]]
 """Pairs of SLO name and verdict."""
 

@@ -114,7 +114,7 @@ async def set_up(size: int) -> None:
 
 
 class _NoHash:
-    """In place of SHA-256, which lets other threads run."""
+    """Replaces SHA-256, whose time does not block the event loop: other threads run meanwhile."""
 
     def __init__(self, *_: bytes) -> None: ...
     def update(self, _: bytes) -> None: ...

@@ -141,7 +141,7 @@ class CompletionEvent(msgspec.Struct, gc=False):
 class IdentifiedEvent(CompletionEvent, gc=False):
     """An event with the id and the model of its response, which all events repeat; decoding them takes 0.17 us."""
 
-    # Raw: an event with an id that is no string is measured all the same.
+    # Raw, so that an event whose id is not a string is measured, too.
     response_id: msgspec.Raw = msgspec.field(default=ABSENT, name="id")  # type: ignore[misc]
     response_model: msgspec.Raw = msgspec.field(default=ABSENT, name="model")  # type: ignore[misc]
 

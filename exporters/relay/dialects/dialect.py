@@ -91,7 +91,7 @@ class Event(Protocol):
 
 _decode_text = msgspec.json.Decoder(str).decode
 _SHORT = 256
-"""Bytes of JSON that is decoded whatever it is."""
+"""Bytes up to which JSON is decoded, whatever its type."""
 
 
 def text_of(json: msgspec.Raw | None) -> str | None:
@@ -107,7 +107,7 @@ def text_of(json: msgspec.Raw | None) -> str | None:
 class WholeResponse(msgspec.Struct):
     """A response in one JSON object, which is no chunk of output: the part of `Event` that all APIs share."""
 
-    # Raw: a response with an id that is no string is measured all the same.
+    # Raw, so that a response whose id is not a string is measured, too.
     response_id: msgspec.Raw = msgspec.field(default=ABSENT, name="id")
     response_model: msgspec.Raw = msgspec.field(default=ABSENT, name="model")
 
