@@ -3,6 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
+# Byte code is kept: without it each worker of a test run would prepare all modules again, in eight seconds.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-fast test-all stack-test engine-test check format docs pictures bench soak fuzz images generate clean \
   setup schema lock
