@@ -22,7 +22,7 @@ from exporters.relay.upstream import UpstreamConnection, UpstreamPool
 from exporters.signals import GENERATING, Endpoint, Outcome
 from exporters.verdicts import outcome_of_status
 
-PARSED_LIMIT = 8 * 1024 * 1024
+PARSED_LIMIT = 6 * 1024 * 1024
 """Bodies up to this many bytes are parsed; larger ones are streamed to the engine and classified by size."""
 
 SHORT_PIECE = 4096

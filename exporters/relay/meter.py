@@ -21,7 +21,7 @@ from exporters.verdicts import Ending, Judge, outcome_of_status
 MAX_HELD_EVENT = 64 * 1024
 """Bytes of an incomplete event that are held back to remove the usage event, which is far smaller."""
 
-MAX_PARSED = 8 * 1024 * 1024
+MAX_PARSED = 6 * 1024 * 1024
 """Bytes of a unary response or an event that are buffered for parsing; larger ones pass unparsed."""
 
 MAX_FINGERPRINT = 100

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from exporters.relay import sse
 from exporters.relay.dialects.chat import decode
 from exporters.relay.meter import MAX_HELD_EVENT
 from exporters.relay.sse import Splitter, payload
@@ -67,14 +68,14 @@ def test_blank_lines_of_any_line_ends_are_found_for_any_split_into_reads(text: s
 def test_the_bytes_searched_grow_linearly_with_the_size_of_an_event(
     monkeypatch: pytest.MonkeyPatch, size: int, read: int, strips_usage: bool
 ) -> None:
-    searched = 0
+    searched, search = 0, sse._end_of_blank_line
 
-    def has_blank_line(data: bytearray, start: int) -> bool:
+    def end_of_blank_line(data: bytearray, start: int) -> int:
         nonlocal searched
         searched += len(data) - start
-        return data.find(b"\n\n", start) >= 0
+        return search(data, start)
 
-    monkeypatch.setattr("exporters.relay.sse._has_blank_line", has_blank_line)
+    monkeypatch.setattr(sse, "_end_of_blank_line", end_of_blank_line)
     event = content("x" * size)
     meter = stream_meter(strips_usage=strips_usage)
     sent = [meter.stream(event[start : start + read], 1.0) for start in range(0, len(event), read)]
