@@ -259,7 +259,7 @@ class Meter:
         if self._body:
             try:
                 self._apply(self._dialect.decode_unary(self._body))
-                if self._outputs:
+                if self._outputs and not self._error:
                     self._collect(self._body)
             except (msgspec.DecodeError, UnicodeDecodeError):
                 # The body is not a completion; the status decides the outcome.
@@ -353,7 +353,7 @@ class Meter:
             # Not a completion event; it is forwarded and not counted.
             return False
         pattern = None
-        if self._outputs:
+        if self._outputs and not event.failed:
             self._collect(data)
         if event.output:
             if self.last_at is None:

@@ -142,10 +142,10 @@ async def test_a_body_is_held_until_the_engine_has_read_it_and_gives_way_if_it_d
     writers: list[asyncio.StreamWriter] = []
     engine = await asyncio.start_server(reads_nothing, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{engine.sockets[0].getsockname()[1]}"
-    large = post(b'{"prompt":"%s"}' % (b"x" * 7_000_000), path="/v1/completions")
+    large = post(b'{"prompt":"%s"}' % (b"x" * 6_000_000), path="/v1/completions")
     async with engine, staged(tmp_path, None, upstream=url, max_buffered=LIMIT) as stage:
         client = await stage.client(large)
-        await until(lambda: stage.relay.bodies.held > 7_000_000)
+        await until(lambda: stage.relay.bodies.held > 6_000_000)
         await until(lambda: bool(stage.relay._open))
         (exchange,) = stage.relay._open
         await until(lambda: exchange._upstream is not None)

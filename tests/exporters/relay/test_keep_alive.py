@@ -12,7 +12,7 @@ from exporters.signals import Outcome
 from tests.support.scripted_relay import CHAT, END, OK, UNARY, error_in, post, read_request, staged, whole_stream
 from tests.support.waiting import HANG, until
 
-LARGE = UNARY[:-1] + b',"user":"' + b"x" * 7_000_000 + b'"}'
+LARGE = UNARY[:-1] + b',"user":"' + b"x" * 6_000_000 + b'"}'
 """Larger than the kernel's socket buffers, smaller than the limit for streaming."""
 
 Connection = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
