@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from exporters.child_process import TaskErrors
 from exporters.journal import ENDPOINTS, JournalFile, Recorded, RelayJournal, no_counts
 from exporters.records import Finished, Judged, Record
 from exporters.requestlog.writer import DROP_REASONS
@@ -411,6 +412,44 @@ def test_lines_of_a_batch_that_is_sent_again_are_counted_from_the_first_that_is_
     ledger.release()
     assert recorded_after_a_crash(journal, last_line=1) == {CHAT: 1}
     assert recorded_after_a_crash(journal, last_line=2) == {CHAT: 1, RESPONSES: 1}
+
+
+def test_of_a_later_batch_only_the_lines_that_were_written_are_counted(journal: JournalFile) -> None:
+    records = [finished(api=endpoint) for endpoint in (CHAT, CHAT, RESPONSES, Endpoint.OTHER, CHAT)]
+    ledger = RequestLedger(journal.path.parent)
+    for number in (1, 2):
+        ledger.settle("run", number, records[number - 1])
+    ledger.expect_lines("run", 3, records[2:])
+    ledger.release()
+    assert recorded_after_a_crash(journal, last_line=4) == {CHAT: 2, RESPONSES: 1, Endpoint.OTHER: 1}
+
+
+def test_lost_requests_and_dropped_lines_are_series_by_endpoint_and_reason(world: World) -> None:
+    world.begin(0, [CHAT, CHAT])
+    world.ledger.settle("relay-2", 1, finished(api=RESPONSES), DROP_REASONS[0])
+    world.kill_relay(0)
+    world.check()
+    world.check()
+    assert {
+        (family.name, *sample.labels.values(), sample.value)
+        for family in world.ledger.collect()
+        for sample in family.samples
+        if sample.value
+    } == {
+        ("llm_sidecar_begun_requests", CHAT, 2),
+        ("llm_sidecar_begun_requests", RESPONSES, 1),
+        ("llm_sidecar_dropped_log_lines", DROP_REASONS[0], RESPONSES, 1),
+        ("llm_sidecar_lost_requests", RELAY_CRASHED, CHAT, 2),
+    }
+
+
+def test_without_a_folder_that_can_be_made_the_accounts_are_in_memory_and_the_error_is_counted(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    errors = TaskErrors()
+    ledger = RequestLedger(tmp_path / "file" / "start-1", task_errors=errors)
+    ledger.settle("run", 1, finished(api=CHAT))
+    assert by_endpoint(ledger.counts().recorded) == {CHAT: 1}
+    assert errors.count == 3
 
 
 def test_lines_before_a_batch_are_settled(journal: JournalFile) -> None:
