@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from alerts.promql import max_by, quantile, select
+from alerts.promql_text import max_by, quantile, select
 from alerts.recording_windows import direct_interval, windows
 from alerts.rule_groups import Recording, RuleGroup
 from exporters import signals

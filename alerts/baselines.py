@@ -1,6 +1,6 @@
 """Recording rules that read a week or more once in a dozen of steps: baselines for alerts, and the number of dozens."""
 
-from alerts.promql import in_window
+from alerts.promql_text import in_window
 from alerts.recording_rules import dozens_recording
 from alerts.recording_windows import STEP, Windows, windows
 from alerts.rule_groups import Recording, RuleGroup

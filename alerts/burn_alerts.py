@@ -7,7 +7,7 @@ from alerts.burning_windows import over_limit
 from alerts.cold_start import held_page, page_bridge, page_held
 from alerts.links import Links
 from alerts.pooled_classes import is_pooled, pool_burns, pooled_bad_events, unless_pool_paged, who
-from alerts.promql import in_window, select
+from alerts.promql_text import in_window, select
 from alerts.recording_windows import windows
 from alerts.rule_groups import Alert, Recording
 from alerts.tiers import Severity, Tier, fit, tiers

@@ -2,7 +2,7 @@
 
 import re
 
-from alerts.promql import increase, sum_by
+from alerts.promql_text import increase, sum_by
 from exporters import signals
 from exporters.quantities import number, spell_duration
 from exporters.signals import Label, Recorded

@@ -1,6 +1,6 @@
 """Which SLOs burn in the long window of a tier: recorded with its counts, so that the tiers read few series."""
 
-from alerts.promql import in_window
+from alerts.promql_text import in_window
 from alerts.rule_groups import Recording
 from alerts.step_counts import windowed
 from alerts.tiers import Severity, Tier, fit, tiers

@@ -3,7 +3,7 @@
 from math import ceil
 
 from alerts.pooled_classes import POOL
-from alerts.promql import increase, sum_by
+from alerts.promql_text import increase, sum_by
 from alerts.recording_windows import direct_interval, down_after, windows
 from alerts.rule_groups import Recording
 from alerts.traffic_alerts import lookback

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from alerts.prices import ApiPrice, Prices
-from alerts.promql import in_window, ratio
+from alerts.promql_text import in_window, ratio
 from alerts.recording_windows import STEP, summed_interval, windows
 from alerts.rule_groups import Recording, RuleGroup
 from alerts.scrape_jobs import targets_up

@@ -5,7 +5,7 @@ from alerts.alert_names import AlertName
 from alerts.baselines import baseline
 from alerts.cold_start import failed_requests
 from alerts.links import Links
-from alerts.promql import in_window, increase, max_by, sum_by, with_model
+from alerts.promql_text import in_window, increase, max_by, sum_by, with_model
 from alerts.recording_windows import windows
 from alerts.rule_groups import Alert
 from alerts.tiers import Severity, tiers

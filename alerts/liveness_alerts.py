@@ -5,7 +5,7 @@ from alerts.alert_names import AlertName
 from alerts.cold_start import cold_start_limit, restart_loop_interval, second_start_interval, starting
 from alerts.links import Links
 from alerts.missing_targets import missing_targets, no_target
-from alerts.promql import increase, max_by, select, sum_by, with_model
+from alerts.promql_text import increase, max_by, select, sum_by, with_model
 from alerts.recording_windows import down_after, windows
 from alerts.rule_groups import Alert, Recording
 from alerts.scrape_jobs import targets_up

@@ -4,7 +4,7 @@ from alerts import burn_text
 from alerts.alert_annotations import annotated_alert, percent
 from alerts.alert_names import AlertName
 from alerts.links import Links
-from alerts.promql import in_window, sum_by
+from alerts.promql_text import in_window, sum_by
 from alerts.recording_windows import windows
 from alerts.rule_groups import Alert, Recording
 from alerts.scrape_jobs import targets_up

@@ -6,7 +6,7 @@ events is a matter for a ticket.
 """
 
 from alerts.burn_text import spaced
-from alerts.promql import sum_by, within
+from alerts.promql_text import sum_by, within
 from alerts.rule_groups import Recording
 from alerts.step_counts import windowed
 from alerts.tiers import Severity, Tier, fit, tiers

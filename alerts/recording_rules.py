@@ -5,7 +5,7 @@ from functools import partial
 
 from alerts.burning_windows import burning_windows
 from alerts.pooled_classes import low_traffic
-from alerts.promql import in_window, increase, ratio, sum_by
+from alerts.promql_text import in_window, increase, ratio, sum_by
 from alerts.recording_windows import DOZEN, OPEN, STEP, summed_interval, windows
 from alerts.rule_groups import Recording, RuleGroup
 from alerts.step_counts import COUNTS, any_window, dozen, gapless_step_count, open_dozen, target_labels, windowed

@@ -5,7 +5,7 @@ from alerts.alert_annotations import annotated_alert
 from alerts.alert_names import AlertName
 from alerts.cold_start import page_bridge, starting
 from alerts.links import Links
-from alerts.promql import in_window, ratio, sum_by
+from alerts.promql_text import in_window, ratio, sum_by
 from alerts.recording_rules import direct_count
 from alerts.recording_windows import windows
 from alerts.rule_groups import Alert, Recording

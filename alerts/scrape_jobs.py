@@ -2,7 +2,7 @@
 
 import re
 
-from alerts.promql import escape
+from alerts.promql_text import escape
 from exporters.signals import Label
 from exporters.slos import SloFile, Source
 

@@ -1,6 +1,6 @@
 """Recording rules that count each event in exactly one step, and sum the steps by the dozen."""
 
-from alerts.promql import in_window, sum_by
+from alerts.promql_text import in_window, sum_by
 from alerts.recording_windows import DOZEN, LONGEST_GAP, OPEN, STEP, windows
 from alerts.rule_groups import Recording
 from exporters import signals

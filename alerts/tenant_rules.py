@@ -6,7 +6,7 @@ from alerts.alert_names import AlertName
 from alerts.burning_windows import min_events
 from alerts.cold_start import page_bridge
 from alerts.links import Links
-from alerts.promql import in_window, ratio, sum_by, within
+from alerts.promql_text import in_window, ratio, sum_by, within
 from alerts.recording_rules import direct_count
 from alerts.recording_windows import direct_interval
 from alerts.rule_groups import Alert, Recording, RuleGroup

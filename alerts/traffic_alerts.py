@@ -5,7 +5,7 @@ from alerts.alert_annotations import annotated_alert, percent
 from alerts.alert_names import AlertName
 from alerts.baselines import baseline
 from alerts.links import Links
-from alerts.promql import in_window, increase, ratio, select, sum_by
+from alerts.promql_text import in_window, increase, ratio, select, sum_by
 from alerts.recording_windows import STEP, windows
 from alerts.rule_groups import Alert, Recording
 from alerts.step_counts import windowed

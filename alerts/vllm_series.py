@@ -8,7 +8,7 @@ from alerts.alert_annotations import annotated_alert
 from alerts.alert_names import AlertName
 from alerts.engine_only import ALL_REQUESTS, CAVEAT, SupportedSlo, supported_slos, version
 from alerts.links import Links
-from alerts.promql import escape, select
+from alerts.promql_text import escape, select
 from alerts.recording_windows import direct_interval, windows
 from alerts.rule_groups import Alert, Recording, RuleGroup
 from alerts.tiers import Severity

@@ -7,7 +7,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from alerts.promql import increase, quantile, rate, select, sum_by
+from alerts.promql_text import increase, quantile, rate, select, sum_by
 from compose.webhook import alert_title
 from exporters import signals
 from exporters.prometheus_api import Alert, Prometheus, PrometheusError

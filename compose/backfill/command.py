@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from alerts.promql import escape
+from alerts.promql_text import escape
 from alerts.recording_windows import windows
 from compose.backfill.block_files import SHORTEST, BlockMaker, block_length
 from compose.backfill.record_store import RecordStore

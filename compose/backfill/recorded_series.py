@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from alerts.promql import escape
+from alerts.promql_text import escape
 from compose.backfill.block_files import END, BlockMaker
 from compose.backfill.replay import timestamp
 from compose.backfill.rule_order import TimedRule

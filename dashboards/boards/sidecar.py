@@ -4,7 +4,7 @@ from grafana_foundation_sdk.builders import stat, timeseries
 from grafana_foundation_sdk.models import units
 
 from alerts.links import DashboardUid, PanelTitle
-from alerts.promql import max_by, rate, ratio, sum_by
+from alerts.promql_text import max_by, rate, ratio, sum_by
 from alerts.recording_windows import down_after
 from dashboards import style
 from dashboards.board import Board

@@ -9,7 +9,7 @@ from grafana_foundation_sdk.models import units
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 from alerts.links import PanelTitle
-from alerts.promql import increase, rate, ratio, select, sum_by
+from alerts.promql_text import increase, rate, ratio, select, sum_by
 from alerts.traffic_alerts import lookback
 from dashboards import style
 from dashboards.label_selectors import (

@@ -5,7 +5,7 @@ from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models import units
 
 from alerts.alert_names import AlertName
-from alerts.promql import max_by
+from alerts.promql_text import max_by
 from alerts.replica_alerts import outlier_window
 from dashboards import style, tables
 from dashboards.data_links import to_runbook, to_traces

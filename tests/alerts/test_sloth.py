@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from alerts.promql import select
+from alerts.promql_text import select
 from alerts.rule_groups import Alert, Recording, RuleGroup
 from exporters.quantities import number
 from exporters.signals import SLO_BAD, SLO_EVENTS, Label, Recorded
