@@ -6,6 +6,7 @@ from alerts.alert_names import AlertName
 from alerts.burn_text import percent
 from alerts.burning_windows import over_limit
 from alerts.cold_start import held_page, page_held
+from alerts.links import DashboardUid, PanelTitle
 from alerts.plan import Plan
 from alerts.pooled_classes import is_pooled, pool_burns, pooled_bad_events, unless_pool_paged, who
 from alerts.promql.build import either, equal, in_window, on, over, regex, select
@@ -76,6 +77,7 @@ def _page(plan: Plan, slo: Slo) -> Alert:
         plan,
         AlertName.BURN,
         Severity.PAGE,
+        (DashboardUid.OVERVIEW, PanelTitle.BURN_RATE),
         100 * select(PAGE_ERROR_RATIO, equal(Label.SLO, slo.name)),
         _summary(plan, slo),
         _description(plan, slo, Severity.PAGE),
@@ -95,6 +97,7 @@ def _ticket(plan: Plan, slo: Slo) -> Alert:
         plan,
         AlertName.BURN,
         Severity.TICKET,
+        (DashboardUid.OVERVIEW, PanelTitle.BURN_RATE),
         100 * largest_window(either(burning)),
         _summary(plan, slo),
         _description(plan, slo, Severity.TICKET) + _held_note(plan, slo),
@@ -164,6 +167,7 @@ def low_traffic_alert(plan: Plan) -> Alert:
         plan,
         AlertName.LOW_TRAFFIC,
         Severity.TICKET,
+        (DashboardUid.OVERVIEW, PanelTitle.SLO_STATUS),
         unless_paged(plan, missed, longest.short, plan.spec.slos),
         f'{{{{ $labels.class }}}} on {burn_text.MODEL}: {{{{ printf "%.0f" $value }}}} bad events of '
         f"{{{{ $labels.slo }}}} in {burn_text.spaced(longest.long)}",

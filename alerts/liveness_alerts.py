@@ -3,6 +3,7 @@
 from alerts.alert_annotations import alert
 from alerts.alert_names import AlertName
 from alerts.cold_start import starting
+from alerts.links import DashboardUid, PanelTitle
 from alerts.missing_targets import missing_targets, no_target
 from alerts.plan import Plan
 from alerts.promql.build import (
@@ -63,6 +64,7 @@ def _sidecar_down(plan: Plan) -> Alert:
         plan,
         AlertName.SIDECAR_DOWN,
         Severity.PAGE,
+        (DashboardUid.SIDECAR, PanelTitle.SIDECAR),
         # With another job name, no alert could ever fire.
         models.binary("*", down, on(Label.INSTANCE, left=[Label.JOB])).or_(down.or_(no_target(plan)), _INSTANCE),
         f"the sidecar {{{{ $labels.instance }}}}{_OF_MODEL} does not answer Prometheus",
@@ -95,6 +97,7 @@ def _engine_down(plan: Plan) -> Alert:
         plan,
         AlertName.ENGINE_DOWN,
         Severity.PAGE,
+        (DashboardUid.ENGINE, PanelTitle.ENGINE),
         expr,
         f"{engine}{_OF_MODEL} does not answer {observer}",
         f"{symptom}. A start of up to {limit} raises no page, unless it is the second within {second}{healthy}. No "
@@ -156,6 +159,7 @@ def stalled_alert(plan: Plan) -> Alert:
         plan,
         AlertName.ENGINE_STALLED,
         Severity.PAGE,
+        (DashboardUid.ENGINE, PanelTitle.ENGINE_OUTPUT_TOKENS),
         stalled,
         f"{engine_at}{_OF_MODEL} holds requests and generates no token",
         f"Requests are open at {engine_at}, and for {spell_duration(pending_for)} no prompt or generation token has "
@@ -170,6 +174,7 @@ def _dropping(plan: Plan) -> Alert:
         plan,
         AlertName.DROPPING,
         Severity.TICKET,
+        (DashboardUid.SIDECAR, PanelTitle.NOT_COUNTED),
         sum_by(increase(signals.SIDECAR_DROPPED, plan.half_hour), [Label.INSTANCE]) > 0,
         "the sidecar {{ $labels.instance }} loses measurements",
         f"{{{{ $labels.instance }}}} has dropped the records of {_COUNT} requests in the last "
@@ -184,6 +189,7 @@ def _dropping_lines(plan: Plan) -> Alert:
         plan,
         AlertName.LOG_LINES,
         Severity.TICKET,
+        (DashboardUid.SIDECAR, PanelTitle.NOT_COUNTED),
         sum_by(increase(signals.SIDECAR_DROPPED_LINES, plan.half_hour), [Label.INSTANCE, Label.REASON]) > 0,
         "the request log of the sidecar {{ $labels.instance }} is incomplete",
         f"{{{{ $labels.instance }}}} has dropped {_COUNT} lines of its request log in the last "
@@ -198,6 +204,7 @@ def _lost(plan: Plan) -> Alert:
         plan,
         AlertName.LOST,
         Severity.TICKET,
+        (DashboardUid.SIDECAR, PanelTitle.NOT_COUNTED),
         sum_by(increase(signals.SIDECAR_LOST, plan.half_hour), [Label.INSTANCE, Label.REASON]) > 0,
         "a process of the sidecar {{ $labels.instance }} ended with requests open or unrecorded",
         f"{{{{ $labels.instance }}}} has lost {_COUNT} requests in the last {spell_duration(plan.half_hour)} "
@@ -213,6 +220,7 @@ def _reload_failed(plan: Plan) -> Alert:
         plan,
         AlertName.RELOAD_FAILED,
         Severity.TICKET,
+        (DashboardUid.SIDECAR, PanelTitle.SLO_FILE),
         select(signals.SIDECAR_RELOAD_SUCCESSFUL).binary("==", 0),
         "the sidecar {{ $labels.instance }} has rejected its SLO file",
         "The SLO file was invalid when {{ $labels.instance }} received SIGHUP. It judges requests by the last valid "
@@ -233,6 +241,7 @@ def _certificate(plan: Plan, severity: Severity, least: float, nth: int) -> Aler
         plan,
         AlertName.CERTIFICATE,
         severity,
+        (DashboardUid.SIDECAR, PanelTitle.CERTIFICATE),
         (left < least).unless((left > over("max_over_time", left, "7d", "30m") / nth).and_(renewed)),
         "the certificate of {{ $labels.instance }} ends in {{ $value | humanizeDuration }}",
         f"Clients refuse {{{{ $labels.instance }}}} when its certificate has ended, in {{{{ $value | "
@@ -247,6 +256,7 @@ def _watchdog(plan: Plan) -> Alert:
         plan,
         AlertName.WATCHDOG,
         Severity.NONE,
+        (DashboardUid.OVERVIEW, PanelTitle.FIRING_ALERTS),
         call("vector", 1),
         "the alerting path works",
         "Fires always. Route it to a dead man's switch, which speaks up when it no longer hears this.",

@@ -4,6 +4,7 @@ from alerts import burn_text
 from alerts.alert_annotations import alert
 from alerts.alert_names import AlertName
 from alerts.cold_start import starting
+from alerts.links import DashboardUid, PanelTitle
 from alerts.plan import Plan
 from alerts.promql.build import aggregate, call, equal, in_window, max_by, on, over, ratio, select, sum_by
 from alerts.promql.expression import AlertLabel, Expression
@@ -69,6 +70,7 @@ def _outlier(plan: Plan) -> Alert:
         plan,
         AlertName.OUTLIER,
         Severity.PAGE,
+        (DashboardUid.FLEET, PanelTitle.GOODPUT_BY_SIDECAR),
         100
         * max_by(
             outlier.and_(_improbability(window) > IMPROBABILITY, _SAME_REPLICA)
