@@ -13,7 +13,7 @@ from alerts.promql.build import either, equal, in_window, on, over, regex, selec
 from alerts.promql.expression import Expression, Selector
 from alerts.recording_rules import largest_window
 from alerts.rule_groups import Alert, Recording
-from alerts.target_labels import query
+from alerts.target_labels import if_found
 from alerts.tiers import Severity, Tier, fit, tiers
 from exporters.quantities import number, spell_duration
 from exporters.signals import (
@@ -143,15 +143,13 @@ def _tier_note(plan: Plan, slo: Slo, tier: Tier) -> str:
     limit = f"over {percent(tier.bad_ratio(slo))} in {burn_text.spaced(tier.long)}"
     rescaled_note = ", rescaled" if tier not in plan.tiers else ""
     burning = burn_text.of_alert(TIER_ERROR_RATIO, slo, equal(Label.WINDOW, spell_duration(tier.short)))
-    return f"{{{{ with {query(burning, plan.spec.group_by)} }}}} Tier {tier.name}: {limit}{rescaled_note}.{{{{ end }}}}"
+    return if_found(burning, plan.spec.group_by, f" Tier {tier.name}: {limit}{rescaled_note}.")
 
 
 def _held_note(plan: Plan, slo: Slo) -> str:
-    held = query(burn_text.of_alert(PAGE_HELD, slo), plan.spec.group_by)
-    return (
-        f"{{{{ with {held} }}}} A page is held back: all bad events of the last {burn_text.spaced(plan.step)} are "
-        "from engines that are starting.{{ end }}"
-    )
+    last = burn_text.spaced(plan.step)
+    text = f" A page is held back: all bad events of the last {last} are from engines that are starting."
+    return if_found(burn_text.of_alert(PAGE_HELD, slo), plan.spec.group_by, text)
 
 
 def low_traffic_alert(plan: Plan) -> Alert:
