@@ -3,7 +3,7 @@
 from grafana_foundation_sdk.builders import dashboard
 
 from alerts.alert_labels import severity_value
-from alerts.promql import max_by
+from alerts.promql_text import max_by
 from alerts.tiers import Severity
 from dashboards.style import ANNOTATION_COLOURS, DATASOURCE, query
 from exporters import signals

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from grafana_foundation_sdk.builders import dashboard
 from grafana_foundation_sdk.models import dashboard as model
 
-from alerts.promql import max_by, select
+from alerts.promql_text import max_by, select
 from dashboards.layout import Variable, query_variable
 from exporters import signals
 from exporters.signals import Label

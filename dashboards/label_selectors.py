@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from alerts.promql import increase, rate, ratio, select, sum_by
+from alerts.promql_text import increase, rate, ratio, select, sum_by
 from alerts.scrape_jobs import job_pattern
 from dashboards.style import MODEL_AND_CLASS
 from exporters import signals

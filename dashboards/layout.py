@@ -12,7 +12,7 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models import dashboard as model
 
 from alerts.links import Links, panel_id
-from alerts.promql import select
+from alerts.promql_text import select
 from dashboards.data_links import PROJECT_LINKS, complete_links
 from dashboards.log_lines import add_log_lines
 from dashboards.style import DATASOURCE

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from alerts.target_labels import with_matchers
+from alerts.promql_text import with_matchers
 from exporters import signals
 
 _LABEL_VALUES = re.compile(r"label_values\((.*), (\w+)\)")

@@ -7,7 +7,7 @@ from grafana_foundation_sdk.models import common as common_model
 from grafana_foundation_sdk.models import units
 
 from alerts.links import DashboardUid
-from alerts.promql import increase, ratio, select, sum_by
+from alerts.promql_text import increase, ratio, select, sum_by
 from dashboards import style, tables
 from dashboards.board import Board
 from dashboards.change_windows import AFTER, BEFORE, Window, change_variables, changed_engines, selected_change

@@ -8,8 +8,8 @@ from grafana_foundation_sdk.models import units
 
 from alerts.engine_alerts import KV_CACHE_FULL
 from alerts.links import DashboardUid, PanelTitle
-from alerts.promql import max_by, rate, ratio, sum_by
-from alerts.recording_windows import down_after
+from alerts.plan import Plan
+from alerts.promql_text import max_by, rate, ratio, sum_by
 from dashboards import style, tables
 from dashboards.board import Board
 from dashboards.label_selectors import (
@@ -139,7 +139,7 @@ def scrape_age(spec: SloFile) -> stat.Panel:
     panel = (
         style.if_absent(style.stat_panel("Last scrape age", text, units.Seconds, 3, 5), _NO_ENGINE)
         .decimals(1)
-        .thresholds(style.thresholds(GOOD, (down_after(spec), BAD)))
+        .thresholds(style.thresholds(GOOD, (Plan.of(spec).down_after, BAD)))
     )
     return highest_first(panel, (_max(ENGINE_LABELS, signals.ENGINE_SCRAPE_AGE), _PER_ENGINE))
 

@@ -10,7 +10,7 @@ from grafana_foundation_sdk.models import units
 
 from alerts.engine_alerts import KV_CACHE_FULL
 from alerts.links import DashboardUid, PanelTitle
-from alerts.promql import max_by, quantile, rate, ratio, sum_by
+from alerts.promql_text import max_by, quantile, rate, ratio, sum_by
 from dashboards import style, tables
 from dashboards.board import Board
 from dashboards.data_links import to_board

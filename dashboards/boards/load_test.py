@@ -7,7 +7,7 @@ from grafana_foundation_sdk.models import common as common_model
 from grafana_foundation_sdk.models import units
 
 from alerts.links import DashboardUid
-from alerts.promql import increase, quantile, rate, ratio, sum_by
+from alerts.promql_text import increase, quantile, rate, ratio, sum_by
 from dashboards import style, tables
 from dashboards.board import Board
 from dashboards.label_selectors import PER_CLASS, RANGE, RATE, increase_in_range, rate_by_class, select_model_class

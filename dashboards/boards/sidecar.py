@@ -4,8 +4,8 @@ from grafana_foundation_sdk.builders import stat, timeseries
 from grafana_foundation_sdk.models import units
 
 from alerts.links import DashboardUid, PanelTitle
-from alerts.promql import max_by, rate, ratio, sum_by
-from alerts.recording_windows import down_after
+from alerts.plan import Plan
+from alerts.promql_text import max_by, rate, ratio, sum_by
 from dashboards import style
 from dashboards.board import Board
 from dashboards.label_selectors import RATE, select_sidecar, sidecar_job
@@ -226,7 +226,7 @@ def engine_age(spec: SloFile) -> timeseries.Panel:
     age = max_by(select_sidecar(signals.ENGINE_SCRAPE_AGE), [Label.INSTANCE, Label.ENGINE])
     panel = style.time_series_panel("Last scrape age", text, units.Seconds, 6)
     return style.with_threshold_lines(
-        panel.with_target(query(age, "{{engine}} at {{instance}}")), (down_after(spec), BAD)
+        panel.with_target(query(age, "{{engine}} at {{instance}}")), (Plan.of(spec).down_after, BAD)
     )
 
 

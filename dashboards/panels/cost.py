@@ -4,8 +4,8 @@ from grafana_foundation_sdk.builders import common, stat, timeseries
 from grafana_foundation_sdk.models import common as common_model
 from grafana_foundation_sdk.models import units
 
-from alerts.promql import in_window
-from alerts.recording_windows import STEP
+from alerts.plan import STEP
+from alerts.promql_text import in_window
 from dashboards import style
 from dashboards.style import BLUE, GREY, PINK, describe, query
 from exporters import signals

@@ -3,7 +3,7 @@
 from grafana_foundation_sdk.builders import table, timeseries
 from grafana_foundation_sdk.models import units
 
-from alerts.promql import rate, sum_by
+from alerts.promql_text import rate, sum_by
 from dashboards import style, tables
 from dashboards.label_selectors import RATE, increase_in_range, select_model_class
 from dashboards.style import NO_TRAFFIC, query

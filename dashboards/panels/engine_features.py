@@ -4,7 +4,7 @@ from grafana_foundation_sdk.builders import common, stat, timeseries
 from grafana_foundation_sdk.models import common as common_model
 from grafana_foundation_sdk.models import units
 
-from alerts.promql import max_by, quantile, rate, ratio, sum_by
+from alerts.promql_text import max_by, quantile, rate, ratio, sum_by
 from dashboards import style
 from dashboards.label_selectors import ENGINE_LABELS, PER_ENGINE, PER_RANK, RANK_LABELS, RATE, select_engine
 from dashboards.ranked_values import highest_first

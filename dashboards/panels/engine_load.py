@@ -4,7 +4,7 @@ from grafana_foundation_sdk.builders import timeseries
 from grafana_foundation_sdk.models import units
 
 from alerts.engine_alerts import KV_CACHE_FULL
-from alerts.promql import max_by, sum_by
+from alerts.promql_text import max_by, sum_by
 from dashboards import style
 from dashboards.label_selectors import cache_hit_ratio, select_model
 from dashboards.style import NO_TRAFFIC, WARN, describe, query

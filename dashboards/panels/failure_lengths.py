@@ -5,7 +5,7 @@ from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models import units
 from grafana_foundation_sdk.models.common import HeatmapCellLayout
 
-from alerts.promql import rate, ratio, sum_by
+from alerts.promql_text import rate, ratio, sum_by
 from dashboards import style
 from dashboards.label_selectors import RATE, select_model_class
 from dashboards.style import query

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from grafana_foundation_sdk.builders import timeseries
 from grafana_foundation_sdk.models import dashboard as model
 
-from alerts.promql import rate, select, sum_by
+from alerts.promql_text import rate, select, sum_by
 from dashboards import style
 from dashboards.label_selectors import RATE, select_model_class
 from dashboards.panels.latency import quantile_lines, thresholds_of

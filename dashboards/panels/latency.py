@@ -6,7 +6,7 @@ from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models import units
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
-from alerts.promql import rate, ratio, select, sum_by
+from alerts.promql_text import rate, ratio, select, sum_by
 from dashboards import style
 from dashboards.label_selectors import PER_CLASS, RATE, increase_in_range, mean, rate_by_class
 from dashboards.layout import Variable, query_variable

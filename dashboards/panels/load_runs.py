@@ -7,7 +7,7 @@ from grafana_foundation_sdk.builders import common, table, timeseries
 from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models import units
 
-from alerts.promql import increase, max_by, rate, ratio, select, sum_by
+from alerts.promql_text import increase, max_by, rate, ratio, select, sum_by
 from dashboards import style, tables
 from dashboards.label_selectors import RANGE, RATE
 from dashboards.panels.first_tokens import first_token_buckets

@@ -3,7 +3,7 @@
 from grafana_foundation_sdk.builders import table
 from grafana_foundation_sdk.models import units
 
-from alerts.promql import increase, ratio
+from alerts.promql_text import increase, ratio
 from dashboards import style, tables
 from dashboards.label_selectors import NOT_OK, RANGE, increase_in_range
 from dashboards.panels.first_tokens import first_token_buckets

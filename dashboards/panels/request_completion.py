@@ -2,7 +2,7 @@
 
 from grafana_foundation_sdk.builders import timeseries
 
-from alerts.promql import rate, ratio, sum_by
+from alerts.promql_text import rate, ratio, sum_by
 from dashboards import style
 from dashboards.label_selectors import PER_CLASS, RATE, select_model_class
 from dashboards.panels.latency import quantile_panel

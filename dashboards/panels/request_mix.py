@@ -9,8 +9,8 @@ from grafana_foundation_sdk.models import units
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 from alerts.links import PanelTitle
-from alerts.promql import increase, rate, ratio, select, sum_by
-from alerts.traffic_alerts import lookback
+from alerts.plan import Plan
+from alerts.promql_text import increase, rate, ratio, select, sum_by
 from dashboards import style
 from dashboards.label_selectors import (
     NOT_OK,
@@ -27,6 +27,7 @@ from dashboards.ranked_values import highest_first, lowest_first
 from dashboards.style import BLUE, MODEL_AND_CLASS, NO_TRAFFIC, describe, query
 from dashboards.tables import to_matrix, transform
 from exporters import signals
+from exporters.quantities import spell_duration
 from exporters.signals import NO_TOKENS, SIZE_BOUNDS, SIZES, Label, OutputResult
 from exporters.slos import SloFile
 
@@ -102,8 +103,8 @@ def completion_heatmap() -> heatmap.Panel:
 
 def class_mix(spec: SloFile) -> timeseries.Panel:
     text = (
-        f"Share of ended requests by class, over {lookback(spec)}. Good: as usual. Gaps are {NO_TRAFFIC}. From the "
-        "recording rules."
+        f"Share of ended requests by class, over {spell_duration(Plan.of(spec).lookback)}. Good: as usual. Gaps are "
+        f"{NO_TRAFFIC}. From the recording rules."
     )
     # recorded in one window
     ended = select_model_class(signals.REQUESTS_IN)

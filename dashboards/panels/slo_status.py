@@ -9,7 +9,7 @@ from grafana_foundation_sdk.models import units
 
 from alerts.alert_names import AlertName
 from alerts.links import DashboardUid, PanelTitle
-from alerts.promql import rate, ratio, select, sum_by
+from alerts.promql_text import rate, ratio, select, sum_by
 from alerts.tiers import Severity, Tier, tiers
 from dashboards import style, tables
 from dashboards.data_links import to_board, to_runbook

@@ -8,7 +8,7 @@ from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models import units
 
 from alerts.links import PanelTitle
-from alerts.promql import increase, max_by, rate, select, sum_by
+from alerts.promql_text import increase, max_by, rate, select, sum_by
 from dashboards import style
 from dashboards.label_selectors import PER_CLASS, RATE, rate_by_class, select_model_class
 from dashboards.panels.latency import quantile_panel, thresholds_of

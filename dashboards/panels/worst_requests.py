@@ -5,8 +5,8 @@ from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models import units
 
 from alerts.alert_names import AlertName
-from alerts.promql import max_by
-from alerts.replica_alerts import outlier_window
+from alerts.plan import Plan
+from alerts.promql_text import max_by
 from dashboards import style, tables
 from dashboards.data_links import to_runbook, to_traces
 from dashboards.label_selectors import select_sidecar
@@ -29,8 +29,8 @@ _LIST = (
 def worst_requests(spec: SloFile) -> table.Panel:
     text = describe(
         "A row per SLO and class with bad events at the sidecars shown, the worst first: the largest share of bad "
-        f"events in {spell_duration(outlier_window(spec))} of the time range. Command lists the ten slowest of these "
-        "requests; run it on the request log of that sidecar. A click on the class opens their traces, if the "
+        f"events in {spell_duration(Plan.of(spec).outlier_window)} of the time range. Command lists the ten slowest of "
+        "these requests; run it on the request log of that sidecar. A click on the class opens their traces, if the "
         "dashboards were rendered with --traces-url. Good: no row. From the recording rules.",
         may_be_empty=f"there is {_NONE}",
     )
