@@ -10,7 +10,7 @@ from alerts.links import Links
 from dashboards import layout
 from dashboards.annotation_queries import annotations
 from dashboards.data_links import PROJECT_LINKS
-from dashboards.variable_matchers import VARIABLES
+from dashboards.queries.variables import VARIABLES
 from exporters import signals
 from exporters.signals import Label
 from exporters.slos import SloFile

@@ -19,7 +19,7 @@ _KEYWORDS = {
     "group_right",
     "offset",
     "bool",
-    "NaN",
+    "nan",
 }
 _GROUPING = re.compile(r"\b(?:by|without|on|ignoring|group_left|group_right) ?\(([^)]*)\)")
 
