@@ -14,15 +14,7 @@ from alerts.promql.change import map_selectors
 from alerts.promql.expression import Expression, Selector, Variable
 from dashboards import style, tables
 from dashboards.board import Board
-from dashboards.change_windows import (
-    AFTER,
-    BEFORE,
-    Window,
-    at,
-    change_variables,
-    changed_engines,
-    selected_change,
-)
+from dashboards.change_windows import AFTER, BEFORE, Window, at, change_variables, changed_engines, selected_change
 from dashboards.layout import Row
 from dashboards.panels import engine_load, revisions, slo_status, traffic
 from dashboards.panels.latency import quantile_variable

@@ -46,10 +46,7 @@ _UPPER_LIMIT = "/^upper limit/", [style.fixed_colour(GREY)]
 
 def rows(spec: SloFile) -> tuple[Row, ...]:
     return (
-        Row(
-            "Status",
-            (up(), requests_now(), kv_cache_now(), uptime(), restarts(), scrape_age(spec), version()),
-        ),
+        Row("Status", (up(), requests_now(), kv_cache_now(), uptime(), restarts(), scrape_age(spec), version())),
         Row("Bad requests", (worst_requests.worst_requests(spec),)),
         Row("Queue", (running(), waiting(), preemptions())),
         Row("KV cache and prefix cache", (kv_cache(), kv_tokens(), prefix_cache(), possible_prefix_cache())),

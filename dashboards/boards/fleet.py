@@ -115,20 +115,10 @@ def _columns(spec: SloFile) -> tuple[ValueColumn | LabelColumns, ...]:
         ValueColumn("TTFT p95", ttft(0.95), units.Seconds, no_value=NO_TRAFFIC, steps=late, width=85),
         ValueColumn("Running", sum_by(signals.ENGINE_RUNNING, ENGINE_LABELS), style.COUNT, decimals=0, width=75),
         ValueColumn("Waiting", sum_by(signals.ENGINE_WAITING, ENGINE_LABELS), style.COUNT, decimals=0, width=75),
-        ValueColumn(
-            "KV cache",
-            _KV_USAGE,
-            units.PercentUnit,
-            decimals=0,
-            steps=((KV_CACHE_FULL, WARN),),
-            width=80,
-        ),
+        ValueColumn("KV cache", _KV_USAGE, units.PercentUnit, decimals=0, steps=((KV_CACHE_FULL, WARN),), width=80),
         ValueColumn("Cache hits", cache_hit_ratio(*ENGINE_LABELS), units.PercentUnit, decimals=0, width=90),
         ValueColumn("Config drift", _odd_settings(), style.COUNT, decimals=0, steps=((1, WARN),), width=105),
-        LabelColumns(
-            count_by(signals.ENGINE_INFO, [*ENGINE_LABELS, *_TYPE_AND_VERSION]),
-            _TYPE_AND_VERSION,
-        ),
+        LabelColumns(count_by(signals.ENGINE_INFO, [*ENGINE_LABELS, *_TYPE_AND_VERSION]), _TYPE_AND_VERSION),
     )
 
 

@@ -51,16 +51,11 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
         ),
         Row("Runs", (runs(),)),
         Row(
-            "Configurations",
-            (configurations(), goodput_by_configuration(), ttft_by_configuration()),
-            is_collapsed=True,
+            "Configurations", (configurations(), goodput_by_configuration(), ttft_by_configuration()), is_collapsed=True
         ),
         Row("Send lag and open requests", (send_lag(), traffic.in_flight(spec))),
         Row("Goodput", (goodput(spec), good_share(spec))),
-        Row(
-            "Request outcomes",
-            (outcomes(), traffic.outcomes().span(8), outcomes_compared()),
-        ),
+        Row("Request outcomes", (outcomes(), traffic.outcomes().span(8), outcomes_compared())),
     )
 
 

@@ -25,10 +25,7 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
                 *latency.stage_quantiles(spec),
             ),
         ),
-        Row(
-            "ITL and TPOT",
-            (latency.inter_chunk_time(spec), latency.time_per_output_token(spec)),
-        ),
+        Row("ITL and TPOT", (latency.inter_chunk_time(spec), latency.time_per_output_token(spec))),
         Row("End of requests", (request_completion.end_to_end(spec), request_completion.completion_rate(spec))),
         Row("Client and engine view", latency.client_and_engine_means()),
         Row(

@@ -35,10 +35,7 @@ _UNCOUNTED = {
 
 def rows(spec: SloFile) -> tuple[Row, ...]:
     return (
-        Row(
-            "Status",
-            (up(spec), lag_now(), uncounted_in_range(), restarts(), slo_file(), certificate(), version()),
-        ),
+        Row("Status", (up(spec), lag_now(), uncounted_in_range(), restarts(), slo_file(), certificate(), version())),
         Row("Loop lag, connections and missing requests", (loop_lag(), connections(), uncounted_over_time())),
         Row("Resource usage", (cpu(), memory(), scrape_seconds(spec), series(spec))),
         Row("Missing data", (unparsed(), engine_times(), engine_errors(), engine_age(spec))),
@@ -97,11 +94,7 @@ def restarts() -> stat.Panel:
         "Good: 0. From the sidecars' counters."
     )
     panel = style.stat_panel(
-        *("Restarts in range", text, style.COUNT, 3, 6),
-        no_value=_NO_SIDECAR,
-        decimals=0,
-        base=GOOD,
-        steps=((1, WARN),),
+        *("Restarts in range", text, style.COUNT, 3, 6), no_value=_NO_SIDECAR, decimals=0, base=GOOD, steps=((1, WARN),)
     )
     return highest_first(panel, (increase_by(signals.SIDECAR_RESTARTS, Label.PROCESS), "{{process}}"))
 

@@ -22,15 +22,9 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
             ),
         ),
         Row("Burn rate and alerts", (slo_status.burn_rate(spec), slo_status.firing_alerts())),
-        Row(
-            "Goodput and throughput",
-            (slo_status.goodput(spec), traffic.tokens(spec), traffic.requests_offered(spec)),
-        ),
+        Row("Goodput and throughput", (slo_status.goodput(spec), traffic.tokens(spec), traffic.requests_offered(spec))),
         Row("Outcomes and open requests", (traffic.outcomes(), traffic.in_flight(spec))),
-        Row(
-            "Latency",
-            (traffic.time_to_first_token(spec), traffic.oldest_wait(spec)),
-        ),
+        Row("Latency", (traffic.time_to_first_token(spec), traffic.oldest_wait(spec))),
         Row("Engine load", (engine_load.batch(), engine_load.kv_cache(), engine_load.prefix_cache())),
         Row("Totals", (range_totals.range_totals(),), is_collapsed=True),
     )

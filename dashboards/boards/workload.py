@@ -16,17 +16,10 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
             (request_mix.prompt_heatmap().span(12), request_mix.completion_heatmap().span(12)),
             is_collapsed=True,
         ),
-        Row(
-            "Load by class",
-            (request_mix.class_mix(spec), request_mix.prompt_tokens(spec), traffic.tokens(spec)),
-        ),
+        Row("Load by class", (request_mix.class_mix(spec), request_mix.prompt_tokens(spec), traffic.tokens(spec))),
         Row("Endpoints", (endpoints.requests_by_endpoint(), endpoints.outcomes_by_endpoint())),
         Row("Cost", (cost.cost_per_million(), cost.cost_in_range())),
-        Row(
-            "Reasoning",
-            (request_mix.reasoning_share(spec), request_mix.reasoning_tokens(spec)),
-            is_collapsed=True,
-        ),
+        Row("Reasoning", (request_mix.reasoning_share(spec), request_mix.reasoning_tokens(spec)), is_collapsed=True),
         Row(
             "Response cache",
             (
@@ -38,9 +31,7 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
             is_collapsed=True,
         ),
         Row(
-            "Structured output checks",
-            (request_mix.structured_output(), request_mix.valid_output()),
-            is_collapsed=True,
+            "Structured output checks", (request_mix.structured_output(), request_mix.valid_output()), is_collapsed=True
         ),
         Row(
             "Tenants",

@@ -102,13 +102,7 @@ def _status_columns() -> tuple[ValueColumn | LabelColumns, ...]:
         ValueColumn(
             "Judged", rate_by(signals.SLO_EVENTS, *_SLO_AND_CLASS), units.RequestsPerSecond, decimals=2, width=95
         ),
-        ValueColumn(
-            "Data",
-            max_by(signals.SLO_MEASURED, _SLO_AND_CLASS),
-            units.PercentUnit,
-            decimals=1,
-            width=60,
-        ),
+        ValueColumn("Data", max_by(signals.SLO_MEASURED, _SLO_AND_CLASS), units.PercentUnit, decimals=1, width=60),
         _since(Severity.PAGE, BAD),
         _since(Severity.TICKET, WARN),
         LabelColumns(_worst_replica(), {Label.INSTANCE: "Worst replica"}),
