@@ -1,12 +1,16 @@
-"""Builds an alert with its severity and annotations, and writes an SLO and a share in words."""
+"""Builds an alert with its labels and annotations."""
 
 from collections.abc import Mapping
 
+from alerts.alert_labels import severity_value
 from alerts.alert_names import AlertName
-from alerts.links import Links
+from alerts.burn_text import MODEL, short_model
+from alerts.engine_only import CAVEAT
+from alerts.plan import Plan
+from alerts.promql.expression import Expression
 from alerts.rule_groups import Alert
+from alerts.target_labels import LONGEST_PLACE, place
 from alerts.tiers import Severity
-from exporters.quantities import number, spell_duration
 from exporters.signals import Label
 from exporters.slos import Slo
 
@@ -14,40 +18,60 @@ ALERT_SOURCE = "vllm-slo"
 """The value of `alert_source` on all alerts."""
 
 
-def annotated_alert(
+def alert(
+    plan: Plan,
     name: AlertName,
     severity: Severity,
-    expr: str,
-    links: Links,
+    expr: Expression,
     summary: str,
     description: str,
     *,
-    labels: Mapping[str, str] | None = None,
+    slo: Slo | None = None,
     pending_for: float = 0.0,
     keep_firing_for: float = 0.0,
     more: Mapping[str, str] | None = None,
 ) -> Alert:
-    """An alert with all annotations and `more`; `labels` are added to the severity. Both durations are in seconds."""
+    """An alert with all labels and annotations, `more` among them, and those of its SLO. Both durations are in seconds.
+
+    Queries in the description are made by `target_labels.query`.
+    """
+    groups = plan.spec.group_by if name is not AlertName.WATCHDOG else ()
     return Alert(
         name,
         expr,
-        {Label.SEVERITY: severity, Label.ALERT_SOURCE: ALERT_SOURCE, **(labels or {})},
         {
-            "summary": summary,
+            Label.SEVERITY: severity_value(plan.spec.alerting.severities, severity),
+            Label.ALERT_SOURCE: ALERT_SOURCE,
+            **({} if slo is None else {Label.SLO: slo.name}),
+            **dict(plan.spec.labels),
+            **({} if slo is None else dict(slo.labels)),
+        },
+        {
+            "summary": _title(summary, groups) if groups else summary,
             "description": description,
-            **links.annotations(name),
+            **plan.links.annotations(name),
             **(more or {}),
+            **_note(plan, name, slo),
         },
         pending_for=pending_for,
         keep_firing_for=keep_firing_for,
     )
 
 
-def describe(slo: Slo) -> str:
-    """The SLO in words: `ttft within 5s for 95 %`."""
-    limit = "" if slo.threshold is None else f" within {spell_duration(slo.threshold)}"
-    return f"{slo.measure}{limit} for {percent(slo.objective)}"
+def _title(summary: str, groups: tuple[str, ...]) -> str:
+    """Names the group after the model of a burn alert, which is followed by its effect; at the end of other titles."""
+    if MODEL in summary:
+        return summary.replace(MODEL, f"{short_model(LONGEST_PLACE)} in {place(groups)}")
+    return f"{summary} ({place(groups)})"
 
 
-def percent(share: float) -> str:
-    return f"{number(round(100 * share, 2))} %"
+def _note(plan: Plan, name: AlertName, slo: Slo | None) -> dict[str, str]:
+    """Without a sidecar, how the SLOs of a burn alert are counted."""
+    if plan.has_sidecar or name not in {AlertName.BURN, AlertName.LOW_TRAFFIC}:
+        return {}
+    counted = "".join(
+        f"The SLO {each.slo.name} is judged by vLLM itself: {each.note}. "
+        for each in plan.supported
+        if slo and each.slo.name == slo.name
+    )
+    return {"note": f"{counted}{CAVEAT}"}

@@ -1,17 +1,10 @@
-"""Adds the labels of the SLO file to alerts, and replaces their severities by its values."""
+"""The values of the labels of alerts: the severities of the SLO file, and the class of an alert on several classes."""
 
-from collections.abc import Iterable
-from dataclasses import replace
-
-from alerts.rule_groups import Alert, Recording, RuleGroup
 from alerts.tiers import Severity
-from exporters.signals import Label
-from exporters.slos import Severities, SloFile
+from exporters.slos import Severities
 
-
-def with_alert_labels(groups: Iterable[RuleGroup], spec: SloFile) -> tuple[RuleGroup, ...]:
-    """The labels of the file on all alerts, and those of an SLO on its alerts."""
-    return tuple(replace(group, rules=tuple(_rule(rule, spec) for rule in group.rules)) for group in groups)
+POOL = "low-traffic classes"
+"""The value of `class`. No class of an SLO file can have this name, as it contains a space."""
 
 
 def severity_value(severities: Severities, severity: Severity) -> str:
@@ -23,11 +16,3 @@ def severity_value(severities: Severities, severity: Severity) -> str:
             return severities.ticket
         case Severity.NONE:
             return str(severity)
-
-
-def _rule(rule: Recording | Alert, spec: SloFile) -> Recording | Alert:
-    if isinstance(rule, Recording):
-        return rule
-    of_slo = (slo.labels for slo in spec.slos if slo.name == rule.labels.get(Label.SLO))
-    severity = severity_value(spec.alerting.severities, Severity(rule.labels[Label.SEVERITY]))
-    return replace(rule, labels={**rule.labels, Label.SEVERITY: severity, **dict(spec.labels), **dict(*of_slo)})

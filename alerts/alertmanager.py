@@ -7,7 +7,7 @@ from alerts.alert_annotations import ALERT_SOURCE
 from alerts.alert_labels import severity_value
 from alerts.alert_names import AlertName
 from alerts.destinations import Destination, SecretFile, Webhook
-from alerts.promql_text import escape
+from alerts.promql.expression import quote
 from alerts.receivers import TEMPLATE_PATH, needs_template, receiver
 from alerts.rule_groups import dump
 from alerts.tiers import Severity
@@ -229,4 +229,4 @@ def _inhibition(each: Inhibition, delivery: Delivery) -> dict[str, object]:
 
 
 def _matcher(label: str, value: str) -> str:
-    return f'{label}="{escape(value)}"'
+    return f"{label}={quote(value)}"

@@ -2,41 +2,32 @@
 
 from collections.abc import Iterator
 
-from alerts.promql_text import max_by, quantile, select
-from alerts.recording_windows import direct_interval, windows
+from alerts.plan import Plan
+from alerts.promql.build import max_by, quantile, regex, select
 from alerts.rule_groups import Recording, RuleGroup
 from exporters import signals
-from exporters.quantities import number, spell_duration
 from exporters.signals import Label
-from exporters.slos import HISTOGRAMS, Measure, Slo, SloFile
+from exporters.slos import HISTOGRAMS, Measure
 
 _LABELS = (Label.MODEL, Label.CLASS)
 
 
-def autoscaling_group(spec: SloFile) -> RuleGroup:
+def autoscaling_group(plan: Plan) -> RuleGroup:
     """Ratios to thresholds, so that a scaler needs no threshold of its own; at 1, a latency is at its threshold."""
-    return RuleGroup("vllm-slo-autoscaling", direct_interval(spec), tuple(_recordings(spec)))
+    return RuleGroup("vllm-slo-autoscaling", plan.direct_interval, tuple(_recordings(plan)))
 
 
-def _recordings(spec: SloFile) -> Iterator[Recording]:
-    for slo in spec.slos:
+def _recordings(plan: Plan) -> Iterator[Recording]:
+    for slo in plan.spec.slos:
+        if slo.threshold is None:
+            continue
+        classes = regex(Label.CLASS, "|".join(slo.classes))
+        labels: dict[str, str] = {Label.SLO: slo.name}
         # The histogram of itl_p95 counts gaps: its quantile is not that of the requests' own percentiles.
-        if slo.threshold is not None and slo.measure in HISTOGRAMS and slo.measure is not Measure.ITL_P95:
-            yield _ratio(signals.SIGNAL_P90, _p90(slo, spec), slo.threshold, slo)
-        if slo.threshold is not None and slo.measure is Measure.TTFT:
-            waits = max_by(select(signals.OLDEST_WAIT, _classes(slo), regex=True), _LABELS)
-            yield _ratio(signals.OLDEST_WAIT_RATIO, waits, slo.threshold, slo)
-
-
-def _p90(slo: Slo, spec: SloFile) -> str:
-    """`>= 0` drops the NaN of a window without requests."""
-    window = spell_duration(windows(spec).step)
-    return f"({quantile(0.9, HISTOGRAMS[slo.measure], window, _LABELS, _classes(slo))} >= 0)"
-
-
-def _ratio(series: signals.Recorded, seconds: str, threshold: float, slo: Slo) -> Recording:
-    return Recording(series, f"{seconds} / {number(threshold)}", {Label.SLO: slo.name})
-
-
-def _classes(slo: Slo) -> dict[Label, str]:
-    return {Label.CLASS: "|".join(slo.classes)}
+        if slo.measure in HISTOGRAMS and slo.measure is not Measure.ITL_P95:
+            p90 = quantile(0.9, HISTOGRAMS[slo.measure], plan.step, _LABELS, [classes])
+            # `>= 0` drops the NaN of a window without requests.
+            yield Recording(signals.SIGNAL_P90, (p90 >= 0) / slo.threshold, labels)
+        if slo.measure is Measure.TTFT:
+            waits = max_by(select(signals.OLDEST_WAIT, classes), _LABELS)
+            yield Recording(signals.OLDEST_WAIT_RATIO, waits / slo.threshold, labels)

@@ -2,17 +2,19 @@
 
 import re
 
-from alerts.promql_text import increase, sum_by
+from alerts.plan import Plan
+from alerts.promql.build import aggregate, call, equal, increase, on, select, sum_by
+from alerts.promql.expression import AlertLabel, AlertValue, Matcher, Selector
+from alerts.target_labels import query
 from exporters import signals
 from exporters.quantities import number, spell_duration
-from exporters.signals import Label, Recorded
-from exporters.slos import Measure, Slo, SloFile
+from exporters.signals import Label, Recorded, Signal
+from exporters.slos import Measure, Slo
 
 RECENT_CHANGE = 7200.0
 """A config change of the last two hours is named."""
 
 _REPLICAS = 3
-_LABELS = "$labels.model $labels.class"
 
 
 def short_model(longest: int) -> str:
@@ -37,6 +39,16 @@ _NAMES = {
 }
 
 
+def describe(slo: Slo) -> str:
+    """The SLO in words: `ttft within 5s for 95 %`."""
+    limit = "" if slo.threshold is None else f" within {spell_duration(slo.threshold)}"
+    return f"{slo.measure}{limit} for {percent(slo.objective)}"
+
+
+def percent(share: float) -> str:
+    return f"{number(round(100 * share, 2))} %"
+
+
 def miss(slo: Slo) -> str:
     """What a bad request did: `miss TTFT 5 s`."""
     if slo.threshold is None:
@@ -54,58 +66,57 @@ def summary(slo: Slo, who: str) -> str:
     return f"{who} on {MODEL}: {SHARE} of requests {miss(slo)}"
 
 
-def exhaustion(spec: SloFile, slo: Slo, gone_in: str, spent: str) -> str:
+def exhaustion(plan: Plan, slo: Slo, gone_in: str, spent: str) -> str:
     """When the budget of the period is used up at the present error ratio; empty while the budget is not recorded."""
-    left = query(signals.SLO_BUDGET_LEFT, slo, "", f" * {number(spec.period * slo.budget * 100)} / %f", "$value")
+    left = of_alert(signals.SLO_BUDGET_LEFT, slo) * (plan.spec.period * slo.budget * 100) / AlertValue()
     duration = '. | first | value | humanizeDuration | reReplaceAll "^([0-9]+)[.0-9]*([a-z]).*$" "$1 $2"'
     return (
-        f"{{{{ with {left} }}}}{{{{ if gt (. | first | value) 0.0 }}}}{gone_in}{{{{ {duration} }}}}"
-        f"{{{{ else }}}}{spent}{{{{ end }}}}{{{{ end }}}}"
+        f"{{{{ with {query(left, plan.spec.group_by)} }}}}{{{{ if gt (. | first | value) 0.0 }}}}"
+        f"{gone_in}{{{{ {duration} }}}}{{{{ else }}}}{spent}{{{{ end }}}}{{{{ end }}}}"
     )
 
 
-def budget_left(spec: SloFile, slo: Slo) -> str:
+def budget_left(plan: Plan, slo: Slo) -> str:
     """The share that is left and its time; or how many times the budget is spent."""
-    left, spent = (query(signals.SLO_BUDGET_LEFT, slo, "", rest) for rest in (" * 100", " * -1 + 1"))
-    period = spaced(spec.period)
+    share = of_alert(signals.SLO_BUDGET_LEFT, slo)
+    left, spent = (query(each, plan.spec.group_by) for each in (share * 100, share * -1 + 1))
+    period = spaced(plan.spec.period)
     return (
         f"{{{{ with {left} }}}}{{{{ if gt (. | first | value) 0.0 }}}}"
         f' Budget left: {{{{ . | first | value | printf "%.0f" }}}} % of {period}'
-        f"{exhaustion(spec, slo, ', gone in ', '')}.{{{{ else }}}}{{{{ with {spent} }}}}"
+        f"{exhaustion(plan, slo, ', gone in ', '')}.{{{{ else }}}}{{{{ with {spent} }}}}"
         f' The budget of {period} is spent {{{{ . | first | value | printf "%.1f" }}}} times.'
         "{{ end }}{{ end }}{{ end }}"
     )
 
 
-def worst_replicas(slo: Slo, window: float) -> str:
+def worst_replicas(plan: Plan, slo: Slo, window: float) -> str:
     """The instances with the highest error ratios."""
-    recent = spell_duration(window)
-    selector = _selector(slo)
     bad, events = (
-        sum_by(increase(f"{each.name}{{{selector}}}", recent), [Label.INSTANCE])
+        sum_by(increase(of_alert(each, slo), window), [Label.INSTANCE])
         for each in (signals.SLO_BAD, signals.SLO_EVENTS)
     )
-    worst = f"query (printf `sort_desc(topk({_REPLICAS}, 100 * {bad} / ({events} > 0) > 0))` {' '.join([_LABELS] * 2)})"
+    worst = call("sort_desc", aggregate("topk", 100 * bad / (events > 0) > 0, parameter=_REPLICAS))
     return (
-        f"{{{{ with {worst} }}}} Worst replicas: {{{{ range $i, $each := . }}}}{{{{ if $i }}}}, {{{{ end }}}}"
+        f"{{{{ with {query(worst, plan.spec.group_by)} }}}} Worst replicas: "
+        "{{ range $i, $each := . }}{{ if $i }}, {{ end }}"
         '{{ $each.Labels.instance }} {{ printf "%.0f" $each.Value }} %{{ end }}.{{ end }}'
     )
 
 
-def last_config_change() -> str:
+def last_config_change(plan: Plan) -> str:
     """The newest config change of the model's engines, if it is recent."""
-    changes = f"{signals.ENGINE_CONFIG_CHANGE.name} > time() - {number(RECENT_CHANGE)}"
+    recent = select(signals.ENGINE_CONFIG_CHANGE) > call("time") - RECENT_CHANGE
+    engines = select(signals.ENGINE_MODEL, equal(Label.MODEL, AlertLabel(Label.MODEL)))
+    newest = aggregate("topk", recent.and_(engines, on(Label.INSTANCE, Label.ENGINE)), parameter=1)
     return (
-        f"{{{{ with query (printf `topk(1, ({changes}) and on (instance, engine) {signals.ENGINE_MODEL.name}"
-        '{model=%q})` $labels.model) }} Last config change: {{ . | first | label "setting" }} at '
+        f"{{{{ with {query(newest, plan.spec.group_by)} }}}} "
+        'Last config change: {{ . | first | label "setting" }} at '
         '{{ (. | first | value | toTime).UTC.Format "15:04 UTC" }}.{{ end }}'
     )
 
 
-def query(series: Recorded, slo: Slo, more: str = "", rest: str = "", *values: str) -> str:
-    """Reads a recorded series of the SLO, model and class of the alert; `rest` follows the selector."""
-    return f"query (printf `{series.name}{{{_selector(slo)}{more}}}{rest}` {' '.join([_LABELS, *values])})"
-
-
-def _selector(slo: Slo) -> str:
-    return f'slo="{slo.name}",model=%q,class=%q'
+def of_alert(series: Recorded | Signal, slo: Slo, *more: Matcher) -> Selector:
+    """The series of the SLO, model and class of the alert."""
+    labels = (equal(label, AlertLabel(label)) for label in (Label.MODEL, Label.CLASS))
+    return select(series, equal(Label.SLO, slo.name), *labels, *more)

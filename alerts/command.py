@@ -10,11 +10,12 @@ from typing import Literal
 from rich.console import Console
 
 from alerts import alertmanager, alertmanager_flags, diagnostics, explain, json_schema, receivers
-from alerts.alert_annotations import describe
 from alerts.burn_alerts import rescaled
+from alerts.burn_text import describe
 from alerts.engine_only import effective_spec, evaluate_slos
 from alerts.group_limit import FEWEST, MAX_RULES, limited
 from alerts.links import Links, add_link_flags
+from alerts.plan import Plan
 from alerts.prices import parse_prices
 from alerts.prometheusrule import checked_labels, checked_name, prometheus_rule
 from alerts.rule_file import head, rules
@@ -170,32 +171,32 @@ def _check(arguments: argparse.Namespace) -> int:
 
 
 def _explain(arguments: argparse.Namespace) -> int:
-    spec = effective_spec(_apply_flags(load(arguments.file), arguments))
+    plan = Plan.of(_apply_flags(load(arguments.file), arguments))
     if not 0 < arguments.rate < math.inf:
         raise UsageError(f"--rate: {arguments.rate:g} is not a rate; write events per second above 0, such as 0.5")
     if arguments.outage is not None:
-        return _explain_outage(arguments, spec)
+        return _explain_outage(arguments, plan)
     if arguments.window is not None:
         raise UsageError("--window: only an outage has a rolling window; add --outage TIME, such as --outage 5m")
     if arguments.format == "json":
-        print(explain.as_json(spec, arguments.rate))
+        print(explain.as_json(plan, arguments.rate))
     else:
-        explain.table(spec, arguments.rate, Console(highlight=False))
+        explain.table(plan, arguments.rate, Console(highlight=False))
     return 0
 
 
-def _explain_outage(arguments: argparse.Namespace, spec: SloFile) -> int:
+def _explain_outage(arguments: argparse.Namespace, plan: Plan) -> int:
     parse = partial(parse_duration, examples="5m or 1h")
     outage = parse_flag("--outage", arguments.outage, parse)
     window = parse_flag("--window", arguments.window or "1h", parse)
-    if outage > spec.period:
+    if outage > plan.spec.period:
         raise UsageError(
-            f"--outage: {arguments.outage} is longer than the period; use at most {spell_duration(spec.period)}"
+            f"--outage: {arguments.outage} is longer than the period; use at most {spell_duration(plan.spec.period)}"
         )
     if arguments.format == "json":
-        print(explain.outage_as_json(spec, arguments.rate, outage, window))
+        print(explain.outage_as_json(plan, arguments.rate, outage, window))
     else:
-        explain.outage_table(spec, arguments.rate, outage, window, Console(highlight=False))
+        explain.outage_table(plan, arguments.rate, outage, window, Console(highlight=False))
     return 0
 
 

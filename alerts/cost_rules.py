@@ -3,16 +3,15 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from alerts.plan import STEP, Plan
 from alerts.prices import ApiPrice, Prices
-from alerts.promql_text import in_window, ratio
-from alerts.recording_windows import STEP, summed_interval, windows
-from alerts.rule_groups import Recording, RuleGroup
+from alerts.promql.build import aggregate, call, either, in_window, on, over, ratio
+from alerts.promql.expression import Expression
+from alerts.rule_groups import Recording, RuleGroup, windowed
 from alerts.scrape_jobs import targets_up
-from alerts.step_counts import step_count, windowed
+from alerts.step_counts import increase_of_steps, step_count
 from exporters import signals
-from exporters.quantities import number, spell_duration
 from exporters.signals import Kind, Signal
-from exporters.slos import SloFile
 
 
 class TokenCounters(NamedTuple):
@@ -37,66 +36,64 @@ SOURCES = (
 """By priority: relay, engine (for traffic that bypasses the relay), vLLM itself."""
 
 
-def cost_groups(spec: SloFile, prices: Prices) -> tuple[RuleGroup, ...]:
+def cost_groups(plan: Plan, prices: Prices) -> tuple[RuleGroup, ...]:
     """Cost, tokens and requests of each step, and prices from their sums.
 
     Money and counts are recorded together, so that a price is correct in the first hour and after a change of price.
     """
-    lengths = windows(spec)
     return (
-        RuleGroup("vllm-slo-cost-steps", lengths.step, tuple(_steps(spec, prices))),
+        RuleGroup("vllm-slo-cost-steps", plan.step, tuple(_steps(plan, prices))),
         RuleGroup(
             "vllm-slo-cost",
-            summed_interval(spec),
-            tuple(rule for length in (lengths.dozen, lengths.day) for rule in _window(length, prices)),
+            plan.summed_interval,
+            tuple(rule for length in (plan.dozen, plan.day) for rule in _window(plan, length, prices)),
         ),
     )
 
 
-def _steps(spec: SloFile, prices: Prices) -> Iterator[Recording]:
+def _steps(plan: Plan, prices: Prices) -> Iterator[Recording]:
     """A step without tokens from any source is idle, also while no scrape succeeds."""
-    money, nothing = _constant(spec, prices.hour * windows(spec).step / 3600), _constant(spec, 0)
-    counts = (_count(counters.output, spec) for counters in SOURCES)
-    idle = f"{money} unless on () {in_window(signals.COST_TOKENS_IN, STEP)}"
+    money, nothing = _constant(plan, prices.hour * plan.step / 3600), _constant(plan, 0)
+    idle = money.unless(in_window(signals.COST_TOKENS_IN, STEP), on())
     yield windowed(signals.COST_IN, STEP, money)
-    yield windowed(signals.COST_TOKENS_IN, STEP, "\nor ".join(f"({count} > 0)" for count in counts))
-    yield step_count(signals.GOODPUT_REQUESTS, signals.COST_GOOD_IN, spec)
-    yield windowed(signals.COST_IDLE_IN, STEP, f"({idle}) or {nothing}")
+    yield windowed(signals.COST_TOKENS_IN, STEP, either(_count(each.output, plan) > 0 for each in SOURCES))
+    if plan.has_sidecar:
+        yield step_count(signals.GOODPUT_REQUESTS, signals.COST_GOOD_IN, plan)
+    yield windowed(signals.COST_IDLE_IN, STEP, idle.or_(nothing))
     if prices.api:
-        by_source = (_api_money(counters, prices.api, spec) for counters in SOURCES)
-        yield windowed(signals.COST_API_IN, STEP, "\nor ".join(by_source))
+        by_source = (_api_money(counters, prices.api, plan) for counters in SOURCES)
+        yield windowed(signals.COST_API_IN, STEP, either(by_source))
 
 
-def _api_money(counters: TokenCounters, price: ApiPrice, spec: SloFile) -> str:
+def _api_money(counters: TokenCounters, price: ApiPrice, plan: Plan) -> Expression:
     """The price of the step's tokens, if this source counts output tokens, as in the count of output tokens."""
-    output, prompt, cached = (_count(counter, spec) for counter in counters)
-    terms = [f"{number(price.completion)} * {output}", f"{number(price.prompt)} * ({prompt} or 0 * {output})"]
+    none = _count(counters.output, plan, 0)
+    money = _count(counters.output, plan, price.completion)
+    money += price.prompt * _count(counters.prompt, plan).or_(none)
     if price.cached < price.prompt:
-        terms.append(f"{number(price.cached - price.prompt)} * ({cached} or 0 * {output})")
-    return f"(1e-6 * ({' + '.join(terms)}) and on () {output} > 0)"
+        money += (price.cached - price.prompt) * _count(counters.cached, plan).or_(none)
+    return (1e-6 * money).and_(_count(counters.output, plan) > 0, on())
 
 
-def _count(counter: Signal, spec: SloFile) -> str:
-    return step_count(counter, signals.COST_TOKENS_IN, spec).expr
+def _count(counter: Signal, plan: Plan, price: float | None = None) -> Expression:
+    return increase_of_steps(1, counter, signals.COST_TOKENS_IN, plan, price=price)
 
 
-def _constant(spec: SloFile, value: float) -> str:
+def _constant(plan: Plan, value: float) -> Expression:
     """The value, or with `group_by` the value for each group that has a target."""
-    return f"{number(value)} * group by () ({targets_up(spec)})" if spec.group_by else f"vector({number(value)})"
+    return value * aggregate("group", targets_up(plan), by=[]) if plan.spec.group_by else call("vector", value)
 
 
-def _window(length: float, prices: Prices) -> Iterator[Recording]:
-    window = spell_duration(length)
+def _window(plan: Plan, length: float, prices: Prices) -> Iterator[Recording]:
     api = (signals.COST_API_IN,) if prices.api else ()
-    for series in (signals.COST_IN, signals.COST_IDLE_IN, signals.COST_TOKENS_IN, signals.COST_GOOD_IN, *api):
+    good = (signals.COST_GOOD_IN,) if plan.has_sidecar else ()
+    for series in (signals.COST_IN, signals.COST_IDLE_IN, signals.COST_TOKENS_IN, *good, *api):
         # A millisecond less, as Prometheus 2 includes both ends of a range.
-        steps = f"{in_window(series, STEP)}[{spell_duration(length - 0.001)}]"
-        yield windowed(series, window, f"sum_over_time({steps})")
-    money, tokens, good = (
-        in_window(series, window) for series in (signals.COST_IN, signals.COST_TOKENS_IN, signals.COST_GOOD_IN)
-    )
-    yield windowed(signals.COST_PER_MILLION, window, f"1e6 * {ratio(money, tokens)}")
-    yield windowed(signals.COST_PER_GOOD, window, ratio(money, good))
+        yield windowed(series, length, over("sum_over_time", in_window(series, STEP), length - 0.001))
+    money, tokens = (in_window(series, length) for series in (signals.COST_IN, signals.COST_TOKENS_IN))
+    yield windowed(signals.COST_PER_MILLION, length, ratio(1e6 * money, tokens))
+    if plan.has_sidecar:
+        yield windowed(signals.COST_PER_GOOD, length, ratio(money, in_window(signals.COST_GOOD_IN, length)))
     if prices.api:
-        api_money = in_window(signals.COST_API_IN, window)
-        yield windowed(signals.COST_API_PER_MILLION, window, f"1e6 * {ratio(api_money, tokens)}")
+        api_money = in_window(signals.COST_API_IN, length)
+        yield windowed(signals.COST_API_PER_MILLION, length, ratio(1e6 * api_money, tokens))

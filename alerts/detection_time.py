@@ -3,10 +3,9 @@
 import math
 from dataclasses import dataclass
 
-from alerts.burning_windows import min_events
-from alerts.recording_windows import direct_interval, summed_interval, windows
-from alerts.tiers import Tier, fit, tiers
-from exporters.slos import Slo, SloFile, Source
+from alerts.plan import Plan
+from alerts.tiers import Tier
+from exporters.slos import Slo
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +24,9 @@ class Detection:
     """The delay that scrapes and rule evaluations can add to each time."""
 
 
-def detections(spec: SloFile, slo: Slo, rate: float) -> tuple[Detection, ...]:
+def detections(plan: Plan, slo: Slo, rate: float) -> tuple[Detection, ...]:
     """The detection of each tier, at `rate` events a second in one class."""
-    return tuple(_detection(spec, slo, tier, rate) for tier in tiers(spec.period))
+    return tuple(_detection(plan, slo, tier, rate) for tier in plan.tiers_of[slo.name])
 
 
 def fastest(of_tiers: tuple[Detection, ...]) -> Detection:
@@ -35,45 +34,43 @@ def fastest(of_tiers: tuple[Detection, ...]) -> Detection:
     return min(of_tiers, key=lambda each: math.inf if each.at_all_bad is None else each.at_all_bad)
 
 
-def _detection(spec: SloFile, slo: Slo, published: Tier, rate: float) -> Detection:
-    tier = fit(published, slo)
-    bad_ratio, min_bad = tier.bad_ratio(slo), spec.alerting.min_bad
-    has_enough_events = rate * tier.long >= min_events(spec, tier)
+def _detection(plan: Plan, slo: Slo, tier: Tier, rate: float) -> Detection:
+    bad_ratio, min_bad = tier.bad_ratio(slo), plan.spec.alerting.min_bad
+    has_enough_events = rate * tier.long >= plan.min_events(tier)
 
     def time_to_fire(bad_share: float) -> float | None:
         """The long window decides: the short one needs only a twelfth of its time."""
         if not has_enough_events or not bad_ratio < bad_share <= 1 or bad_share * rate * tier.long < min_bad:
             return None
-        bad_events_needed = max(bad_ratio * rate * _lookback(spec, tier), min_bad)
+        bad_events_needed = max(bad_ratio * rate * _lookback(plan, tier), min_bad)
         return round(bad_events_needed / (bad_share * rate), 3)
 
     return Detection(
         tier=tier,
-        rescaled=tier != published,
+        rescaled=tier not in plan.tiers,
         enough_events=has_enough_events,
         # Rounded first, as 0.05 x 14.4 is not exact in binary.
         bad_events=max(math.floor(round(bad_ratio * rate * tier.long, 6)) + 1, min_bad),
         at_all_bad=time_to_fire(1.0),
         at_twice_budget=time_to_fire(2 * slo.budget),
-        delay=_scrape_delay(spec) + direct_interval(spec) + _recording_delay(spec, tier),
+        delay=_scrape_delay(plan) + plan.direct_interval + _recording_delay(plan, tier),
     )
 
 
-def _scrape_delay(spec: SloFile) -> float:
+def _scrape_delay(plan: Plan) -> float:
     """Without a sidecar, the scraped series are first recorded under the sidecar's names, at the same interval."""
-    return spec.scrape_interval * (1 if spec.source is Source.SIDECAR else 2)
+    return plan.spec.scrape_interval * (1 if plan.has_sidecar else 2)
 
 
-def _recording_delay(spec: SloFile, tier: Tier) -> float:
+def _recording_delay(plan: Plan, tier: Tier) -> float:
     """The maximum age of the counts of the long window when the alert reads them."""
-    lengths = windows(spec)
-    return 0.0 if round(tier.long, 3) in lengths.direct else lengths.step + summed_interval(spec)
+    return 0.0 if round(tier.long, 3) in plan.direct else plan.step + plan.summed_interval
 
 
-def _lookback(spec: SloFile, tier: Tier) -> float:
+def _lookback(plan: Plan, tier: Tier) -> float:
     """How far the long window looks back at most, in whole steps or dozens of steps.
 
     One step more than fits, as Prometheus 2 includes both ends of a range.
     """
-    lengths, long = windows(spec), round(tier.long, 3)
-    return tier.long + (0.0 if long in lengths.direct else lengths.step if long in lengths.of_steps else lengths.dozen)
+    long = round(tier.long, 3)
+    return tier.long + (0.0 if long in plan.direct else plan.step if long in plan.of_steps else plan.dozen)

@@ -8,14 +8,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from alerts.alert_annotations import describe, percent
 from alerts.alert_labels import severity_value
 from alerts.alert_names import AlertName
-from alerts.cold_start import cold_start_limit
+from alerts.burn_text import describe, percent
 from alerts.detection_time import Detection, detections, fastest
 from alerts.engine_only import CAVEAT
 from alerts.outage import OutageEffect, outage_effects
-from alerts.pooled_classes import is_pooled, pool_window
+from alerts.plan import Plan
+from alerts.pooled_classes import is_pooled
 from exporters.quantities import number, spell_duration
 from exporters.slos import Measure, Rejected, Slo, SloFile, Source
 from exporters.verdicts import applicable_slos
@@ -53,39 +53,39 @@ def burned_by(spec: SloFile, slo: Slo) -> tuple[str, ...]:
     return tuple(cause for cause in causes if cause)
 
 
-def table(spec: SloFile, rate: float, console: Console) -> None:
+def table(plan: Plan, rate: float, console: Console) -> None:
     """Print the tables; they fit into 80 columns."""
     console.print(Text(f"At a steady {number(rate)} events/s per class. Times count from the first bad event."))
-    for slo in spec.slos:
-        of_tiers = detections(spec, slo, rate)
+    for slo in plan.spec.slos:
+        of_tiers = detections(plan, slo, rate)
         console.print()
         console.print(Text.assemble((slo.name, "bold"), f": {describe(slo)} of {', '.join(slo.classes)}"))
-        console.print(Text(f"bad events: {'; '.join(burned_by(spec, slo))}"))
+        console.print(Text(f"bad events: {'; '.join(burned_by(plan.spec, slo))}"))
         console.print(_table(slo, of_tiers))
         if any(each.rescaled for each in of_tiers):
             console.print(Text("* rescaled: even an outage could not reach the published burn rate"))
         console.print(Text(f"smallest detected incident: {_smallest(of_tiers)}"))
-    for note in _notes(spec):
+    for note in _notes(plan):
         console.print()
         console.print(Text(note))
 
 
-def as_json(spec: SloFile, rate: float) -> str:
+def as_json(plan: Plan, rate: float) -> str:
     """Shares from 0 to 1, times in seconds; null means never."""
     return json.dumps(
         {
-            "period_seconds": spec.period,
+            "period_seconds": plan.spec.period,
             "events_per_second": rate,
-            "slos": [_slo(spec, slo, detections(spec, slo, rate)) for slo in spec.slos],
-            "notes": list(_notes(spec)),
+            "slos": [_slo(plan, slo, detections(plan, slo, rate)) for slo in plan.spec.slos],
+            "notes": list(_notes(plan)),
         },
         indent=2,
     )
 
 
-def outage_table(spec: SloFile, rate: float, outage: float, window: float, console: Console) -> None:
+def outage_table(plan: Plan, rate: float, outage: float, window: float, console: Console) -> None:
     """Print the effect of an outage; it fits into 80 columns."""
-    effects = outage_effects(spec, rate, outage, window)
+    effects = outage_effects(plan, rate, outage, window)
     console.print(
         Text(
             f"A full outage of {spell_duration(outage)} at a steady {number(rate)} events/s per class. Times count "
@@ -95,7 +95,13 @@ def outage_table(spec: SloFile, rate: float, outage: float, window: float, conso
     console.print()
     columns = Table(box=None, padding=(0, 1, 0, 0), header_style="bold", pad_edge=False)
     columns.add_column("slo")
-    for title in ("peak bad", "peak burn rate", "page comes", "page clears", f"share of {spell_duration(spec.period)}"):
+    for title in (
+        "peak bad",
+        "peak burn rate",
+        "page comes",
+        "page clears",
+        f"share of {spell_duration(plan.spec.period)}",
+    ):
         columns.add_column(title, justify="right")
     for each in effects:
         columns.add_row(
@@ -107,17 +113,17 @@ def outage_table(spec: SloFile, rate: float, outage: float, window: float, conso
             percent(each.budget_share),
         )
     console.print(columns)
-    for note in _outage_notes(spec, effects):
+    for note in _outage_notes(plan, effects):
         console.print()
         console.print(Text(note))
 
 
-def outage_as_json(spec: SloFile, rate: float, outage: float, window: float) -> str:
+def outage_as_json(plan: Plan, rate: float, outage: float, window: float) -> str:
     """Shares from 0 to 1, times in seconds; null means no page."""
-    effects = outage_effects(spec, rate, outage, window)
+    effects = outage_effects(plan, rate, outage, window)
     return json.dumps(
         {
-            "period_seconds": spec.period,
+            "period_seconds": plan.spec.period,
             "events_per_second": rate,
             "outage_seconds": outage,
             "window_seconds": window,
@@ -133,13 +139,13 @@ def outage_as_json(spec: SloFile, rate: float, outage: float, window: float) -> 
                 }
                 for each in effects
             ],
-            "notes": list(_outage_notes(spec, effects)),
+            "notes": list(_outage_notes(plan, effects)),
         },
         indent=2,
     )
 
 
-def _outage_notes(spec: SloFile, effects: Iterable[OutageEffect]) -> Iterator[str]:
+def _outage_notes(plan: Plan, effects: Iterable[OutageEffect]) -> Iterator[str]:
     yield (
         f"Scraping and rule evaluation shift these times by up to {spell_duration(max(e.delay for e in effects))}. A "
         "request that waits becomes bad only at its threshold or timeout."
@@ -148,24 +154,24 @@ def _outage_notes(spec: SloFile, effects: Iterable[OutageEffect]) -> Iterator[st
         "If the engine restarts, burn pages wait as long as all bad events are on a starting engine, and "
         f"{AlertName.ENGINE_DOWN} pages on its own."
     )
-    yield from _pool_note(spec)
+    yield from _pool_note(plan)
 
 
-def _slo(spec: SloFile, slo: Slo, of_tiers: tuple[Detection, ...]) -> dict[str, object]:
+def _slo(plan: Plan, slo: Slo, of_tiers: tuple[Detection, ...]) -> dict[str, object]:
     return {
         "slo": slo.name,
         "promise": describe(slo),
         "classes": slo.classes,
-        "burned_by": burned_by(spec, slo),
-        "tiers": [_tier(spec, slo, each) for each in of_tiers],
+        "burned_by": burned_by(plan.spec, slo),
+        "tiers": [_tier(plan, slo, each) for each in of_tiers],
         "smallest_incident": _incident(fastest(of_tiers)),
     }
 
 
-def _tier(spec: SloFile, slo: Slo, detection: Detection) -> dict[str, object]:
+def _tier(plan: Plan, slo: Slo, detection: Detection) -> dict[str, object]:
     return {
         "tier": detection.tier.name,
-        "severity": severity_value(spec.alerting.severities, detection.tier.severity),
+        "severity": severity_value(plan.spec.alerting.severities, detection.tier.severity),
         "long_seconds": detection.tier.long,
         "short_seconds": detection.tier.short,
         "burn_rate": detection.tier.factor,
@@ -220,18 +226,19 @@ def _smallest(of_tiers: tuple[Detection, ...]) -> str:
     )
 
 
-def _pool_note(spec: SloFile) -> Iterator[str]:
-    pooled = ", ".join(slo.name for slo in spec.slos if is_pooled(slo))
+def _pool_note(plan: Plan) -> Iterator[str]:
+    pooled = ", ".join(slo.name for slo in plan.spec.slos if is_pooled(slo))
     if pooled:
         yield (
-            f"Classes with fewer than {spec.alerting.min_events.page} events in {spell_duration(pool_window(spec))} "
+            f"Classes with fewer than {plan.spec.alerting.min_events.page} events in "
+            f"{spell_duration(plan.quarter_day)} "
             f"page together: for {pooled}, the tiers of pages also judge their sum, as of one class."
         )
 
 
-def _notes(spec: SloFile) -> Iterator[str]:
-    shortest, *_, longest = detections(spec, spec.slos[0], 1.0)
-    guards, few = spec.alerting, spec.alerting.min_events.ticket
+def _notes(plan: Plan) -> Iterator[str]:
+    shortest, *_, longest = detections(plan, plan.spec.slos[0], 1.0)
+    guards, few = plan.spec.alerting, plan.spec.alerting.min_events.ticket
     yield (
         f"Scraping and rule evaluation add up to {spell_duration(shortest.delay)} on the shortest tier and "
         f"{spell_duration(longest.delay)} on the longest."
@@ -241,13 +248,13 @@ def _notes(spec: SloFile) -> Iterator[str]:
         f"{guards.min_bad} bad events. With fewer than {few} events in {spell_duration(longest.tier.long)}, "
         f"{AlertName.LOW_TRAFFIC} raises a ticket for {guards.min_bad} bad events that miss the objective."
     )
-    if spec.source is Source.SIDECAR:
-        yield from _pool_note(spec)
+    if plan.has_sidecar:
+        yield from _pool_note(plan)
         yield "After a client abort, only thresholds already missed are bad events. A 4xx other than 429 is no event."
     else:
         yield CAVEAT
     yield (
-        f"{AlertName.ENGINE_DOWN} pages when an engine has been down for {spell_duration(cold_start_limit(spec))}. "
+        f"{AlertName.ENGINE_DOWN} pages when an engine has been down for {spell_duration(plan.cold_start)}. "
         "For the same time, burn pages wait while all bad events are on a starting engine; the error budget is still "
         "charged."
     )

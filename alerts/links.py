@@ -6,8 +6,8 @@ from enum import StrEnum
 from importlib import metadata
 from zlib import crc32
 
+from alerts.alert_labels import POOL
 from alerts.alert_names import AlertName
-from alerts.pooled_classes import POOL
 from exporters.errors import UsageError
 from exporters.signals import Label
 

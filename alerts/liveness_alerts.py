@@ -1,106 +1,110 @@
 """Alerts on sidecars, engines and certificates that are down, stalled, lossy or about to expire."""
 
-from alerts.alert_annotations import annotated_alert
+from alerts.alert_annotations import alert
 from alerts.alert_names import AlertName
-from alerts.cold_start import cold_start_limit, restart_loop_interval, second_start_interval, starting
-from alerts.links import Links
+from alerts.cold_start import starting
 from alerts.missing_targets import missing_targets, no_target
-from alerts.promql_text import increase, max_by, select, sum_by, with_model
-from alerts.recording_windows import down_after, windows
+from alerts.plan import Plan
+from alerts.promql.build import (
+    aggregate,
+    call,
+    either,
+    equal,
+    increase,
+    max_by,
+    on,
+    over,
+    select,
+    sum_by,
+    with_model,
+)
+from alerts.promql.expression import Expression
 from alerts.rule_groups import Alert, Recording
 from alerts.scrape_jobs import targets_up
-from alerts.tiers import Severity, tiers
+from alerts.tiers import Severity
 from exporters import signals
-from exporters.quantities import number, spell_duration
+from exporters.quantities import spell_duration
 from exporters.signals import ENGINE_MODEL, Label, Phase, Signal
-from exporters.slos import SloFile, Source
 
 _DAY = 86400.0
 _COUNT = '{{ printf "%.0f" $value }}'
 _OF_MODEL = "{{ with $labels.model }} of {{ . }}{{ end }}"
+_INSTANCE, _ENGINE = on(Label.INSTANCE), on(Label.INSTANCE, Label.ENGINE)
 
 
-def engine_model(spec: SloFile) -> Recording:
+def engine_model(plan: Plan) -> Recording:
     """The models of each engine. While an engine is down, the last ones are kept, as long as its target exists."""
-    by = ", ".join(ENGINE_MODEL.labels)
-    return Recording(
-        ENGINE_MODEL,
-        f"group by ({by}) ({signals.ENGINE_RUNNING.name})\n"
-        f"or on (instance, engine) (last_over_time({ENGINE_MODEL.name}[1h]) and on (instance) {targets_up(spec)})",
-    )
+    now = aggregate("group", signals.ENGINE_RUNNING, by=ENGINE_MODEL.labels)
+    last = over("last_over_time", ENGINE_MODEL, "1h").and_(targets_up(plan), _INSTANCE)
+    return Recording(ENGINE_MODEL, now.or_(last, _ENGINE))
 
 
-def liveness_alerts(spec: SloFile, links: Links) -> tuple[Alert, ...]:
-    return (
-        _sidecar_down(spec, links),
-        _engine_down(spec, links),
-        _watchdog(links),
-        *missing_targets(spec, links),
-    )
+def liveness_alerts(plan: Plan) -> tuple[Alert, ...]:
+    sidecar = (_sidecar_down(plan),) if plan.has_sidecar else ()
+    return (*sidecar, _engine_down(plan), _watchdog(plan), *missing_targets(plan))
 
 
-def sidecar_alerts(spec: SloFile, links: Links) -> tuple[Alert, ...]:
+def sidecar_alerts(plan: Plan) -> tuple[Alert, ...]:
     """For sidecars that work, but incompletely or not for long: they need no evaluation at each scrape."""
     return (
-        _dropping(spec, links),
-        _dropping_lines(spec, links),
-        _lost(spec, links),
-        _reload_failed(links),
-        _certificate(links, Severity.PAGE, _DAY, 8),
-        _certificate(links, Severity.TICKET, 7 * _DAY, 4),
+        _dropping(plan),
+        _dropping_lines(plan),
+        _lost(plan),
+        _reload_failed(plan),
+        _certificate(plan, Severity.PAGE, _DAY, 8),
+        _certificate(plan, Severity.TICKET, 7 * _DAY, 4),
     )
 
 
-def _sidecar_down(spec: SloFile, links: Links) -> Alert:
-    up, pending_for = targets_up(spec), down_after(spec)
-    return annotated_alert(
+def _sidecar_down(plan: Plan) -> Alert:
+    down = targets_up(plan).binary("==", 0)
+    models = aggregate("group", ENGINE_MODEL, by=[Label.INSTANCE, Label.MODEL])
+    return alert(
+        plan,
         AlertName.SIDECAR_DOWN,
         Severity.PAGE,
-        f"group by (instance, model) ({ENGINE_MODEL.name}) * on (instance) group_left (job) ({up} == 0)\n"
         # With another job name, no alert could ever fire.
-        f"or on (instance) ({up} == 0 or {no_target(spec)})",
-        links,
+        models.binary("*", down, on(Label.INSTANCE, left=[Label.JOB])).or_(down.or_(no_target(plan)), _INSTANCE),
         f"the sidecar {{{{ $labels.instance }}}}{_OF_MODEL} does not answer Prometheus",
-        f"No scrape of the job {' or '.join(spec.scrape_job)} "
-        f"{{{{ with $labels.instance }}}}at {{{{ . }}}} {{{{ end }}}}succeeded for {spell_duration(pending_for)}. "
+        f"No scrape of the job {' or '.join(plan.spec.scrape_job)} "
+        f"{{{{ with $labels.instance }}}}at {{{{ . }}}} {{{{ end }}}}succeeded for {spell_duration(plan.down_after)}. "
         "Its requests are not measured and may not be served, and no other alert can fire for it. "
         "Look first at whether clients still get responses.",
-        pending_for=pending_for,
+        pending_for=plan.down_after,
     )
 
 
-def _engine_down(spec: SloFile, links: Links) -> Alert:
+def _engine_down(plan: Plan) -> Alert:
     """Not while the engine may be starting: a starting engine looks like one that is down."""
-    down_for, limit, second = map(
-        spell_duration, (down_after(spec), cold_start_limit(spec), second_start_interval(spec))
-    )
-    down = f"max by (instance, engine) (max_over_time({signals.ENGINE_UP.name}[{down_for}])) == 0"
-    expr = with_model(f"{down}\nunless on (instance, engine) {signals.COLD_START.name}")
-    if spec.source is Source.SIDECAR:
+    down_for, limit, second = map(spell_duration, (plan.down_after, plan.cold_start, plan.second_start))
+    by = (Label.INSTANCE, Label.ENGINE)
+    down = max_by(over("max_over_time", signals.ENGINE_UP, plan.down_after), by).binary("==", 0)
+    expr = with_model(down.unless(select(signals.COLD_START), _ENGINE))
+    if plan.has_sidecar:
         engine, observer = "the engine {{ $labels.engine }}", "its sidecar"
         symptom = f"{{{{ $labels.instance }}}} is up, but has not reached {engine} for {down_for} or more"
-        healthy = f" (if no request failed, within {spell_duration(restart_loop_interval(spec))})"
+        healthy = f" (if no request failed, within {spell_duration(plan.restart_loop)})"
     else:
-        job = spec.engine.job
+        job = plan.spec.engine.job
         engine = f"the {{{{ with $labels.engine }}}}engine {{{{ . }}}}{{{{ else }}}}job {job}{{{{ end }}}}"
         observer = "Prometheus"
-        expr += f"\nor {no_target(spec, down_for)}"
+        expr = expr.or_(no_target(plan, plan.down_after))
         symptom = f"No scrape of {engine} has worked for {down_for} or more"
         healthy = ""
-    return annotated_alert(
+    return alert(
+        plan,
         AlertName.ENGINE_DOWN,
         Severity.PAGE,
         expr,
-        links,
         f"{engine}{_OF_MODEL} does not answer {observer}",
         f"{symptom}. A start of up to {limit} raises no page, unless it is the second within {second}{healthy}. No "
         "request is served there. Look first at the last lines of the engine's log.",
         # An engine that restarts and exits again is one incident.
-        keep_firing_for=windows(spec).step,
+        keep_firing_for=plan.step,
     )
 
 
-def stalled_alert(spec: SloFile, links: Links) -> Alert:
+def stalled_alert(plan: Plan) -> Alert:
     """Requests are open but no token count grows: by each engine's counters, else by the waits at the sidecar.
 
     With `llm_engine_token_counts_live` 0, an engine counts tokens only when a request ends, so its counters stand
@@ -108,110 +112,108 @@ def stalled_alert(spec: SloFile, links: Links) -> Alert:
     stream. Such an engine counts as stalled when no request streams. A stall of streaming responses is detected only
     after their clients have disconnected.
     """
-    step = windows(spec).step
     # Twice in a window for targets that are scraped each minute.
-    lookback = spell_duration(max(4 * spec.scrape_interval, min(2.5 * 60.0, step)))
-    pending_for = max(step, 30.0)
-    on_engine, on_instance = "on (instance, engine)", "on (instance)"
+    window = max(4 * plan.spec.scrape_interval, min(2.5 * 60.0, plan.step))
+    pending_for = max(plan.step, 30.0)
 
-    def latest(signal: Signal) -> str:
-        return f"max_over_time({signal.name}[{lookback}])"
+    def latest(signal: Signal) -> Expression:
+        return over("max_over_time", signal, window)
 
-    def increased(counters: tuple[Signal, ...], by: list[Label]) -> str:
-        return " or ".join(f"{sum_by(increase(counter.name, lookback), by)} > 0" for counter in counters)
+    def increased(counters: tuple[Signal, ...], by: list[Label]) -> Expression:
+        return either(sum_by(increase(counter, window), by) > 0 for counter in counters)
 
     engine, instance = [Label.INSTANCE, Label.ENGINE, Label.MODEL], [Label.INSTANCE]
     tokens = (signals.ENGINE_GENERATION_TOKENS, signals.ENGINE_PROMPT_TOKENS)
-    gauges = (signals.ENGINE_RUNNING, signals.ENGINE_WAITING)
-    requests = " or ".join(f"{sum_by(latest(gauge), engine)} > 0" for gauge in gauges)
-    streams = f"max_over_time({select(signals.IN_FLIGHT, {Label.PHASE: Phase.STREAMING})}[{lookback}])"
-    all_tokens = (*tokens, signals.PROMPT_TOKENS, signals.COMPLETION_TOKENS)
+    requests = either(sum_by(latest(each), engine) > 0 for each in (signals.ENGINE_RUNNING, signals.ENGINE_WAITING))
     # With one sample in the window, tokens show no growth however fast they move.
-    scraped_twice = f"count_over_time({signals.ENGINE_UP.name}[{lookback}]) >= 2"
-    by_counts = f"({requests})\nand {on_engine} {latest(signals.ENGINE_COUNTS_LIVE)} == 1"
-    waits = f"{max_by(latest(signals.OLDEST_WAIT), [Label.INSTANCE, Label.MODEL])} > {number(down_after(spec))}"
-    on_model = "on (instance, model)"
-    by_waits = (
-        f"({ENGINE_MODEL.name} * {on_model} group_left () ({waits}) or {on_model} ({waits}))\n"
-        f"and {on_instance} {latest(signals.ENGINE_UP)} == 1\n"
-        f"and {on_instance} {scraped_twice}\n"
-        f"unless {on_instance} {sum_by(streams, instance)} > 0\n"
-        f"unless {on_instance} ({increased(all_tokens, instance)})\n"
-        f"unless {on_instance} ({by_counts})\n"
-        f"unless {on_instance} {starting()}"
+    scraped_twice = over("count_over_time", signals.ENGINE_UP, window) >= 2
+    by_counts = requests.and_(latest(signals.ENGINE_COUNTS_LIVE).binary("==", 1), _ENGINE)
+    # Not during a cold start: the engine compiles and captures graphs before the first token.
+    stalled = (
+        by_counts.and_(scraped_twice, _ENGINE)
+        .unless(increased(tokens, engine), _ENGINE)
+        .unless(select(signals.COLD_START), _ENGINE)
     )
+    if plan.has_sidecar:
+        streams = over("max_over_time", select(signals.IN_FLIGHT, equal(Label.PHASE, Phase.STREAMING)), window)
+        all_tokens = (*tokens, signals.PROMPT_TOKENS, signals.COMPLETION_TOKENS)
+        waits = max_by(latest(signals.OLDEST_WAIT), [Label.INSTANCE, Label.MODEL]) > plan.down_after
+        model = (Label.INSTANCE, Label.MODEL)
+        by_waits = (
+            select(ENGINE_MODEL)
+            .binary("*", waits, on(*model, left=()))
+            .or_(waits, on(*model))
+            .and_(latest(signals.ENGINE_UP).binary("==", 1), _INSTANCE)
+            .and_(scraped_twice, _INSTANCE)
+            .unless(sum_by(streams, instance) > 0, _INSTANCE)
+            .unless(increased(all_tokens, instance), _INSTANCE)
+            .unless(by_counts, _INSTANCE)
+            .unless(starting(), _INSTANCE)
+        )
+        stalled = stalled.or_(by_waits)
     engine_at = "{{ with $labels.engine }}the engine {{ . }}{{ else }}an engine{{ end }} at {{ $labels.instance }}"
-    duration = f"for {spell_duration(pending_for)}"
-    return annotated_alert(
+    return alert(
+        plan,
         AlertName.ENGINE_STALLED,
         Severity.PAGE,
-        # Not during a cold start: the engine compiles and captures graphs before the first token.
-        f"{by_counts}\nand {on_engine} {scraped_twice}\nunless {on_engine} ({increased(tokens, engine)})\n"
-        f"unless {on_engine} {signals.COLD_START.name}" + (f"\nor {by_waits}" if spec.source is Source.SIDECAR else ""),
-        links,
+        stalled,
         f"{engine_at}{_OF_MODEL} holds requests and generates no token",
-        f"Requests are open at {engine_at}, and {duration} no prompt or generation token has been counted. "
-        f"The engine still answers its metrics. Held back for {spell_duration(cold_start_limit(spec))} "
+        f"Requests are open at {engine_at}, and for {spell_duration(pending_for)} no prompt or generation token has "
+        f"been counted. The engine still answers its metrics. Held back for {spell_duration(plan.cold_start)} "
         "after a start. Look first at the GPU and at the end of the engine's log.",
         pending_for=pending_for,
     )
 
 
-def _slow_page_short_window(spec: SloFile) -> str:
-    """The window in which lost measurements raise a ticket: 30 m of 30 d."""
-    _, slow_page, *_ = tiers(spec.period)
-    return spell_duration(slow_page.short)
-
-
-def _dropping(spec: SloFile, links: Links) -> Alert:
-    lookback = _slow_page_short_window(spec)
-    return annotated_alert(
+def _dropping(plan: Plan) -> Alert:
+    return alert(
+        plan,
         AlertName.DROPPING,
         Severity.TICKET,
-        f"{sum_by(increase(signals.SIDECAR_DROPPED.name, lookback), [Label.INSTANCE])} > 0",
-        links,
+        sum_by(increase(signals.SIDECAR_DROPPED, plan.half_hour), [Label.INSTANCE]) > 0,
         "the sidecar {{ $labels.instance }} loses measurements",
-        f"{{{{ $labels.instance }}}} has dropped the records of {_COUNT} requests in the last {lookback}: its "
+        f"{{{{ $labels.instance }}}} has dropped the records of {_COUNT} requests in the last "
+        f"{spell_duration(plan.half_hour)}: its "
         "exporter process was away for too long or is too slow. Requests were served, but these are in no count. "
         "Look first at the CPU time and the log of the exporter process.",
     )
 
 
-def _dropping_lines(spec: SloFile, links: Links) -> Alert:
-    lookback = _slow_page_short_window(spec)
-    return annotated_alert(
+def _dropping_lines(plan: Plan) -> Alert:
+    return alert(
+        plan,
         AlertName.LOG_LINES,
         Severity.TICKET,
-        f"{sum_by(increase(signals.SIDECAR_DROPPED_LINES.name, lookback), [Label.INSTANCE, Label.REASON])} > 0",
-        links,
+        sum_by(increase(signals.SIDECAR_DROPPED_LINES, plan.half_hour), [Label.INSTANCE, Label.REASON]) > 0,
         "the request log of the sidecar {{ $labels.instance }} is incomplete",
-        f"{{{{ $labels.instance }}}} has dropped {_COUNT} lines of its request log in the last {lookback} "
+        f"{{{{ $labels.instance }}}} has dropped {_COUNT} lines of its request log in the last "
+        f"{spell_duration(plan.half_hour)} "
         "({{ $labels.reason }}), because it could not write the log for too long. Requests were served and all series "
         "are correct; reports that read the log miss these requests. Look first at the disk of the request log.",
     )
 
 
-def _lost(spec: SloFile, links: Links) -> Alert:
-    lookback = _slow_page_short_window(spec)
-    return annotated_alert(
+def _lost(plan: Plan) -> Alert:
+    return alert(
+        plan,
         AlertName.LOST,
         Severity.TICKET,
-        f"{sum_by(increase(signals.SIDECAR_LOST.name, lookback), [Label.INSTANCE, Label.REASON])} > 0",
-        links,
+        sum_by(increase(signals.SIDECAR_LOST, plan.half_hour), [Label.INSTANCE, Label.REASON]) > 0,
         "a process of the sidecar {{ $labels.instance }} ended with requests open or unrecorded",
-        f"{{{{ $labels.instance }}}} has lost {_COUNT} requests in the last {lookback} ({{{{ $labels.reason }}}}). "
+        f"{{{{ $labels.instance }}}} has lost {_COUNT} requests in the last {spell_duration(plan.half_hour)} "
+        "({{ $labels.reason }}). "
         "They are in no other count and consume no error budget. relay_crashed: their clients saw the connection end, "
         "and the supervisor has started the relay again. sidecar_stopped: the sidecar ended before the exporter had "
         "recorded them. Look first at the memory limit, then at the log of the supervisor.",
     )
 
 
-def _reload_failed(links: Links) -> Alert:
-    return annotated_alert(
+def _reload_failed(plan: Plan) -> Alert:
+    return alert(
+        plan,
         AlertName.RELOAD_FAILED,
         Severity.TICKET,
-        f"{signals.SIDECAR_RELOAD_SUCCESSFUL.name} == 0",
-        links,
+        select(signals.SIDECAR_RELOAD_SUCCESSFUL).binary("==", 0),
         "the sidecar {{ $labels.instance }} has rejected its SLO file",
         "The SLO file was invalid when {{ $labels.instance }} received SIGHUP. It judges requests by the last valid "
         "file, which rules that are rendered from a newer file may not match. It does not start with the invalid file. "
@@ -219,18 +221,19 @@ def _reload_failed(links: Links) -> Alert:
     )
 
 
-def _certificate(links: Links, severity: Severity, least: float, nth: int) -> Alert:
+def _certificate(plan: Plan, severity: Severity, least: float, nth: int) -> Alert:
     """Less than `least` seconds are left; for certificates renewed within a week, less than an `nth` of the lifetime.
 
     The lifetime is not exposed. The maximum time left, over a week with a renewal, approximates it.
     """
-    expiry = signals.SIDECAR_CERTIFICATE_EXPIRY.name
-    left, week = f"({expiry} - time())", "[7d:30m]"
-    return annotated_alert(
+    expiry = select(signals.SIDECAR_CERTIFICATE_EXPIRY)
+    left = expiry - call("time")
+    renewed = over("changes", expiry, "7d", "30m") > 0
+    return alert(
+        plan,
         AlertName.CERTIFICATE,
         severity,
-        f"{left} < {least:.0f}\nunless ({left} > max_over_time({left}{week}) / {nth} and changes({expiry}{week}) > 0)",
-        links,
+        (left < least).unless((left > over("max_over_time", left, "7d", "30m") / nth).and_(renewed)),
         "the certificate of {{ $labels.instance }} ends in {{ $value | humanizeDuration }}",
         f"Clients refuse {{{{ $labels.instance }}}} when its certificate has ended, in {{{{ $value | "
         f"humanizeDuration }}}}. A {severity} from {spell_duration(least)} on; where it is renewed "
@@ -239,12 +242,12 @@ def _certificate(links: Links, severity: Severity, least: float, nth: int) -> Al
     )
 
 
-def _watchdog(links: Links) -> Alert:
-    return annotated_alert(
+def _watchdog(plan: Plan) -> Alert:
+    return alert(
+        plan,
         AlertName.WATCHDOG,
         Severity.NONE,
-        "vector(1)",
-        links,
+        call("vector", 1),
         "the alerting path works",
         "Fires always. Route it to a dead man's switch, which speaks up when it no longer hears this.",
     )

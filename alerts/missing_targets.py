@@ -4,59 +4,58 @@
 that the group existed.
 """
 
-from alerts.alert_annotations import annotated_alert
+from alerts.alert_annotations import alert
 from alerts.alert_names import AlertName
-from alerts.links import Links
-from alerts.recording_windows import down_after
+from alerts.plan import Plan
+from alerts.promql.build import aggregate, call, not_equal, on, over, select
+from alerts.promql.expression import Expression
 from alerts.rule_groups import Alert, Recording
 from alerts.scrape_jobs import jobs, targets_up
-from alerts.tiers import Severity, tiers
+from alerts.tiers import Severity
 from exporters.quantities import spell_duration
-from exporters.signals import ENGINE_MODEL, TARGET_MODEL
-from exporters.slos import SloFile
+from exporters.signals import ENGINE_MODEL, TARGET_MODEL, Label
 
 
-def remembered(spec: SloFile) -> float:
-    """Seconds for which a group without targets pages; it counts as removed afterwards. 6 h of 30 d."""
-    _, slow_page, *_ = tiers(spec.period)
-    return slow_page.long
-
-
-def target_models(spec: SloFile) -> tuple[Recording, ...]:
+def target_models(plan: Plan) -> tuple[Recording, ...]:
     """Recorded as one series a group and model, because the past of all targets would be slow to read."""
-    if not spec.group_by:
+    if not plan.spec.group_by:
         return ()
-    expr = f"group by (model) ({ENGINE_MODEL.name})\nor on () group by () ({targets_up(spec)})"
-    return (Recording(TARGET_MODEL, expr),)
+    models, any_target = (
+        aggregate("group", ENGINE_MODEL, by=[Label.MODEL]),
+        aggregate("group", targets_up(plan), by=[]),
+    )
+    return (Recording(TARGET_MODEL, models.or_(any_target, on())),)
 
 
-def missing_targets(spec: SloFile, links: Links) -> tuple[Alert, ...]:
+def missing_targets(plan: Plan) -> tuple[Alert, ...]:
     """Without `group_by`, the alerts on targets that are down include that there is none."""
-    if not spec.group_by:
+    if not plan.spec.group_by:
         return ()
-    window, pending_for = spell_duration(remembered(spec)), down_after(spec)
-    past = f"last_over_time({TARGET_MODEL.name}[{window}])"
-    with_model = f'last_over_time({TARGET_MODEL.name}{{model!=""}}[{window}])'
+    with_model = over("last_over_time", select(TARGET_MODEL, not_equal(Label.MODEL, "")), plan.quarter_day)
     return (
-        annotated_alert(
+        alert(
+            plan,
             AlertName.TARGETS_MISSING,
             Severity.PAGE,
-            f"({with_model}\nor on () {past})\nunless on () {targets_up(spec)}",
-            links,
+            with_model.or_(_past(plan), on()).unless(targets_up(plan), on()),
             "Prometheus has lost every target{{ with $labels.model }} of {{ . }}{{ end }}",
-            f"No target of the job {' or '.join(jobs(spec))} is left here, for {spell_duration(pending_for)} or more. "
-            "Nothing here is measured and no other alert can fire. The page ends when a target is back, or "
-            f"{window} after the last one, when the targets count as removed. Look first at whether clients still "
-            "get responses, then at the Prometheus that scrapes them and at its service discovery.",
-            pending_for=pending_for,
+            f"No target of the job {' or '.join(jobs(plan.spec))} is left here, for {spell_duration(plan.down_after)} "
+            "or more. Nothing here is measured and no other alert can fire. The page ends when a target is back, or "
+            f"{spell_duration(plan.quarter_day)} after the last one, when the targets count as removed. Look first at "
+            "whether clients still get responses, then at the Prometheus that scrapes them and at its service "
+            "discovery.",
+            pending_for=plan.down_after,
         ),
     )
 
 
-def no_target(spec: SloFile, window: str = "") -> str:
+def no_target(plan: Plan, window: float | None = None) -> Expression:
     """Present if there is no target at all; with `group_by`, only if there was none in the past either."""
-    up = targets_up(spec)
-    if spec.group_by:
-        past = f"last_over_time({TARGET_MODEL.name}[{spell_duration(remembered(spec))}])"
-        return f"absent({up} or {past})"
-    return f"absent_over_time({up}[{window}])" if window else f"absent({up})"
+    up = targets_up(plan)
+    if plan.spec.group_by:
+        return call("absent", up.or_(_past(plan)))
+    return call("absent", up) if window is None else over("absent_over_time", up, window)
+
+
+def _past(plan: Plan) -> Expression:
+    return over("last_over_time", TARGET_MODEL, plan.quarter_day)

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from alerts.cold_start import page_bridge
 from alerts.detection_time import detections, fastest
+from alerts.plan import Plan
 from alerts.tiers import Severity
-from exporters.slos import Slo, SloFile
+from exporters.slos import Slo
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +26,13 @@ class OutageEffect:
         return self.error_ratio / self.slo.budget
 
 
-def outage_effects(spec: SloFile, rate: float, outage: float, window: float) -> tuple[OutageEffect, ...]:
+def outage_effects(plan: Plan, rate: float, outage: float, window: float) -> tuple[OutageEffect, ...]:
     """Each SLO in `outage` seconds in which all events are bad; before and after, all of `rate` a second are good."""
-    return tuple(_effect(spec, slo, rate, outage, window) for slo in spec.slos)
+    return tuple(_effect(plan, slo, rate, outage, window) for slo in plan.spec.slos)
 
 
-def _effect(spec: SloFile, slo: Slo, rate: float, outage: float, window: float) -> OutageEffect:
-    pages = [each for each in detections(spec, slo, rate) if each.tier.severity is Severity.PAGE]
+def _effect(plan: Plan, slo: Slo, rate: float, outage: float, window: float) -> OutageEffect:
+    pages = [each for each in detections(plan, slo, rate) if each.tier.severity is Severity.PAGE]
     fired = {each: each.at_all_bad for each in pages if each.at_all_bad is not None and each.at_all_bad < outage}
     # The short window ends the alert; until the end of the outage, all tiers that have fired still fire.
     cleared = [outage + each.tier.short * (1 - each.tier.bad_ratio(slo)) for each in fired]
@@ -40,7 +40,7 @@ def _effect(spec: SloFile, slo: Slo, rate: float, outage: float, window: float) 
         slo=slo,
         error_ratio=min(1.0, outage / window),
         page_at=min(fired.values(), default=None),
-        clears_at=round(max(cleared) + page_bridge(spec), 3) if cleared else None,
-        budget_share=outage / (spec.period * slo.budget),
+        clears_at=round(max(cleared) + plan.page_bridge, 3) if cleared else None,
+        budget_share=outage / (plan.spec.period * slo.budget),
         delay=fastest(tuple(pages)).delay,
     )

@@ -5,12 +5,15 @@ sizes that define a class, so their sum would measure the mix of sizes; a thresh
 events is a matter for a ticket.
 """
 
+from alerts.alert_labels import POOL
 from alerts.burn_text import spaced
-from alerts.promql_text import sum_by, within
-from alerts.rule_groups import Recording
-from alerts.step_counts import windowed
-from alerts.tiers import Severity, Tier, fit, tiers
-from exporters.quantities import number, spell_duration
+from alerts.plan import Plan
+from alerts.promql.build import call, either, equal, on, over, regex, select, sum_by, within
+from alerts.promql.expression import AlertLabel, Expression
+from alerts.rule_groups import Recording, windowed
+from alerts.target_labels import query
+from alerts.tiers import Severity, Tier
+from exporters.quantities import spell_duration
 from exporters.signals import (
     LOW_TRAFFIC_EVENTS_IN,
     PAGE_ERROR_RATIO,
@@ -21,66 +24,57 @@ from exporters.signals import (
     Label,
     Recorded,
 )
-from exporters.slos import Measure, Slo, SloFile
+from exporters.slos import Measure, Slo
 
-POOL = "low-traffic classes"
-"""The value of `class`. No class of an SLO file can have this name, as it contains a space."""
-
-_SAME_CLASS, _SAME_SLO = "on (model, class, slo)", "on (model, slo)"
+_SAME_CLASS, _SAME_SLO = on(Label.MODEL, Label.CLASS, Label.SLO), on(Label.MODEL, Label.SLO)
 
 
 def is_pooled(slo: Slo) -> bool:
     return slo.measure is Measure.AVAILABILITY and len(slo.classes) > 1
 
 
-def pool_window(spec: SloFile) -> float:
-    """The longest window of a page: a class with fewer than `min_events` events in it cannot page on its own."""
-    return max(tier.long for tier in tiers(spec.period) if tier.severity is Severity.PAGE)
-
-
-def low_traffic(spec: SloFile, length: float) -> tuple[Recording, ...]:
-    """The classes of the pools, beside the counts of their window."""
-    pooled = "|".join(slo.name for slo in spec.slos if is_pooled(slo))
-    if not pooled or length != round(pool_window(spec), 3):
+def low_traffic(plan: Plan, length: float) -> tuple[Recording, ...]:
+    """The classes of the pools, beside the counts of the longest window of a page."""
+    pooled = "|".join(slo.name for slo in plan.spec.slos if is_pooled(slo))
+    if not pooled or length != round(plan.quarter_day, 3):
         return ()
-    window = spell_duration(length)
-    events = f'{SLO_EVENTS_IN.name}{{{Label.SLO}=~"{pooled}",{Label.WINDOW}="{window}"}}'
-    return (windowed(LOW_TRAFFIC_EVENTS_IN, window, f"{events} < {_least(spec)}"),)
+    events = select(SLO_EVENTS_IN, regex(Label.SLO, pooled), equal(Label.WINDOW, spell_duration(length)))
+    return (windowed(LOW_TRAFFIC_EVENTS_IN, length, events < _least(plan)),)
 
 
-def pool_burns(spec: SloFile) -> tuple[Recording, ...]:
+def pool_burns(plan: Plan) -> tuple[Recording, ...]:
     """The tiers of pages that burn for a pool."""
-    pages = [tier for tier in tiers(spec.period) if tier.severity is Severity.PAGE]
-    burning = [_burns(spec, slo, fit(tier, slo)) for slo in spec.slos if is_pooled(slo) for tier in pages]
-    return (Recording(TIER_ERROR_RATIO, "\nor ".join(burning), {Label.CLASS: POOL}),) if burning else ()
+    burning = [
+        _burns(plan, slo, tier) for slo in plan.spec.slos if is_pooled(slo) for tier in plan.fitted(slo, Severity.PAGE)
+    ]
+    return (Recording(TIER_ERROR_RATIO, either(burning), {Label.CLASS: POOL}),) if burning else ()
 
 
-def _burns(spec: SloFile, slo: Slo, tier: Tier) -> str:
+def _burns(plan: Plan, slo: Slo, tier: Tier) -> Expression:
     """The error ratio of the pool in the short window of a tier of pages, if the tier burns."""
-    long, short, limit = spell_duration(tier.long), spell_duration(tier.short), number(round(tier.bad_ratio(slo), 12))
+    limit, same = round(tier.bad_ratio(slo), 12), on(Label.MODEL, Label.SLO, Label.WINDOW)
+    # Without the classes whose page is held back: their engines are starting.
+    classes = select(LOW_TRAFFIC_EVENTS_IN).unless(select(PAGE_HELD), _SAME_CLASS)
 
-    def pooled(series: Recorded, length: str) -> str:
-        # Without the classes whose page is held back: their engines are starting.
-        classes = f"({LOW_TRAFFIC_EVENTS_IN.name} unless {_SAME_CLASS} {PAGE_HELD.name})"
-        each = f"{within(series, slo.name, length)} and {_SAME_CLASS} {classes}"
+    def pooled(series: Recorded, length: float) -> Expression:
+        each = within(series, slo.name, length).and_(classes, _SAME_CLASS)
         return sum_by(each, (Label.MODEL, Label.SLO, Label.WINDOW))
 
-    same = "on (model, slo, window)"
-    return (
-        f"{pooled(SLO_BAD_IN, short)}\n"
-        f"/ {same} ({pooled(SLO_EVENTS_IN, short)} > 0) > {limit}\n"
-        f"and {_SAME_SLO} ({pooled(SLO_BAD_IN, long)} >= {spec.alerting.min_bad})\n"
-        f"/ {same} ({pooled(SLO_EVENTS_IN, long)} >= {_least(spec)}) > {limit}"
-    )
+    short = pooled(SLO_BAD_IN, tier.short).binary("/", pooled(SLO_EVENTS_IN, tier.short) > 0, same)
+    enough_bad = pooled(SLO_BAD_IN, tier.long) >= plan.spec.alerting.min_bad
+    long = enough_bad.binary("/", pooled(SLO_EVENTS_IN, tier.long) >= _least(plan), same)
+    return (short > limit).and_(long > limit, _SAME_SLO)
 
 
-def unless_pool_paged(recent: float) -> str:
+def unless_pool_paged(expression: Expression, recent: float) -> Expression:
     """Excludes classes of a pool that paged within `recent` seconds."""
-    return f"unless {_SAME_CLASS} ({LOW_TRAFFIC_EVENTS_IN.name} and {_SAME_SLO} {pool_paged(recent)})"
+    in_pool = select(LOW_TRAFFIC_EVENTS_IN).and_(pool_paged("present_over_time", recent), _SAME_SLO)
+    return expression.unless(in_pool, _SAME_CLASS)
 
 
-def pool_paged(recent: float) -> str:
-    return f'present_over_time({PAGE_ERROR_RATIO.name}{{{Label.CLASS}="{POOL}"}}[{spell_duration(recent)}])'
+def pool_paged(function: str, recent: float) -> Expression:
+    """A function of the pages of pools in the last seconds; they have no class of their own."""
+    return over(function, select(PAGE_ERROR_RATIO, equal(Label.CLASS, POOL)), recent)
 
 
 def who(slo: Slo, model: str) -> str:
@@ -91,22 +85,22 @@ def who(slo: Slo, model: str) -> str:
     return f'{{{{ if eq $labels.class "{POOL}" }}}}requests of {POOL} to {model}{{{{ else }}}}{one_class}{{{{ end }}}}'
 
 
-def pooled_bad_events(spec: SloFile, slo: Slo) -> str:
+def pooled_bad_events(plan: Plan, slo: Slo) -> str:
     """A sentence with the bad events of each class of a pool; empty for an alert on one class."""
     if not is_pooled(slo):
         return ""
-    window = pool_window(spec)
+    one_model = equal(Label.MODEL, AlertLabel(Label.MODEL))
     bad, events = (
-        f'{series.name}{{slo="{slo.name}",window="{spell_duration(window)}",model=%q}}'
+        select(series, equal(Label.SLO, slo.name), equal(Label.WINDOW, spell_duration(plan.quarter_day)), one_model)
         for series in (SLO_BAD_IN, SLO_EVENTS_IN)
     )
-    found = f"sort_desc({bad} > 0 and {_SAME_CLASS} {events} < {_least(spec)})"
+    found = query(call("sort_desc", (bad > 0).and_(events < _least(plan), _SAME_CLASS)), plan.spec.group_by)
     return (
-        f'{{{{ if eq $labels.class "{POOL}" }}}}{{{{ with query (printf `{found}` $labels.model $labels.model) }}}} '
-        f"Bad events in {spaced(window)}: {{{{ range $i, $each := . }}}}{{{{ if $i }}}}, {{{{ end }}}}"
+        f'{{{{ if eq $labels.class "{POOL}" }}}}{{{{ with {found} }}}} '
+        f"Bad events in {spaced(plan.quarter_day)}: {{{{ range $i, $each := . }}}}{{{{ if $i }}}}, {{{{ end }}}}"
         '{{ $each.Labels.class }} {{ printf "%.0f" $each.Value }}{{ end }}.{{ end }}{{ end }}'
     )
 
 
-def _least(spec: SloFile) -> int:
-    return spec.alerting.min_events.page
+def _least(plan: Plan) -> int:
+    return plan.spec.alerting.min_events.page

@@ -1,7 +1,10 @@
-"""Builds the PromQL that rules and panels share, from names in `exporters.signals`."""
+"""Joins PromQL from text, for dashboards until they use `alerts.promql`."""
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
+from alerts.target_labels import CONSTANTS
 from exporters.signals import ENGINE_MODEL, Label, Recorded, Signal
 
 
@@ -59,3 +62,64 @@ def with_model(expression: str) -> str:
     """Adds the models of each engine; an engine whose model is not known keeps its labels."""
     on_engine = "on (instance, engine)"
     return f"{ENGINE_MODEL.name} * {on_engine} group_left () (\n{expression}\n)\nor {on_engine} (\n{expression}\n)"
+
+
+_TEXT = r'"(?:\\.|[^"\\])*"|' + r"'(?:\\.|[^'\\])*'|`[^`]*`"
+_TOKEN = re.compile(
+    rf"(?P<text>{_TEXT})"
+    rf"|(?P<matchers>\{{(?:{_TEXT}|[^}}\"'`])*\}})"
+    r"|(?P<range>\[[^\]]*\])"
+    r"|(?P<clause>(?:by|on|without|ignoring|group_left|group_right)\s*\([^)]*\))"
+    r"|(?P<name>[a-zA-Z_:][\w:]*)"
+    r"|(?P<number>\d[\w.]*)"
+    r"|(?P<verb>%[a-z])"
+    # of Grafana
+    r"|(?P<variable>\$\w+|\$\{[^}]*\}\w*)"
+    r"|(?P<space>\s+)"
+    r"|(?P<symbol>==|!=|<=|>=|.)",
+    re.DOTALL,
+)
+_SET_OPERATORS, _COMPARISONS = {"and", "or", "unless"}, {"==", "!=", "<", ">", "<=", ">="}
+_OTHER_WORDS = {"offset", "bool", "inf", "nan"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    kind: str
+    text: str
+
+
+def with_matchers(promql: str, matchers: str, without: Iterable[str] = ()) -> str:
+    """Adds the matchers to every selector, except those of constants and of the series in `without`."""
+    return "".join(text for text in _narrowed(promql, matchers, {*CONSTANTS, *without}))
+
+
+def _tokens(promql: str) -> list[_Token]:
+    return [_Token(match.lastgroup or "", match[0]) for match in _TOKEN.finditer(promql)]
+
+
+def _is_series(tokens: list[_Token], index: int) -> bool:
+    """Whether a selector starts here: a name that is no function, or matchers without a name."""
+    token = tokens[index]
+    if token.kind == "matchers":
+        return index == 0 or tokens[index - 1].kind != "name"
+    if token.kind != "name" or token.text.lower() in _SET_OPERATORS | _OTHER_WORDS:
+        return False
+    following = next((each for each in tokens[index + 1 :] if each.kind != "space"), _Token("end", ""))
+    return following.text != "(" and not following.text.startswith(("by", "without"))
+
+
+def _narrowed(promql: str, matchers: str, without: Container[str]) -> Iterator[str]:
+    """Each token, with the matchers if it selects series."""
+    tokens = _tokens(promql)
+    for index, token in enumerate(tokens):
+        before = tokens[index - 1] if index else _Token("", "")
+        after = tokens[index + 1] if index + 1 < len(tokens) else _Token("", "")
+        text = token.text
+        if token.kind == "matchers" and before.text not in without:
+            inner = text[1:-1]
+            yield f"{{{matchers}{',' if inner else ''}{inner}}}"
+        elif _is_series(tokens, index) and text not in without and after.kind != "matchers":
+            yield f"{text}{{{matchers}}}"
+        else:
+            yield text

@@ -1,148 +1,123 @@
 """Recording rules: counts per window first, and every ratio, burn rate and budget from those counts."""
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterator
 
 from alerts.burning_windows import burning_windows
+from alerts.plan import DOZEN, OPEN, STEP, Plan
 from alerts.pooled_classes import low_traffic
-from alerts.promql_text import in_window, increase, ratio, sum_by
-from alerts.recording_windows import DOZEN, OPEN, STEP, summed_interval, windows
-from alerts.rule_groups import Recording, RuleGroup
-from alerts.step_counts import COUNTS, any_window, dozen, gapless_step_count, open_dozen, target_labels, windowed
+from alerts.promql.build import aggregate, call, in_window, increase, on, over, ratio, select, sum_by
+from alerts.promql.expression import Expression
+from alerts.rule_groups import Recording, RuleGroup, windowed
+from alerts.step_counts import any_window, counts, dozen, gapless_step_count, open_dozen, target_labels
 from exporters import signals
-from exporters.quantities import number, spell_duration
 from exporters.signals import Label, Recorded, Signal
-from exporters.slos import SloFile
+
+BUDGET = 1 - select(signals.SLO_OBJECTIVE)
+PER_BUDGET = on(Label.CLASS, Label.SLO, left=())
 
 
-def direct_windows(spec: SloFile) -> tuple[Recording, ...]:
+def direct_windows(plan: Plan) -> tuple[Recording, ...]:
     """Counts and ratios of the short windows."""
-    return tuple(rule for length in windows(spec).direct for rule in _window(spec, direct_count, length))
+    return tuple(rule for length in plan.direct for rule in _window(plan, direct_count, length))
 
 
-def recording_groups(spec: SloFile) -> tuple[RuleGroup, ...]:
+def recording_groups(plan: Plan) -> tuple[RuleGroup, ...]:
     """Constants; counts of steps and dozens; windows summed over them."""
-    lengths = windows(spec)
-    spent = in_window(signals.SLO_BURN_RATE, spell_duration(spec.period))
+
+    def of_steps(_: Signal, target: Recorded, window: float) -> Recording:
+        """Each step exactly once: the rule for steps writes one sample a step."""
+        return windowed(target, window, over("sum_over_time", in_window(target, STEP), window))
+
+    def of_dozens(_: Signal, target: Recorded, window: float) -> Recording:
+        """Each dozen of steps exactly once, and the steps since: the window, and up to a dozen steps more."""
+        dozens = over("sum_over_time", in_window(target, DOZEN), window)
+        # The last sample, even if a step is longer than the lookback of Prometheus.
+        since = over("last_over_time", in_window(target, OPEN), 1.5 * plan.step)
+        return windowed(target, window, any_window(dozens.or_(since)))
+
+    spent = in_window(signals.SLO_BURN_RATE, plan.spec.period)
+    targets = [target for _, target in counts(plan)]
     return (
-        RuleGroup("vllm-slo-constants", summed_interval(spec), _constants(spec)),
+        RuleGroup("vllm-slo-constants", plan.summed_interval, tuple(_constants(plan))),
         RuleGroup(
             "vllm-slo-steps",
-            lengths.step,
+            plan.step,
             (
-                *(gapless_step_count(*pair, spec) for pair in COUNTS),
+                *(gapless_step_count(*pair, plan) for pair in counts(plan)),
                 # A sum that is read between the two misses the last dozen; in the other order it counts it twice.
-                *(open_dozen(target, spec) for _, target in COUNTS),
-                *(dozen(target, spec) for _, target in COUNTS),
-                Recording(signals.STEP_TIME, "vector(time())"),
+                *(open_dozen(target, plan) for target in targets),
+                *(dozen(target, plan) for target in targets),
+                Recording(signals.STEP_TIME, call("vector", call("time"))),
             ),
             divisible=False,
         ),
         RuleGroup(
             "vllm-slo-summed-windows",
-            summed_interval(spec),
+            plan.summed_interval,
             (
-                *(rule for length in lengths.of_steps for rule in _window(spec, _of_steps, length)),
-                *(
-                    rule
-                    for length in lengths.of_dozens
-                    for rule in _window(spec, partial(_of_dozens, lengths.step), length)
-                ),
+                *(rule for length in plan.of_steps for rule in _window(plan, of_steps, length)),
+                *(rule for length in plan.of_dozens for rule in _window(plan, of_dozens, length)),
                 # From the counts of the whole period, so that every request has the same weight.
-                Recording(signals.SLO_BUDGET_LEFT, f"1 - max without (window) ({spent})"),
-                _measured_time(spec),
+                Recording(signals.SLO_BUDGET_LEFT, 1 - largest_window(spent)),
+                _measured_time(plan),
             ),
         ),
     )
 
 
-def _window(
-    spec: SloFile, count: Callable[[Signal, Recorded, float], Recording], length: float
-) -> tuple[Recording, ...]:
-    return (
-        *(count(*pair, length) for pair in COUNTS),
-        *_ratios(spell_duration(length)),
-        *burning_windows(spec, length),
-        *low_traffic(spec, length),
-    )
+def _window(plan: Plan, count: Callable[[Signal, Recorded, float], Recording], length: float) -> Iterator[Recording]:
+    yield from (count(*pair, length) for pair in counts(plan))
+    yield from _ratios(plan, length)
+    yield from burning_windows(plan, length)
+    yield from low_traffic(plan, length)
 
 
-def _constants(spec: SloFile) -> tuple[Recording, ...]:
+def _constants(plan: Plan) -> Iterator[Recording]:
     """Objectives and thresholds as series, so that panels draw the values that the rules use."""
 
     def constant(series: Recorded, value: float, name: str, **slo: str) -> Recording:
-        return Recording(series, f"vector({number(value)})", {Label.CLASS: name, **slo})
+        return Recording(series, call("vector", value), {Label.CLASS: name, **slo})
 
+    spec = plan.spec
     pairs = [(slo, name) for slo in spec.slos for name in slo.classes]
-    lengths = windows(spec)
-    return (
-        *(
-            windowed(signals.WINDOW_SECONDS, spell_duration(each), f"vector({number(each)})")
-            for each in (*lengths.direct, *lengths.of_steps, *lengths.of_dozens)
-        ),
-        *(constant(signals.SLO_OBJECTIVE, slo.objective, name, slo=slo.name) for slo, name in pairs),
-        *(
-            constant(signals.SLO_THRESHOLD, slo.threshold, name, slo=slo.name)
-            for slo, name in pairs
-            if slo.threshold is not None
-        ),
-        *(
-            constant(signals.GOODPUT_OBJECTIVE, objective, name)
-            for name in spec.class_names
-            if spec.slos_of(name) and (objective := _joint_objective(spec, name)) > 0
-        ),
-    )
-
-
-def _joint_objective(spec: SloFile, name: str) -> float:
-    """The lowest goodput of a class if every SLO is met: in the worst case no request misses two."""
-    return round(1 - sum(slo.budget for slo in spec.slos_of(name)), 12)
+    yield from (windowed(signals.WINDOW_SECONDS, each, call("vector", each)) for each in plan.windows)
+    yield from (constant(signals.SLO_OBJECTIVE, slo.objective, name, slo=slo.name) for slo, name in pairs)
+    for slo, name in pairs:
+        if slo.threshold is not None:
+            yield constant(signals.SLO_THRESHOLD, slo.threshold, name, slo=slo.name)
+    for name in spec.class_names:
+        # The lowest goodput of a class if every SLO is met: in the worst case no request misses two.
+        objective = round(1 - sum(slo.budget for slo in spec.slos_of(name)), 12)
+        if spec.slos_of(name) and objective > 0:
+            yield constant(signals.GOODPUT_OBJECTIVE, objective, name)
 
 
 def direct_count(source: Signal, target: Recorded, window: float) -> Recording:
-    text = spell_duration(window)
-    return windowed(target, text, sum_by(increase(source.name, text), target_labels(target)))
+    return windowed(target, window, sum_by(increase(source, window), target_labels(target)))
 
 
-def _of_steps(_: Signal, target: Recorded, window: float) -> Recording:
-    """Each step exactly once: the rule for steps writes one sample a step."""
-    text = spell_duration(window)
-    return windowed(target, text, f"sum_over_time({in_window(target, STEP)}[{text}])")
+def largest_window(expression: Expression) -> Expression:
+    return aggregate("max", expression, without=[Label.WINDOW])
 
 
-def _of_dozens(step: float, _: Signal, target: Recorded, window: float) -> Recording:
-    """Each dozen of steps exactly once, and the steps since: the window, and up to a dozen steps more."""
-    text = spell_duration(window)
-    dozens = f"sum_over_time({in_window(target, DOZEN)}[{text}])"
-    return windowed(target, text, any_window(f"{dozens} or {_last(target, OPEN, step)}"))
-
-
-def dozens_recording(spec: SloFile) -> Recording:
+def dozens_recording(plan: Plan) -> Recording:
     """Once in a dozen of steps: more often, it would read a whole period to find the same number."""
-    dozens = f"count_over_time({in_window(signals.SLO_EVENTS_IN, DOZEN)}[{spell_duration(spec.period)}])"
-    return Recording(signals.SLO_DOZENS, f"max without (window) ({dozens})")
+    dozens = over("count_over_time", in_window(signals.SLO_EVENTS_IN, DOZEN), plan.spec.period)
+    return Recording(signals.SLO_DOZENS, largest_window(dozens))
 
 
-def _measured_time(spec: SloFile) -> Recording:
+def _measured_time(plan: Plan) -> Recording:
     """From the number of dozens, which are recorded while a sidecar is scraped."""
-    dozen = windows(spec).dozen
-    last = f"last_over_time({signals.SLO_DOZENS.name}[{spell_duration(2 * dozen)}])"
-    return Recording(signals.SLO_MEASURED, f"clamp_max({last} / {round(spec.period / dozen)}, 1)")
+    last = over("last_over_time", signals.SLO_DOZENS, 2 * plan.dozen)
+    return Recording(signals.SLO_MEASURED, call("clamp_max", last / round(plan.spec.period / plan.dozen), 1))
 
 
-def _last(target: Recorded, window: str, step: float) -> str:
-    """The last sample, even if a step is longer than the lookback of Prometheus."""
-    return f"last_over_time({in_window(target, window)}[{spell_duration(1.5 * step)}])"
-
-
-def _ratios(window: str) -> tuple[Recording, ...]:
+def _ratios(plan: Plan, window: float) -> Iterator[Recording]:
     """Absent without events, as `> 0` drops them: a NaN would make every mean NaN."""
-    bad, events = in_window(signals.SLO_BAD_IN, window), in_window(signals.SLO_EVENTS_IN, window)
-    good, judged = in_window(signals.GOODPUT_REQUESTS_IN, window), in_window(signals.GOODPUT_EVENTS_IN, window)
-    error_ratio = in_window(signals.SLO_ERROR_RATIO, window)
-    budget = f"on (class, slo) group_left () (1 - {signals.SLO_OBJECTIVE.name})"
-    return (
-        windowed(signals.SLO_ERROR_RATIO, window, ratio(bad, events)),
-        windowed(signals.SLO_BURN_RATE, window, f"{error_ratio} / {budget}"),
-        windowed(signals.GOODPUT_RATIO, window, ratio(good, judged)),
-    )
+    error_ratio = ratio(in_window(signals.SLO_BAD_IN, window), in_window(signals.SLO_EVENTS_IN, window))
+    yield windowed(signals.SLO_ERROR_RATIO, window, error_ratio)
+    burn_rate = in_window(signals.SLO_ERROR_RATIO, window).binary("/", BUDGET, PER_BUDGET)
+    yield windowed(signals.SLO_BURN_RATE, window, burn_rate)
+    if plan.has_sidecar:
+        good, judged = (in_window(each, window) for each in (signals.GOODPUT_REQUESTS_IN, signals.GOODPUT_EVENTS_IN))
+        yield windowed(signals.GOODPUT_RATIO, window, ratio(good, judged))

@@ -1,23 +1,24 @@
 """Assembles the rule file of an SLO file: all groups of recording rules and alerts."""
 
-from alerts.alert_labels import with_alert_labels
+from dataclasses import replace
+
 from alerts.autoscaling_rules import autoscaling_group
 from alerts.baselines import baseline_groups
 from alerts.burn_alerts import burn_rules, low_traffic_alert
 from alerts.cold_start import cold_start
 from alerts.cost_rules import cost_groups
 from alerts.engine_alerts import engine_alerts
-from alerts.engine_only import effective_spec, remarks
+from alerts.engine_only import remarks
 from alerts.group_limit import MAX_RULES, limited
 from alerts.links import Links
 from alerts.liveness_alerts import engine_model, liveness_alerts, sidecar_alerts, stalled_alert
 from alerts.missing_targets import target_models
 from alerts.offered_traffic import offered_alert, offered_recording
+from alerts.plan import Plan
 from alerts.prices import Prices
 from alerts.recording_rules import direct_windows, recording_groups
-from alerts.recording_windows import alert_interval, direct_interval, summed_interval
-from alerts.replica_alerts import outlier_interval, replica_rules
-from alerts.rule_groups import RuleGroup, to_yaml
+from alerts.replica_alerts import replica_rules
+from alerts.rule_groups import Alert, Recording, RuleGroup, to_yaml
 from alerts.scrape_interval import scrape_interval_alert
 from alerts.target_labels import with_target_labels
 from alerts.tenant_rules import tenant_groups
@@ -29,7 +30,7 @@ from alerts.traffic_alerts import (
     surge_recordings,
     traffic_alerts,
 )
-from alerts.vllm_series import supported_groups, vllm_groups
+from alerts.vllm_series import vllm_groups
 from exporters.slos import SloFile, Source
 
 DEFAULT_LINKS = Links()
@@ -42,53 +43,62 @@ def rules(
 
     `prices` adds the cost rules. Without a sidecar, only the rules that vLLM can feed, none for autoscaling.
     """
-    if spec.source is Source.SIDECAR:
-        groups = (*_groups(spec, links, prices), *([autoscaling_group(spec)] if autoscaling else []))
-    else:
-        supported = supported_groups(_groups(effective_spec(spec), links, prices), spec)
-        groups = (*vllm_groups(spec, links), *supported)
-    return with_alert_labels(with_target_labels(groups, spec.group_by), spec)
+    plan = Plan.of(spec, links)
+    groups = _groups(plan) if plan.has_sidecar else (*vllm_groups(plan), *_groups(plan))
+    costs = () if prices is None else cost_groups(plan, prices)
+    scaling = (autoscaling_group(plan),) if autoscaling and plan.has_sidecar else ()
+    return with_target_labels_of((*groups, *costs, *scaling), plan.spec.group_by)
 
 
-def _groups(spec: SloFile, links: Links, prices: Prices | None) -> tuple[RuleGroup, ...]:
-    interval = direct_interval(spec)
+def with_target_labels_of(groups: tuple[RuleGroup, ...], labels: tuple[str, ...]) -> tuple[RuleGroup, ...]:
+    """The rules for each combination of values of these labels."""
+    return tuple(
+        replace(
+            group,
+            rules=tuple(replace(rule, expr=with_target_labels(rule.expr, labels)) for rule in group.rules),
+        )
+        for group in groups
+    )
+
+
+def _groups(plan: Plan) -> tuple[RuleGroup, ...]:
+    def measured(*of_sidecar: Recording | Alert) -> tuple[Recording | Alert, ...]:
+        """Rules that only a sidecar can feed."""
+        return of_sidecar if plan.has_sidecar else ()
+
     return (
-        *recording_groups(spec),
-        *baseline_groups(spec),
+        *recording_groups(plan),
+        *baseline_groups(plan),
         RuleGroup(
             "vllm-slo-liveness",
-            alert_interval(spec),
-            (cold_start(spec), engine_model(spec), *target_models(spec), *liveness_alerts(spec, links)),
+            plan.liveness_interval,
+            (cold_start(plan), engine_model(plan), *target_models(plan), *liveness_alerts(plan)),
         ),
-        RuleGroup("vllm-slo-burn", interval, (*direct_windows(spec), *burn_rules(spec, links))),
-        RuleGroup("vllm-slo-replicas", outlier_interval(spec), replica_rules(spec, links)),
-        *tenant_groups(spec, links),
+        RuleGroup("vllm-slo-burn", plan.direct_interval, (*direct_windows(plan), *burn_rules(plan))),
+        RuleGroup("vllm-slo-replicas", plan.outlier_interval, replica_rules(plan)),
+        *tenant_groups(plan),
         RuleGroup(
             "vllm-slo-causes",
-            interval,
+            plan.direct_interval,
             (
-                *requests_recordings(spec),
-                offered_recording(spec),
-                *surge_recordings(spec),
-                *traffic_alerts(spec, links),
-                stalled_alert(spec, links),
+                *requests_recordings(plan),
+                *measured(offered_recording(plan), *surge_recordings(plan), *traffic_alerts(plan)),
+                stalled_alert(plan),
             ),
         ),
         RuleGroup(
             "vllm-slo-slow-causes",
-            summed_interval(spec),
+            plan.summed_interval,
             (
-                *sidecar_recordings(spec),
-                surge_before(spec),
-                low_traffic_alert(spec, links),
-                offered_alert(spec, links),
-                busy_but_useless(spec, links),
-                *engine_alerts(spec, links),
-                *sidecar_alerts(spec, links),
-                scrape_interval_alert(spec, links),
+                *sidecar_recordings(plan),
+                *measured(surge_before(plan)),
+                low_traffic_alert(plan),
+                *measured(offered_alert(plan), busy_but_useless(plan)),
+                *engine_alerts(plan),
+                *measured(*sidecar_alerts(plan)),
+                scrape_interval_alert(plan),
             ),
         ),
-        *(() if prices is None else cost_groups(spec, prices)),
     )
 
 

@@ -2,8 +2,10 @@
 
 import re
 
-from alerts.promql_text import escape
-from exporters.signals import Label
+from alerts.plan import Plan
+from alerts.promql.build import equal, regex, select
+from alerts.promql.expression import Selector
+from exporters.signals import UP, Label
 from exporters.slos import SloFile, Source
 
 
@@ -17,9 +19,8 @@ def job_pattern(names: tuple[str, ...]) -> str:
     return "|".join(re.sub(r"([^\w/:-])", r"\\\1", name) for name in names)
 
 
-def targets_up(spec: SloFile) -> str:
+def targets_up(plan: Plan) -> Selector:
     """The series `up` of all targets, such as `up{job="vllm-slo-sidecar"}`."""
-    names = jobs(spec)
-    if len(names) == 1:
-        return f'up{{{Label.JOB}="{escape(names[0])}"}}'
-    return f'up{{{Label.JOB}=~"{escape(job_pattern(names))}"}}'
+    names = jobs(plan.spec)
+    one, *others = names
+    return select(UP, regex(Label.JOB, job_pattern(names)) if others else equal(Label.JOB, one))

@@ -1,95 +1,84 @@
 """Alerts on client errors, rejections and throughput without goodput."""
 
 from alerts import burn_text
-from alerts.alert_annotations import annotated_alert, percent
+from alerts.alert_annotations import alert
 from alerts.alert_names import AlertName
 from alerts.baselines import baseline
-from alerts.links import Links
-from alerts.promql_text import in_window, increase, ratio, select, sum_by
-from alerts.recording_windows import STEP, windows
-from alerts.rule_groups import Alert, Recording
-from alerts.step_counts import windowed
-from alerts.tiers import Severity, tiers
+from alerts.burn_text import percent
+from alerts.plan import STEP, Plan
+from alerts.promql.build import ago, equal, in_window, increase, not_equal, on, over, ratio, regex, select, sum_by
+from alerts.promql.expression import Expression, Selector
+from alerts.rule_groups import Alert, Recording, windowed
+from alerts.tiers import Severity
 from exporters import signals
-from exporters.quantities import number, spell_duration
+from exporters.quantities import spell_duration
 from exporters.signals import Label, Outcome
-from exporters.slos import SloFile
 
 _TICKET_SHARE, _PAGE_SHARE = 0.1, 0.5
 """The shares of failed requests of a class that raise a ticket and a page."""
 
-_STEPS = 3
 _ONE_CLASS = Label.INSTANCE, Label.MODEL, Label.CLASS
-_SAME = "on (instance, model, class)"
-_SURGES = f'{Label.OUTCOME}=~"{Outcome.CLIENT_ERROR}|{Outcome.REJECTED}"'
+_SAME, _SAME_CLASS = on(*_ONE_CLASS), on(Label.MODEL, Label.CLASS)
+_OF_ALL = on(*_ONE_CLASS, left=())
+_SURGES = regex(Label.OUTCOME, f"{Outcome.CLIENT_ERROR}|{Outcome.REJECTED}")
 
 
-def lookback(spec: SloFile) -> str:
-    """Three steps: long enough for the share of a class at one sidecar."""
-    return spell_duration(_STEPS * windows(spec).step)
-
-
-def requests_recordings(spec: SloFile) -> tuple[Recording, ...]:
+def requests_recordings(plan: Plan) -> tuple[Recording, ...]:
     """Recorded once for all alerts, as the request counters have the most series."""
-    window = lookback(spec)
+    window = plan.lookback
+    by_outcome = sum_by(increase(signals.REQUESTS, window), (*_ONE_CLASS, Label.OUTCOME))
     return (
-        windowed(
-            signals.REQUESTS_IN,
-            window,
-            sum_by(increase(signals.REQUESTS.name, window), (*_ONE_CLASS, Label.OUTCOME)),
-        ),
+        windowed(signals.REQUESTS_IN, window, by_outcome),
         windowed(signals.ALL_REQUESTS_IN, window, sum_by(in_window(signals.REQUESTS_IN, window), _ONE_CLASS)),
     )
 
 
-def surge_recordings(spec: SloFile) -> tuple[Recording, ...]:
+def surge_recordings(plan: Plan) -> tuple[Recording, ...]:
     """What the alerts on surges compare. While no share is high, the alerts read no series per class."""
-    window, step = lookback(spec), spell_duration(windows(spec).step)
-    of_all = in_window(signals.ALL_REQUESTS_IN, window)
-    counts, least = _surging(spec), spec.alerting.min_events.page
-    latest = sum_by(increase(f"{signals.REQUESTS.name}{{{_SURGES}}}", step), (*_ONE_CLASS, Label.OUTCOME))
-    others = f'{signals.REQUESTS_IN.name}{{{Label.WINDOW}="{window}",{Label.OUTCOME}!="{Outcome.CLIENT_ERROR}"}}'
+    window, of_all = plan.lookback, in_window(signals.ALL_REQUESTS_IN, plan.lookback)
+    enough = _surging(plan) >= plan.spec.alerting.min_bad
+    share = enough.binary("/", of_all >= plan.spec.alerting.min_events.page, _OF_ALL)
+    latest = sum_by(increase(select(signals.REQUESTS, _SURGES), plan.step), (*_ONE_CLASS, Label.OUTCOME))
+    share_of_step = (round(plan.lookback / plan.step) * latest).binary("/", of_all, _OF_ALL)
+    others = select(
+        signals.REQUESTS_IN,
+        equal(Label.WINDOW, spell_duration(window)),
+        not_equal(Label.OUTCOME, Outcome.CLIENT_ERROR),
+    )
     return (
-        windowed(
-            signals.SURGE_AT,
-            window,
-            f"({counts} >= {spec.alerting.min_bad}) / {_SAME} group_left () ({of_all} >= {least}) >= {_TICKET_SHARE}",
-        ),
-        windowed(signals.SURGE_AT, step, f"{_STEPS} * {latest} / {_SAME} group_left () {of_all} >= {_TICKET_SHARE}"),
+        windowed(signals.SURGE_AT, window, share >= _TICKET_SHARE),
+        windowed(signals.SURGE_AT, plan.step, share_of_step >= _TICKET_SHARE),
         windowed(signals.OTHER_REQUESTS_IN, window, sum_by(others, [Label.CLASS])),
     )
 
 
-def surge_before(spec: SloFile) -> Recording:
+def surge_before(plan: Plan) -> Recording:
     """Read a day later, so it may be older than the other counts."""
-    of_all, by_model = in_window(signals.ALL_REQUESTS_IN, lookback(spec)), (Label.MODEL, Label.CLASS)
-    return windowed(
-        signals.SURGE_BEFORE,
-        lookback(spec),
-        f"{sum_by(_surging(spec), (*by_model, Label.OUTCOME))}\n/ on (model, class) group_left () "
-        f"({sum_by(of_all, by_model)} >= {spec.alerting.min_events.page}) >= {_TICKET_SHARE / 2}",
+    by_model = (Label.MODEL, Label.CLASS)
+    of_all = sum_by(in_window(signals.ALL_REQUESTS_IN, plan.lookback), by_model)
+    share = sum_by(_surging(plan), (*by_model, Label.OUTCOME)).binary(
+        "/", of_all >= plan.spec.alerting.min_events.page, on(*by_model, left=())
     )
+    return windowed(signals.SURGE_BEFORE, plan.lookback, share >= _TICKET_SHARE / 2)
 
 
-def _surging(spec: SloFile) -> str:
+def _surging(plan: Plan) -> Selector:
     """The requests whose share may surge."""
-    return f'{signals.REQUESTS_IN.name}{{{Label.WINDOW}="{lookback(spec)}",{_SURGES}}}'
+    return select(signals.REQUESTS_IN, equal(Label.WINDOW, spell_duration(plan.lookback)), _SURGES)
 
 
-def sidecar_recordings(spec: SloFile) -> tuple[Recording, ...]:
+def sidecar_recordings(plan: Plan) -> tuple[Recording, ...]:
     """Rates and goodput of each sidecar for the fleet dashboard: few series over a month."""
-    ended_requests = sum_by(in_window(signals.ALL_REQUESTS_IN, lookback(spec)), [Label.INSTANCE])
+    ended = sum_by(in_window(signals.ALL_REQUESTS_IN, plan.lookback), [Label.INSTANCE])
     good, judged = (
-        sum_by(increase(each.name, lookback(spec)), [Label.INSTANCE])
+        sum_by(increase(each, plan.lookback), [Label.INSTANCE])
         for each in (signals.GOODPUT_REQUESTS, signals.GOODPUT_EVENTS)
     )
-    return (
-        Recording(signals.REQUESTS_AT, f"{ended_requests} / {number(_STEPS * windows(spec).step)}"),
-        Recording(signals.GOODPUT_AT, ratio(good, judged)),
-    )
+    goodput = (Recording(signals.GOODPUT_AT, ratio(good, judged)),) if plan.has_sidecar else ()
+    return (Recording(signals.REQUESTS_AT, ended / plan.lookback), *goodput)
 
 
-def traffic_alerts(spec: SloFile, links: Links) -> tuple[Alert, ...]:
+def traffic_alerts(plan: Plan) -> tuple[Alert, ...]:
     client = (
         "No SLO counts a 4xx. Either a client repeats invalid requests, or a config change is bad: served model name, "
         "context, key. Look first at the config changes, then at `status` in the request log."
@@ -98,88 +87,101 @@ def traffic_alerts(spec: SloFile, links: Links) -> tuple[Alert, ...]:
         "The engine or a gateway answers 429 or 503: it sheds load. Look first at requests waiting and at the limits "
         "in front of the engine."
     )
-    errors, lost = Outcome.CLIENT_ERROR, _others_lost(spec)
-    half = f"{_share(errors, lookback(spec))} >= {_PAGE_SHARE}\nand on (class) {lost}"
+    errors, lost, of_class = Outcome.CLIENT_ERROR, _others_lost(plan), on(Label.CLASS)
+    page, ticket = (_surge(plan, errors, severity) for severity in (Severity.PAGE, Severity.TICKET))
+    pages = (_share(errors, plan.lookback) >= _PAGE_SHARE).and_(lost, of_class)
     return (
-        _surge(spec, links, AlertName.CLIENT_ERRORS, errors, client, Severity.PAGE, f"and on (class) {lost}"),
-        _surge(spec, links, AlertName.CLIENT_ERRORS, errors, client, Severity.TICKET, f"unless {_SAME} ({half})"),
+        _surge_alert(plan, AlertName.CLIENT_ERRORS, errors, page.and_(lost, of_class), client, Severity.PAGE),
+        _surge_alert(plan, AlertName.CLIENT_ERRORS, errors, ticket.unless(pages, _SAME), client, Severity.TICKET),
         # A ticket only: where rejections are bad events, they page as a burn.
-        _surge(spec, links, AlertName.REJECTIONS, Outcome.REJECTED, rejected, Severity.TICKET),
+        _surge_alert(
+            plan,
+            AlertName.REJECTIONS,
+            Outcome.REJECTED,
+            _surge(plan, Outcome.REJECTED, Severity.TICKET),
+            rejected,
+            Severity.TICKET,
+        ),
     )
 
 
-def _share(outcome: Outcome, window: str) -> str:
+def _share(outcome: Outcome, window: float) -> Expression:
     """Without the labels `outcome` and `window`."""
-    return sum_by(select(signals.SURGE_AT, {Label.OUTCOME: outcome, Label.WINDOW: window}), _ONE_CLASS)
+    surging = select(signals.SURGE_AT, equal(Label.OUTCOME, outcome), equal(Label.WINDOW, spell_duration(window)))
+    return sum_by(surging, _ONE_CLASS)
 
 
-def _others_lost(spec: SloFile) -> str:
+def _others_lost(plan: Plan) -> Expression:
     """Of a class, less than half of the requests that a week ago, else an hour ago, did not end as client errors.
 
     A client that repeats invalid requests does not displace the requests of others, a bad config change does. Over all
     models: requests for a name that is no longer served have the model `other`.
     """
-    others = in_window(signals.OTHER_REQUESTS_IN, lookback(spec))
-    week, hour = (spell_duration(each) for each in (windows(spec).week, tiers(spec.period)[0].long))
-    return f"({others} < {_PAGE_SHARE} * ({others} offset {week} or {others} offset {hour}))"
+    others = in_window(signals.OTHER_REQUESTS_IN, plan.lookback)
+    return others < _PAGE_SHARE * ago(others, plan.week).or_(ago(others, plan.hour))
 
 
-def _surge(
-    spec: SloFile,
-    links: Links,
-    name: AlertName,
-    outcome: Outcome,
-    meaning: str,
-    severity: Severity,
-    condition: str = "",
-) -> Alert:
+def _surge(plan: Plan, outcome: Outcome, severity: Severity) -> Expression:
     """The share of an outcome in a class of a model at one sidecar, if it was less than half of that a day ago.
 
     It ends when fewer requests of the last step end so. The day before is summed over all sidecars, as a new one has
     no history, and needs as many events.
     """
-    low = _PAGE_SHARE if severity is Severity.PAGE else _TICKET_SHARE
-    day, step, least = spell_duration(windows(spec).day), windows(spec).step, spec.alerting.min_events.page
-    before = select(signals.SURGE_BEFORE, {Label.OUTCOME: outcome, Label.WINDOW: lookback(spec)})
+    low = _least_share(severity)
+    before = select(
+        signals.SURGE_BEFORE,
+        equal(Label.OUTCOME, outcome),
+        equal(Label.WINDOW, spell_duration(plan.lookback)),
+        offset=plan.day,
+    )
+    high = (_share(outcome, plan.lookback) >= low).and_(_share(outcome, plan.step) >= low, _SAME)
+    return high.unless(before >= low / 2, _SAME_CLASS)
+
+
+def _least_share(severity: Severity) -> float:
+    return _PAGE_SHARE if severity is Severity.PAGE else _TICKET_SHARE
+
+
+def _surge_alert(
+    plan: Plan, name: AlertName, outcome: Outcome, surging: Expression, meaning: str, severity: Severity
+) -> Alert:
+    low, least, window = _least_share(severity), plan.spec.alerting.min_events.page, spell_duration(plan.lookback)
     who = f"{{{{ $labels.class }}}} requests to {burn_text.MODEL} at {{{{ $labels.instance }}}}"
-    return annotated_alert(
+    return alert(
+        plan,
         name,
         severity,
-        f"{_share(outcome, lookback(spec))} >= {low}\n"
-        f"and {_SAME} {_share(outcome, spell_duration(step))} >= {low}\n"
-        f"unless on (model, class) {before} offset {day} >= {low / 2}" + (f"\n{condition}" if condition else ""),
-        links,
+        surging,
         f"{{{{ $value | humanizePercentage }}}} of {{{{ $labels.class }}}} requests end as {outcome}: "
         f"{burn_text.MODEL} at {{{{ $labels.instance }}}}",
-        f"In the last {lookback(spec)}, {{{{ $value | humanizePercentage }}}} of {who} ended as {outcome}; {day} ago "
+        f"In the last {window}, {{{{ $value | humanizePercentage }}}} of {who} ended as {outcome}; "
+        f"{spell_duration(plan.day)} ago "
         f"it was less than {percent(low / 2)}. A {severity} from {percent(low)} of at least {least} requests on"
         + (", if the class lost half of its other requests. " if severity is Severity.PAGE else ". ")
         + meaning,
     )
 
 
-def busy_but_useless(spec: SloFile, links: Links) -> Alert:
+def busy_but_useless(plan: Plan) -> Alert:
     """Fires at twice the bad share that the SLOs allow; at exactly that share it would often fire by chance."""
-    lengths, hour = windows(spec), tiers(spec.period)[0].long
-    window, least = spell_duration(hour), spec.alerting.min_events.ticket
-    and_same_class = "and on (model, class)"
+    least, min_bad = plan.spec.alerting.min_events.ticket, plan.spec.alerting.min_bad
     goodput, events, requests = (
-        in_window(series, window)
+        in_window(series, plan.hour)
         for series in (signals.GOODPUT_RATIO, signals.GOODPUT_EVENTS_IN, signals.GOODPUT_REQUESTS_IN)
     )
-    tokens = sum_by(f"sum_over_time({in_window(signals.TOKENS_IN, STEP)}[{window}])", [Label.MODEL, Label.CLASS])
+    tokens = sum_by(over("sum_over_time", in_window(signals.TOKENS_IN, STEP), plan.hour), [Label.MODEL, Label.CLASS])
+    useless = goodput.binary("<", 2 * select(signals.GOODPUT_OBJECTIVE) - 1, on(Label.CLASS, left=()))
+    busy = tokens / round(plan.hour / plan.step) > baseline(signals.TOKENS_MEDIAN, plan)
     who = "{{ $labels.class }} requests to {{ $labels.model }}"
-    return annotated_alert(
+    return alert(
+        plan,
         AlertName.BUSY_BUT_USELESS,
         Severity.TICKET,
-        f"{goodput} < on (class) group_left () (2 * {signals.GOODPUT_OBJECTIVE.name} - 1)\n"
-        f"{and_same_class} ({events} >= {least}) - {requests} >= {spec.alerting.min_bad}\n"
-        f"{and_same_class} {tokens} / {round(hour / lengths.step)} > {baseline(signals.TOKENS_MEDIAN, spec)}",
-        links,
+        useless.and_((events >= least) - requests >= min_bad, _SAME_CLASS).and_(busy, _SAME_CLASS),
         f"{who}: more tokens than usual, but only {{{{ $value | humanizePercentage }}}} of the requests are good",
-        f"In the last {window}, {who} made more completion tokens than in the median busy hour of the last "
-        f"{spell_duration(lengths.week)}, yet only {{{{ $value | humanizePercentage }}}} of them were good for all "
-        "their SLOs, which misses the objective more than twice over. Every graph of throughput looks fine; "
-        f"users do not get what they were promised. Needs {least} judged requests and {spec.alerting.min_bad} that "
+        f"In the last {spell_duration(plan.hour)}, {who} made more completion tokens than in the median busy hour of "
+        f"the last {spell_duration(plan.week)}, yet only {{{{ $value | humanizePercentage }}}} of them were good for "
+        "all their SLOs, which misses the objective more than twice over. Every graph of throughput looks fine; "
+        f"users do not get what they were promised. Needs {least} judged requests and {min_bad} that "
         "were not good. Look first at goodput beside throughput, and at the class whose prompts are the longest.",
     )

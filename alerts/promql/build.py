@@ -34,19 +34,19 @@ def select(series: Series | str, *matchers: Matcher, window: Window = "", offset
     return Selector(name, matchers, duration(window), duration(offset))
 
 
-def equal(label: Label, value: str | AlertLabel) -> Matcher:
+def equal(label: str, value: str | AlertLabel) -> Matcher:
     return Matcher(label, "=", value)
 
 
-def not_equal(label: Label, value: str | AlertLabel) -> Matcher:
+def not_equal(label: str, value: str | AlertLabel) -> Matcher:
     return Matcher(label, "!=", value)
 
 
-def regex(label: Label, pattern: str) -> Matcher:
+def regex(label: str, pattern: str) -> Matcher:
     return Matcher(label, "=~", pattern)
 
 
-def not_regex(label: Label, pattern: str) -> Matcher:
+def not_regex(label: str, pattern: str) -> Matcher:
     return Matcher(label, "!~", pattern)
 
 
@@ -90,17 +90,22 @@ def _argument(value: Expression | Series | float | str) -> Expression:
             return vector(value)
 
 
-def ranged(of: Expression | Series, window: Window, step: Window = "") -> Selector | Subquery:
+def ranged(of: Expression | Series, window: Window, step: Window = "", *, offset: Window = "") -> Selector | Subquery:
     """A range vector: of a selector its samples, of another expression a subquery."""
     inner = vector(of)
     if isinstance(inner, Selector) and not step:
-        return replace(inner, window=duration(window))
-    return Subquery(inner, duration(window), duration(step))
+        return replace(inner, window=duration(window), offset=duration(offset) or inner.offset)
+    return Subquery(inner, duration(window), duration(step), duration(offset))
 
 
-def over(function: str, of: Expression | Series, window: Window, step: Window = "") -> Call:
+def ago(of: Selector, offset: Window) -> Selector:
+    """The selector with an offset."""
+    return replace(of, offset=duration(offset))
+
+
+def over(function: str, of: Expression | Series, window: Window, step: Window = "", *, offset: Window = "") -> Call:
     """A function of a range vector, such as `max_over_time` or `changes`."""
-    return call(function, ranged(of, window, step))
+    return call(function, ranged(of, window, step, offset=offset))
 
 
 def rate(of: Expression | Series, window: Window) -> Call:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Literal
 
+from exporters.quantities import number
+
 _ORDER = {1: "or", 2: "and unless", 3: "== != <= < >= >", 4: "+ -", 5: "* / % atan2", 7: "^"}
 _PRECEDENCE = {operator: precedence for precedence, operators in _ORDER.items() for operator in operators.split()}
 _SIGN, _ATOM = 6, 9
@@ -149,7 +151,7 @@ class Number(Expression):
         return _SIGN if self.value < 0 else _ATOM
 
     def __str__(self) -> str:
-        return f"{self.value:.15g}"
+        return number(self.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +172,14 @@ class Variable(Expression):
 
     def __str__(self) -> str:
         return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class AlertValue(Expression):
+    """The value of the alert, in a query of an annotation; prints as the verb `%f` of its template."""
+
+    def __str__(self) -> str:
+        return "%f"
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,9 +235,15 @@ class Aggregation(Expression):
     labels: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        clause = f" {self.clause} ({', '.join(self.labels)}) " if self.clause else ""
-        parameter = "" if self.parameter is None else f"{self.parameter}, "
-        return f"{self.operator}{clause}({parameter}{self.inner})"
+        return f"{self.head()}({self.before()}{self.inner})"
+
+    def head(self) -> str:
+        """What is before the parenthesis."""
+        return f"{self.operator} {self.clause} ({', '.join(self.labels)}) " if self.clause else self.operator
+
+    def before(self) -> str:
+        """The parameter, before the aggregated expression."""
+        return "" if self.parameter is None else f"{self.parameter}, "
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,13 +273,17 @@ class Binary(Expression):
         return _PRECEDENCE[self.operator]
 
     def __str__(self) -> str:
-        left, right = self.operands()
-        return f"{left} {self.operator}{' bool' if self.is_bool else ''}{self.matching or ''} {right}"
+        left, right = self.least()
+        return f"{self.left.inside(left)} {self.middle()} {self.right.inside(right)}"
 
-    def operands(self) -> tuple[str, str]:
-        """The text of both sides; operators of equal precedence group from the left, except `^`."""
+    def middle(self) -> str:
+        """The operator with its matching."""
+        return f"{self.operator}{' bool' if self.is_bool else ''}{self.matching or ''}"
+
+    def least(self) -> tuple[int, int]:
+        """The least precedences without parentheses; equal operators group from the left, except `^`."""
         to_right = self.operator == "^"
-        return self.left.inside(self.precedence + to_right), self.right.inside(self.precedence + (not to_right))
+        return self.precedence + to_right, self.precedence + (not to_right)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from alerts.promql_text import escape
-from alerts.recording_windows import windows
+from alerts.plan import Plan
+from alerts.promql.expression import quote
 from compose.backfill.block_files import SHORTEST, BlockMaker, block_length
 from compose.backfill.record_store import RecordStore
 from compose.backfill.recorded_series import RuleRunner, Span
@@ -87,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
     now = time.time()
     spec = slos.load(arguments.slos)
     spec = replace(spec, scrape_interval=_step(arguments.step, spec, with_rules=not arguments.no_rules))
-    target = ",".join(f'{name}="{escape(value)}"' for name, value in sorted(_labels(arguments.labels, spec).items()))
+    target = ",".join(f"{name}={quote(value)}" for name, value in sorted(_labels(arguments.labels, spec).items()))
     length = parse_flag("--max-block-duration", arguments.max_block_duration, partial(parse_duration, examples="24h"))
     if length < SHORTEST:
         raise UsageError(f"--max-block-duration: {arguments.max_block_duration} is too short; use 2h or more")
@@ -143,7 +143,7 @@ class Backfill:
     def __post_init__(self) -> None:
         step = round(self.spec.scrape_interval * 1000)
         # A step of the rules, with its offset of a scrape, then has samples at both ends, before and after any request.
-        margin = windows(self.spec).step * 1000 + 2 * step
+        margin = Plan.of(self.spec).step * 1000 + 2 * step
         self.schedule = Schedule(step, margin=int(-(-margin // step) * step))
         for name in ("records", "blocks", "rules"):
             (self.scratch / name).mkdir()
@@ -199,8 +199,8 @@ class Backfill:
 
     def write_recorded_series(self, prometheus: Path, ended: Ended) -> None:
         """Evaluate the rules, for up to a dozen of steps after the samples, as sums of dozens need them."""
-        lengths = windows(self.spec)
-        after = round((lengths.dozen + lengths.step) * 1000)
+        plan = Plan.of(self.spec)
+        after = round((plan.dozen + plan.step) * 1000)
         limit = None if ended.until is None else round(ended.until * 1000) - 1
         spans: list[Span] = []
         for first, last in self.spans:
@@ -250,7 +250,7 @@ def _step(text: str | None, spec: SloFile, *, with_rules: bool) -> float:
         raise UsageError(
             f"--step: {text} is too long; use 2m or less, as Prometheus reads samples of the last 5 minutes"
         )
-    shortest = windows(spec).step
+    shortest = Plan.of(spec).step
     if with_rules and 4 * step > shortest:
         raise UsageError(
             f"--step: {text} is too long for the recording rules: their shortest window, {spell_duration(shortest)}, "

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from alerts.promql_text import escape
+from alerts.promql.expression import quote
 from compose.backfill.block_files import END, BlockMaker
 from compose.backfill.replay import timestamp
 from compose.backfill.rule_order import TimedRule
@@ -123,7 +123,7 @@ def results(server: Prometheus, timed: TimedRule, span: Span) -> Iterator[Series
     while start <= span[1]:
         end = min(span[1], start + (MOST_POINTS - 1) * interval)
         try:
-            yield from server.query_range(timed.rule.expr, start / 1000, end / 1000, timed.interval)
+            yield from server.query_range(str(timed.rule.expr), start / 1000, end / 1000, timed.interval)
         except PrometheusError as error:
             raise UsageError(f"{timed.rule.series.name}: the query has failed: {error.reason}") from error
         start += MOST_POINTS * interval
@@ -132,7 +132,7 @@ def results(server: Prometheus, timed: TimedRule, span: Span) -> Iterator[Series
 def _lines(timed: TimedRule, series: Series) -> Iterator[str]:
     labels = {**series.labels, **timed.rule.labels}
     labels.pop("__name__", None)
-    text = ",".join(f'{name}="{escape(value)}"' for name, value in sorted(labels.items()) if value)
+    text = ",".join(f"{name}={quote(value)}" for name, value in sorted(labels.items()) if value)
     for at, value in series.points:
         yield f"{timed.rule.series.name}{{{text}}} {format_float(value)} {timestamp(round(at * 1000))}\n"
 

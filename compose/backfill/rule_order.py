@@ -1,21 +1,18 @@
 """Orders recording rules: a rule is evaluated for the whole past, so the rules that it reads come before it."""
 
-import re
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from alerts.recording_windows import STEP, windows
+from alerts.plan import STEP, Plan
+from alerts.promql.expression import Selector
 from alerts.rule_file import rules
-from alerts.rule_groups import Recording, RuleGroup
+from alerts.rule_groups import Recording
 from alerts.step_counts import counts_of_past
 from alerts.target_labels import with_target_labels
 from exporters.signals import ENGINE_MODEL, HELD_PAGE, PAGE_HELD, STEP_TIME, Label, Recorded, Signal
 from exporters.slos import SloFile, Source
 
-_SELECTED = re.compile(r"([a-zA-Z_:][\w:]*)(?:\{([^{}]*)\})?")
 _LEFT_OUT = (ENGINE_MODEL, PAGE_HELD, HELD_PAGE, STEP_TIME)
 """Three begin with series of engines, which no log has; the last finds missed evaluations, and there are none."""
-_EQUALS = re.compile(r'(\w+)="([^"]*)"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +26,8 @@ class TimedRule:
     def reads(self, other: "TimedRule") -> bool:
         """Whether a selector of this rule may select the series of another rule."""
         return any(
-            name == other.rule.series.name and _may_fit(where, other.rule.labels)
-            for name, where in _SELECTED.findall(self.rule.expr)
+            isinstance(node, Selector) and node.name == other.rule.series.name and _may_select(node, other.rule)
+            for node in self.rule.expr.walk()
         )
 
 
@@ -49,8 +46,10 @@ def passes(spec: SloFile) -> list[list[TimedRule]]:
 
 def _timed(spec: SloFile) -> list[TimedRule]:
     timed: list[TimedRule] = []
-    (past,) = with_target_labels([RuleGroup("past", windows(spec).step, counts_of_past(spec))], spec.group_by)
-    of_past = {_key(rule): rule for rule in past.rules if isinstance(rule, Recording)}
+    of_past = {
+        _key(rule): replace(rule, expr=with_target_labels(rule.expr, spec.group_by))
+        for rule in counts_of_past(Plan.of(spec))
+    }
     for group in rules(spec):
         recordings = [rule for rule in group.rules if isinstance(rule, Recording) and rule.series not in _LEFT_OUT]
         # As in Prometheus, most groups are not evaluated at the times of samples and steps: a window that has a sample
@@ -65,5 +64,8 @@ def _key(rule: Recording) -> tuple[Recorded | Signal, str | None]:
     return rule.series, rule.labels.get(Label.WINDOW)
 
 
-def _may_fit(where: str, labels: Mapping[str, str]) -> bool:
-    return all(labels.get(name, value) == value for name, value in _EQUALS.findall(where))
+def _may_select(selector: Selector, rule: Recording) -> bool:
+    """Whether the labels that the rule sets do not exclude its series."""
+    return all(
+        rule.labels.get(each.label, each.value) == each.value for each in selector.matchers if each.operator == "="
+    )

@@ -65,7 +65,7 @@ def rendered(spec: SloFile) -> Rules:
     """The rules that `vllm-slo alerts render` writes."""
     return {
         _key(rule.name, rule.labels) if isinstance(rule, Alert) else _key(rule.series.name, rule.labels): Rule(
-            rule.expr,
+            str(rule.expr),
             *map(_seconds, (group.interval, *_durations(rule))),
         )
         for group in rules(spec)

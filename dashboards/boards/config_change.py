@@ -9,6 +9,7 @@ from grafana_foundation_sdk.models import common as common_model
 from grafana_foundation_sdk.models import units
 
 from alerts.links import DashboardUid
+from alerts.plan import Plan
 from alerts.promql.build import aggregate, call, either, not_regex, on, ratio, regex, select, sum_by
 from alerts.promql.change import map_selectors
 from alerts.promql.expression import Expression, Selector, Variable
@@ -27,7 +28,6 @@ from dashboards.style import BAD, GOOD, NO_TRAFFIC, PLAIN
 from dashboards.tables import DifferenceColumn, ValueColumn
 from exporters import signals
 from exporters.signals import Label, Outcome, Signal
-from exporters.slos import SloFile
 
 _CLASS_KEY: Mapping[str, str] = {Label.CLASS: "Class"}
 _SLO_KEYS: Mapping[str, str] = {Label.SLO: "SLO", Label.CLASS: "Class"}
@@ -68,7 +68,8 @@ Columns = tuple[ValueColumn, ValueColumn, ValueColumn | DifferenceColumn]
 """The value before, the value after, and the change."""
 
 
-def rows(spec: SloFile) -> tuple[Row, ...]:
+def rows(plan: Plan) -> tuple[Row, ...]:
+    spec = plan.spec
     return (
         Row(
             "Comparison: $length s before and after",

@@ -6,9 +6,9 @@ from grafana_foundation_sdk.models import units
 
 from alerts.engine_alerts import KV_CACHE_FULL
 from alerts.links import DashboardUid, PanelTitle
+from alerts.plan import Plan
 from alerts.promql.build import aggregate, call, count_by, max_by, on, over, ratio, regex, select, sum_by
 from alerts.promql.expression import Expression
-from alerts.recording_windows import down_after
 from dashboards import style, tables
 from dashboards.board import Board
 from dashboards.layout import Row
@@ -29,7 +29,6 @@ from dashboards.ranked_values import highest_first, lowest_first
 from dashboards.style import BAD, GOOD, GREY, NO_TRAFFIC, WARN, Query, query
 from exporters import signals
 from exporters.signals import Label
-from exporters.slos import SloFile
 
 _NO_ENGINE, _NOT_EXPOSED = "no engine", "not exposed"
 _NO_ROOFLINE, _NO_START = "no roofline was given (--roofline)", "some engines do not report when they started"
@@ -44,10 +43,10 @@ _PREFILL_LIMIT = max_by(signals.ROOFLINE_PREFILL, [Label.INSTANCE])
 _UPPER_LIMIT = "/^upper limit/", [style.fixed_colour(GREY)]
 
 
-def rows(spec: SloFile) -> tuple[Row, ...]:
+def rows(plan: Plan) -> tuple[Row, ...]:
     return (
-        Row("Status", (up(), requests_now(), kv_cache_now(), uptime(), restarts(), scrape_age(spec), version())),
-        Row("Bad requests", (worst_requests.worst_requests(spec),)),
+        Row("Status", (up(), requests_now(), kv_cache_now(), uptime(), restarts(), scrape_age(plan), version())),
+        Row("Bad requests", (worst_requests.worst_requests(plan),)),
         Row("Queue", (running(), waiting(), preemptions())),
         Row("KV cache and prefix cache", (kv_cache(), kv_tokens(), prefix_cache(), possible_prefix_cache())),
         Row("Throughput and roofline", (prefill(), decode(), roofline_share(), engine_features.prompt_sources())),
@@ -136,7 +135,7 @@ def restarts() -> stat.Panel:
     return highest_first(panel, (starts, _PER_ENGINE))
 
 
-def scrape_age(spec: SloFile) -> stat.Panel:
+def scrape_age(plan: Plan) -> stat.Panel:
     text = (
         "Time since the sidecar's last successful scrape of the engine; everything below is as old. Good: a few "
         "seconds; vermilion from the age at which the engine counts as down. From the sidecars' metrics."
@@ -146,7 +145,7 @@ def scrape_age(spec: SloFile) -> stat.Panel:
         no_value=_NO_ENGINE,
         decimals=1,
         base=GOOD,
-        steps=((down_after(spec), BAD),),
+        steps=((plan.down_after, BAD),),
     )
     return highest_first(panel, (max_by(signals.ENGINE_SCRAPE_AGE, ENGINE_LABELS), _PER_ENGINE))
 

@@ -10,6 +10,7 @@ from grafana_foundation_sdk.models import units
 
 from alerts.engine_alerts import KV_CACHE_FULL
 from alerts.links import DashboardUid, PanelTitle
+from alerts.plan import Plan
 from alerts.promql.build import aggregate, count_by, max_by, on, quantile, ratio, regex, select, sum_by
 from alerts.promql.expression import Expression
 from dashboards import style, tables
@@ -43,7 +44,8 @@ _SETTINGS, _VALUE = select(signals.ENGINE_SETTING_INFO), (Label.SETTING, Label.V
 _FAILURES = "|".join(sorted({*SERVER_FAULT, Outcome.REJECTED}))
 
 
-def rows(spec: SloFile) -> tuple[Row, ...]:
+def rows(plan: Plan) -> tuple[Row, ...]:
+    spec = plan.spec
     return (
         Row("Engine comparison", (engines(spec),)),
         Row("History", (goodput(spec), requests(), waiting(), kv_cache())),

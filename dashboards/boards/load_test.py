@@ -5,6 +5,7 @@ from grafana_foundation_sdk.models import common as common_model
 from grafana_foundation_sdk.models import units
 
 from alerts.links import DashboardUid
+from alerts.plan import Plan
 from alerts.promql.build import call, either, on, quantile, ratio, regex, select
 from alerts.promql.expression import Expression
 from dashboards import style, tables
@@ -43,7 +44,8 @@ _LOSSES = {"scheduled, not sent": BAD, "sent, not ended": WARN, "ended, not good
 _OWN_OUTCOMES = {LoadOutcome.TIMEOUT: WARN, LoadOutcome.CUT: PINK, LoadOutcome.NOT_SENT: BLUE}
 
 
-def rows(spec: SloFile) -> tuple[Row, ...]:
+def rows(plan: Plan) -> tuple[Row, ...]:
+    spec = plan.spec
     return (
         Row(
             "Offered and achieved load",

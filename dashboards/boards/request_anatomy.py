@@ -1,14 +1,15 @@
 """The dashboard "Request anatomy": latencies of requests, and the stages in which their time is spent."""
 
 from alerts.links import DashboardUid
+from alerts.plan import Plan
 from dashboards.board import Board
 from dashboards.layout import Row
 from dashboards.panels import latency, request_completion, traffic
 from dashboards.panels.first_tokens import first_tokens_of_all_streams
-from exporters.slos import SloFile
 
 
-def rows(spec: SloFile) -> tuple[Row, ...]:
+def rows(plan: Plan) -> tuple[Row, ...]:
+    spec = plan.spec
     return (
         Row("TTFT", (traffic.time_to_first_token(spec), first_tokens_of_all_streams(spec).span(12))),
         Row(

@@ -4,8 +4,8 @@ from grafana_foundation_sdk.builders import stat, timeseries
 from grafana_foundation_sdk.models import units
 
 from alerts.links import DashboardUid, PanelTitle
+from alerts.plan import Plan
 from alerts.promql.build import call, count_by, max_by, min_by, sum_by
-from alerts.recording_windows import down_after
 from dashboards import style
 from dashboards.board import Board
 from dashboards.layout import Row
@@ -33,12 +33,13 @@ _UNCOUNTED = {
 """Requests that are missing from the figures, with the reason."""
 
 
-def rows(spec: SloFile) -> tuple[Row, ...]:
+def rows(plan: Plan) -> tuple[Row, ...]:
+    spec = plan.spec
     return (
         Row("Status", (up(spec), lag_now(), uncounted_in_range(), restarts(), slo_file(), certificate(), version())),
         Row("Loop lag, connections and missing requests", (loop_lag(), connections(), uncounted_over_time())),
         Row("Resource usage", (cpu(), memory(), scrape_seconds(spec), series(spec))),
-        Row("Missing data", (unparsed(), engine_times(), engine_errors(), engine_age(spec))),
+        Row("Missing data", (unparsed(), engine_times(), engine_errors(), engine_age(plan))),
         Row("Spans", (exported_spans(), dropped_spans(), unjoined_spans(), refused_messages())),
     )
 
@@ -215,14 +216,14 @@ def engine_errors() -> timeseries.Panel:
     return style.time_series_panel("Engine scrape errors", text, "errors/s", 6, line)
 
 
-def engine_age(spec: SloFile) -> timeseries.Panel:
+def engine_age(plan: Plan) -> timeseries.Panel:
     text = (
         "Time since the last successful scrape of each engine. Good: below the line; above it the engine counts as "
         "down. From the sidecars' metrics."
     )
     line, reason = (max_by(signals.ENGINE_SCRAPE_AGE, ENGINE_LABELS), PER_ENGINE), "no engine has been scraped"
     panel = style.time_series_panel("Last scrape age", text, units.Seconds, 6, line, may_be_empty=reason)
-    return style.with_threshold_lines(panel, (down_after(spec), BAD))
+    return style.with_threshold_lines(panel, (plan.down_after, BAD))
 
 
 def exported_spans() -> timeseries.Panel:

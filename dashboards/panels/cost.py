@@ -4,8 +4,8 @@ from grafana_foundation_sdk.builders import stat, timeseries
 from grafana_foundation_sdk.models import common as common_model
 from grafana_foundation_sdk.models import units
 
+from alerts.plan import STEP
 from alerts.promql.build import aggregate, in_window, over
-from alerts.recording_windows import STEP
 from dashboards import style
 from dashboards.queries.rates import RANGE
 from dashboards.style import BLUE, GREY, PINK

@@ -9,9 +9,9 @@ from grafana_foundation_sdk.models import units
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 from alerts.links import PanelTitle
+from alerts.plan import Plan
 from alerts.promql.build import aggregate, on, ratio, regex, select, sum_by
 from alerts.promql.expression import Expression
-from alerts.traffic_alerts import lookback
 from dashboards import style
 from dashboards.panels.latency import distribution_panel
 from dashboards.panels.slo_status import goodput_limits
@@ -20,6 +20,7 @@ from dashboards.ranked_values import highest_first, lowest_first
 from dashboards.style import BLUE, NO_TRAFFIC, query
 from dashboards.tables import to_matrix, transform
 from exporters import signals
+from exporters.quantities import spell_duration
 from exporters.signals import NO_TOKENS, SIZE_BOUNDS, SIZES, Label, OutputResult
 from exporters.slos import SloFile
 
@@ -96,16 +97,16 @@ def completion_heatmap() -> heatmap.Panel:
     )
 
 
-def class_mix(spec: SloFile) -> timeseries.Panel:
+def class_mix(plan: Plan) -> timeseries.Panel:
     text = (
-        f"Share of ended requests by class, over {lookback(spec)}. Good: as usual. Gaps are {NO_TRAFFIC}. From the "
-        "recording rules."
+        f"Share of ended requests by class, over {spell_duration(plan.lookback)}. Good: as usual. Gaps are "
+        f"{NO_TRAFFIC}. From the recording rules."
     )
     # recorded in one window
     of_class, of_all = sum_by(signals.REQUESTS_IN, [Label.CLASS]), aggregate("sum", signals.REQUESTS_IN)
     line = (of_class.binary("/", of_all > 0, on(left=())), PER_CLASS)
     panel = style.ratio_panel("Class mix", text, 8, line).no_value(NO_TRAFFIC)
-    return style.colour_by_class(style.stack(panel), spec)
+    return style.colour_by_class(style.stack(panel), plan.spec)
 
 
 def prompt_tokens(spec: SloFile) -> timeseries.Panel:

@@ -9,6 +9,7 @@ from grafana_foundation_sdk.models import units
 
 from alerts.alert_names import AlertName
 from alerts.links import DashboardUid, PanelTitle
+from alerts.plan import Plan
 from alerts.promql.build import (
     aggregate,
     call,
@@ -24,7 +25,7 @@ from alerts.promql.build import (
     sum_by,
 )
 from alerts.promql.expression import Expression, Matcher, Selector
-from alerts.tiers import Severity, Tier, tiers
+from alerts.tiers import Severity
 from dashboards import style, tables
 from dashboards.data_links import to_board, to_runbook
 from dashboards.panels.traffic import arrival_rate
@@ -42,9 +43,9 @@ _SLO_AND_CLASS = (Label.SLO, Label.CLASS)
 _FIRING = Matcher("alertstate", "=", "firing")
 
 
-def slo_status(spec: SloFile) -> table.Panel:
+def slo_status(plan: Plan) -> table.Panel:
     """One row per SLO and class, the largest overspent budget first."""
-    page, period = _fast_page(spec), spell_duration(spec.period)
+    page, period = plan.tiers[0], spell_duration(plan.spec.period)
     text = (
         "A row per SLO and class: attainment, error budget and alerts. The SLO with the least budget is first. "
         f"Attainment is the share of good events in the last {spell_duration(page.short)}, in period that of "
@@ -139,10 +140,6 @@ def _worst_replica() -> Expression:
     return worst.or_(with_label(0 * _pairs(), Label.INSTANCE, "All"), on(*_SLO_AND_CLASS))
 
 
-def _fast_page(spec: SloFile) -> Tier:
-    return min((tier for tier in tiers(spec.period) if tier.severity is Severity.PAGE), key=lambda tier: tier.long)
-
-
 def goodput_now(spec: SloFile) -> stat.Panel:
     text = (
         "Share of the offered requests that was good for all its SLOs. Requests that hang, were lost or are not judged "
@@ -160,13 +157,13 @@ def goodput_now(spec: SloFile) -> stat.Panel:
     return panel.text_mode(common_model.BigValueTextMode.VALUE).interval("1m")
 
 
-def burn_rate(spec: SloFile) -> timeseries.Panel:
+def burn_rate(plan: Plan) -> timeseries.Panel:
     """One line per SLO and class, in the selected window."""
     # without the rescaling of tiers for low objectives
-    factors = sorted(tier.factor for tier in tiers(spec.period) if tier.severity is Severity.PAGE)
+    factors = sorted(tier.factor for tier in plan.published(Severity.PAGE))
     text = (
         "Rate at which the error budget is spent. At 1 (orange) it lasts exactly the period of "
-        f"{spell_duration(spec.period)}. Good: below 1. The red lines are the factors of the page tiers "
+        f"{spell_duration(plan.spec.period)}. Good: below 1. The red lines are the factors of the page tiers "
         f"({', '.join(map(number, factors))}); a page needs both windows of its tier above its factor. One line per "
         "SLO and class, the worst model, in the window of the variable Window. Above 1 the scale is logarithmic. From "
         "the recording rules."
@@ -177,7 +174,7 @@ def burn_rate(spec: SloFile) -> timeseries.Panel:
     ).scale_distribution(
         common.ScaleDistributionConfig().type(common_model.ScaleDistribution.SYMLOG).log(10).linear_threshold(1)
     )
-    panel = style.hide_zero_series(style.colour_by_class(panel, spec))
+    panel = style.hide_zero_series(style.colour_by_class(panel, plan.spec))
     return style.with_threshold_lines(panel, (1, WARN), *((factor, BAD) for factor in factors))
 
 

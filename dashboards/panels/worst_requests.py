@@ -5,9 +5,9 @@ from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models import units
 
 from alerts.alert_names import AlertName
+from alerts.plan import Plan
 from alerts.promql.build import call, max_by, ranged
 from alerts.promql.expression import Expression
-from alerts.replica_alerts import outlier_window
 from dashboards import style, tables
 from dashboards.data_links import to_runbook, to_traces
 from dashboards.queries.labels import join_labels, with_label
@@ -16,7 +16,6 @@ from dashboards.tables import ValueColumn
 from exporters import signals
 from exporters.quantities import spell_duration
 from exporters.signals import Label
-from exporters.slos import SloFile
 
 _COMMAND, _RUNBOOK = "command", "runbook"
 _NONE = "no bad event in the time range"
@@ -27,10 +26,10 @@ _LIST = (
 """`$1` is the class, the flag of the SLO, and the SLO."""
 
 
-def worst_requests(spec: SloFile) -> table.Panel:
+def worst_requests(plan: Plan) -> table.Panel:
     text = (
         "A row per SLO and class with bad events at the sidecars shown, the worst first: the largest share of bad "
-        f"events in {spell_duration(outlier_window(spec))} of the time range. Command lists the ten slowest of these "
+        f"events in {spell_duration(plan.outlier_window)} of the time range. Command lists the ten slowest of these "
         "requests; run it on the request log of that sidecar. A click on the class opens their traces, if the "
         "dashboards were rendered with --traces-url. Good: no row. From the recording rules."
     )

@@ -3,9 +3,8 @@
 import re
 from dataclasses import replace
 
-from alerts.cold_start import cold_start_limit
 from alerts.group_limit import FEWEST
-from alerts.recording_windows import direct_interval
+from alerts.plan import Plan
 from exporters.signals import Outcome
 from exporters.slos import SloFile
 from tests.support.promtool import Case, Pace, Promtool, constant, counter
@@ -33,7 +32,7 @@ def running(pace: Pace, instance: str = "s:1", engine_up: str = "") -> dict[str,
 
 def starting(pace: Pace, cold_starts: float) -> str:
     """Down from the start of the fault, for this many times the longest cold start."""
-    gone = round(cold_starts * cold_start_limit(pace.spec) / pace.spec.scrape_interval)
+    gone = round(cold_starts * Plan.of(pace.spec).cold_start / pace.spec.scrape_interval)
     return (
         f"{constant(1, pace.scrapes(BEFORE) - 1)} {constant(0, gone - 1)} {constant(1, pace.scrapes(DURING + AFTER))}"
     )
@@ -91,7 +90,7 @@ Alerts = frozenset[frozenset[tuple[str, str]]]
 def firing_alerts(promtool: Promtool, file: SloFile, *, in_order: bool = True) -> list[Alerts]:
     """At each evaluation; promtool prints them, as the sample of its number is not expected."""
     spec = replace(file, group_by=("cluster",), alerting=replace(file.alerting, per_tenant=True))
-    pace, interval = Pace(spec), direct_interval(spec)
+    pace, interval = Pace(spec), Plan.of(spec).direct_interval
     series = {
         name.replace("{", f'{{cluster="{cluster}",', 1): values
         for cluster, each in incidents(pace).items()

@@ -3,6 +3,7 @@
 import pytest
 
 from alerts.autoscaling_rules import autoscaling_group
+from alerts.plan import Plan
 from alerts.rule_file import rules
 from alerts.rule_groups import to_yaml
 from compose.cli import main
@@ -59,7 +60,7 @@ def test_the_oldest_wait_is_that_of_the_worst_sidecar(promtool: Promtool, pace: 
 
 
 def test_autoscaling_only_adds_a_group(promtool: Promtool, spec: SloFile) -> None:
-    assert rules(spec, autoscaling=True) == (*rules(spec), autoscaling_group(spec))
+    assert rules(spec, autoscaling=True) == (*rules(spec), autoscaling_group(Plan.of(spec)))
     promtool.check(to_yaml(rules(spec, autoscaling=True)))
 
 
@@ -83,7 +84,7 @@ def test_each_signal_is_read_from_its_histogram(signal: str, histogram: str | No
         "version: 1\nperiod: 30d\nclasses: [{name: chat}]\n"
         f"slos: [{{name: s, classes: [chat], signal: {signal},{limit} objective: 99%}}]\n"
     )
-    text = to_yaml([autoscaling_group(spec)])
+    text = to_yaml([autoscaling_group(Plan.of(spec))])
     assert (P90 in text, WAIT in text) == (histogram is not None, signal == "ttft")
     if histogram is not None:
         assert f'{histogram}{{class=~"chat"}}[5m]' in text

@@ -2,8 +2,7 @@
 
 import pytest
 
-from alerts.cold_start import cold_start_limit, second_start_interval
-from alerts.recording_windows import direct_interval, down_after
+from alerts.plan import Plan
 from exporters.quantities import spell_duration
 from exporters.slos import SloFile, load
 from tests.alerts.firing import firing
@@ -30,21 +29,21 @@ def paged(case: Case, at: float, *, held: bool) -> Case:
 
 def test_a_restart_raises_no_alert(promtool: Promtool, pace: Pace) -> None:
     scrape = pace.spec.scrape_interval
-    gone = 0.8 * cold_start_limit(pace.spec)
+    gone = 0.8 * Plan.of(pace.spec).cold_start
     series = {up(): f"{constant(1, WARM_UP)} {away(pace.spec, gone)} {constant(1, 200)}"}
     at = (WARM_UP + 1) * scrape
     case = Case(pace.spec, series, scrape)
     for passed in range(0, round(gone + pace.step), round(4 * scrape)):
         case.expect_silent(at + passed)
-    promtool.test([case.expect_silent(at + gone + down_after(pace.spec))])
+    promtool.test([case.expect_silent(at + gone + Plan.of(pace.spec).down_after)])
 
 
 def test_an_engine_that_stays_down_pages_after_the_cold_start(promtool: Promtool, pace: Pace) -> None:
-    scrape, gone = pace.spec.scrape_interval, cold_start_limit(pace.spec) + 20 * pace.spec.scrape_interval
+    scrape, gone = pace.spec.scrape_interval, Plan.of(pace.spec).cold_start + 20 * pace.spec.scrape_interval
     series = {up(): f"{constant(1, WARM_UP)} {away(pace.spec, gone)} {constant(1, 200)}"}
     at = (WARM_UP + 1) * scrape
-    over = at + cold_start_limit(pace.spec) + 2 * scrape
-    case = Case(pace.spec, series, scrape).expect_silent(at + cold_start_limit(pace.spec) - 2 * scrape, DOWN)
+    over = at + Plan.of(pace.spec).cold_start + 2 * scrape
+    case = Case(pace.spec, series, scrape).expect_silent(at + Plan.of(pace.spec).cold_start - 2 * scrape, DOWN)
     case.expect_firing(over, DOWN)
     promtool.test([case.expect_silent(at + gone + pace.step + 5 * scrape, DOWN)])
 
@@ -52,15 +51,15 @@ def test_an_engine_that_stays_down_pages_after_the_cold_start(promtool: Promtool
 def test_an_engine_that_never_came_up_pages_after_the_cold_start(promtool: Promtool, pace: Pace) -> None:
     scrape = pace.spec.scrape_interval
     case = Case(pace.spec, {up(): constant(0, 200)}, scrape)
-    case.expect_silent(cold_start_limit(pace.spec) - scrape, DOWN)
-    promtool.test([case.expect_firing(cold_start_limit(pace.spec) + 2 * scrape, DOWN)])
+    case.expect_silent(Plan.of(pace.spec).cold_start - scrape, DOWN)
+    promtool.test([case.expect_firing(Plan.of(pace.spec).cold_start + 2 * scrape, DOWN)])
 
 
 def test_a_second_restart_pages_at_once(promtool: Promtool, pace: Pace) -> None:
     scrape = pace.spec.scrape_interval
-    assert 40 * scrape < second_start_interval(pace.spec)
+    assert 40 * scrape < Plan.of(pace.spec).second_start
     series = {up(): f"{constant(1, WARM_UP)} 0x3 1x20 {constant(0, 100)}"}
-    detected = (WARM_UP + 1 + 4 + 21) * scrape + down_after(pace.spec)
+    detected = (WARM_UP + 1 + 4 + 21) * scrape + Plan.of(pace.spec).down_after
     case = Case(pace.spec, series, scrape).expect_silent(detected - 3 * scrape, DOWN)
     promtool.test([case.expect_firing(detected + 2 * scrape, DOWN)])
 
@@ -81,7 +80,7 @@ def failing(pace: Pace, steps: float, instance: str = "s:1", until: float = 20) 
 def test_a_burn_that_outlasts_the_cold_start_pages(promtool: Promtool, pace: Pace) -> None:
     case = Case(pace.spec, {**failing(pace, 24), **restarted(pace, 24)}, pace.step / 5)
     # One step down, the cold start, and one step in which the short window still has bad events.
-    held = 1 + (cold_start_limit(pace.spec) + pace.step) / pace.step
+    held = 1 + (Plan.of(pace.spec).cold_start + pace.step) / pace.step
     # Prometheus 3 excludes the start of each range.
     for fifth in range(6, round(5 * held) - 2):
         paged(case, pace.seconds(24 + fifth / 5), held=True)
@@ -137,7 +136,7 @@ def test_repeated_restarts_hold_back_no_page(promtool: Promtool, pace: Pace) -> 
 
 def replaced(pace: Pace, steps: float, pods: int) -> dict[str, str]:
     """A healthy pod for `steps`, then pods that serve only bad events, each replaced after a cold start."""
-    before, life = pace.scrapes(steps), round(cold_start_limit(pace.spec) / pace.spec.scrape_interval)
+    before, life = pace.scrapes(steps), round(Plan.of(pace.spec).cold_start / pace.spec.scrape_interval)
     labels = 'model="org/m",class="siso",slo="availability",tenant="other"'
     series: dict[str, str] = {}
     for pod in range(pods + 1):
@@ -156,8 +155,8 @@ def test_pods_that_are_replaced_and_all_bad_page_after_three_cold_starts(
     promtool: Promtool, pace: Pace, in_order: bool
 ) -> None:
     """The fast tier takes 7.2 % of an hour, then the page is held for three cold starts."""
-    limit, interval = cold_start_limit(pace.spec), direct_interval(pace.spec)
-    pods = round(1.5 * second_start_interval(pace.spec) / limit)
+    limit, interval = Plan.of(pace.spec).cold_start, Plan.of(pace.spec).direct_interval
+    pods = round(1.5 * Plan.of(pace.spec).second_start / limit)
     case = Case(pace.spec, replaced(pace, 24, pods), interval)
     begun = pace.seconds(24)
     burns = begun + 0.072 * pace.spec.period / 720
@@ -172,7 +171,7 @@ def test_pods_that_are_replaced_and_all_bad_page_after_three_cold_starts(
 
 def rolled_out(pace: Pace, times: int, failed: float) -> dict[str, str]:
     """An engine that is restarted every five cold starts; `failed` requests fail at each scrape while it is down."""
-    scrape, limit = pace.spec.scrape_interval, cold_start_limit(pace.spec)
+    scrape, limit = pace.spec.scrape_interval, Plan.of(pace.spec).cold_start
     gone, life = round(0.8 * limit / scrape), round(4.2 * limit / scrape)
     ups, starts, failures = [constant(1, WARM_UP - 1)], [constant(0, WARM_UP - 1)], [(0.0, WARM_UP)]
     for start in range(1, times + 1):
@@ -189,16 +188,16 @@ def rolled_out(pace: Pace, times: int, failed: float) -> dict[str, str]:
 
 
 def test_three_restarts_of_a_roll_out_without_failed_requests_raise_no_alert(promtool: Promtool, pace: Pace) -> None:
-    case = Case(pace.spec, rolled_out(pace, times=3, failed=0), direct_interval(pace.spec))
+    case = Case(pace.spec, rolled_out(pace, times=3, failed=0), Plan.of(pace.spec).direct_interval)
     for tenth in range(150):
-        case.expect_silent(WARM_UP * pace.spec.scrape_interval + tenth / 10 * cold_start_limit(pace.spec))
+        case.expect_silent(WARM_UP * pace.spec.scrape_interval + tenth / 10 * Plan.of(pace.spec).cold_start)
     promtool.test([case])
 
 
 def test_three_restarts_that_fail_requests_raise_a_ticket_and_pages(promtool: Promtool) -> None:
     """The second start within an hour pages as soon as the engine counts as down."""
     spec = load(ROOT / "alerts/slos.yaml")
-    limit, begun = cold_start_limit(spec), WARM_UP * spec.scrape_interval
+    limit, begun = Plan.of(spec).cold_start, WARM_UP * spec.scrape_interval
     case = Case(spec, rolled_out(Pace(spec), times=3, failed=5), spec.scrape_interval)
     case.expect_silent(begun + 5 * limit, DOWN).expect_firing(begun + 5.8 * limit, DOWN)
     promtool.test([case.expect_silent(begun + 10 * limit, RESTARTS).expect_firing(begun + 11 * limit, RESTARTS)])

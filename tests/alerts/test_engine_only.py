@@ -2,8 +2,7 @@
 
 import re
 
-from alerts.cold_start import cold_start_limit
-from alerts.recording_windows import down_after
+from alerts.plan import Plan
 from alerts.rule_file import render
 from exporters.engines.vllm_buckets import NEWEST, OLDEST
 from exporters.slos import loads
@@ -122,7 +121,7 @@ def test_the_bounds_of_goodput_are_recorded(promtool: Promtool) -> None:
 
 def test_an_outage_burns_no_budget_and_pages_as_down_or_stalled(promtool: Promtool) -> None:
     at = pace()
-    began = cold_start_limit(SPEC) / at.step + 2
+    began = Plan.of(SPEC).cold_start / at.step + 2
     length = began + 8
     busy = [(began, 40, 0.0), (8, 0, 0.0)]
     state = {
@@ -141,7 +140,7 @@ def test_an_outage_burns_no_budget_and_pages_as_down_or_stalled(promtool: Promto
 
 
 def test_an_engine_that_is_not_scraped_pages(promtool: Promtool) -> None:
-    missing = case(pace(), {}).expect_firing(down_after(pace().spec) + 3 * pace().spec.scrape_interval, DOWN)
+    missing = case(pace(), {}).expect_firing(Plan.of(pace().spec).down_after + 3 * pace().spec.scrape_interval, DOWN)
     promtool.test([missing])
 
 

@@ -231,7 +231,7 @@ def test_no_rule_reads_series_of_the_sidecar() -> None:
     all_rules = [rule for group in rules(SPEC) for rule in group.rules]
     recorded = {rule.series.name for rule in all_rules if isinstance(rule, Recording)}
     for rule in all_rules:
-        assert set(re.findall(r"\bllm_[\w:]+", rule.expr)) <= recorded
+        assert set(re.findall(r"\bllm_[\w:]+", str(rule.expr))) <= recorded
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from alerts.detection_time import detections
 from alerts.explain import as_json, burned_by, outage_as_json, table
-from alerts.recording_windows import windows
+from alerts.plan import Plan
 from alerts.tiers import Tier
 from compose.cli import main
 from exporters.signals import Outcome, Verdict
@@ -35,7 +35,7 @@ def fires_as_explained(spec: SloFile, name: str, *burns: tuple[float, float]) ->
     begun = math.ceil(spec.period / 10 / pace.step) + 24
     for rate, bad_ratio in burns:
         model, per_scrape = f"{rate}/s, {bad_ratio} bad", rate * spec.scrape_interval
-        lengths = detections(spec, slo, rate)
+        lengths = detections(Plan.of(spec), slo, rate)
         times = [(each.tier, each.at_all_bad if bad_ratio == 1 else each.at_twice_budget) for each in lengths]
         burning = math.ceil(max(time or 0.0 for _, time in times) / pace.step) + 12
         phases = (begun, per_scrape, 0), (burning, per_scrape, bad_ratio)
@@ -55,7 +55,7 @@ def fires_as_explained(spec: SloFile, name: str, *burns: tuple[float, float]) ->
 
 def further_back(spec: SloFile, tier: Tier) -> float:
     """The seconds by which a window of steps or dozens can exceed its length; `explain` states the longest time."""
-    lengths = windows(spec)
+    lengths = Plan.of(spec)
     return 0.0 if tier.long in lengths.direct else lengths.step if tier.long in lengths.of_steps else lengths.dozen
 
 
@@ -124,7 +124,7 @@ def test_the_listed_causes_are_bad_events(measure: Measure, rejected: Rejected, 
 def explained(spec: SloFile, rate: float) -> str:
     console = Console(width=80, highlight=False)
     with console.capture() as capture:
-        table(spec, rate, console)
+        table(Plan.of(spec), rate, console)
     return "\n".join(line.rstrip() for line in capture.get().splitlines())
 
 
@@ -155,7 +155,7 @@ def test_too_little_traffic_for_every_tier_is_stated(loose: SloFile) -> None:
 
 
 def test_json_has_seconds_and_shares() -> None:
-    document: dict[str, Any] = json.loads(as_json(load(ROOT / "compose/slos.yaml"), 20.0))
+    document: dict[str, Any] = json.loads(as_json(Plan.of(load(ROOT / "compose/slos.yaml")), 20.0))
     assert (document["period_seconds"], document["events_per_second"]) == (43200, 20)
     availability = document["slos"][2]
     assert availability["slo"] == "availability"
@@ -187,7 +187,7 @@ def test_the_command_explains_a_file(tmp_path: Path, capsys: pytest.CaptureFixtu
     path = tmp_path / "slos.yaml"
     path.write_text(SHIPPED.read_text(encoding="utf-8"), encoding="utf-8")
     assert main(["alerts", "explain", str(path), "--format", "json", "--rate", "2"]) == 0
-    assert capsys.readouterr().out == as_json(load(path), 2.0) + "\n"
+    assert capsys.readouterr().out == as_json(Plan.of(load(path)), 2.0) + "\n"
     assert main(["alerts", "explain", str(path)]) == 0
     assert capsys.readouterr().out.startswith("At a steady 1 events/s per class.")
 
@@ -197,9 +197,9 @@ def test_the_pool_of_classes_with_few_events_is_stated_where_there_is_one() -> N
         "Classes with fewer than 50 events in 6h page together: for availability, the tiers of pages also judge their "
         "sum, as of one class."
     )
-    spec = load(SHIPPED)
-    outage = json.loads(outage_as_json(spec, 1.0, 300.0, 900.0))
-    assert pooled in json.loads(as_json(spec, 1.0))["notes"]
+    plan = Plan.of(load(SHIPPED))
+    outage = json.loads(outage_as_json(plan, 1.0, 300.0, 900.0))
+    assert pooled in json.loads(as_json(plan, 1.0))["notes"]
     assert pooled in outage["notes"]
     text = SHIPPED.read_text(encoding="utf-8").replace("classes: [siso, silo, liso, lilo]", "classes: [siso]")
-    assert not any("together" in note for note in json.loads(as_json(loads(text), 1.0))["notes"])
+    assert not any("together" in note for note in json.loads(as_json(Plan.of(loads(text)), 1.0))["notes"])

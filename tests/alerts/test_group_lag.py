@@ -1,7 +1,7 @@
 """Groups that read the series of other groups: Prometheus evaluates groups independently, at most one interval late."""
 
 from alerts.alert_names import AlertName
-from alerts.recording_windows import direct_interval
+from alerts.plan import Plan
 from alerts.rule_file import rules
 from alerts.rule_groups import Recording
 from compose.backfill.rule_order import TimedRule
@@ -68,6 +68,6 @@ def test_groups_that_read_the_last_evaluation_of_others_delay_alerts_and_raise_n
         assert frozenset.intersection(*last) - late[now] == set(), f"missing at evaluation {now}"
         assert late[now] - frozenset[frozenset[tuple[str, str]]]().union(*last) == set(), f"only late, at {now}"
     assert {(dict(each)["cluster"], dict(each)["alertname"]) for every in in_order for each in every} >= RAISED
-    begun = round(pace.seconds(BEFORE) / direct_interval(pace.spec))
+    begun = round(pace.seconds(BEFORE) / Plan.of(pace.spec).direct_interval)
     assert in_order[begun] == set()
     assert {dict(each)["severity"] for each in in_order[-1] | late[-1]} == {"ticket"}

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from alerts.group_limit import FEWEST, MAX_RULES, limited
-from alerts.recording_windows import direct_interval
+from alerts.plan import Plan
 from alerts.rule_file import rules
 from alerts.rule_groups import Recording
 from compose.cli import main
@@ -46,7 +46,7 @@ def test_the_committed_rules_fit_the_default_limit_of_mimir() -> None:
 @pytest.mark.parametrize("in_order", [True, False], ids=["in order", "each part reads the last evaluation"])
 def test_a_page_fires_and_ends_in_any_order_of_the_parts(promtool: Promtool, in_order: bool) -> None:
     """One evaluation later than undivided groups at most; the ticket stays silent."""
-    pace, interval = Pace(SHIPPED), direct_interval(SHIPPED)
+    pace, interval = Pace(SHIPPED), Plan.of(SHIPPED).direct_interval
     begun, ended = pace.seconds(36), pace.seconds(48)
     case = Case(SHIPPED, pace.slo_events((24, 700, 0), (12, 100, 0), (12, 100, 1), (12, 100, 0)), interval)
     # 72 % of an hour is bad after 43.2 minutes, 30 % of six hours never, 5 % of three days before the end.

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from alerts.outage import OutageEffect, outage_effects
-from alerts.recording_windows import direct_interval, windows
+from alerts.plan import Plan
 from compose.cli import main
 from exporters.quantities import spell_duration
 from exporters.slos import SHIPPED, SloFile, load
@@ -19,7 +19,7 @@ RATE = 10.0
 
 
 def effect(spec: SloFile, name: str, outage: float, window: float, rate: float = RATE) -> OutageEffect:
-    return next(each for each in outage_effects(spec, rate, outage, window) if each.slo.name == name)
+    return next(each for each in outage_effects(Plan.of(spec), rate, outage, window) if each.slo.name == name)
 
 
 def only(spec: SloFile, name: str) -> SloFile:
@@ -43,7 +43,7 @@ def expect_as_stated(case: Case, name: str, begun: float, outage: float, window:
     case.expect(begun + outage, error_ratio, {"{}": 1})
     pages = firing("LLMErrorBudgetBurn", "slo", severity="page", model=model)
     if stated.page_at is None or stated.clears_at is None:
-        for at in range(0, math.ceil(outage + after), math.ceil(direct_interval(spec))):
+        for at in range(0, math.ceil(outage + after), math.ceil(Plan.of(spec).direct_interval)):
             case.expect(begun + at, pages, {})
         return
     page = {f'{{slo="{name}"}}': 1.0}
@@ -79,7 +79,7 @@ def test_the_rules_page_and_clear_at_the_stated_times(
 ) -> None:
     """The good traffic before is longer than every window of a page."""
     spec = only(load(ROOT / file), name)
-    case, step = Case(spec, {}, direct_interval(spec)), windows(spec).step
+    case, step = Case(spec, {}, Plan.of(spec).direct_interval), Plan.of(spec).step
     for outage, window, pages in outages:
         assert (effect(spec, name, outage, window).page_at is not None) is pages
         expect_as_stated(case, name, math.ceil(spec.period / 100 / step) * step, outage, window)
@@ -98,7 +98,7 @@ def test_the_outage_costs_the_stated_share_of_the_budget(promtool: Promtool, his
     phases = ((steps - 84, 20.0, 0.0), (outage / pace.step, 20.0, 1.0), (24, 20.0, 0.0))
     case = Case(spec, pace.coarse.slo_events(*phases, slo="availability"), pace.step)
     # The longest window of the rules is up to a dozen steps longer than the period.
-    error = share * windows(spec).dozen / spec.period / history
+    error = share * Plan.of(spec).dozen / spec.period / history
     spent = f"count(abs(1 - llm_slo:error_budget:remaining_ratio - {share}) < {error})"
     promtool.test([case.expect(pace.seconds(steps), spent, {"{}": 1})])
 

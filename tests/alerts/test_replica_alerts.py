@@ -4,9 +4,7 @@ from random import Random
 
 import pytest
 
-from alerts.cold_start import cold_start_limit
-from alerts.recording_windows import direct_interval
-from alerts.replica_alerts import outlier_window
+from alerts.plan import Plan
 from exporters.slos import load, loads
 from tests.alerts.firing import firing
 from tests.support.promtool import ROOT, Case, Pace, Promtool, constant, counter
@@ -47,7 +45,7 @@ def paged(*instances: str) -> dict[str, float]:
 
 def test_the_page_comes_within_ten_minutes_of_a_period_of_30_days() -> None:
     spec = load(ROOT / "alerts/slos.yaml")
-    assert outlier_window(spec) == 600
+    assert Plan.of(spec).outlier_window == 600
 
 
 @pytest.mark.parametrize(
@@ -64,8 +62,8 @@ def test_one_bad_replica_is_named_within_the_window_and_ends(
     """It is one alert for its two classes, and no burn of the budget names it: half of the requests are good."""
     every = (breaks(), *[always(0.01)] * peers)
     series = replicas(pace, *every) | replicas(pace, *every, name="liso")
-    case = Case(pace.spec, series, direct_interval(pace.spec))
-    begun, window = pace.seconds(10), outlier_window(pace.spec)
+    case = Case(pace.spec, series, Plan.of(pace.spec).direct_interval)
+    begun, window = pace.seconds(10), Plan.of(pace.spec).outlier_window
     case.expect(begun + window / 4, OUTLIERS, {})
     for at in range(round(begun + window), round(begun + 10 * pace.step), round(pace.step / 2)):
         case.expect(float(at), OUTLIERS, paged("s:1"))
@@ -91,7 +89,7 @@ def test_one_bad_replica_is_named_within_the_window_and_ends(
 def test_who_is_an_outlier(
     promtool: Promtool, pace: Pace, every: tuple[tuple[Phase, ...], ...], named: tuple[str, ...]
 ) -> None:
-    case = Case(pace.spec, replicas(pace, *every), direct_interval(pace.spec))
+    case = Case(pace.spec, replicas(pace, *every), Plan.of(pace.spec).direct_interval)
     promtool.test([case.expect(pace.seconds(14), OUTLIERS, paged(*named))])
 
 
@@ -108,9 +106,9 @@ def test_a_replica_is_compared_within_a_class_and_a_model(promtool: Promtool, pa
 
 def test_a_replica_without_traffic_is_no_outlier_after_the_window(promtool: Promtool, pace: Pace) -> None:
     series = replicas(pace, ((10, 8, 0.01), (4, 8, 1), (16, 0, 0)), always(0.01), always(0.01))
-    case = Case(pace.spec, series, direct_interval(pace.spec))
+    case = Case(pace.spec, series, Plan.of(pace.spec).direct_interval)
     case.expect(pace.seconds(13), OUTLIERS, paged("s:1"))
-    promtool.test([case.expect(pace.seconds(14) + outlier_window(pace.spec) + pace.step, OUTLIERS, {})])
+    promtool.test([case.expect(pace.seconds(14) + Plan.of(pace.spec).outlier_window + pace.step, OUTLIERS, {})])
 
 
 def up(instance: str, values: str) -> dict[str, str]:
@@ -126,7 +124,7 @@ def test_a_start_and_an_engine_that_is_down_are_no_outliers(promtool: Promtool, 
         **up("s:1", f"{constant(1, begun - 1)} {constant(0, back - 1)} 1x1000"),
         **up("s:2", f"{constant(1, begun - 1)} 0x1000"),
     }
-    case = Case(pace.spec, series, direct_interval(pace.spec))
+    case = Case(pace.spec, series, Plan.of(pace.spec).direct_interval)
     for at in range(round(pace.seconds(10)), round(pace.seconds(24)), round(pace.step / 2)):
         case.expect(float(at), OUTLIERS, {})
     promtool.test([case])
@@ -136,9 +134,9 @@ def test_a_replica_that_is_bad_since_its_start_pages_after_the_start_and_the_win
     promtool: Promtool, pace: Pace
 ) -> None:
     series = {**replicas(pace, always(1), always(0.01)), **up("s:1", "1x1000"), **up("s:2", "1x1000")}
-    limit, window = cold_start_limit(pace.spec), outlier_window(pace.spec)
-    case = Case(pace.spec, series, direct_interval(pace.spec)).expect(limit + window / 2, OUTLIERS, {})
-    promtool.test([case.expect(limit + window + 3 * direct_interval(pace.spec), OUTLIERS, paged("s:1"))])
+    limit, window = Plan.of(pace.spec).cold_start, Plan.of(pace.spec).outlier_window
+    case = Case(pace.spec, series, Plan.of(pace.spec).direct_interval).expect(limit + window / 2, OUTLIERS, {})
+    promtool.test([case.expect(limit + window + 3 * Plan.of(pace.spec).direct_interval, OUTLIERS, paged("s:1"))])
 
 
 def binomial(random: Random, events: int, share: float) -> int:

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from alerts.promql_text import select
+from alerts.promql.build import equal, select
+from alerts.promql.expression import Variable
 from alerts.rule_groups import Alert, Recording, RuleGroup
 from exporters.quantities import number
 from exporters.signals import SLO_BAD, SLO_EVENTS, Label, Recorded
@@ -39,15 +40,15 @@ def sloth(objective: float, bad: str, events: str, *, optimized: bool = True) ->
     def recorded() -> Iterator[Recording]:
         for window in WINDOWS if optimized else (*WINDOWS, "30d"):
             rates = (f"sum(rate({each}[{window}]))" for each in (bad, events))
-            yield Recording(ratio(window), " / ".join(rates), {"sloth_window": window})
+            yield Recording(ratio(window), Variable(" / ".join(rates)), {"sloth_window": window})
         if optimized:
             mean = " / ".join(f"{of}_over_time({ratio('5m').name}[30d])" for of in ("sum", "count"))
-            yield Recording(ratio("30d"), mean, {"sloth_window": "30d"})
+            yield Recording(ratio("30d"), Variable(mean), {"sloth_window": "30d"})
         left = f"1 - {ratio('30d').name} / {budget}"
-        yield Recording(Recorded("slo:period_error_budget_remaining:ratio", "", ()), left)
+        yield Recording(Recorded("slo:period_error_budget_remaining:ratio", "", ()), Variable(left))
 
     alerts = (
-        Alert(SLOTH, " or ".join(both(*tier) for tier in tiers), {"severity": severity}, {})
+        Alert(SLOTH, Variable(" or ".join(both(*tier) for tier in tiers)), {"severity": severity}, {})
         for severity, tiers in TIERS.items()
     )
     return RuleGroup("sloth-recordings", 60, tuple(recorded())), RuleGroup("sloth-alerts", 60, tuple(alerts))
@@ -55,7 +56,7 @@ def sloth(objective: float, bad: str, events: str, *, optimized: bool = True) ->
 
 def on_our_counts(objective: float, slo: str = "ttft", *, optimized: bool = True) -> tuple[RuleGroup, ...]:
     """Sloth's rules on the verdicts of the sidecar, as ours."""
-    bad, events = (select(each, {Label.SLO: slo}) for each in (SLO_BAD, SLO_EVENTS))
+    bad, events = (str(select(each, equal(Label.SLO, slo))) for each in (SLO_BAD, SLO_EVENTS))
     return sloth(objective, bad, events, optimized=optimized)
 
 
@@ -177,8 +178,8 @@ def test_one_tenant_of_many_burns(promtool: Promtool, one_slo_each: bool) -> Non
     text = SHIPPED.replace("per_tenant: false", "per_tenant: true").replace("allow: []", "allow: [a, b]")
     pace = Pace(loads(text)).coarse
     series = pace.slo_events((26, 98, 0), tenant="a") | pace.slo_events((12, 2, 0), (14, 2, 1), tenant="b")
-    where = {Label.SLO: "ttft", **({Label.TENANT: "b"} if one_slo_each else {})}
-    more = sloth(95, *(select(each, where) for each in (SLO_BAD, SLO_EVENTS)))
+    where = (equal(Label.SLO, "ttft"), *([equal(Label.TENANT, "b")] if one_slo_each else []))
+    more = sloth(95, *(str(select(each, *where)) for each in (SLO_BAD, SLO_EVENTS)))
     case = page(Case(pace.spec, series, pace.step), pace.seconds(25), ours=False, sloths=one_slo_each)
     tenants = firing(TENANT, "tenant", severity="page")
     promtool.test([case.expect(pace.seconds(25), tenants, {'{tenant="b"}': 1})], more=more)

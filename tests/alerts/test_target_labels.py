@@ -9,13 +9,15 @@ from pathlib import Path
 import pytest
 
 from alerts.alert_names import AlertName
-from alerts.missing_targets import remembered
+from alerts.plan import Plan
 from alerts.prices import ApiPrice, Prices
-from alerts.recording_windows import down_after
+from alerts.promql.build import aggregate, call, equal, on, regex, select, sum_by
+from alerts.promql.expression import AlertLabel, AlertValue, Expression
 from alerts.rule_file import rules
 from alerts.rule_groups import Alert
-from alerts.target_labels import CONSTANTS, expression, template
-from exporters.signals import RECORDED
+from alerts.target_labels import CONSTANTS, query, with_target_labels
+from exporters import signals
+from exporters.signals import RECORDED, Label
 from exporters.slos import SHIPPED, WITHOUT_THRESHOLD, Measure, SloFile, Source, load
 from tests.alerts.firing import firing
 from tests.support.promtool import ROOT, Case, Pace, Promtool, constant, counter
@@ -44,9 +46,9 @@ def every_rule() -> Iterator[tuple[str, str, Mapping[str, str]]]:
         for group in rules(replace(everything, source=source), prices=PRICES):
             for rule in group.rules:
                 if isinstance(rule, Alert):
-                    yield rule.name, rule.expr, rule.annotations
+                    yield rule.name, str(rule.expr), rule.annotations
                 else:
-                    yield rule.series.name, rule.expr, {}
+                    yield rule.series.name, str(rule.expr), {}
 
 
 CLAUSE = re.compile(r"\b(by|on) \(([^)]*)\)(?=(.*))")
@@ -81,47 +83,48 @@ def test_every_query_of_every_text_reads_the_group_of_the_alert() -> None:
                 assert len(arguments.split()) == len(re.findall(r"%[a-z]", promql)), f"{name}: {promql}"
 
 
+A, B, MODEL = select("a"), select("b"), on(Label.MODEL)
+
+
 @pytest.mark.parametrize(
-    "before,after",
+    "before, after",
     [
-        pytest.param("sum by (model) (x)", "sum by (cluster, model) (x)", id="aggregation"),
-        pytest.param("sum by () (x)", "sum by (cluster) (x)", id="aggregation of everything"),
-        pytest.param("sum by (cluster, model) (x)", "sum by (cluster, model) (x)", id="already named"),
-        pytest.param("sum without (window) (x)", "sum without (window) (x)", id="without keeps the label"),
-        pytest.param("a and on (model) b", "a and on (cluster, model) b", id="matching"),
+        pytest.param(sum_by(A, [Label.MODEL]), "sum by (cluster, model) (a)", id="aggregation"),
+        pytest.param(sum_by(A, []), "sum by (cluster) (a)", id="aggregation of everything"),
+        pytest.param(sum_by(A, ["cluster", "model"]), "sum by (cluster, model) (a)", id="already named"),
         pytest.param(
-            "a / on (model) group_left (job) b", "a / on (cluster, model) group_left (job) b", id="many to one"
+            aggregate("sum", A, without=[Label.WINDOW]), "sum without (window) (a)", id="without keeps the label"
+        ),
+        pytest.param(A.and_(B, MODEL), "a and on (cluster, model) b", id="matching"),
+        pytest.param(
+            A.binary("/", B, on(Label.MODEL, left=[Label.JOB])),
+            "a / on (cluster, model) group_left (job) b",
+            id="many to one",
         ),
         pytest.param(
-            "a < on (model) group_left () 0.5 * (b >= 1)",
+            A.binary("<", 0.5 * (B >= 1), on(Label.MODEL, left=())),
             "a < on (cluster, model) group_left () 0.5 * (b >= 1)",
             id="the series may come after a factor",
         ),
         pytest.param(
-            "a / on (class, slo) group_left () (1 - llm_slo:objective:ratio)\nand on (class) b",
-            "a / on (class, slo) group_left () (1 - llm_slo:objective:ratio)\nand on (cluster, class) b",
+            A.binary("/", 1 - select(signals.SLO_OBJECTIVE), on(Label.CLASS, left=())).and_(B, on(Label.CLASS)),
+            "a / on (class) group_left () (1 - llm_slo:objective:ratio) and on (cluster, class) b",
             id="constants have no such label",
         ),
         pytest.param(
-            "a unless on () (vector(time() + 5) % 60 >= 55)",
-            "a unless on () (vector(time() + 5) % 60 >= 55)",
+            A.unless(call("vector", call("time") + 5) % 60 >= 55, on()),
+            "a unless on () vector(time() + 5) % 60 >= 55",
             id="times have no such label",
         ),
-        pytest.param("a and on () {job=~'x'}", "a and on (cluster) {job=~'x'}", id="a selector without a name"),
         pytest.param(
-            'a{x="sum by (y) (z)",w=~"on (v)"} == 1',
-            'a{x="sum by (y) (z)",w=~"on (v)"} == 1',
-            id="text in matchers",
-        ),
-        pytest.param(
-            'label_replace(a, "by (b)", "$1", "on (c)", "}")',
-            'label_replace(a, "by (b)", "$1", "on (c)", "}")',
-            id="text in arguments",
+            A.and_(select("", regex(Label.JOB, "x")), on()),
+            'a and on (cluster) {job=~"x"}',
+            id="a selector without a name",
         ),
     ],
 )
-def test_clauses_get_the_label(before: str, after: str) -> None:
-    assert expression(before, ["cluster"]) == after
+def test_clauses_get_the_label(before: Expression, after: str) -> None:
+    assert str(with_target_labels(before, ["cluster"])) == after
 
 
 def target(cluster: str, namespace: str, more: str = "") -> str:
@@ -282,7 +285,7 @@ def scraped(cluster: str, values: str) -> dict[str, str]:
 
 def test_a_cluster_whose_targets_have_all_vanished_pages_until_they_are_back(promtool: Promtool) -> None:
     spec = replace(LAB, group_by=("cluster",))
-    scrape, wait = spec.scrape_interval, down_after(spec)
+    scrape, wait = spec.scrape_interval, Plan.of(spec).down_after
     query = firing(str(AlertName.TARGETS_MISSING), "cluster, model")
     gone = constant(1, 40) + " stale" + " _x40 " + constant(1, 20)
     case = Case(spec, {**scraped("lost", gone), **scraped("kept", constant(1, 120))}, scrape, sidecar_is_up=False)
@@ -297,8 +300,8 @@ def test_a_removed_cluster_pages_no_longer_than_a_120th_of_the_period(promtool: 
     spec = replace(LAB, group_by=("cluster",))
     scrape, query = spec.scrape_interval, firing(str(AlertName.TARGETS_MISSING), "cluster, model")
     case = Case(spec, scraped("lost", constant(1, 40) + " stale"), 5 * scrape, sidecar_is_up=False)
-    end = 40 * scrape + remembered(spec)
-    assert remembered(spec) == spec.period / 120
+    end = 40 * scrape + Plan.of(spec).quarter_day
+    assert Plan.of(spec).quarter_day == spec.period / 120
     case.expect(end - 10 * scrape, query, {'{cluster="lost", model="org/m"}': 1})
     promtool.test([case.expect(end + 10 * scrape, query, {})])
 
@@ -312,7 +315,7 @@ def test_without_a_sidecar_vanished_engines_page(promtool: Promtool) -> None:
         f'vllm:num_requests_running{{{labels},engine="0",model_name="org/m"}}': constant(1, 40) + " stale",
     }
     case = Case(spec, series, scrape, sidecar_is_up=False).expect(40 * scrape, query, {})
-    at = 45 * scrape + down_after(spec)
+    at = 45 * scrape + Plan.of(spec).down_after
     promtool.test([case.expect(at, query, {'{cluster="lost", model="org/m"}': 1}).expect_silent(at, "LLMEngineDown")])
 
 
@@ -320,7 +323,7 @@ def test_without_any_target_ever_the_alert_on_down_targets_fires(promtool: Promt
     for spec, alert in ((LAB, "LLMSidecarDown"), (engine_only("0.25"), "LLMEngineDown")):
         fleet = replace(spec, group_by=("cluster",))
         case = Case(fleet, {}, spec.scrape_interval, sidecar_is_up=False)
-        promtool.test([case.expect_firing(down_after(spec) + 6 * spec.scrape_interval, alert)])
+        promtool.test([case.expect_firing(Plan.of(spec).down_after + 6 * spec.scrape_interval, alert)])
 
 
 def test_a_small_cluster_that_is_fully_bad_pages_beside_a_large_healthy_one(promtool: Promtool) -> None:
@@ -334,8 +337,13 @@ def test_a_small_cluster_that_is_fully_bad_pages_beside_a_large_healthy_one(prom
     promtool.test([Case(spec, {**small, **large}, pace.step).expect(at, query, {'{cluster="small"}': 1})])
 
 
-def test_the_values_of_a_query_stay_in_the_order_of_its_verbs() -> None:
-    assert template("{{ with query (printf `a{m=%q} * %f and on (m) b / c{}` $labels.m $value) }}", ["cluster"]) == (
-        "{{ with query (printf `a{cluster=%q,m=%q} * %f and on (cluster, m) b{cluster=%q} / c{cluster=%q}` "
-        "$labels.cluster $labels.m $value $labels.cluster $labels.cluster) }}"
+def test_the_values_of_a_query_are_in_the_order_of_its_verbs() -> None:
+    first = select("a", equal(Label.MODEL, AlertLabel(Label.MODEL))) * AlertValue()
+    assert query(first.and_(B / select("c"), MODEL), ["cluster"]) == (
+        "query (printf `a{cluster=%q,model=%q} * %f and on (cluster, model) b{cluster=%q} / c{cluster=%q}` "
+        "$labels.cluster $labels.model $value $labels.cluster $labels.cluster)"
     )
+
+
+def test_a_query_without_values_is_a_text_too() -> None:
+    assert query(A, []) == "query (printf `a`)"

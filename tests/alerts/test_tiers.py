@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alerts.burn_alerts import rescaled
-from alerts.recording_windows import windows
+from alerts.plan import Plan
 from alerts.tiers import Severity, fit, tiers
 from exporters.slos import Measure, Slo, load, loads
 from tests.support.promtool import ROOT
@@ -45,7 +45,7 @@ def test_an_outage_can_reach_every_tier_of_every_objective(objective: float) -> 
 
 
 def test_the_labs_file_pages_on_sixty_and_five_seconds() -> None:
-    lengths = windows(load(ROOT / "compose/slos.yaml"))
+    lengths = Plan.of(load(ROOT / "compose/slos.yaml"))
     assert lengths.direct == (5, 30, 60)
     assert lengths.of_steps == (120, 360)
     assert lengths.of_dozens == (1440, 4320, 43200)

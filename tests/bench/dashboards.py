@@ -18,7 +18,7 @@ from itertools import product
 from pathlib import Path
 from random import Random
 
-from alerts.recording_windows import windows
+from alerts.plan import Plan
 from dashboards.audit import Finding, audit
 from dashboards.dashboard_reader import TimeRange
 from exporters.prometheus_api import Prometheus
@@ -37,7 +37,7 @@ MOST = 3.0
 
 def values(engines: int, classes: int) -> dict[str, tuple[str, ...]]:
     """The values of each label; other labels have three values."""
-    recorded_windows = windows(load(SHIPPED))
+    recorded_windows = Plan.of(load(SHIPPED))
     lengths = {*recorded_windows.direct, *recorded_windows.of_steps, *recorded_windows.of_dozens}
     return {
         Label.MODEL: ("org/m",),

@@ -1,10 +1,14 @@
 """Reads PromQL with promql-parser, as nested tuples without parentheses, so that two texts can be compared."""
 
+from functools import cache
 from typing import Any
 
 import promql_parser as parser
 
 Tree = tuple[object, ...]
+
+Selected = tuple[str, tuple[tuple[str, str], ...]]
+"""The name of the series of a selector, `__name__` without one, and the labels that it requires to be equal."""
 
 
 def tree(promql: str) -> Tree:
@@ -14,6 +18,22 @@ def tree(promql: str) -> Tree:
         ValueError: the text is not PromQL.
     """
     return _tree(parser.parse(promql))
+
+
+@cache
+def selected(promql: str) -> frozenset[Selected]:
+    """The selectors of a query."""
+    found = set[Selected]()
+
+    def visit(node: Any) -> None:
+        if isinstance(node, parser.VectorSelector):
+            equal = sorted(
+                (each.name, each.value) for each in node.matchers.matchers if each.op == parser.MatchOp.Equal
+            )
+            found.add((node.name or "__name__", tuple(equal)))
+
+    parser.walk(parser.parse(promql), visit)
+    return frozenset(found)
 
 
 def _tree(node: Any) -> Tree:

@@ -3,7 +3,6 @@
 import functools
 import json
 import os
-import re
 import subprocess
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,13 +13,16 @@ from typing import Any
 import pytest
 
 from alerts.group_limit import limited
+from alerts.plan import STEP, Plan
 from alerts.prices import Prices
-from alerts.recording_windows import STEP, windows
+from alerts.promql.build import on
+from alerts.promql.expression import Variable
 from alerts.rule_file import rules
 from alerts.rule_groups import Alert, Recording, RuleGroup, document
 from exporters.quantities import number, spell_duration
 from exporters.signals import Label
 from exporters.slos import SloFile
+from tests.support.promql_tree import Selected, selected
 
 _ENVIRONMENT = {**os.environ, "GOGC": "400"}
 """Less frequent garbage collection saves a fifth of promtool's time."""
@@ -121,7 +123,7 @@ class Promtool:
         groups = groups if in_order else groups[::-1]
         groups = [_while(condition, group) for group in groups] if condition else groups
         if often:
-            once = f"vector(time()) % {number(windows(all_cases[0].spec).step)} == 0"
+            once = f"vector(time()) % {number(Plan.of(all_cases[0].spec).step)} == 0"
             groups = [_while(once, group) if _counts_steps(group) else group for group in groups]
         (self.folder / "rules.yaml").write_text(json.dumps(document(groups)))  # JSON is YAML, and quicker
         tests = {
@@ -152,8 +154,6 @@ class Promtool:
 
 
 _rules = functools.cache(rules)
-_SELECTED = re.compile(r"([a-zA-Z_:][\w:]*)(?:\{([^{}]*)\})?")
-_EQUALS = re.compile(r'(\w+)="([^"]*)"')
 
 
 def _rules_read_by(queries: Iterable[str], groups: Sequence[RuleGroup]) -> list[RuleGroup]:
@@ -165,18 +165,18 @@ def _rules_read_by(queries: Iterable[str], groups: Sequence[RuleGroup]) -> list[
     for rule in (rule for group in groups for rule in group.rules):
         for name in ("__name__", rule.series.name if isinstance(rule, Recording) else "ALERTS"):
             by_name[name].append(rule)
-    todo, read, seen = list(queries), set[int](), set[tuple[str, str]]()
+    read, seen = set[int](), set[Selected]()
+    todo = {selector for query in queries for selector in selected(query)}
     while todo:
-        selectors = {selector for query in todo for selector in _SELECTED.findall(query)} - seen
         matching = {
             id(rule): rule
-            for name, where in selectors
+            for name, where in todo
             for rule in by_name.get(name, ())
-            if id(rule) not in read and _fits(rule, dict(_EQUALS.findall(where)))
+            if id(rule) not in read and _fits(rule, dict(where))
         }
-        seen |= selectors
+        seen |= todo
         read |= matching.keys()
-        todo = [rule.expr for rule in matching.values()]
+        todo = {selector for rule in matching.values() for selector in selected(str(rule.expr))} - seen
     groups_read = [replace(group, rules=tuple(rule for rule in group.rules if id(rule) in read)) for group in groups]
     return [group for group in groups_read if group.rules]
 
@@ -186,9 +186,8 @@ def _counts_steps(group: RuleGroup) -> bool:
 
 
 def _while(condition: str, group: RuleGroup) -> RuleGroup:
-    return replace(
-        group, rules=tuple(replace(rule, expr=f"({rule.expr})\nand on () ({condition})") for rule in group.rules)
-    )
+    holds = Variable(f"({condition})")
+    return replace(group, rules=tuple(replace(rule, expr=rule.expr.and_(holds, on())) for rule in group.rules))
 
 
 def _fits(rule: Recording | Alert, where: Mapping[str, str]) -> bool:
@@ -222,7 +221,7 @@ class Pace:
 
     @property
     def step(self) -> float:
-        return windows(self.spec).step
+        return Plan.of(self.spec).step
 
     def scrapes(self, steps: float) -> int:
         return round(steps * self.step / self.spec.scrape_interval)

@@ -143,8 +143,8 @@ def test_nothing_inhibits_the_watchdog_or_itself() -> None:
 
 def labels_of(rule: Alert) -> set[str]:
     """The labels of an alert, from the first series of its expression and its aggregation."""
-    summed = re.match(r"\W*\w+ by \(([^)]*)\)", rule.expr)
-    name = next(name for name in re.findall(r"\bllm_[\w:]+|\bup\b", rule.expr))
+    summed = re.match(r"\W*\w+ by \(([^)]*)\)", str(rule.expr))
+    name = next(name for name in re.findall(r"\bllm_[\w:]+|\bup\b", str(rule.expr)))
     recorded = {series.name: {*series.labels} for series in RECORDED}
     scraped = {signal.name: {*signal.labels, Label.INSTANCE} for signal in SIGNALS}
     of_series = {"up": {Label.INSTANCE}, **recorded, **scraped}[name]

@@ -4,7 +4,7 @@ from itertools import chain
 
 import pytest
 
-from alerts.recording_windows import OPEN, windows
+from alerts.plan import OPEN, Plan
 from alerts.rule_file import rules
 from alerts.rule_groups import Recording, RuleGroup
 from alerts.step_counts import counts_of_past
@@ -49,15 +49,15 @@ def test_a_burn_rate_is_evaluated_after_its_counts() -> None:
 def test_an_open_dozen_is_the_same_without_its_own_last_sample(promtool: Promtool) -> None:
     """At each of 40 steps with other counts, with a pause in which there are none."""
     spec = SHIPPED
-    assert windows(spec).step == 300
+    assert Plan.of(spec).step == 300
     pace = Pace(spec).coarse
     once = next(
         rule
-        for rule in counts_of_past(pace.spec)
+        for rule in counts_of_past(Plan.of(pace.spec))
         if rule.series == signals.SLO_EVENTS_IN and rule.labels == {Label.WINDOW: OPEN}
     )
     series = Recorded("once", "", signals.SLO_EVENTS_IN.labels)
-    other = RuleGroup("once", windows(spec).step, (Recording(series, once.expr, once.labels),))
+    other = RuleGroup("once", Plan.of(spec).step, (Recording(series, once.expr, once.labels),))
     phases = [(1, float(number % 7), 0.0) for number in range(20)] + [(14, 0, 0.0), (6, 5, 0.0)]
     case = Case(pace.spec, pace.slo_events(*phases), interval=300)
     labels = '{class="siso",model="org/m",slo="ttft",window="open"}'
