@@ -1,6 +1,7 @@
 """Defaults of panels: unit, description, data source, and colours that have one meaning on every dashboard."""
 
 import re
+from collections.abc import Iterable
 from typing import TypeAlias, TypeVar
 
 from grafana_foundation_sdk.builders import bargauge, common, dashboard, heatmap, prometheus, stat, table, timeseries
@@ -11,13 +12,11 @@ from grafana_foundation_sdk.models.heatmap import HeatmapColorMode, HeatmapColor
 
 from alerts.promql.build import Series, vector
 from alerts.promql.expression import Expression
+from dashboards.dashboard_reader import MAY_BE_EMPTY
 from exporters.signals import OTHER, Outcome
 from exporters.slos import SloFile
 
 DATASOURCE = common_model.DataSourceRef(type_val="prometheus", uid="${datasource}")
-MAY_BE_EMPTY = "May be empty: "
-"""Starts the last sentence of a description, the reason why the panel may be empty; `dashboards audit` reads it."""
-
 NO_TRAFFIC = "no traffic"
 
 PER_SECOND = "suffix:/s"
@@ -63,6 +62,9 @@ CLASS_COLOURS = ("#3366FF", "#AA33AA", "#557733", "#4499DD", "#995577", "#FF33CC
 Query: TypeAlias = tuple[Expression | Series, str]
 """An expression and the legend of its series."""
 
+ColouredQuery: TypeAlias = tuple[Expression | Series, str, str]
+"""A query of one series, and the colour of it."""
+
 _Panel = TypeVar("_Panel", stat.Panel, bargauge.Panel, heatmap.Panel, table.Panel, timeseries.Panel)
 _GraphPanel = TypeVar("_GraphPanel", heatmap.Panel, timeseries.Panel)
 _ValuePanel = TypeVar("_ValuePanel", stat.Panel, bargauge.Panel, table.Panel)
@@ -81,6 +83,13 @@ def query(expression: Expression | Series, legend: str, *, instant: bool = False
     target = prometheus.Dataquery().legend_format(legend).datasource(DATASOURCE)
     target.expr(vector(expression))  # type: ignore[arg-type] # printed with the dashboard
     return target.instant() if instant else target.range()
+
+
+def _add_queries(panel: _Panel, queries: Iterable[Query | ColouredQuery], *, instant: bool) -> None:
+    for expression, legend, *colours in queries:
+        panel.with_target(query(expression, legend, instant=instant))
+        for colour in colours:
+            panel.override_by_name(legend, [fixed_colour(colour)])
 
 
 def thresholds(base: str, *steps: tuple[float, str]) -> dashboard.ThresholdsConfig:
@@ -130,7 +139,7 @@ def stat_panel(
     unit: str,
     width: int,
     height: int = 7,
-    *,
+    *queries: Query | ColouredQuery,
     no_value: str = "",
     may_be_empty: str = "",
     decimals: int | None = None,
@@ -147,6 +156,7 @@ def stat_panel(
         .color_mode(common_model.BigValueColorMode.VALUE)
         .thresholds(thresholds(base, *steps))
     )
+    _add_queries(panel, queries, instant=True)
     if decimals is not None:
         panel.decimals(decimals)
     return if_absent(panel, no_value) if no_value else panel
@@ -176,7 +186,7 @@ def time_series_panel(
     description: str,
     unit: str,
     width: int,
-    *lines: Query,
+    *lines: Query | ColouredQuery,
     height: int = 9,
     signed: bool = False,
     may_be_empty: str = "",
@@ -187,8 +197,7 @@ def time_series_panel(
     """
     calcs = ("lastNotNull", "max") if width >= 8 else ("max",)
     panel = _with_common_options(timeseries.Panel(), title, description, unit, width, height, may_be_empty)
-    for expression, legend in lines:
-        panel.with_target(query(expression, legend))
+    _add_queries(panel, lines, instant=False)
     return (
         (panel if signed else panel.min(0))
         .line_width(1)
@@ -291,14 +300,6 @@ def colour_by_outcome(panel: _Panel) -> _Panel:
     for outcome, colour in OUTCOME_COLOURS.items():
         panel.override_by_name(outcome, [fixed_colour(colour)])
     return panel
-
-
-def add_coloured_query(
-    panel: _Panel, expression: Expression | Series, legend: str, colour: str, *, instant: bool = False
-) -> _Panel:
-    return panel.with_target(query(expression, legend, instant=instant)).override_by_name(
-        legend, [fixed_colour(colour)]
-    )
 
 
 def fixed_colour(colour: str) -> model.DynamicConfigValue:

@@ -26,7 +26,7 @@ from dashboards.queries.rates import (
     ratio_by,
 )
 from dashboards.ranked_values import highest_first, lowest_first
-from dashboards.style import BAD, GOOD, GREY, NO_TRAFFIC, WARN, Query, query
+from dashboards.style import BAD, GOOD, GREY, NO_TRAFFIC, WARN, Query
 from exporters import signals
 from exporters.signals import Label
 
@@ -84,13 +84,15 @@ def requests_now() -> stat.Panel:
     text = (
         "Requests that are running and waiting in the engine, of all ranks. Good: few wait. From the engines' metrics."
     )
-    reason = "some engines expose no queue"
-    panel = style.stat_panel("Requests in the engine", text, style.COUNT, 4, 5, may_be_empty=reason, decimals=0)
+    panel = style.stat_panel(
+        *("Requests in the engine", text, style.COUNT, 4, 5),
+        (aggregate("sum", signals.ENGINE_RUNNING), "running"),
+        (aggregate("sum", signals.ENGINE_WAITING), "waiting"),
+        may_be_empty="some engines expose no queue",
+        decimals=0,
+    )
     # one below the other, as the panel is narrow
-    panel.orientation(common_model.VizOrientation.HORIZONTAL)
-    for state, series in (("running", signals.ENGINE_RUNNING), ("waiting", signals.ENGINE_WAITING)):
-        panel.with_target(query(aggregate("sum", series), state, instant=True))
-    return panel
+    return panel.orientation(common_model.VizOrientation.HORIZONTAL)
 
 
 def kv_cache_now() -> stat.Panel:

@@ -1,5 +1,7 @@
 """The dashboard "Load test": scheduled, sent, ended and good requests, and the validity of the test."""
 
+from itertools import pairwise
+
 from grafana_foundation_sdk.builders import bargauge, common, stat, table, timeseries
 from grafana_foundation_sdk.models import common as common_model
 from grafana_foundation_sdk.models import units
@@ -23,7 +25,7 @@ from dashboards.panels.load_runs import (
 from dashboards.queries.labels import constant, with_label
 from dashboards.queries.rates import PER_CLASS, RATE, increase_by, rate_by
 from dashboards.ranked_values import lowest_first
-from dashboards.style import BAD, BLUE, GOOD, GREY, PINK, SKY, WARN, query
+from dashboards.style import BAD, BLUE, GOOD, GREY, PINK, SKY, WARN, ColouredQuery
 from dashboards.tables import DifferenceColumn, ValueColumn
 from exporters import signals
 from exporters.quantities import spell_duration
@@ -32,14 +34,13 @@ from exporters.slos import SloFile
 
 _GOOD_COUNT = "Good requests are counted by the sidecar, also those of other clients."
 _LOAD_AND_SIDECARS = "From the load generator's counters and the sidecars'."
-_LAG_TEXT = (
+_LAG_TEXT = describe_load(
     "Delay between the scheduled and the actual time of sending, which the load generator causes. Good: below "
     f"{spell_duration(SEND_LATE)} at p99; above it latencies include delays of the load generator, and its report "
     "warns. From the load generator's histogram."
 )
 _NOT_SENT = select(signals.LOAD_ENDED, regex(Label.OUTCOME, LoadOutcome.NOT_SENT))
 
-_STEPS = {"scheduled": GREY, "sent": BLUE, "ended": SKY, "good": GOOD}
 _LOSSES = {"scheduled, not sent": BAD, "sent, not ended": WARN, "ended, not good": PINK}
 _OWN_OUTCOMES = {LoadOutcome.TIMEOUT: WARN, LoadOutcome.CUT: PINK, LoadOutcome.NOT_SENT: BLUE}
 
@@ -67,21 +68,21 @@ def rates_now() -> stat.Panel:
         f"{_LOAD_AND_SIDECARS}"
     )
     panel = style.stat_panel(
-        *("Offered and achieved now", text, units.RequestsPerSecond, 12, 5), no_value=NO_TEST, decimals=1
+        *("Offered and achieved now", text, units.RequestsPerSecond, 12, 5, *_steps()), no_value=NO_TEST, decimals=1
     )
     # one below the other: side by side, four values do not fit a phone
     panel.orientation(common_model.VizOrientation.HORIZONTAL)
-    panel.text(common.VizTextDisplayOptions().title_size(14).value_size(18))
-    for step, expression in _steps().items():
-        style.add_coloured_query(panel, expression, step, _STEPS[step], instant=True)
-    return panel
+    return panel.text(common.VizTextDisplayOptions().title_size(14).value_size(18))
 
 
 def send_lag_now() -> stat.Panel:
-    text = describe_load(_LAG_TEXT)
     return style.stat_panel(
-        *("Send lag now", text, units.Seconds, 6, 5), no_value=NO_TEST, base=GOOD, steps=((SEND_LATE, BAD),)
-    ).with_target(query(_lag(0.99), "p99", instant=True))
+        *("Send lag now", _LAG_TEXT, units.Seconds, 6, 5),
+        (_lag(0.99), "p99"),
+        no_value=NO_TEST,
+        base=GOOD,
+        steps=((SEND_LATE, BAD),),
+    )
 
 
 def unsent_requests() -> stat.Panel:
@@ -90,8 +91,13 @@ def unsent_requests() -> stat.Panel:
         "load than scheduled. Good: 0. From the load generator's counters."
     )
     return style.stat_panel(
-        *("Never sent", text, style.COUNT, 6, 5), no_value=NO_TEST, decimals=0, base=GOOD, steps=((1, BAD),)
-    ).with_target(query(increase_by(_NOT_SENT), "in range", instant=True))
+        *("Never sent", text, style.COUNT, 6, 5),
+        (increase_by(_NOT_SENT), "in range"),
+        no_value=NO_TEST,
+        decimals=0,
+        base=GOOD,
+        steps=((1, BAD),),
+    )
 
 
 def offered_against_achieved() -> timeseries.Panel:
@@ -99,10 +105,9 @@ def offered_against_achieved() -> timeseries.Panel:
         "Requests per second that were scheduled, that were sent, that ended with any outcome, and that were good for "
         f"all their SLOs. {_GOOD_COUNT} Good: one line. {_LOAD_AND_SIDECARS}"
     )
-    panel = style.time_series_panel("Offered against achieved", text, units.RequestsPerSecond, 12, height=10)
-    for step, expression in _steps().items():
-        style.add_coloured_query(panel, expression, step, _STEPS[step])
-    return panel.no_value(NO_TEST)
+    return style.time_series_panel(
+        *("Offered against achieved", text, units.RequestsPerSecond, 12, *_steps()), height=10
+    ).no_value(NO_TEST)
 
 
 def losses() -> timeseries.Panel:
@@ -111,19 +116,18 @@ def losses() -> timeseries.Panel:
         "ended: they accumulate in the service; 0 while a backlog is processed. Ended, not good: late, failed or "
         "lost. Good: 0. From the load generator's counters and the sidecars'."
     )
-    panel = style.time_series_panel("Lost of what was offered", text, units.RequestsPerSecond, 12, height=10)
-    steps = list(_steps().values())
-    for (loss, colour), before, after in zip(_LOSSES.items(), steps, steps[1:], strict=False):
-        style.add_coloured_query(panel, call("clamp_min", before - after, 0), loss, colour)
+    lines = (
+        (call("clamp_min", before - after, 0), loss, colour)
+        for (loss, colour), ((before, *_), (after, *_)) in zip(_LOSSES.items(), pairwise(_steps()), strict=True)
+    )
+    panel = style.time_series_panel(*("Lost of what was offered", text, units.RequestsPerSecond, 12, *lines), height=10)
     return style.stack(panel).no_value(NO_TEST)
 
 
 def send_lag() -> timeseries.Panel:
-    text = describe_load(_LAG_TEXT)
-    panel = style.limit_points(style.time_series_panel("Send lag", text, units.Seconds, 12))
-    for q, colour in ((0.5, SKY), (0.99, BLUE)):
-        style.add_coloured_query(panel, _lag(q), f"p{q * 100:g}", colour)
-    return style.with_threshold_lines(panel.no_value(NO_TEST), (SEND_LATE, BAD))
+    lines = (_lag(0.5), "p50", SKY), (_lag(0.99), "p99", BLUE)
+    panel = style.time_series_panel("Send lag", _LAG_TEXT, units.Seconds, 12, *lines)
+    return style.with_threshold_lines(style.limit_points(panel).no_value(NO_TEST), (SEND_LATE, BAD))
 
 
 def goodput(spec: SloFile) -> timeseries.Panel:
@@ -159,7 +163,7 @@ def outcomes() -> timeseries.Panel:
         "not_sent. Good: nearly all are ok. From the load generator's counters."
     )
     line = (rate_by(signals.LOAD_ENDED, Label.OUTCOME), "{{outcome}}")
-    panel = style.time_series_panel("Outcomes: load generator", text, units.RequestsPerSecond, 8, line)
+    panel = style.time_series_panel(*("Outcomes: load generator", text, units.RequestsPerSecond, 8, line))
     panel = style.colour_by_outcome(panel.no_value(NO_TEST))
     for outcome, colour in _OWN_OUTCOMES.items():
         panel.override_by_name(outcome, [style.fixed_colour(colour)])
@@ -190,19 +194,20 @@ def outcomes_compared() -> table.Panel:
         for title, each in (("Generator", generator), ("Sidecar", sidecar))
     ]
     between = DifferenceColumn("Between", "Generator", "Sidecar", style.COUNT, decimals=0)
-    panel = tables.if_empty(style.table_panel("Outcomes compared", text, units.NoUnit, 8).min_width(80), NO_TEST)
-    tables.join_queries(tables.sort_rows(panel, "Outcome"), {Label.OUTCOME: "Outcome"}, [*columns, between])
+    panel = style.table_panel("Outcomes compared", text, units.NoUnit, 8).min_width(80)
+    tables.sort_rows(tables.if_empty(panel, NO_TEST), "Outcome")
+    tables.join_queries(panel, {Label.OUTCOME: "Outcome"}, [*columns, between])
     return tables.hide_zero_rows(panel, 2)
 
 
-def _steps() -> dict[str, Expression]:
+def _steps() -> tuple[ColouredQuery, ...]:
     """Requests per second at each step from the schedule to goodput."""
-    return {
-        "scheduled": rate_by(signals.LOAD_SCHEDULED),
-        "sent": rate_by(signals.LOAD_SENT),
-        "ended": rate_by(signals.LOAD_ENDED) - rate_by(_NOT_SENT),
-        "good": rate_by(signals.GOODPUT_REQUESTS),
-    }
+    return (
+        (rate_by(signals.LOAD_SCHEDULED), "scheduled", GREY),
+        (rate_by(signals.LOAD_SENT), "sent", BLUE),
+        (rate_by(signals.LOAD_ENDED) - rate_by(_NOT_SENT), "ended", SKY),
+        (rate_by(signals.GOODPUT_REQUESTS), "good", GOOD),
+    )
 
 
 def _lag(q: float) -> Expression:

@@ -12,7 +12,7 @@ from dashboards.layout import Row
 from dashboards.panels.latency import known_engine_times
 from dashboards.queries.rates import ENGINE_LABELS, PER_ENGINE, at_sidecars, increase_by, rate_by
 from dashboards.ranked_values import highest_first, lowest_first
-from dashboards.style import BAD, GOOD, NO_TRAFFIC, WARN, Query, query
+from dashboards.style import BAD, GOOD, NO_TRAFFIC, WARN, Query
 from exporters import signals
 from exporters.signals import SCRAPE_SECONDS, SCRAPED_SAMPLES, UP, Label, Signal
 from exporters.slos import SloFile
@@ -77,16 +77,14 @@ def uncounted_in_range() -> stat.Panel:
         "failed. Not logged: lines that the request log dropped; their requests are in all other figures. Good: 0. "
         "From the sidecars' counters."
     )
-    panel = style.stat_panel(
-        *("Not counted in range", text, style.COUNT, 6, 6),
+    values = ((increase_by(counter), name) for name, counter in _UNCOUNTED.items())
+    return style.stat_panel(
+        *("Not counted in range", text, style.COUNT, 6, 6, *values),
         no_value=_NO_SIDECAR,
         decimals=0,
         base=GOOD,
         steps=((1, BAD),),
     )
-    for name, counter in _UNCOUNTED.items():
-        panel.with_target(query(increase_by(counter), name, instant=True))
-    return panel
 
 
 def restarts() -> stat.Panel:

@@ -38,19 +38,19 @@ def cost_in_range() -> stat.Panel:
         "the same tokens, in the currency of the prices. Good: GPUs below API, and little idle. From the recording "
         "rules."
     )
+    totals = (
+        (aggregate("sum", over("sum_over_time", in_window(series, STEP), RANGE)), name, colour)
+        for name, series, colour in (
+            (_GPUS, signals.COST_IN, BLUE),
+            (_IDLE, signals.COST_IDLE_IN, GREY),
+            (_API, signals.COST_API_IN, PINK),
+        )
+    )
     panel = style.stat_panel(
-        *("Cost in range", text, units.Short, 8, 9),
+        *("Cost in range", text, units.Short, 8, 9, *totals),
         no_value="no price, or no output tokens",
         may_be_empty=_WITH_FLAGS,
         decimals=2,
     )
     # one below the other, as three values side by side have different sizes
-    panel.orientation(common_model.VizOrientation.HORIZONTAL)
-    for name, series, colour in (
-        (_GPUS, signals.COST_IN, BLUE),
-        (_IDLE, signals.COST_IDLE_IN, GREY),
-        (_API, signals.COST_API_IN, PINK),
-    ):
-        total = aggregate("sum", over("sum_over_time", in_window(series, STEP), RANGE))
-        style.add_coloured_query(panel, total, name, colour, instant=True)
-    return panel
+    return panel.orientation(common_model.VizOrientation.HORIZONTAL)

@@ -185,12 +185,11 @@ def stages() -> timeseries.Panel:
         f"Not in it: {_NO_TIMES}; they may have waited longer. Good: queue is a small part. From the sidecars' "
         "histograms."
     )
-    panel = style.time_series_panel(
-        *(f"Stages: ${_ACTIVE_CLASS}", text, units.Seconds, 24), height=8, may_be_empty=_NO_ENGINE_TIMES
-    ).no_value(NO_TRAFFIC)
     of_class = [regex(Label.CLASS, f"${_ACTIVE_CLASS}")]
-    for stage, signal, *_ in _STAGES:
-        style.add_coloured_query(panel, mean(signal, of_class), stage, _STAGE_COLOURS[stage])
+    lines = ((mean(signal, of_class), stage, _STAGE_COLOURS[stage]) for stage, signal, *_ in _STAGES)
+    panel = style.time_series_panel(
+        *(f"Stages: ${_ACTIVE_CLASS}", text, units.Seconds, 24, *lines), height=8, may_be_empty=_NO_ENGINE_TIMES
+    ).no_value(NO_TRAFFIC)
     return style.stack(panel).repeat(_ACTIVE_CLASS).repeat_direction("h").max_per_row(6)
 
 
@@ -257,23 +256,18 @@ def client_and_engine_means() -> tuple[timeseries.Panel, ...]:
 def _client_and_engine_panel(
     title: str, text: str, name: str, of_client: Signal, of_engine: Signal
 ) -> timeseries.Panel:
-    panel = style.time_series_panel(
-        title,
-        f"{text} Good: a small difference. From the sidecars' histograms and the engines' metrics.",
-        *(units.Seconds, 8),
-        signed=True,
-        may_be_empty=f"the engine exposes no {name}, or there is no traffic",
-    )
     # all classes, because the engine has none; without requests that only the sidecar sees, such as model lists
     known_models = [regex(Label.MODEL, "$model"), not_equal(Label.MODEL, OTHER)]
     client, engine = (mean(histogram, known_models) for histogram in (of_client, of_engine))
-    for legend, expression, colour in (
-        ("client", client, BLUE),
-        ("engine", engine, PINK),
-        ("between", client - engine, GREY),
-    ):
-        style.add_coloured_query(panel, expression, legend, colour)
-    return panel.no_value(NO_TRAFFIC)
+    text = f"{text} Good: a small difference. From the sidecars' histograms and the engines' metrics."
+    return style.time_series_panel(
+        *(title, text, units.Seconds, 8),
+        (client, "client", BLUE),
+        (engine, "engine", PINK),
+        (client - engine, "between", GREY),
+        signed=True,
+        may_be_empty=f"the engine exposes no {name}, or there is no traffic",
+    ).no_value(NO_TRAFFIC)
 
 
 def _has_exemplars(histogram: Signal) -> bool:

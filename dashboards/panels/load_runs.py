@@ -40,8 +40,9 @@ def runs() -> table.Panel:
         units.NoUnit,
         mappings=[model.ValueMap({value: model.ValueMappingResult(word) for value, word in states.items()})],
     )
-    panel = tables.if_empty(style.table_panel("Load tests", text, units.NoUnit, 24, 6), NO_TEST)
-    return tables.join_queries(tables.sort_rows(panel, "-Run"), titles, [state])
+    panel = style.table_panel("Load tests", text, units.NoUnit, 24, 6)
+    tables.sort_rows(tables.if_empty(panel, NO_TEST), "-Run")
+    return tables.join_queries(panel, titles, [state])
 
 
 def configurations() -> table.Panel:
@@ -64,8 +65,9 @@ def configurations() -> table.Panel:
         ValueColumn("Ok", ratio(ok, offered), units.PercentUnit, decimals=1),
         ValueColumn("Good", ratio(good, offered), units.PercentUnit, decimals=1),
     ]
-    panel = tables.if_empty(style.table_panel("Configurations compared", text, units.NoUnit, 24, 7), _NO_CONFIGURATION)
-    return tables.join_queries(tables.sort_rows(panel, "-Good"), titles, columns)
+    panel = style.table_panel("Configurations compared", text, units.NoUnit, 24, 7)
+    tables.sort_rows(tables.if_empty(panel, _NO_CONFIGURATION), "-Good")
+    return tables.join_queries(panel, titles, columns)
 
 
 def goodput_by_configuration() -> timeseries.Panel:

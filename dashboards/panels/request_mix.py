@@ -143,8 +143,8 @@ def repeats_in_range() -> stat.Panel:
         "answers. Good: low, otherwise a response cache may save work. From the sidecars' counters."
     )
     share = ratio(increase_by(signals.BODY_REPEATS), increase_by(signals.REQUESTS))
-    panel = style.stat_panel("Repeats in range", text, units.PercentUnit, 4, 9, no_value=NO_TRAFFIC, decimals=1)
-    return panel.with_target(query(share, "of requests", instant=True))
+    value = (share, "of requests")
+    return style.stat_panel("Repeats in range", text, units.PercentUnit, 4, 9, value, no_value=NO_TRAFFIC, decimals=1)
 
 
 def unique_prompts() -> stat.Panel:

@@ -32,7 +32,7 @@ from dashboards.panels.traffic import arrival_rate
 from dashboards.queries.labels import with_label
 from dashboards.queries.rates import PER_CLASS, goodput_ratio, rate_by, ratio_by
 from dashboards.slo_windows import BURN_WINDOW, PERIOD, in_page_window, in_period, in_shortest_window
-from dashboards.style import BAD, GOOD, GREY, NO_TRAFFIC, WARN, query
+from dashboards.style import BAD, GOOD, GREY, NO_TRAFFIC, WARN
 from dashboards.tables import LabelColumns, ValueColumn
 from exporters import signals
 from exporters.quantities import number, spell_duration
@@ -148,12 +148,12 @@ def goodput_now(spec: SloFile) -> stat.Panel:
     )
     share = call("clamp_max", ratio(rate_by(signals.GOODPUT_REQUESTS), aggregate("sum", arrival_rate())), 1)
     panel = style.stat_panel(
-        *("Goodput of offered", text, units.PercentUnit, 6, 5),
+        *("Goodput of offered", text, units.PercentUnit, 6, 5, (share, "good of offered")),
         no_value=NO_TRAFFIC,
         decimals=1,
         base=BAD,
         steps=goodput_limits(spec),
-    ).with_target(query(share, "good of offered", instant=True))
+    )
     return panel.text_mode(common_model.BigValueTextMode.VALUE).interval("1m")
 
 

@@ -13,7 +13,7 @@ from alerts.promql.expression import Expression, Variable
 from dashboards import style
 from dashboards.panels.latency import quantile_panel, thresholds_of
 from dashboards.queries.rates import PER_CLASS, RANGE, RATE, increase_by, rate_by
-from dashboards.style import BAD, GOOD, NO_TRAFFIC, WARN, query
+from dashboards.style import BAD, GOOD, NO_TRAFFIC, WARN
 from exporters import signals
 from exporters.signals import Label, Phase
 from exporters.slos import Measure, SloFile
@@ -37,11 +37,10 @@ def in_flight_now() -> stat.Panel:
         "Open requests of all selected classes: waiting for the first token, and streaming. Good: few wait. From the "
         "sidecars' gauges."
     )
-    panel = style.stat_panel("Requests in flight", text, style.COUNT, 6, 5, no_value="no sidecar", decimals=0)
-    for phase in Phase:
-        of_phase = aggregate("sum", select(signals.IN_FLIGHT, regex(Label.PHASE, phase)))
-        panel.with_target(query(of_phase, phase, instant=True))
-    return panel
+    values = ((aggregate("sum", select(signals.IN_FLIGHT, regex(Label.PHASE, phase))), phase) for phase in Phase)
+    return style.stat_panel(
+        *("Requests in flight", text, style.COUNT, 6, 5, *values), no_value="no sidecar", decimals=0
+    )
 
 
 def oldest_wait_now(spec: SloFile) -> stat.Panel:
@@ -51,8 +50,11 @@ def oldest_wait_now(spec: SloFile) -> stat.Panel:
         "sidecars' gauges."
     )
     panel = style.stat_panel(
-        *("Oldest wait", text, units.Seconds, 6, 5), no_value="no sidecar", decimals=1, steps=_wait_limits(spec)
-    ).with_target(query(aggregate("max", signals.OLDEST_WAIT), "oldest wait", instant=True))
+        *("Oldest wait", text, units.Seconds, 6, 5, (aggregate("max", signals.OLDEST_WAIT), "oldest wait")),
+        no_value="no sidecar",
+        decimals=1,
+        steps=_wait_limits(spec),
+    )
     return panel.text_mode(common_model.BigValueTextMode.VALUE)
 
 
@@ -63,8 +65,11 @@ def good_tokens_now() -> stat.Panel:
         "sidecars' counters."
     )
     panel = style.stat_panel(
-        *("Output tokens of good requests", text, "tokens/s", 6, 5), no_value=NO_TRAFFIC, decimals=0
-    ).with_target(query(rate_by(signals.GOODPUT_TOKENS), "of good requests", instant=True))
+        *("Output tokens of good requests", text, "tokens/s", 6, 5),
+        (rate_by(signals.GOODPUT_TOKENS), "of good requests"),
+        no_value=NO_TRAFFIC,
+        decimals=0,
+    )
     return panel.interval("1m").text_mode(common_model.BigValueTextMode.VALUE)
 
 
