@@ -25,7 +25,7 @@ from dashboards.panels.load_runs import (
 from dashboards.queries.labels import constant, with_label
 from dashboards.queries.rates import PER_CLASS, RATE, increase_by, rate_by
 from dashboards.ranked_values import lowest_first
-from dashboards.style import BAD, BLUE, GOOD, GREY, PINK, SKY, WARN, ColouredQuery
+from dashboards.style import BAD, BLUE, GOOD, GREY, PINK, SKY, WARN
 from dashboards.tables import DifferenceColumn, ValueColumn
 from exporters import signals
 from exporters.quantities import spell_duration
@@ -68,7 +68,7 @@ def rates_now() -> stat.Panel:
         f"{_LOAD_AND_SIDECARS}"
     )
     panel = style.stat_panel(
-        *("Offered and achieved now", text, units.RequestsPerSecond, 12, 5, *_steps()), no_value=NO_TEST, decimals=1
+        *("Offered and achieved now", text, units.RequestsPerSecond, 12, 5), *_steps(), no_value=NO_TEST, decimals=1
     )
     # one below the other: side by side, four values do not fit a phone
     panel.orientation(common_model.VizOrientation.HORIZONTAL)
@@ -106,7 +106,7 @@ def offered_against_achieved() -> timeseries.Panel:
         f"all their SLOs. {_GOOD_COUNT} Good: one line. {_LOAD_AND_SIDECARS}"
     )
     return style.time_series_panel(
-        *("Offered against achieved", text, units.RequestsPerSecond, 12, *_steps()), height=10
+        *("Offered against achieved", text, units.RequestsPerSecond, 12), *_steps(), height=10
     ).no_value(NO_TEST)
 
 
@@ -120,7 +120,7 @@ def losses() -> timeseries.Panel:
         (call("clamp_min", before - after, 0), loss, colour)
         for (loss, colour), ((before, *_), (after, *_)) in zip(_LOSSES.items(), pairwise(_steps()), strict=True)
     )
-    panel = style.time_series_panel(*("Lost of what was offered", text, units.RequestsPerSecond, 12, *lines), height=10)
+    panel = style.time_series_panel(*("Lost of what was offered", text, units.RequestsPerSecond, 12), *lines, height=10)
     return style.stack(panel).no_value(NO_TEST)
 
 
@@ -200,7 +200,7 @@ def outcomes_compared() -> table.Panel:
     return tables.hide_zero_rows(panel, 2)
 
 
-def _steps() -> tuple[ColouredQuery, ...]:
+def _steps() -> tuple[tuple[Expression, str, str], ...]:
     """Requests per second at each step from the schedule to goodput."""
     return (
         (rate_by(signals.LOAD_SCHEDULED), "scheduled", GREY),

@@ -22,7 +22,7 @@ _LOOP_LAG_LIMIT = 0.05
 """Seconds of loop lag that distort latencies: gaps between chunks are as short."""
 
 _NO_SIDECAR = "no sidecar"
-_PER_SIDECAR, _PER_PROCESS, _PER_REASON = "{{instance}}", "{{process}} at {{instance}}", "{{reason}}"
+_PER_SIDECAR, _PER_PROCESS = "{{instance}}", "{{process}} at {{instance}}"
 _SPANS, _ENGINE_SPANS = "spans are sent only with --otlp", "spans are received only with --engine-spans"
 _UNCOUNTED = {
     "dropped": signals.SIDECAR_DROPPED,
@@ -79,7 +79,8 @@ def uncounted_in_range() -> stat.Panel:
     )
     values = ((increase_by(counter), name) for name, counter in _UNCOUNTED.items())
     return style.stat_panel(
-        *("Not counted in range", text, style.COUNT, 6, 6, *values),
+        *("Not counted in range", text, style.COUNT, 6, 6),
+        *values,
         no_value=_NO_SIDECAR,
         decimals=0,
         base=GOOD,
@@ -148,11 +149,8 @@ def connections() -> timeseries.Panel:
 
 def uncounted_over_time() -> timeseries.Panel:
     text = "Requests per second that are missing from the figures, by reason. Good: 0. From the sidecars' counters."
-    lines = (
-        (rate_by(counter, label), f"{name}: {{{{{label}}}}}")
-        for name, counter in _UNCOUNTED.items()
-        for label in (Label.REASON if Label.REASON in counter.labels else Label.INSTANCE,)
-    )
+    each = ((name, *_each_reason(counter)) for name, counter in _UNCOUNTED.items())
+    lines = ((rate, f"{name}: {legend}") for name, rate, legend in each)
     return style.time_series_panel(PanelTitle.NOT_COUNTED, text, units.RequestsPerSecond, 9, *lines)
 
 
@@ -265,7 +263,10 @@ def _each_process(gauge: Signal) -> Query:
 
 
 def _each_reason(counter: Signal) -> Query:
-    return rate_by(counter, Label.REASON), _PER_REASON
+    """By sidecar, if there is only one reason."""
+    if Label.REASON in counter.labels:
+        return rate_by(counter, Label.REASON), "{{reason}}"
+    return rate_by(counter, Label.INSTANCE), _PER_SIDECAR
 
 
 BOARD = Board(

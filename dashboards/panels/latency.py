@@ -188,7 +188,7 @@ def stages() -> timeseries.Panel:
     of_class = [regex(Label.CLASS, f"${_ACTIVE_CLASS}")]
     lines = ((mean(signal, of_class), stage, _STAGE_COLOURS[stage]) for stage, signal, *_ in _STAGES)
     panel = style.time_series_panel(
-        *(f"Stages: ${_ACTIVE_CLASS}", text, units.Seconds, 24, *lines), height=8, may_be_empty=_NO_ENGINE_TIMES
+        *(f"Stages: ${_ACTIVE_CLASS}", text, units.Seconds, 24), *lines, height=8, may_be_empty=_NO_ENGINE_TIMES
     ).no_value(NO_TRAFFIC)
     return style.stack(panel).repeat(_ACTIVE_CLASS).repeat_direction("h").max_per_row(6)
 

@@ -39,7 +39,7 @@ def in_flight_now() -> stat.Panel:
     )
     values = ((aggregate("sum", select(signals.IN_FLIGHT, regex(Label.PHASE, phase))), phase) for phase in Phase)
     return style.stat_panel(
-        *("Requests in flight", text, style.COUNT, 6, 5, *values), no_value="no sidecar", decimals=0
+        *("Requests in flight", text, style.COUNT, 6, 5), *values, no_value="no sidecar", decimals=0
     )
 
 
