@@ -6,6 +6,7 @@ from alerts.alert_labels import severity_value
 from alerts.alert_names import AlertName
 from alerts.burn_text import MODEL, short_model
 from alerts.engine_only import CAVEAT
+from alerts.links import Panel
 from alerts.plan import Plan
 from alerts.promql.expression import Expression
 from alerts.rule_groups import Alert
@@ -22,6 +23,7 @@ def alert(
     plan: Plan,
     name: AlertName,
     severity: Severity,
+    panel: Panel,
     expr: Expression,
     summary: str,
     description: str,
@@ -49,10 +51,11 @@ def alert(
         {
             "summary": _title(summary, groups) if groups else summary,
             "description": description,
-            **plan.links.annotations(name),
+            **plan.links.annotations(name, panel),
             **(more or {}),
             **_note(plan, name, slo),
         },
+        panel,
         pending_for=pending_for,
         keep_firing_for=keep_firing_for,
     )

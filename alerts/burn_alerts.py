@@ -6,13 +6,14 @@ from alerts.alert_names import AlertName
 from alerts.burn_text import percent
 from alerts.burning_windows import over_limit
 from alerts.cold_start import held_page, page_held
+from alerts.links import DashboardUid, PanelTitle
 from alerts.plan import Plan
 from alerts.pooled_classes import is_pooled, pool_burns, pooled_bad_events, unless_pool_paged, who
 from alerts.promql.build import either, equal, in_window, on, over, regex, select
 from alerts.promql.expression import Expression, Selector
 from alerts.recording_rules import largest_window
 from alerts.rule_groups import Alert, Recording
-from alerts.target_labels import query
+from alerts.target_labels import if_found
 from alerts.tiers import Severity, Tier, fit, tiers
 from exporters.quantities import number, spell_duration
 from exporters.signals import (
@@ -76,6 +77,7 @@ def _page(plan: Plan, slo: Slo) -> Alert:
         plan,
         AlertName.BURN,
         Severity.PAGE,
+        (DashboardUid.OVERVIEW, PanelTitle.BURN_RATE),
         100 * select(PAGE_ERROR_RATIO, equal(Label.SLO, slo.name)),
         _summary(plan, slo),
         _description(plan, slo, Severity.PAGE),
@@ -95,6 +97,7 @@ def _ticket(plan: Plan, slo: Slo) -> Alert:
         plan,
         AlertName.BURN,
         Severity.TICKET,
+        (DashboardUid.OVERVIEW, PanelTitle.BURN_RATE),
         100 * largest_window(either(burning)),
         _summary(plan, slo),
         _description(plan, slo, Severity.TICKET) + _held_note(plan, slo),
@@ -140,15 +143,13 @@ def _tier_note(plan: Plan, slo: Slo, tier: Tier) -> str:
     limit = f"over {percent(tier.bad_ratio(slo))} in {burn_text.spaced(tier.long)}"
     rescaled_note = ", rescaled" if tier not in plan.tiers else ""
     burning = burn_text.of_alert(TIER_ERROR_RATIO, slo, equal(Label.WINDOW, spell_duration(tier.short)))
-    return f"{{{{ with {query(burning, plan.spec.group_by)} }}}} Tier {tier.name}: {limit}{rescaled_note}.{{{{ end }}}}"
+    return if_found(burning, plan.spec.group_by, f" Tier {tier.name}: {limit}{rescaled_note}.")
 
 
 def _held_note(plan: Plan, slo: Slo) -> str:
-    held = query(burn_text.of_alert(PAGE_HELD, slo), plan.spec.group_by)
-    return (
-        f"{{{{ with {held} }}}} A page is held back: all bad events of the last {burn_text.spaced(plan.step)} are "
-        "from engines that are starting.{{ end }}"
-    )
+    last = burn_text.spaced(plan.step)
+    text = f" A page is held back: all bad events of the last {last} are from engines that are starting."
+    return if_found(burn_text.of_alert(PAGE_HELD, slo), plan.spec.group_by, text)
 
 
 def low_traffic_alert(plan: Plan) -> Alert:
@@ -164,6 +165,7 @@ def low_traffic_alert(plan: Plan) -> Alert:
         plan,
         AlertName.LOW_TRAFFIC,
         Severity.TICKET,
+        (DashboardUid.OVERVIEW, PanelTitle.SLO_STATUS),
         unless_paged(plan, missed, longest.short, plan.spec.slos),
         f'{{{{ $labels.class }}}} on {burn_text.MODEL}: {{{{ printf "%.0f" $value }}}} bad events of '
         f"{{{{ $labels.slo }}}} in {burn_text.spaced(longest.long)}",

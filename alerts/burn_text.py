@@ -5,7 +5,7 @@ import re
 from alerts.plan import Plan
 from alerts.promql.build import aggregate, call, equal, increase, on, select, sum_by
 from alerts.promql.expression import AlertLabel, AlertValue, Matcher, Selector
-from alerts.target_labels import query
+from alerts.target_labels import if_found, listed
 from exporters import signals
 from exporters.quantities import number, spell_duration
 from exporters.signals import Label, Recorded, Signal
@@ -70,24 +70,19 @@ def exhaustion(plan: Plan, slo: Slo, gone_in: str, spent: str) -> str:
     """When the budget of the period is used up at the present error ratio; empty while the budget is not recorded."""
     left = of_alert(signals.SLO_BUDGET_LEFT, slo) * (plan.spec.period * slo.budget * 100) / AlertValue()
     duration = '. | first | value | humanizeDuration | reReplaceAll "^([0-9]+)[.0-9]*([a-z]).*$" "$1 $2"'
-    return (
-        f"{{{{ with {query(left, plan.spec.group_by)} }}}}{{{{ if gt (. | first | value) 0.0 }}}}"
-        f"{gone_in}{{{{ {duration} }}}}{{{{ else }}}}{spent}{{{{ end }}}}{{{{ end }}}}"
-    )
+    text = f"{{{{ if gt (. | first | value) 0.0 }}}}{gone_in}{{{{ {duration} }}}}{{{{ else }}}}{spent}{{{{ end }}}}"
+    return if_found(left, plan.spec.group_by, text)
 
 
 def budget_left(plan: Plan, slo: Slo) -> str:
     """The share that is left and its time; or how many times the budget is spent."""
-    share = of_alert(signals.SLO_BUDGET_LEFT, slo)
-    left, spent = (query(each, plan.spec.group_by) for each in (share * 100, share * -1 + 1))
-    period = spaced(plan.spec.period)
-    return (
-        f"{{{{ with {left} }}}}{{{{ if gt (. | first | value) 0.0 }}}}"
-        f' Budget left: {{{{ . | first | value | printf "%.0f" }}}} % of {period}'
-        f"{exhaustion(plan, slo, ', gone in ', '')}.{{{{ else }}}}{{{{ with {spent} }}}}"
-        f' The budget of {period} is spent {{{{ . | first | value | printf "%.1f" }}}} times.'
-        "{{ end }}{{ end }}{{ end }}"
-    )
+    share, groups, period = of_alert(signals.SLO_BUDGET_LEFT, slo), plan.spec.group_by, spaced(plan.spec.period)
+    left = f' Budget left: {{{{ . | first | value | printf "%.0f" }}}} % of {period}'
+    left += f"{exhaustion(plan, slo, ', gone in ', '')}."
+    times = f' The budget of {period} is spent {{{{ . | first | value | printf "%.1f" }}}} times.'
+    spent = if_found(share * -1 + 1, groups, times)
+    text = f"{{{{ if gt (. | first | value) 0.0 }}}}{left}{{{{ else }}}}{spent}{{{{ end }}}}"
+    return if_found(share * 100, groups, text)
 
 
 def worst_replicas(plan: Plan, slo: Slo, window: float) -> str:
@@ -97,11 +92,8 @@ def worst_replicas(plan: Plan, slo: Slo, window: float) -> str:
         for each in (signals.SLO_BAD, signals.SLO_EVENTS)
     )
     worst = call("sort_desc", aggregate("topk", 100 * bad / (events > 0) > 0, parameter=_REPLICAS))
-    return (
-        f"{{{{ with {query(worst, plan.spec.group_by)} }}}} Worst replicas: "
-        "{{ range $i, $each := . }}{{ if $i }}, {{ end }}"
-        '{{ $each.Labels.instance }} {{ printf "%.0f" $each.Value }} %{{ end }}.{{ end }}'
-    )
+    each = listed('{{ $each.Labels.instance }} {{ printf "%.0f" $each.Value }} %')
+    return if_found(worst, plan.spec.group_by, f" Worst replicas: {each}.")
 
 
 def last_config_change(plan: Plan) -> str:
@@ -109,11 +101,11 @@ def last_config_change(plan: Plan) -> str:
     recent = select(signals.ENGINE_CONFIG_CHANGE) > call("time") - RECENT_CHANGE
     engines = select(signals.ENGINE_MODEL, equal(Label.MODEL, AlertLabel(Label.MODEL)))
     newest = aggregate("topk", recent.and_(engines, on(Label.INSTANCE, Label.ENGINE)), parameter=1)
-    return (
-        f"{{{{ with {query(newest, plan.spec.group_by)} }}}} "
-        'Last config change: {{ . | first | label "setting" }} at '
-        '{{ (. | first | value | toTime).UTC.Format "15:04 UTC" }}.{{ end }}'
+    text = (
+        ' Last config change: {{ . | first | label "setting" }} at '
+        '{{ (. | first | value | toTime).UTC.Format "15:04 UTC" }}.'
     )
+    return if_found(newest, plan.spec.group_by, text)
 
 
 def of_alert(series: Recorded | Signal, slo: Slo, *more: Matcher) -> Selector:

@@ -5,6 +5,7 @@ from alerts.alert_names import AlertName
 from alerts.baselines import baseline
 from alerts.burn_text import percent
 from alerts.cold_start import failed_requests
+from alerts.links import DashboardUid, PanelTitle
 from alerts.plan import Plan
 from alerts.promql.build import in_window, increase, max_by, on, over, sum_by, with_model
 from alerts.promql.expression import Expression
@@ -41,6 +42,7 @@ def _queue(plan: Plan) -> Alert:
         plan,
         AlertName.QUEUE,
         Severity.TICKET,
+        (DashboardUid.ENGINE, PanelTitle.WAITING),
         (waiting >= 1).and_(waiting > (running > 0), on(*_ENGINE_LABELS)),
         "more requests wait for {{ $labels.engine }} of {{ $labels.model }} than run",
         f'{{{{ printf "%.0f" $value }}}} requests wait on average at {_ENGINE}, which is more than run, for '
@@ -59,6 +61,7 @@ def _kv_cache(plan: Plan) -> Alert:
         plan,
         AlertName.KV_CACHE,
         Severity.TICKET,
+        (DashboardUid.ENGINE, PanelTitle.KV_CACHE),
         (usage > KV_CACHE_FULL).and_(preemptions >= least, on(*by)),
         "the KV cache of {{ $labels.engine }} of {{ $labels.model }} is full, and running requests are preempted",
         f"Rank {{{{ $labels.rank }}}} of {_ENGINE} had {{{{ $value | humanizePercentage }}}} of "
@@ -82,6 +85,7 @@ def _prefix_cache(plan: Plan) -> Alert:
         plan,
         AlertName.PREFIX_CACHE,
         Severity.TICKET,
+        (DashboardUid.ENGINE, PanelTitle.PREFIX_CACHE),
         collapsed.and_(requests >= least, _INSTANCE),
         "the prefix cache of {{ $labels.engine }} finds {{ $value | humanizePercentage }} of the prompt tokens, "
         "not half of what it did",
@@ -109,6 +113,7 @@ def _restarts(plan: Plan) -> Alert:
         plan,
         AlertName.ENGINE_RESTARTS,
         Severity.TICKET,
+        (DashboardUid.ENGINE, PanelTitle.ENGINE_RESTARTS),
         with_model(restarting),
         "the engine {{ $labels.engine }}{{ with $labels.model }} of {{ . }}{{ end }} keeps restarting",
         f'{_ENGINE} has started {{{{ printf "%.0f" $value }}}} times in the last {spell_duration(long)}. Each start '

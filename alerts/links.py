@@ -49,32 +49,7 @@ class PanelTitle(StrEnum):
     WAITING = "Waiting by reason"
 
 
-ALERT_PANELS: dict[AlertName, tuple[DashboardUid, PanelTitle]] = {
-    AlertName.BURN: (DashboardUid.OVERVIEW, PanelTitle.BURN_RATE),
-    AlertName.LOW_TRAFFIC: (DashboardUid.OVERVIEW, PanelTitle.SLO_STATUS),
-    AlertName.TENANT_BURN: (DashboardUid.WORKLOAD, PanelTitle.GOODPUT_BY_TENANT),
-    AlertName.OUTLIER: (DashboardUid.FLEET, PanelTitle.GOODPUT_BY_SIDECAR),
-    AlertName.CLIENT_ERRORS: (DashboardUid.OVERVIEW, PanelTitle.OUTCOMES),
-    AlertName.REJECTIONS: (DashboardUid.OVERVIEW, PanelTitle.OUTCOMES),
-    AlertName.TRAFFIC_LOST: (DashboardUid.OVERVIEW, PanelTitle.OFFERED),
-    AlertName.BUSY_BUT_USELESS: (DashboardUid.OVERVIEW, PanelTitle.THROUGHPUT),
-    AlertName.QUEUE: (DashboardUid.ENGINE, PanelTitle.WAITING),
-    AlertName.KV_CACHE: (DashboardUid.ENGINE, PanelTitle.KV_CACHE),
-    AlertName.PREFIX_CACHE: (DashboardUid.ENGINE, PanelTitle.PREFIX_CACHE),
-    AlertName.SIDECAR_DOWN: (DashboardUid.SIDECAR, PanelTitle.SIDECAR),
-    AlertName.TARGETS_MISSING: (DashboardUid.SIDECAR, PanelTitle.SIDECAR),
-    AlertName.ENGINE_DOWN: (DashboardUid.ENGINE, PanelTitle.ENGINE),
-    AlertName.ENGINE_STALLED: (DashboardUid.ENGINE, PanelTitle.ENGINE_OUTPUT_TOKENS),
-    AlertName.ENGINE_RESTARTS: (DashboardUid.ENGINE, PanelTitle.ENGINE_RESTARTS),
-    AlertName.DROPPING: (DashboardUid.SIDECAR, PanelTitle.NOT_COUNTED),
-    AlertName.LOG_LINES: (DashboardUid.SIDECAR, PanelTitle.NOT_COUNTED),
-    AlertName.LOST: (DashboardUid.SIDECAR, PanelTitle.NOT_COUNTED),
-    AlertName.RELOAD_FAILED: (DashboardUid.SIDECAR, PanelTitle.SLO_FILE),
-    AlertName.CERTIFICATE: (DashboardUid.SIDECAR, PanelTitle.CERTIFICATE),
-    AlertName.SCRAPE_INTERVAL: (DashboardUid.SIDECAR, PanelTitle.SIDECAR),
-    AlertName.UNMEASURED: (DashboardUid.ENGINE, PanelTitle.ENGINE_VERSION),
-    AlertName.WATCHDOG: (DashboardUid.OVERVIEW, PanelTitle.FIRING_ALERTS),
-}
+Panel = tuple[DashboardUid, PanelTitle]
 """The panel that shows the cause of an alert."""
 
 LINK_VARIABLES: dict[DashboardUid, tuple[Label, ...]] = {
@@ -130,9 +105,9 @@ class Links:
     traces: str = ""
     """The base of `vllm-slo traces`; empty for alerts without a link to traces."""
 
-    def annotations(self, name: AlertName) -> dict[str, str]:
+    def annotations(self, name: AlertName, panel: Panel) -> dict[str, str]:
         """The links of an alert; without the base of Grafana, there is no link to a dashboard."""
-        dashboard = {"dashboard_url": self._dashboard(name)} if self.grafana else {}
+        dashboard = {"dashboard_url": self._dashboard(name, panel)} if self.grafana else {}
         return {"runbook_url": f"{self.runbook_base()}/{name}.md", **dashboard}
 
     def runbook_base(self) -> str:
@@ -145,9 +120,9 @@ class Links:
         query = f"{one_class}model={{{{ $labels.model | urlquery }}}}&verdict=bad&since=1h"
         return {"traces_url": f"{self.traces.rstrip('/')}/?{query}"} if self.traces else {}
 
-    def _dashboard(self, name: AlertName) -> str:
+    def _dashboard(self, name: AlertName, panel: Panel) -> str:
         """A link to the alert's panel, with the dashboard variables set from the labels of the alert."""
-        uid, title = ALERT_PANELS[name]
+        uid, title = panel
         # A variable without a label on the alert stays at All. Model names contain slashes.
         variables = (_variable(name, label) for label in LINK_VARIABLES[uid])
         return f"{self.grafana.rstrip('/')}/d/{uid}?viewPanel={panel_id(title)}{''.join(variables)}"

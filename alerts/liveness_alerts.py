@@ -3,6 +3,7 @@
 from alerts.alert_annotations import alert
 from alerts.alert_names import AlertName
 from alerts.cold_start import starting
+from alerts.links import DashboardUid, PanelTitle
 from alerts.missing_targets import missing_targets, no_target
 from alerts.plan import Plan
 from alerts.promql.build import (
@@ -47,9 +48,7 @@ def liveness_alerts(plan: Plan) -> tuple[Alert, ...]:
 def sidecar_alerts(plan: Plan) -> tuple[Alert, ...]:
     """For sidecars that work, but incompletely or not for long: they need no evaluation at each scrape."""
     return (
-        _dropping(plan),
-        _dropping_lines(plan),
-        _lost(plan),
+        *_losses(plan),
         _reload_failed(plan),
         _certificate(plan, Severity.PAGE, _DAY, 8),
         _certificate(plan, Severity.TICKET, 7 * _DAY, 4),
@@ -63,6 +62,7 @@ def _sidecar_down(plan: Plan) -> Alert:
         plan,
         AlertName.SIDECAR_DOWN,
         Severity.PAGE,
+        (DashboardUid.SIDECAR, PanelTitle.SIDECAR),
         # With another job name, no alert could ever fire.
         models.binary("*", down, on(Label.INSTANCE, left=[Label.JOB])).or_(down.or_(no_target(plan)), _INSTANCE),
         f"the sidecar {{{{ $labels.instance }}}}{_OF_MODEL} does not answer Prometheus",
@@ -95,6 +95,7 @@ def _engine_down(plan: Plan) -> Alert:
         plan,
         AlertName.ENGINE_DOWN,
         Severity.PAGE,
+        (DashboardUid.ENGINE, PanelTitle.ENGINE),
         expr,
         f"{engine}{_OF_MODEL} does not answer {observer}",
         f"{symptom}. A start of up to {limit} raises no page, unless it is the second within {second}{healthy}. No "
@@ -156,6 +157,7 @@ def stalled_alert(plan: Plan) -> Alert:
         plan,
         AlertName.ENGINE_STALLED,
         Severity.PAGE,
+        (DashboardUid.ENGINE, PanelTitle.ENGINE_OUTPUT_TOKENS),
         stalled,
         f"{engine_at}{_OF_MODEL} holds requests and generates no token",
         f"Requests are open at {engine_at}, and for {spell_duration(pending_for)} no prompt or generation token has "
@@ -165,46 +167,44 @@ def stalled_alert(plan: Plan) -> Alert:
     )
 
 
-def _dropping(plan: Plan) -> Alert:
-    return alert(
-        plan,
-        AlertName.DROPPING,
-        Severity.TICKET,
-        sum_by(increase(signals.SIDECAR_DROPPED, plan.half_hour), [Label.INSTANCE]) > 0,
-        "the sidecar {{ $labels.instance }} loses measurements",
-        f"{{{{ $labels.instance }}}} has dropped the records of {_COUNT} requests in the last "
-        f"{spell_duration(plan.half_hour)}: its "
-        "exporter process was away for too long or is too slow. Requests were served, but these are in no count. "
-        "Look first at the CPU time and the log of the exporter process.",
-    )
+def _losses(plan: Plan) -> tuple[Alert, ...]:
+    """Tickets for what a sidecar has not counted or not logged."""
+    window = spell_duration(plan.half_hour)
 
+    def loss(name: AlertName, counter: Signal, more: list[Label], summary: str, description: str) -> Alert:
+        lost = sum_by(increase(counter, plan.half_hour), [Label.INSTANCE, *more]) > 0
+        panel = DashboardUid.SIDECAR, PanelTitle.NOT_COUNTED
+        return alert(plan, name, Severity.TICKET, panel, lost, summary, f"{{{{ $labels.instance }}}} has {description}")
 
-def _dropping_lines(plan: Plan) -> Alert:
-    return alert(
-        plan,
-        AlertName.LOG_LINES,
-        Severity.TICKET,
-        sum_by(increase(signals.SIDECAR_DROPPED_LINES, plan.half_hour), [Label.INSTANCE, Label.REASON]) > 0,
-        "the request log of the sidecar {{ $labels.instance }} is incomplete",
-        f"{{{{ $labels.instance }}}} has dropped {_COUNT} lines of its request log in the last "
-        f"{spell_duration(plan.half_hour)} "
-        "({{ $labels.reason }}), because it could not write the log for too long. Requests were served and all series "
-        "are correct; reports that read the log miss these requests. Look first at the disk of the request log.",
-    )
-
-
-def _lost(plan: Plan) -> Alert:
-    return alert(
-        plan,
-        AlertName.LOST,
-        Severity.TICKET,
-        sum_by(increase(signals.SIDECAR_LOST, plan.half_hour), [Label.INSTANCE, Label.REASON]) > 0,
-        "a process of the sidecar {{ $labels.instance }} ended with requests open or unrecorded",
-        f"{{{{ $labels.instance }}}} has lost {_COUNT} requests in the last {spell_duration(plan.half_hour)} "
-        "({{ $labels.reason }}). "
-        "They are in no other count and consume no error budget. relay_crashed: their clients saw the connection end, "
-        "and the supervisor has started the relay again. sidecar_stopped: the sidecar ended before the exporter had "
-        "recorded them. Look first at the memory limit, then at the log of the supervisor.",
+    return (
+        loss(
+            AlertName.DROPPING,
+            signals.SIDECAR_DROPPED,
+            [],
+            "the sidecar {{ $labels.instance }} loses measurements",
+            f"dropped the records of {_COUNT} requests in the last {window}: its exporter process was away for too "
+            "long or is too slow. Requests were served, but these are in no count. Look first at the CPU time and the "
+            "log of the exporter process.",
+        ),
+        loss(
+            AlertName.LOG_LINES,
+            signals.SIDECAR_DROPPED_LINES,
+            [Label.REASON],
+            "the request log of the sidecar {{ $labels.instance }} is incomplete",
+            f"dropped {_COUNT} lines of its request log in the last {window} ({{{{ $labels.reason }}}}), because it "
+            "could not write the log for too long. Requests were served and all series are correct; reports that read "
+            "the log miss these requests. Look first at the disk of the request log.",
+        ),
+        loss(
+            AlertName.LOST,
+            signals.SIDECAR_LOST,
+            [Label.REASON],
+            "a process of the sidecar {{ $labels.instance }} ended with requests open or unrecorded",
+            f"lost {_COUNT} requests in the last {window} ({{{{ $labels.reason }}}}). They are in no other count and "
+            "consume no error budget. relay_crashed: their clients saw the connection end, and the supervisor has "
+            "started the relay again. sidecar_stopped: the sidecar ended before the exporter had recorded them. Look "
+            "first at the memory limit, then at the log of the supervisor.",
+        ),
     )
 
 
@@ -213,6 +213,7 @@ def _reload_failed(plan: Plan) -> Alert:
         plan,
         AlertName.RELOAD_FAILED,
         Severity.TICKET,
+        (DashboardUid.SIDECAR, PanelTitle.SLO_FILE),
         select(signals.SIDECAR_RELOAD_SUCCESSFUL).binary("==", 0),
         "the sidecar {{ $labels.instance }} has rejected its SLO file",
         "The SLO file was invalid when {{ $labels.instance }} received SIGHUP. It judges requests by the last valid "
@@ -233,6 +234,7 @@ def _certificate(plan: Plan, severity: Severity, least: float, nth: int) -> Aler
         plan,
         AlertName.CERTIFICATE,
         severity,
+        (DashboardUid.SIDECAR, PanelTitle.CERTIFICATE),
         (left < least).unless((left > over("max_over_time", left, "7d", "30m") / nth).and_(renewed)),
         "the certificate of {{ $labels.instance }} ends in {{ $value | humanizeDuration }}",
         f"Clients refuse {{{{ $labels.instance }}}} when its certificate has ended, in {{{{ $value | "
@@ -247,6 +249,7 @@ def _watchdog(plan: Plan) -> Alert:
         plan,
         AlertName.WATCHDOG,
         Severity.NONE,
+        (DashboardUid.OVERVIEW, PanelTitle.FIRING_ALERTS),
         call("vector", 1),
         "the alerting path works",
         "Fires always. Route it to a dead man's switch, which speaks up when it no longer hears this.",

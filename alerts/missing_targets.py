@@ -6,6 +6,7 @@ that the group existed.
 
 from alerts.alert_annotations import alert
 from alerts.alert_names import AlertName
+from alerts.links import DashboardUid, PanelTitle
 from alerts.plan import Plan
 from alerts.promql.build import aggregate, call, not_equal, on, over, select
 from alerts.promql.expression import Expression
@@ -37,6 +38,7 @@ def missing_targets(plan: Plan) -> tuple[Alert, ...]:
             plan,
             AlertName.TARGETS_MISSING,
             Severity.PAGE,
+            (DashboardUid.SIDECAR, PanelTitle.SIDECAR),
             with_model.or_(_past(plan), on()).unless(targets_up(plan), on()),
             "Prometheus has lost every target{{ with $labels.model }} of {{ . }}{{ end }}",
             f"No target of the job {' or '.join(jobs(plan.spec))} is left here, for {spell_duration(plan.down_after)} "

@@ -4,6 +4,7 @@ from alerts import burn_text
 from alerts.alert_annotations import alert
 from alerts.alert_names import AlertName
 from alerts.burn_text import percent
+from alerts.links import DashboardUid, PanelTitle
 from alerts.plan import Plan
 from alerts.promql.build import ago, in_window, on, over, select, sum_by
 from alerts.rule_groups import Alert, Recording, windowed
@@ -43,6 +44,7 @@ def offered_alert(plan: Plan) -> Alert:
         plan,
         AlertName.TRAFFIC_LOST,
         Severity.TICKET,
+        (DashboardUid.OVERVIEW, PanelTitle.OFFERED),
         (offered < NEARLY_NONE * (usual >= least)).and_(engines, on(Label.MODEL)),
         f'{burn_text.MODEL} received {{{{ printf "%.0f" $value }}}} requests in {text}, less than '
         f"{percent(NEARLY_NONE)} of the usual",

@@ -11,7 +11,7 @@ from alerts.plan import Plan
 from alerts.promql.build import call, either, equal, on, over, regex, select, sum_by, within
 from alerts.promql.expression import AlertLabel, Expression
 from alerts.rule_groups import Recording, windowed
-from alerts.target_labels import query
+from alerts.target_labels import if_found, listed
 from alerts.tiers import Severity, Tier
 from exporters.quantities import spell_duration
 from exporters.signals import (
@@ -94,12 +94,10 @@ def pooled_bad_events(plan: Plan, slo: Slo) -> str:
         select(series, equal(Label.SLO, slo.name), equal(Label.WINDOW, spell_duration(plan.quarter_day)), one_model)
         for series in (SLO_BAD_IN, SLO_EVENTS_IN)
     )
-    found = query(call("sort_desc", (bad > 0).and_(events < _least(plan), _SAME_CLASS)), plan.spec.group_by)
-    return (
-        f'{{{{ if eq $labels.class "{POOL}" }}}}{{{{ with {found} }}}} '
-        f"Bad events in {spaced(plan.quarter_day)}: {{{{ range $i, $each := . }}}}{{{{ if $i }}}}, {{{{ end }}}}"
-        '{{ $each.Labels.class }} {{ printf "%.0f" $each.Value }}{{ end }}.{{ end }}{{ end }}'
-    )
+    found = call("sort_desc", (bad > 0).and_(events < _least(plan), _SAME_CLASS))
+    each = listed('{{ $each.Labels.class }} {{ printf "%.0f" $each.Value }}')
+    text = if_found(found, plan.spec.group_by, f" Bad events in {spaced(plan.quarter_day)}: {each}.")
+    return f'{{{{ if eq $labels.class "{POOL}" }}}}{text}{{{{ end }}}}'
 
 
 def _least(plan: Plan) -> int:

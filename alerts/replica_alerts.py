@@ -4,12 +4,13 @@ from alerts import burn_text
 from alerts.alert_annotations import alert
 from alerts.alert_names import AlertName
 from alerts.cold_start import starting
+from alerts.links import DashboardUid, PanelTitle
 from alerts.plan import Plan
 from alerts.promql.build import aggregate, call, equal, in_window, max_by, on, over, ratio, select, sum_by
 from alerts.promql.expression import AlertLabel, Expression
 from alerts.recording_rules import direct_count
 from alerts.rule_groups import Alert, Recording, windowed
-from alerts.target_labels import query
+from alerts.target_labels import if_found
 from alerts.tiers import Severity
 from exporters import signals
 from exporters.quantities import spell_duration
@@ -54,7 +55,11 @@ def _outlier(plan: Plan) -> Alert:
     starts = starting(over("last_over_time", COLD_START, window))
     of_alert = (equal(label, AlertLabel(label)) for label in (Label.INSTANCE, Label.MODEL))
     classes = select(signals.INSTANCE_ERROR_RATIO, *of_alert, equal(Label.WINDOW, spell_duration(window)))
-    named = query(aggregate("topk", classes, parameter=1), plan.spec.group_by)
+    worst = aggregate("topk", classes, parameter=1)
+    one_class, slo = (
+        if_found(worst, plan.spec.group_by, f'{text} {{{{ . | first | label "{label}" }}}}')
+        for text, label in (("", Label.CLASS), (" for the SLO", Label.SLO))
+    )
     events, bad, error_ratio = _recorded(window)
     # Of the replicas that are not bad themselves; absent if there is none.
     bad_of_peers, events_of_peers = (
@@ -69,6 +74,7 @@ def _outlier(plan: Plan) -> Alert:
         plan,
         AlertName.OUTLIER,
         Severity.PAGE,
+        (DashboardUid.FLEET, PanelTitle.GOODPUT_BY_SIDECAR),
         100
         * max_by(
             outlier.and_(_improbability(window) > IMPROBABILITY, _SAME_REPLICA)
@@ -77,9 +83,8 @@ def _outlier(plan: Plan) -> Alert:
             [Label.INSTANCE, Label.MODEL],
         ),
         f"replica {{{{ $labels.instance }}}} of {burn_text.MODEL}: {burn_text.SHARE} bad",
-        f"In the last {burn_text.spaced(window)}, {burn_text.SHARE} of the{{{{ with {named} }}}} "
-        '{{ . | first | label "class" }}{{ end }} requests at {{ $labels.instance }} were bad'
-        f'{{{{ with {named} }}}} for the SLO {{{{ . | first | label "slo" }}}}{{{{ end }}}}. Other replicas of '
+        f"In the last {burn_text.spaced(window)}, {burn_text.SHARE} of the{one_class} requests at "
+        f"{{{{ $labels.instance }}}} were bad{slo}. Other replicas of "
         f"{burn_text.MODEL} serve this class with less than half of that. Look first at the log and the GPU of its "
         "engine; drain it if its peers can serve its load.",
         keep_firing_for=plan.page_bridge,

@@ -6,6 +6,7 @@ from textwrap import wrap
 
 import yaml
 
+from alerts.links import Panel
 from alerts.promql.build import duration
 from alerts.promql.expression import Expression
 from alerts.promql.multiline import multiline
@@ -39,6 +40,7 @@ class Alert:
     expr: Expression
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
+    panel: Panel
     pending_for: float = 0.0
     keep_firing_for: float = 0.0
 

@@ -2,6 +2,7 @@
 
 from alerts.alert_annotations import alert
 from alerts.alert_names import AlertName
+from alerts.links import DashboardUid, PanelTitle
 from alerts.plan import Plan
 from alerts.promql.build import max_by, on, over
 from alerts.promql.expression import Expression
@@ -38,6 +39,7 @@ def scrape_interval_alert(plan: Plan) -> Alert:
         plan,
         AlertName.SCRAPE_INTERVAL,
         Severity.TICKET,
+        (DashboardUid.SIDECAR, PanelTitle.SIDECAR),
         too_long.or_(interval < round(expected / _TOLERANCE, 3)),
         "Prometheus scrapes {{ $labels.instance }} every {{ $value | humanizeDuration }}, not every "
         f"{spell_duration(expected)}",

@@ -50,6 +50,16 @@ def query(expression: Expression, labels: Sequence[str]) -> str:
     return f"query ({' '.join(['printf', f'`{narrowed}`', *_values(narrowed)])})"
 
 
+def if_found(expression: Expression, labels: Sequence[str], text: str) -> str:
+    """In the template of an annotation, a text about the result of a query; empty if it has none."""
+    return f"{{{{ with {query(expression, labels)} }}}}{text}{{{{ end }}}}"
+
+
+def listed(text: str) -> str:
+    """In the template of an annotation, a text about each sample of a result, with commas."""
+    return f"{{{{ range $i, $each := . }}}}{{{{ if $i }}}}, {{{{ end }}}}{text}{{{{ end }}}}"
+
+
 def place(labels: Sequence[str]) -> str:
     """The group of an alert, such as `eu-1/prod`, shortened for a title."""
     values = " ".join(f"$labels.{label}" for label in labels)

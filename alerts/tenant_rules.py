@@ -6,6 +6,7 @@ from alerts import burn_text
 from alerts.alert_annotations import alert
 from alerts.alert_names import AlertName
 from alerts.burn_text import percent
+from alerts.links import DashboardUid, PanelTitle
 from alerts.plan import Plan
 from alerts.promql.build import either, in_window, on, ratio, sum_by, within
 from alerts.promql.expression import Expression
@@ -52,6 +53,7 @@ def _burn(plan: Plan, slo: Slo) -> Alert:
         plan,
         AlertName.TENANT_BURN,
         Severity.PAGE,
+        (DashboardUid.WORKLOAD, PanelTitle.GOODPUT_BY_TENANT),
         round(100 * slo.budget, 9) * largest_window(burning),
         burn_text.summary(slo, "{{ $labels.class }} of {{ $labels.tenant }}"),
         f"{burn_text.SHARE} of {{{{ $labels.class }}}} requests of {{{{ $labels.tenant }}}} to {{{{ $labels.model }}}} "

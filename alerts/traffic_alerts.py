@@ -5,6 +5,7 @@ from alerts.alert_annotations import alert
 from alerts.alert_names import AlertName
 from alerts.baselines import baseline
 from alerts.burn_text import percent
+from alerts.links import DashboardUid, PanelTitle
 from alerts.plan import STEP, Plan
 from alerts.promql.build import ago, equal, in_window, increase, not_equal, on, over, ratio, regex, select, sum_by
 from alerts.promql.expression import Expression, Selector
@@ -151,6 +152,7 @@ def _surge_alert(
         plan,
         name,
         severity,
+        (DashboardUid.OVERVIEW, PanelTitle.OUTCOMES),
         surging,
         f"{{{{ $value | humanizePercentage }}}} of {{{{ $labels.class }}}} requests end as {outcome}: "
         f"{burn_text.MODEL} at {{{{ $labels.instance }}}}",
@@ -177,6 +179,7 @@ def busy_but_useless(plan: Plan) -> Alert:
         plan,
         AlertName.BUSY_BUT_USELESS,
         Severity.TICKET,
+        (DashboardUid.OVERVIEW, PanelTitle.THROUGHPUT),
         useless.and_((events >= least) - requests >= min_bad, _SAME_CLASS).and_(busy, _SAME_CLASS),
         f"{who}: more tokens than usual, but only {{{{ $value | humanizePercentage }}}} of the requests are good",
         f"In the last {spell_duration(plan.hour)}, {who} made more completion tokens than in the median busy hour of "

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from alerts.alert_annotations import alert
 from alerts.alert_names import AlertName
 from alerts.engine_only import ALL_REQUESTS, SupportedSlo, version
+from alerts.links import DashboardUid, PanelTitle
 from alerts.plan import Plan
 from alerts.promql.build import aggregate, call, equal, on, regex, select
 from alerts.promql.expression import Expression, Matcher
@@ -106,6 +107,7 @@ def _unmeasured(plan: Plan, each: SupportedSlo) -> Alert:
         plan,
         AlertName.UNMEASURED,
         Severity.TICKET,
+        (DashboardUid.ENGINE, PanelTitle.ENGINE_VERSION),
         select(signals.ENGINE_UP).binary("==", 1).unless(counted, on(Label.INSTANCE)),
         f"{{{{ $labels.engine }}}} does not count what {each.slo.name} is judged by",
         f"{{{{ $labels.engine }}}} is up, but its page has no bucket of {each.histogram.name} at "

@@ -7,11 +7,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from alerts.promql_text import increase, quantile, rate, select, sum_by
+from alerts.plan import Plan
+from alerts.promql.build import call, in_window, increase, max_by, over, quantile, rate, ratio, regex, sum_by
 from compose.webhook import alert_title
 from exporters import signals
 from exporters.prometheus_api import Alert, Prometheus, PrometheusError
-from exporters.quantities import spell_duration
 from exporters.signals import Label
 from exporters.slos import Severities, SloFile
 from loadgen.report import format_seconds
@@ -46,21 +46,21 @@ class Snapshot:
 
 def queries(spec: SloFile) -> dict[str, str]:
     """For each field of `ClassRow`, a query with one value per class."""
-    by, all_classes = [Label.CLASS], {Label.CLASS: ".*"}
+    by = [Label.CLASS]
     events, good = (
-        sum_by(increase(signal.name, _RECENT), by) for signal in (signals.GOODPUT_EVENTS, signals.GOODPUT_REQUESTS)
+        sum_by(increase(signal, _RECENT), by) for signal in (signals.GOODPUT_EVENTS, signals.GOODPUT_REQUESTS)
     )
-    fastest = spell_duration(spec.period / 720)  # the long window of the fastest page
-    return {
+    ended, growth = rate(signals.REQUESTS, _RECENT), over("deriv", signals.IN_FLIGHT, _RECENT)
+    expressions = {
         # Ended requests plus the growth of open ones, because in an overload most recent requests are still open.
-        "offered": f"clamp_min({sum_by(rate(signals.REQUESTS.name, _RECENT), by)} + "
-        f"{sum_by(f'deriv({signals.IN_FLIGHT.name}[{_RECENT}])', by)}, 0)",
-        "in_flight": sum_by(signals.IN_FLIGHT.name, by),
-        "goodput": f"{good} / ({events} > 0)",
-        "ttft_p95": quantile(0.95, signals.TTFT, _RECENT, by, all_classes),
-        "burn_rate": f"max by ({Label.CLASS}) ({select(signals.SLO_BURN_RATE, {Label.WINDOW: fastest})})",
-        "oldest_wait": f"max by ({Label.CLASS}) ({signals.OLDEST_WAIT.name})",
+        "offered": call("clamp_min", sum_by(ended, by) + sum_by(growth, by), 0),
+        "in_flight": sum_by(signals.IN_FLIGHT, by),
+        "goodput": ratio(good, events),
+        "ttft_p95": quantile(0.95, signals.TTFT, _RECENT, by, [regex(Label.CLASS, ".*")]),
+        "burn_rate": max_by(in_window(signals.SLO_BURN_RATE, Plan.of(spec).hour), by),
+        "oldest_wait": max_by(signals.OLDEST_WAIT, by),
     }
+    return {name: str(expression) for name, expression in expressions.items()}
 
 
 def read_rows(prometheus: Prometheus, spec: SloFile) -> tuple[ClassRow, ...]:

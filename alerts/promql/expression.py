@@ -45,6 +45,14 @@ class Matcher:
         return f"{self.label}{self.operator}{value}"
 
 
+def _infix(operator: str) -> Callable[[Expression, Expression | float], Binary]:
+    return lambda left, right: Binary(operator, left, _operand(right))
+
+
+def _reflected(operator: str) -> Callable[[Expression, float], Binary]:
+    return lambda right, left: Binary(operator, Number(left), right)
+
+
 class Expression:
     """The base of all expressions: operators, and functions over the tree."""
 
@@ -58,47 +66,22 @@ class Expression:
         """Any binary operator; only this one and the set operators take a vector matching."""
         return Binary(operator, self, _operand(other), matching)
 
-    def __add__(self, other: Expression | float) -> Binary:
-        return self.binary("+", other)
-
-    def __sub__(self, other: Expression | float) -> Binary:
-        return self.binary("-", other)
-
-    def __mul__(self, other: Expression | float) -> Binary:
-        return self.binary("*", other)
-
-    def __truediv__(self, other: Expression | float) -> Binary:
-        return self.binary("/", other)
-
-    def __mod__(self, other: Expression | float) -> Binary:
-        return self.binary("%", other)
-
-    def __radd__(self, other: float) -> Binary:
-        return Number(other) + self
-
-    def __rsub__(self, other: float) -> Binary:
-        return Number(other) - self
-
-    def __rmul__(self, other: float) -> Binary:
-        return Number(other) * self
-
-    def __rtruediv__(self, other: float) -> Binary:
-        return Number(other) / self
+    __add__ = _infix("+")
+    __sub__ = _infix("-")
+    __mul__ = _infix("*")
+    __truediv__ = _infix("/")
+    __mod__ = _infix("%")
+    __gt__ = _infix(">")
+    __ge__ = _infix(">=")
+    __lt__ = _infix("<")
+    __le__ = _infix("<=")
+    __radd__ = _reflected("+")
+    __rsub__ = _reflected("-")
+    __rmul__ = _reflected("*")
+    __rtruediv__ = _reflected("/")
 
     def __neg__(self) -> Negative:
         return Negative(self)
-
-    def __gt__(self, other: Expression | float) -> Binary:
-        return self.binary(">", other)
-
-    def __ge__(self, other: Expression | float) -> Binary:
-        return self.binary(">=", other)
-
-    def __lt__(self, other: Expression | float) -> Binary:
-        return self.binary("<", other)
-
-    def __le__(self, other: Expression | float) -> Binary:
-        return self.binary("<=", other)
 
     def __bool__(self) -> bool:
         raise TypeError(f"a PromQL expression has no truth value: {self}")

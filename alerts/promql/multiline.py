@@ -4,9 +4,9 @@ from alerts.promql.expression import Aggregation, Binary, Call, Expression
 
 _WIDTH = 100
 _SHORT = 24
-"""Longer right sides begin a line, except those of products."""
-_SUM = 4
-"""The precedence of `+`."""
+"""Longer right sides of comparisons and sums begin a line."""
+_SET, _SUM = 2, 4
+"""The precedence of `and` and of `+`."""
 
 
 def multiline(expression: Expression, indent: int = 0) -> str:
@@ -20,8 +20,8 @@ def multiline(expression: Expression, indent: int = 0) -> str:
                 _operand(side, least, indent)
                 for side, least in zip((expression.left, expression.right), expression.least(), strict=True)
             )
-            stays = expression.precedence > _SUM or len(str(expression.right)) <= _SHORT
-            return f"{left}{' ' if stays else chr(10) + pad}{expression.middle()} {right}"
+            begins = expression.precedence <= _SET or (expression.precedence <= _SUM and len(right) > _SHORT)
+            return f"{left}{chr(10) + pad if begins else ' '}{expression.middle()} {right}"
         case Aggregation():
             return (
                 f"{expression.head()}(\n{pad}  {expression.before()}{multiline(expression.inner, indent + 2)}\n{pad})"

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from alerts.links import DashboardUid, PanelTitle
 from alerts.promql.build import equal, select
 from alerts.promql.expression import Variable
 from alerts.rule_groups import Alert, Recording, RuleGroup
@@ -21,6 +22,7 @@ from tests.support.promtool import ROOT, Case, Pace, Promtool, counter
 SHIPPED = (ROOT / "alerts/slos.yaml").read_text()
 OURS, TICKET, TENANT = "LLMErrorBudgetBurn", "LLMErrorBudgetLowTraffic", "LLMTenantErrorBudgetBurn"
 SLOTH = "Sloth"
+PANEL = (DashboardUid.OVERVIEW, PanelTitle.BURN_RATE)
 WINDOWS = ("5m", "30m", "1h", "2h", "6h", "1d", "3d")
 TIERS = {"page": ((14.4, "5m", "1h"), (6, "30m", "6h")), "ticket": ((3, "2h", "1d"), (1, "6h", "3d"))}
 ENDED = "llm_requests_total"
@@ -48,7 +50,7 @@ def sloth(objective: float, bad: str, events: str, *, optimized: bool = True) ->
         yield Recording(Recorded("slo:period_error_budget_remaining:ratio", "", ()), Variable(left))
 
     alerts = (
-        Alert(SLOTH, Variable(" or ".join(both(*tier) for tier in tiers)), {"severity": severity}, {})
+        Alert(SLOTH, Variable(" or ".join(both(*tier) for tier in tiers)), {"severity": severity}, {}, PANEL)
         for severity, tiers in TIERS.items()
     )
     return RuleGroup("sloth-recordings", 60, tuple(recorded())), RuleGroup("sloth-alerts", 60, tuple(alerts))

@@ -13,20 +13,29 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from alerts.alert_names import AlertName
-from alerts.links import ALERT_PANELS, LINK_VARIABLES, DashboardUid, Links, PanelTitle, panel_id
+from alerts.links import LINK_VARIABLES, DashboardUid, Links, PanelTitle, panel_id
 from alerts.rule_file import rules
 from alerts.rule_groups import Alert
 from compose.cli import main
 from dashboards.boards.registry import BOARDS
 from dashboards.dashboard_reader import panels_of
 from dashboards.queries.variables import VARIABLES
-from exporters.slos import SHIPPED, SloFile, load
+from exporters.slos import SHIPPED, SloFile, Source, load
 from tests.dashboards.dashboard_files import Page, page_of
 
 ROOT = Path(__file__).parents[2]
 RUNBOOKS = ROOT / "alerts" / "runbooks"
 
 SPEC = load(SHIPPED)
+ALERT_PANELS = {
+    AlertName(rule.name): rule.panel
+    for source in Source
+    for group in rules(
+        replace(SPEC, source=source, group_by=("cluster",), alerting=replace(SPEC.alerting, per_tenant=True))
+    )
+    for rule in group.rules
+    if isinstance(rule, Alert)
+}
 BY_UID = {board.uid: board for board in BOARDS}
 PAGES = {board.uid: board.build(SPEC) for board in BOARDS}
 TITLES = {board.uid: {panel.get("title", "") for panel in panels_of(page_of(board)["panels"])} for board in BOARDS}

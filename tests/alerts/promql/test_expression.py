@@ -35,6 +35,7 @@ from alerts.promql.expression import (
     Subquery,
     Variable,
 )
+from alerts.promql.multiline import multiline
 from exporters import signals
 from exporters.signals import Kind, Label, Signal
 from tests.support.promql_tree import tree
@@ -162,3 +163,20 @@ def test_a_tree_is_walked_in_its_printed_order() -> None:
 def test_expressions_have_no_truth_value() -> None:
     with pytest.raises(TypeError, match=r"^a PromQL expression has no truth value: a$"):
         bool(A)
+
+
+def test_a_long_expression_has_a_line_for_each_alternative_and_aggregated_expression() -> None:
+    requests = sum_by(rate(select(signals.REQUESTS, regex(Label.OUTCOME, "client_error|rejected")), 300), [Label.MODEL])
+    value = (requests > 3).and_(in_window(signals.SLO_BURN_RATE, 3600) > 14.4, on(Label.MODEL)).or_(-A)
+    assert multiline(value) == (
+        'sum by (model) (rate(llm_requests_total{outcome=~"client_error|rejected"}[5m])) > 3\n'
+        'and on (model) llm_slo:error_budget:burn_rate{window="1h"} > 14.4\n'
+        "or -a"
+    )
+    assert multiline(100 * sum_by(value, []), 4) == (
+        "100 * sum by () (\n"
+        '      sum by (model) (rate(llm_requests_total{outcome=~"client_error|rejected"}[5m])) > 3\n'
+        '      and on (model) llm_slo:error_budget:burn_rate{window="1h"} > 14.4\n'
+        "      or -a\n"
+        "    )"
+    )
