@@ -81,14 +81,13 @@ def _marks(severity: str) -> Expression:
 
 def _annotation(name: str, expression: Expression, title: str, text: str, step: str) -> dashboard.AnnotationQuery:
     """An event while the query has a value above 0."""
-    target = query(expression, "").ref_id("Anno")
     return (
         dashboard.AnnotationQuery()
         .name(name)
         .datasource(DATASOURCE)
         .enable(True)
         .icon_color(ANNOTATION_COLOURS[name])
-        .target(target)
+        .target(query(expression, "").ref_id("Anno"))
         # older releases of Grafana read the query here, newer ones in `target`
         .expr(expression)  # type: ignore[arg-type] # printed with the dashboard
         .step(step)
