@@ -14,8 +14,8 @@ from alerts.promql.expression import Expression, Selector
 from alerts.recording_rules import largest_window
 from alerts.rule_groups import Alert, Recording
 from alerts.target_labels import if_found
-from alerts.tiers import Severity, Tier, fit, tiers
-from exporters.quantities import number, spell_duration
+from alerts.tiers import Severity, Tier
+from exporters.quantities import spell_duration
 from exporters.signals import (
     LONG_ERROR_RATIO,
     PAGE_ERROR_RATIO,
@@ -27,7 +27,7 @@ from exporters.signals import (
     TIER_ERROR_RATIO,
     Label,
 )
-from exporters.slos import Slo, SloFile
+from exporters.slos import Slo
 
 _WHO = f"{{{{ $labels.class }}}} requests to {burn_text.MODEL}"
 _SAME = on(Label.MODEL, Label.CLASS, Label.SLO)
@@ -45,23 +45,6 @@ def burn_rules(plan: Plan) -> tuple[Recording | Alert, ...]:
         # Recorded so that tickets know which SLOs page, and for how long.
         Recording(PAGE_ERROR_RATIO, largest_window(pages).unless(select(PAGE_HELD), _SAME)),
         *(rule for slo in plan.spec.slos for rule in (_page(plan, slo), _ticket(plan, slo))),
-    )
-
-
-def rescaled(spec: SloFile) -> tuple[str, ...]:
-    """A sentence for each rescaled tier."""
-    pairs = ((slo, tier) for slo in spec.slos for tier in tiers(spec.period))
-    return tuple(
-        f"slo {slo.name}, tier {tier.name}: {_reason(slo, tier)}" for slo, tier in pairs if fit(tier, slo) != tier
-    )
-
-
-def _reason(slo: Slo, tier: Tier) -> str:
-    fitted = fit(tier, slo)
-    factors = [number(round(each.factor, 2)) for each in (tier, fitted)]
-    return (
-        f"a burn rate of {factors[0]} would need {percent(tier.bad_ratio(slo))} bad events, which is "
-        f"impossible; rescaled to {factors[1]}, which needs {percent(fitted.bad_ratio(slo))}"
     )
 
 

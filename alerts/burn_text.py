@@ -1,11 +1,13 @@
 """The text of an alert on an error budget: what, where, how bad, until when, and the last config change."""
 
 import re
+from collections.abc import Iterator
 
 from alerts.plan import Plan
 from alerts.promql.build import aggregate, call, equal, increase, on, select, sum_by
 from alerts.promql.expression import AlertLabel, AlertValue, Matcher, Selector
 from alerts.target_labels import if_found, listed
+from alerts.tiers import fit, tiers
 from exporters import signals
 from exporters.quantities import number, spell_duration
 from exporters.signals import Label, Recorded, Signal
@@ -59,6 +61,18 @@ def miss(slo: Slo) -> str:
 def spaced(seconds: float) -> str:
     """A duration for readers: `1 h 12 m`."""
     return re.sub(r"([a-z]+)", r" \1 ", spell_duration(seconds)).strip()
+
+
+def rescaled(slo: Slo, period: float) -> Iterator[str]:
+    """A sentence for each tier of the SLO that is rescaled."""
+    for published in tiers(period):
+        tier = fit(published, slo)
+        if tier != published:
+            yield (
+                f"slo {slo.name}, tier {tier.name}: a burn rate of {number(round(published.factor, 2))} would need "
+                f"{percent(published.bad_ratio(slo))} bad events, which is impossible; rescaled to "
+                f"{number(round(tier.factor, 2))}, which needs {percent(tier.bad_ratio(slo))}"
+            )
 
 
 def summary(slo: Slo, who: str) -> str:

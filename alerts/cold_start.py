@@ -4,10 +4,9 @@ from math import ceil
 
 from alerts.plan import Plan
 from alerts.pooled_classes import pool_paged
-from alerts.promql.build import aggregate, call, equal, increase, on, over, regex, select, sum_by
+from alerts.promql.build import aggregate, call, in_window, increase, on, over, regex, select, sum_by
 from alerts.promql.expression import Expression
 from alerts.rule_groups import Recording
-from exporters.quantities import spell_duration
 from exporters.signals import (
     COLD_START,
     ENGINE_START_TIME,
@@ -29,8 +28,7 @@ _INSTANCE, _ENGINE = on(Label.INSTANCE), on(Label.INSTANCE, Label.ENGINE)
 
 def failed_requests(plan: Plan) -> Expression:
     """The failed requests at each sidecar, by class and outcome; a planned restart of a drained engine has none."""
-    failed = regex(Label.OUTCOME, "|".join(sorted(SERVER_FAULT)))
-    return select(REQUESTS_IN, failed, equal(Label.WINDOW, spell_duration(plan.lookback)))
+    return in_window(REQUESTS_IN, plan.lookback, regex(Label.OUTCOME, "|".join(sorted(SERVER_FAULT))))
 
 
 def cold_start(plan: Plan) -> Recording:

@@ -10,8 +10,7 @@ from typing import Literal
 from rich.console import Console
 
 from alerts import alertmanager, alertmanager_flags, diagnostics, explain, json_schema, receivers
-from alerts.burn_alerts import rescaled
-from alerts.burn_text import describe
+from alerts.burn_text import describe, rescaled
 from alerts.engine_only import effective_spec, evaluate_slos
 from alerts.group_limit import FEWEST, MAX_RULES, limited
 from alerts.links import Links, add_link_flags
@@ -273,8 +272,9 @@ def _write(text: str, out: str, name: str) -> Path | None:
 
 
 def _print_notes(spec: SloFile) -> None:
-    for note in rescaled(effective_spec(spec)):
-        print(f"note: {note}")
+    for slo in effective_spec(spec).slos:
+        for note in rescaled(slo, spec.period):
+            print(f"note: {note}")
     if spec.source is Source.ENGINE:
         for each in evaluate_slos(spec):
             print(f"note: slo {each.slo.name}: {each.note}")

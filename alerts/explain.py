@@ -93,16 +93,8 @@ def outage_table(plan: Plan, rate: float, outage: float, window: float, console:
         )
     )
     console.print()
-    columns = Table(box=None, padding=(0, 1, 0, 0), header_style="bold", pad_edge=False)
-    columns.add_column("slo")
-    for title in (
-        "peak bad",
-        "peak burn rate",
-        "page comes",
-        "page clears",
-        f"share of {spell_duration(plan.spec.period)}",
-    ):
-        columns.add_column(title, justify="right")
+    share = f"share of {spell_duration(plan.spec.period)}"
+    columns = _columns(["slo"], ["peak bad", "peak burn rate", "page comes", "page clears", share])
     for each in effects:
         columns.add_row(
             each.slo.name,
@@ -192,11 +184,7 @@ def _incident(detection: Detection) -> dict[str, object] | None:
 
 
 def _table(slo: Slo, of_tiers: tuple[Detection, ...]) -> Table:
-    table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold", pad_edge=False)
-    for title in ("tier", "long / short"):
-        table.add_column(title)
-    for title in ("burn rate", "bad above", "at 100 % bad", "at 2 x budget", "min bad"):
-        table.add_column(title, justify="right")
+    table = _columns(["tier", "long / short"], ["burn rate", "bad above", "at 100 % bad", "at 2 x budget", "min bad"])
     for each in of_tiers:
         tier = each.tier
         table.add_row(
@@ -208,6 +196,16 @@ def _table(slo: Slo, of_tiers: tuple[Detection, ...]) -> Table:
             _time(each, each.at_twice_budget),
             str(each.bad_events) if each.at_all_bad is not None else "-",
         )
+    return table
+
+
+def _columns(left: Iterable[str], right: Iterable[str]) -> Table:
+    """A table with columns of text and columns of numbers."""
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold", pad_edge=False)
+    for title in left:
+        table.add_column(title)
+    for title in right:
+        table.add_column(title, justify="right")
     return table
 
 

@@ -8,12 +8,11 @@ events is a matter for a ticket.
 from alerts.alert_labels import POOL
 from alerts.burn_text import spaced
 from alerts.plan import Plan
-from alerts.promql.build import call, either, equal, on, over, regex, select, sum_by, within
+from alerts.promql.build import call, either, equal, in_window, on, over, regex, select, sum_by, within
 from alerts.promql.expression import AlertLabel, Expression
 from alerts.rule_groups import Recording, windowed
 from alerts.target_labels import if_found, listed
 from alerts.tiers import Severity, Tier
-from exporters.quantities import spell_duration
 from exporters.signals import (
     LOW_TRAFFIC_EVENTS_IN,
     PAGE_ERROR_RATIO,
@@ -38,7 +37,7 @@ def low_traffic(plan: Plan, length: float) -> tuple[Recording, ...]:
     pooled = "|".join(slo.name for slo in plan.spec.slos if is_pooled(slo))
     if not pooled or length != round(plan.quarter_day, 3):
         return ()
-    events = select(SLO_EVENTS_IN, regex(Label.SLO, pooled), equal(Label.WINDOW, spell_duration(length)))
+    events = in_window(SLO_EVENTS_IN, length, regex(Label.SLO, pooled))
     return (windowed(LOW_TRAFFIC_EVENTS_IN, length, events < _least(plan)),)
 
 
@@ -91,7 +90,7 @@ def pooled_bad_events(plan: Plan, slo: Slo) -> str:
         return ""
     one_model = equal(Label.MODEL, AlertLabel(Label.MODEL))
     bad, events = (
-        select(series, equal(Label.SLO, slo.name), equal(Label.WINDOW, spell_duration(plan.quarter_day)), one_model)
+        in_window(series, plan.quarter_day, equal(Label.SLO, slo.name), one_model)
         for series in (SLO_BAD_IN, SLO_EVENTS_IN)
     )
     found = call("sort_desc", (bad > 0).and_(events < _least(plan), _SAME_CLASS))

@@ -6,14 +6,13 @@ from alerts.alert_names import AlertName
 from alerts.cold_start import starting
 from alerts.links import DashboardUid, PanelTitle
 from alerts.plan import Plan
-from alerts.promql.build import aggregate, call, equal, in_window, max_by, on, over, ratio, select, sum_by
+from alerts.promql.build import aggregate, call, equal, in_window, max_by, on, over, ratio, sum_by
 from alerts.promql.expression import AlertLabel, Expression
 from alerts.recording_rules import direct_count
 from alerts.rule_groups import Alert, Recording, windowed
 from alerts.target_labels import if_found
 from alerts.tiers import Severity
 from exporters import signals
-from exporters.quantities import spell_duration
 from exporters.signals import COLD_START, ENGINE_UP, Label
 
 BAD_SHARE = 0.5
@@ -54,14 +53,14 @@ def _outlier(plan: Plan) -> Alert:
     window = plan.outlier_window
     starts = starting(over("last_over_time", COLD_START, window))
     of_alert = (equal(label, AlertLabel(label)) for label in (Label.INSTANCE, Label.MODEL))
-    classes = select(signals.INSTANCE_ERROR_RATIO, *of_alert, equal(Label.WINDOW, spell_duration(window)))
+    classes = in_window(signals.INSTANCE_ERROR_RATIO, window, *of_alert)
     worst = aggregate("topk", classes, parameter=1)
     one_class, slo = (
         if_found(worst, plan.spec.group_by, f'{text} {{{{ . | first | label "{label}" }}}}')
         for text, label in (("", Label.CLASS), (" for the SLO", Label.SLO))
     )
     events, bad, error_ratio = _recorded(window)
-    # Of the replicas that are not bad themselves; absent if there is none.
+    # Peers are not bad themselves; without one, the comparison has no result.
     bad_of_peers, events_of_peers = (
         sum_by(each.and_(error_ratio < BAD_SHARE, _SAME_REPLICA), _ALIKE) for each in (bad, events)
     )

@@ -41,11 +41,7 @@ def surge_recordings(plan: Plan) -> tuple[Recording, ...]:
     share = enough.binary("/", of_all >= plan.spec.alerting.min_events.page, _OF_ALL)
     latest = sum_by(increase(select(signals.REQUESTS, _SURGES), plan.step), (*_ONE_CLASS, Label.OUTCOME))
     share_of_step = (round(plan.lookback / plan.step) * latest).binary("/", of_all, _OF_ALL)
-    others = select(
-        signals.REQUESTS_IN,
-        equal(Label.WINDOW, spell_duration(window)),
-        not_equal(Label.OUTCOME, Outcome.CLIENT_ERROR),
-    )
+    others = in_window(signals.REQUESTS_IN, window, not_equal(Label.OUTCOME, Outcome.CLIENT_ERROR))
     return (
         windowed(signals.SURGE_AT, window, share >= _TICKET_SHARE),
         windowed(signals.SURGE_AT, plan.step, share_of_step >= _TICKET_SHARE),
@@ -65,7 +61,7 @@ def surge_before(plan: Plan) -> Recording:
 
 def _surging(plan: Plan) -> Selector:
     """The requests whose share may surge."""
-    return select(signals.REQUESTS_IN, equal(Label.WINDOW, spell_duration(plan.lookback)), _SURGES)
+    return in_window(signals.REQUESTS_IN, plan.lookback, _SURGES)
 
 
 def sidecar_recordings(plan: Plan) -> tuple[Recording, ...]:
@@ -108,12 +104,11 @@ def traffic_alerts(plan: Plan) -> tuple[Alert, ...]:
 
 def _share(outcome: Outcome, window: float) -> Expression:
     """Without the labels `outcome` and `window`."""
-    surging = select(signals.SURGE_AT, equal(Label.OUTCOME, outcome), equal(Label.WINDOW, spell_duration(window)))
-    return sum_by(surging, _ONE_CLASS)
+    return sum_by(in_window(signals.SURGE_AT, window, equal(Label.OUTCOME, outcome)), _ONE_CLASS)
 
 
 def _others_lost(plan: Plan) -> Expression:
-    """Of a class, less than half of the requests that a week ago, else an hour ago, did not end as client errors.
+    """Less than half of the requests of a class that, a week or else an hour ago, did not end as client errors.
 
     A client that repeats invalid requests does not displace the requests of others, a bad config change does. Over all
     models: requests for a name that is no longer served have the model `other`.
@@ -129,12 +124,7 @@ def _surge(plan: Plan, outcome: Outcome, severity: Severity) -> Expression:
     no history, and needs as many events.
     """
     low = _least_share(severity)
-    before = select(
-        signals.SURGE_BEFORE,
-        equal(Label.OUTCOME, outcome),
-        equal(Label.WINDOW, spell_duration(plan.lookback)),
-        offset=plan.day,
-    )
+    before = ago(in_window(signals.SURGE_BEFORE, plan.lookback, equal(Label.OUTCOME, outcome)), plan.day)
     high = (_share(outcome, plan.lookback) >= low).and_(_share(outcome, plan.step) >= low, _SAME)
     return high.unless(before >= low / 2, _SAME_CLASS)
 

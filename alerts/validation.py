@@ -1,13 +1,13 @@
 """Checks an SLO file: mistakes, and in a valid file warnings and notes."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from itertools import product
 from math import ceil, inf
 from pathlib import Path
 
-from alerts.burn_alerts import rescaled
+from alerts.burn_text import rescaled
 from alerts.engine_only import UnsupportedSlo, evaluate_slos, unsupported_reason
 from exporters.ceilings import Ceilings
 from exporters.quantities import number, spell_duration
@@ -221,7 +221,7 @@ def _check_tiers(spec: SloFile, keys: dict[str, Node]) -> Iterator[Finding]:
     """Notes for tiers that are rescaled because no outage could reach the published burn rate."""
     for item, slo in zip(keys["slos"].items(), spec.slos, strict=True):
         objective = dict(item.entries())["objective"]
-        for text in rescaled(replace(spec, slos=(slo,))):
+        for text in rescaled(slo, spec.period):
             yield Finding(Level.NOTE, objective.as_problem(text))
 
 

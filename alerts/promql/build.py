@@ -3,7 +3,7 @@
 A window is seconds, or a text such as `$__range`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import reduce
 from typing import Literal
@@ -50,19 +50,14 @@ def not_regex(label: str, pattern: str) -> Matcher:
     return Matcher(label, "!~", pattern)
 
 
-def patterns(where: Mapping[Label, str]) -> tuple[Matcher, ...]:
-    """A matcher for each label, whose value is a pattern."""
-    return tuple(regex(label, pattern) for label, pattern in where.items())
-
-
-def in_window(series: Recorded, window: Window) -> Selector:
-    """A recorded series of all SLOs in one window."""
-    return select(series, equal(Label.WINDOW, duration(window)))
+def in_window(series: Recorded, window: Window, *matchers: Matcher) -> Selector:
+    """A recorded series in one window."""
+    return select(series, *matchers, equal(Label.WINDOW, duration(window)))
 
 
 def within(series: Recorded, slo: str, window: Window) -> Selector:
     """A recorded series of one SLO in one window."""
-    return select(series, equal(Label.SLO, slo), equal(Label.WINDOW, duration(window)))
+    return in_window(series, window, equal(Label.SLO, slo))
 
 
 def duration(window: Window) -> str:

@@ -31,7 +31,7 @@ from exporters.requestlog.reader import LogReader
 from exporters.sidecar.ingest.logged_records import record_of
 from exporters.sidecar.ingest.request_metrics import RequestMetrics
 from exporters.signals import Label
-from exporters.slos import SIDECAR_JOB, SloFile
+from exporters.slos import SIDECAR_JOB, SloFile, Source
 
 DEFAULT_LABELS = {Label.JOB: SIDECAR_JOB, Label.INSTANCE: "backfill"}
 
@@ -85,7 +85,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Make the blocks, and print what they contain and what to do with them."""
     now = time.time()
-    spec = slos.load(arguments.slos)
+    # The log is that of a sidecar, whichever counters the rules of the file read.
+    spec = replace(slos.load(arguments.slos), source=Source.SIDECAR)
     spec = replace(spec, scrape_interval=_step(arguments.step, spec, with_rules=not arguments.no_rules))
     target = ",".join(f"{name}={quote(value)}" for name, value in sorted(_labels(arguments.labels, spec).items()))
     length = parse_flag("--max-block-duration", arguments.max_block_duration, partial(parse_duration, examples="24h"))

@@ -9,7 +9,7 @@ from alerts.rule_groups import Recording
 from alerts.step_counts import counts_of_past
 from alerts.target_labels import with_target_labels
 from exporters.signals import ENGINE_MODEL, HELD_PAGE, PAGE_HELD, STEP_TIME, Label, Recorded, Signal
-from exporters.slos import SloFile, Source
+from exporters.slos import SloFile
 
 _LEFT_OUT = (ENGINE_MODEL, PAGE_HELD, HELD_PAGE, STEP_TIME)
 """Three begin with series of engines, which no log has; the last finds missed evaluations, and there are none."""
@@ -32,8 +32,8 @@ class TimedRule:
 
 
 def passes(spec: SloFile) -> list[list[TimedRule]]:
-    """The recording rules of the SLO file for logs of a sidecar; each pass reads only results of earlier passes."""
-    left = _timed(replace(spec, source=Source.SIDECAR))
+    """The recording rules of the SLO file; each pass reads only results of earlier passes."""
+    left = _timed(spec)
     ordered: list[list[TimedRule]] = []
     while left:
         ready = [each for each in left if not any(each.reads(other) for other in left)]
