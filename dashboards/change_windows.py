@@ -167,7 +167,7 @@ def _length_variable() -> dashboard.QueryVariable:
 
 
 def change_variables(scrape_interval: float) -> tuple[BoardVariable, ...]:
-    """In the order of their dependence."""
+    """The variables, each after those that it depends on."""
     return (
         _change_variable(),
         _window_variable(),

@@ -42,7 +42,7 @@ _WIDTHS: Mapping[str, int] = {
 """The width of a label's column in pixels, by its longest usual value."""
 
 _LEAST_WIDTH = 130
-"""Of a column that has the rest of the width, in pixels: an IPv4 address and a port."""
+"""Pixels of a column that has the rest of the width: an IPv4 address and a port."""
 
 
 @dataclass(frozen=True, slots=True)

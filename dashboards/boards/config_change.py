@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from enum import Enum
 
 from grafana_foundation_sdk.builders import common, stat, table
 from grafana_foundation_sdk.models import common as common_model
@@ -10,7 +9,7 @@ from grafana_foundation_sdk.models import units
 
 from alerts.links import DashboardUid
 from alerts.plan import Plan
-from alerts.promql.build import aggregate, call, either, not_regex, on, ratio, regex, select, sum_by
+from alerts.promql.build import aggregate, call, either, not_regex, on, regex, select, sum_by
 from alerts.promql.change import map_selectors
 from alerts.promql.expression import Expression, Selector, Variable
 from dashboards import style, tables
@@ -24,7 +23,7 @@ from dashboards.queries.rates import ENGINE_LABELS
 from dashboards.queries.score_interval import Share, significant_change
 from dashboards.ranked_values import highest_first
 from dashboards.slo_windows import class_order, class_order_variable
-from dashboards.style import BAD, GOOD, NO_TRAFFIC, PLAIN
+from dashboards.style import BAD, GOOD, NO_TRAFFIC
 from dashboards.tables import DifferenceColumn, ValueColumn
 from exporters import signals
 from exporters.signals import Label, Outcome, Signal
@@ -55,14 +54,9 @@ _SIGNIFICANT = "The change is in percentage points (pp), and shown only if its 9
 _IN_POINTS = "The change is in percentage points (pp), and has no interval."
 _RELATIVE = "The change is relative to the value before, and has no interval."
 
-
-class Better(Enum):
-    """Which values are better."""
-
-    MORE = "Good: no decrease."
-    LESS = "Good: no increase."
-    NEITHER = "Good: no difference, otherwise the other panels differ for this reason too."
-
+_MORE_IS_BETTER = "Good: no decrease."
+_LESS_IS_BETTER = "Good: no increase."
+_NEITHER = "Good: no difference, otherwise the other panels differ for this reason too."
 
 Columns = tuple[ValueColumn, ValueColumn, ValueColumn | DifferenceColumn]
 """The value before, the value after, and the change."""
@@ -157,7 +151,7 @@ def changed() -> table.Panel:
     failed = sum_by(call("increase", at(killed, "$after")), [Label.INSTANCE])
     columns = (
         ValueColumn("Changed", engines * 1000, units.DatetimeISO, width=165),
-        *_shares(_goodput(Label.INSTANCE), Better.MORE, of=of_sidecar, width=85),
+        *_shares(_goodput(Label.INSTANCE), of=of_sidecar, width=85),
         ValueColumn("Failed", of_sidecar(failed), style.COUNT, decimals=0, steps=((0.5, BAD),), width=65),
     )
     keys = {Label.ENGINE: "Engine", Label.INSTANCE: "Sidecar"}
@@ -176,8 +170,8 @@ def changed_and_unchanged() -> table.Panel:
         "Changed and unchanged engines",
         "Goodput of the changed engines, and of the others in the same two windows. If both changed alike, the reason "
         "is not the config change.",
-        _shares(_goodput(Label.CLASS), Better.MORE, of=of_both),
-        Better.MORE,
+        _shares(_goodput(Label.CLASS), of=of_both),
+        _MORE_IS_BETTER,
         9,
         keys={**_CLASS_KEY, "engines": "Engines"},
     )
@@ -196,21 +190,18 @@ def goodput() -> table.Panel:
         "Goodput",
         "Share of requests that are good for all their SLOs. The last column is the number of judged requests, in the "
         "window with fewer of them.",
-        _shares(_goodput(Label.CLASS), Better.MORE),
-        Better.MORE,
+        _shares(_goodput(Label.CLASS)),
+        _MORE_IS_BETTER,
         last=ValueColumn("Judged", fewer, style.COUNT, no_value="0", decimals=0),
     )
 
 
 def attainment() -> table.Panel:
-    def bad(window: Window) -> Share:
-        return Share(*(_increase(each, window, *_SLO_KEYS) for each in (signals.SLO_BAD, signals.SLO_EVENTS)))
-
     return _comparison(
         "SLO attainment",
         "Share of good events of each SLO. A request that hangs is bad as soon as it exceeds its threshold.",
-        _shares(bad, Better.MORE, is_bad=True),
-        Better.MORE,
+        _shares(_share(signals.SLO_BAD, signals.SLO_EVENTS, *_SLO_KEYS), is_bad=True),
+        _MORE_IS_BETTER,
         keys=_SLO_KEYS,
     )
 
@@ -242,7 +233,7 @@ def latency() -> table.Panel:
         "p50 and p95: 50 % and 95 % of the requests took no longer. Requests that did not get that far are excluded: "
         "see goodput. Whether a latency changed significantly for its threshold is shown by SLO attainment.",
         _values(quantiles, units.Seconds),
-        Better.LESS,
+        _LESS_IS_BETTER,
         24,
         keys={"figure": "Figure", **_CLASS_KEY},
     )
@@ -252,15 +243,13 @@ def client_errors() -> table.Panel:
     """Without an interval, which would count all requests, the dearest query of the dashboard, three times as often."""
     errors = select(signals.REQUESTS, regex(Label.OUTCOME, Outcome.CLIENT_ERROR))
 
-    def share(window: Window) -> Expression:
-        return ratio(*(_increase(requests, window, Label.CLASS) for requests in (errors, signals.REQUESTS)))
-
+    share = _share(errors, signals.REQUESTS, Label.CLASS)
     return _comparison(
         "Client errors",
         "Share of requests with the outcome client_error. They are no SLO events, so a setting that rejects valid "
         "requests shows only here.",
-        _values(share, units.PercentUnit),
-        Better.LESS,
+        _values(lambda window: share(window).value, units.PercentUnit),
+        _LESS_IS_BETTER,
         5,
     )
 
@@ -278,14 +267,12 @@ def output_tokens() -> table.Panel:
 
 
 def cache_hits() -> table.Panel:
-    def share(window: Window) -> Expression:
-        return ratio(*(_increase(each, window, Label.CLASS) for each in (signals.CACHED_TOKENS, signals.PROMPT_TOKENS)))
-
+    share = _share(signals.CACHED_TOKENS, signals.PROMPT_TOKENS, Label.CLASS)
     return _comparison(
         "Prefix cache hits",
         "Share of prompt tokens found in the prefix cache; 0 % also if the engine does not report them.",
-        _values(share, units.PercentUnit),
-        Better.MORE,
+        _values(lambda window: share(window).value, units.PercentUnit),
+        _MORE_IS_BETTER,
         5,
     )
 
@@ -297,7 +284,7 @@ def preemptions() -> table.Panel:
         "Running requests preempted in each window because the KV cache was full, of all classes. Engines that do not "
         "count preemptions have no row.",
         _values(lambda window: _increase(signals.ENGINE_PREEMPTIONS, window, Label.ENGINE), style.COUNT),
-        Better.LESS,
+        _LESS_IS_BETTER,
         6,
         keys={Label.ENGINE: "Engine"},
     ).decimals(0)
@@ -307,7 +294,7 @@ def _comparison(
     title: str,
     text: str,
     columns: Columns,
-    better: Better = Better.NEITHER,
+    good: str = _NEITHER,
     width: int = 8,
     *,
     keys: Mapping[str, str] = _CLASS_KEY,
@@ -318,7 +305,7 @@ def _comparison(
     significance = _SIGNIFICANT
     if isinstance(change, DifferenceColumn):
         significance = _RELATIVE if change.is_relative else _IN_POINTS
-    text = f"{text} {significance} {better.value} {_SOURCE}"
+    text = f"{text} {significance} {good} {_SOURCE}"
     panel = style.table_panel(title, text, before.unit, width, 8, may_be_empty=_NO_CHANGE)
     tables.if_empty(panel, _EMPTY)
     shown = (*columns, last) if last else columns
@@ -337,19 +324,17 @@ def _values(value: Callable[[Window], Expression], unit: str) -> Columns:
 
 def _shares(
     share: Callable[[Window], Share],
-    better: Better,
     *,
     of: Callable[[Expression], Expression] = lambda value: value,
     is_bad: bool = False,
     width: int | None = None,
 ) -> Columns:
-    """With a change in percentage points only if its interval excludes 0; or 1 minus a share of bad events."""
+    """The share of good events, also if `share` is of bad ones; no change is shown if its interval contains 0."""
     shares = share(BEFORE), share(AFTER)
     before, after = (of(1 - each.value if is_bad else each.value) for each in shares)
     points = of((-100 if is_bad else 100) * significant_change(*shares))
-    fall, rise = {Better.MORE: (BAD, GOOD), Better.LESS: (GOOD, BAD), Better.NEITHER: (PLAIN, PLAIN)}[better]
     change = ValueColumn(
-        *("Change", points, _POINTS), no_value="not significant", decimals=1, base=fall, steps=((0, rise),), width=115
+        *("Change", points, _POINTS), no_value="not significant", decimals=1, base=BAD, steps=((0, GOOD),), width=115
     )
     return (*_before_and_after(before, after, units.PercentUnit, width), change)
 
@@ -364,12 +349,15 @@ def _before_and_after(
 
 
 def _goodput(label: Label) -> Callable[[Window], Share]:
-    counters = (signals.GOODPUT_REQUESTS, signals.GOODPUT_EVENTS)
-    return lambda window: Share(*(_increase(each, window, label) for each in counters))
+    return _share(signals.GOODPUT_REQUESTS, signals.GOODPUT_EVENTS, label)
+
+
+def _share(part: Selector | Signal, whole: Signal, *by: str) -> Callable[[Window], Share]:
+    return lambda window: Share(_increase(part, window, *by), _increase(whole, window, *by))
 
 
 def _increase(counter: Selector | Signal | str, window: Window, *by: str) -> Expression:
-    """Of the changed engines."""
+    """The increase at the changed engines."""
     selector = counter if isinstance(counter, Selector) else select(counter)
     of_changed = replace(selector, matchers=(_CHANGED, *selector.matchers))
     return sum_by(call("increase", window.whole(of_changed)), by)

@@ -129,7 +129,7 @@ def _since(severity: Severity, colour: str) -> ValueColumn:
 
 
 def _active_since(selector: Selector) -> Expression:
-    """In unix milliseconds, of firing alerts only."""
+    """Unix milliseconds, of firing alerts only."""
     return (1000 * selector).and_(select(FIRING, _FIRING), ignoring("alertstate"))
 
 
