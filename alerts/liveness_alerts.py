@@ -139,11 +139,8 @@ def stalled_alert(plan: Plan) -> Alert:
         streams = over("max_over_time", select(signals.IN_FLIGHT, equal(Label.PHASE, Phase.STREAMING)), window)
         all_tokens = (*tokens, signals.PROMPT_TOKENS, signals.COMPLETION_TOKENS)
         waits = max_by(latest(signals.OLDEST_WAIT), [Label.INSTANCE, Label.MODEL]) > plan.down_after
-        model = (Label.INSTANCE, Label.MODEL)
         by_waits = (
-            select(ENGINE_MODEL)
-            .binary("*", waits, on(*model, left=()))
-            .or_(waits, on(*model))
+            with_model(waits, (Label.INSTANCE, Label.MODEL))
             .and_(latest(signals.ENGINE_UP).binary("==", 1), _INSTANCE)
             .and_(scraped_twice, _INSTANCE)
             .unless(sum_by(streams, instance) > 0, _INSTANCE)

@@ -51,12 +51,12 @@ def query(expression: Expression, labels: Sequence[str]) -> str:
 
 
 def if_found(expression: Expression, labels: Sequence[str], text: str) -> str:
-    """In the template of an annotation, a text about the result of a query; empty if it has none."""
+    """A text about the result of a query, in the template of an annotation; empty without a result."""
     return f"{{{{ with {query(expression, labels)} }}}}{text}{{{{ end }}}}"
 
 
 def listed(text: str) -> str:
-    """In the template of an annotation, a text about each sample of a result, with commas."""
+    """A text about each sample of a result, with commas, in the template of an annotation."""
     return f"{{{{ range $i, $each := . }}}}{{{{ if $i }}}}, {{{{ end }}}}{text}{{{{ end }}}}"
 
 

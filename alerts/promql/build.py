@@ -173,7 +173,7 @@ def quantile(q: float, histogram: Signal, window: Window, by: Iterable[str], whe
     return call("histogram_quantile", q, sum_by(buckets, (*by, "le")))
 
 
-def with_model(expression: Expression) -> Expression:
-    """Adds the models of each engine; an engine whose model is not known keeps its labels."""
-    engine = (Label.INSTANCE, Label.ENGINE)
-    return select(ENGINE_MODEL).binary("*", expression, on(*engine, left=())).or_(expression, on(*engine))
+def with_model(expression: Expression, same: Iterable[str] = (Label.INSTANCE, Label.ENGINE)) -> Expression:
+    """Adds the models of engines with the same labels; a series without such an engine keeps its labels."""
+    labels = tuple(same)
+    return select(ENGINE_MODEL).binary("*", expression, on(*labels, left=())).or_(expression, on(*labels))
