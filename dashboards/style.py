@@ -270,7 +270,7 @@ def with_threshold_lines(panel: timeseries.Panel, *lines: tuple[float, str]) -> 
 
 
 def limit_points(panel: _GraphPanel, points: int = 120) -> _GraphPanel:
-    """Limits queries of many series to a point each 30 s in an hour. A rate covers more than a step: no event is lost."""
+    """At most a point each 30 s in an hour; a rate covers more than a step, so no event is lost."""
     return panel.max_data_points(points)
 
 
