@@ -182,7 +182,7 @@ async def _check(lab: Lab, times: Times, console: LabConsole) -> list[Check]:
         demo_checks.few_pages_opened(notifications),
         demo_checks.recovers(siso["overload"], siso["after change"]),
         demo_checks.config_change_drawn(
-            await asyncio.to_thread(lab.prometheus.query, config_change_query(), now), times.config_change
+            await asyncio.to_thread(lab.prometheus.query, str(config_change_query()), now), times.config_change
         ),
         *cross_check.checks(comparisons),
         *await _check_traces(lab, times, requests),
@@ -261,12 +261,12 @@ async def _wait_until_settled(lab: Lab) -> None:
 
 
 async def _dashboard(lab: Lab, start: float, end: float) -> dict[str, dict[str, float]]:
-    values = {**intervals(end - start, lab.spec.scrape_interval), "model": ".*", "class": ".*"}
+    values = intervals(end - start, lab.spec.scrape_interval)
     return {
         name: {key: value for key, value in by_class.items() if value == value}  # noqa: PLR0124 - NaN is no traffic
         for name, expression in range_total_queries().items()
         for by_class in [
-            await asyncio.to_thread(lab.prometheus.query_by, signals.Label.CLASS, expand(expression, values), end)
+            await asyncio.to_thread(lab.prometheus.query_by, signals.Label.CLASS, expand(str(expression), values), end)
         ]
     }
 

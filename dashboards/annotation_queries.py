@@ -3,8 +3,11 @@
 from grafana_foundation_sdk.builders import dashboard
 
 from alerts.alert_labels import severity_value
-from alerts.promql_text import max_by
+from alerts.promql.build import call, equal, max_by, on, select
+from alerts.promql.expression import Expression, Matcher
 from alerts.tiers import Severity
+from dashboards.queries.labels import join_labels, with_label
+from dashboards.queries.rates import ENGINE_LABELS
 from dashboards.style import ANNOTATION_COLOURS, DATASOURCE, query
 from exporters import signals
 from exporters.quantities import spell_duration
@@ -22,7 +25,7 @@ def annotations(spec: SloFile, *, load_tests: bool = False) -> tuple[dashboard.A
     """
     step, step_of_times = spell_duration(spec.scrape_interval), "1m"
     # Grafana shows the name of a label that is missing
-    named = f'label_join({signals.LOAD_RUN.name}, "title", " ", "{Label.SCENARIO}", "{Label.CONFIGURATION}")'
+    named = join_labels(signals.LOAD_RUN, "title", " ", Label.SCENARIO, Label.CONFIGURATION)
     tests = _annotation("Load tests", named, "load test: {{title}}", "run {{run}}", step)
     return (
         # the values of these two queries are the times in milliseconds, independent of the scrape
@@ -50,32 +53,33 @@ def annotations(spec: SloFile, *, load_tests: bool = False) -> tuple[dashboard.A
     )
 
 
-def config_change_query() -> str:
+def config_change_query() -> Expression:
     """The time of each config change, in unix milliseconds."""
-    return f"{signals.ENGINE_CONFIG_CHANGE.name} * 1000"
+    return select(signals.ENGINE_CONFIG_CHANGE) * 1000
 
 
-def _engine_starts() -> str:
+def _engine_starts() -> Expression:
     """Without those that follow a config change, whose mark they would cover."""
-    engine = f"on ({Label.INSTANCE}, {Label.ENGINE})"
-    change = max_by(signals.ENGINE_CONFIG_CHANGE.name, (Label.INSTANCE, Label.ENGINE))
-    near = f"abs({signals.ENGINE_START_TIME.name} - {engine} {change}) < {_RESTART}"
-    return f"{signals.ENGINE_START_TIME.name} * 1000 unless {engine} ({near})"
+    same, start = on(*ENGINE_LABELS), select(signals.ENGINE_START_TIME)
+    near = call("abs", start.binary("-", max_by(signals.ENGINE_CONFIG_CHANGE, ENGINE_LABELS), same)) < _RESTART
+    return (start * 1000).unless(near, same)
 
 
-def _marks(severity: str) -> str:
+def _marks(severity: str) -> Expression:
     """A mark where an alert starts to fire, and one where it ends: regions tint the panels during an incident."""
-    selector = f'{FIRING}{{alertstate="firing",{Label.SEVERITY}="{severity}"}}'
     # the step that Grafana uses, which is longer than the scrape interval over a long time range
-    now, before = max_by(selector, [Label.ALERTNAME]), max_by(f"{selector} offset $__interval", [Label.ALERTNAME])
-    return f"{_with_state(f'{now} unless {before}', 'fires')} or {_with_state(f'{before} unless {now}', 'ended')}"
+    now, before = (
+        max_by(
+            select(FIRING, Matcher("alertstate", "=", "firing"), equal(Label.SEVERITY, severity), offset=offset),
+            [Label.ALERTNAME],
+        )
+        for offset in ("", "$__interval")
+    )
+    begins, ends = with_label(now.unless(before), "alertstate", "fires"), before.unless(now)
+    return begins.or_(with_label(ends, "alertstate", "ended"))
 
 
-def _with_state(expression: str, state: str) -> str:
-    return f'label_replace({expression}, "alertstate", "{state}", "", "")'
-
-
-def _annotation(name: str, expression: str, title: str, text: str, step: str) -> dashboard.AnnotationQuery:
+def _annotation(name: str, expression: Expression, title: str, text: str, step: str) -> dashboard.AnnotationQuery:
     """An event while the query has a value above 0."""
     return (
         dashboard.AnnotationQuery()
@@ -85,7 +89,7 @@ def _annotation(name: str, expression: str, title: str, text: str, step: str) ->
         .icon_color(ANNOTATION_COLOURS[name])
         .target(query(expression, "").ref_id("Anno"))
         # older releases of Grafana read the query here, newer ones in `target`
-        .expr(expression)
+        .expr(expression)  # type: ignore[arg-type] # printed with the dashboard
         .step(step)
         .title_format(title)
         .text_format(text)

@@ -1,19 +1,20 @@
 """The parts of every dashboard: uid, variables, annotations, and links to the other dashboards."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from grafana_foundation_sdk.builders import dashboard
 from grafana_foundation_sdk.models import dashboard as model
 
 from alerts.links import Links
+from alerts.plan import Plan
 from dashboards import layout
 from dashboards.annotation_queries import annotations
 from dashboards.data_links import PROJECT_LINKS
-from dashboards.variable_matchers import VARIABLES
+from dashboards.queries.variables import VARIABLES
 from exporters import signals
 from exporters.signals import Label
-from exporters.slos import SloFile
+from exporters.slos import SloFile, Source
 
 TAG = "vllm-slo"
 """The tag that Grafana uses for the links between the dashboards."""
@@ -34,7 +35,7 @@ class Board:
     uid: str
     title: str
     description: str
-    rows: Callable[[SloFile], tuple[layout.Row, ...]]
+    rows: Callable[[Plan], tuple[layout.Row, ...]]
     own_variables: Callable[[SloFile], tuple[layout.Variable, ...]] = lambda _: ()
     """Variables that only this dashboard has, after those of every dashboard."""
     shows_load_tests: bool = False
@@ -49,6 +50,8 @@ class Board:
 
     def build(self, spec: SloFile) -> model.Dashboard:
         """The dashboard for one SLO file, which determines thresholds and colours of classes."""
+        # dashboards show the series of sidecars, whatever the rules read
+        plan = Plan.of(replace(spec, source=Source.SIDECAR))
         links = dashboard.DashboardLink("Dashboards").type(model.DashboardLinkType.DASHBOARDS).tags([TAG])
         links.keep_time(True).include_vars(True)
         frame = (
@@ -69,7 +72,7 @@ class Board:
             frame.with_variable(variable)
         for annotation in annotations(spec, load_tests=self.shows_load_tests):
             frame.annotation(annotation)
-        return layout.arrange(frame, self.rows(spec))
+        return layout.arrange(frame, self.rows(plan))
 
     def render(self, spec: SloFile, links: Links = PROJECT_LINKS, log_selector: str = "") -> str:
         """The dashboard as JSON; deterministic for an SLO file. `log_selector` selects the request log in Loki."""

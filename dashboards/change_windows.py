@@ -6,15 +6,22 @@ last changed engine is up again.
 PromQL accepts only a literal number after `@`, so each window is a variable over the result of a query.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from grafana_foundation_sdk.builders import dashboard
 from grafana_foundation_sdk.models import dashboard as model
 
-from alerts.promql_text import max_by, select
-from dashboards.layout import Variable, query_variable
+from alerts.promql.build import aggregate, call, either, max_by, on, over, regex, select
+from alerts.promql.expression import Expression, Selector, Subquery, Variable
+from dashboards.layout import Variable as BoardVariable
+from dashboards.layout import result_variable
+from dashboards.queries.labels import constant, join_labels
+from dashboards.queries.rates import ENGINE_LABELS, RANGE
 from exporters import signals
 from exporters.signals import Label
+
+Vector = TypeVar("Vector", Selector, Subquery)
 
 SETTLE = 30
 """Seconds between the start of the engine and the start of the window after a config change."""
@@ -29,50 +36,62 @@ _USUAL_OUTAGE = 3600
 _LONGEST_ROLLING = 3600
 """Seconds between the first and the last engine of one rolling change."""
 
-_ON_ENGINE = f"on ({Label.INSTANCE}, {Label.ENGINE})"
-_CHANGED_UP = select(signals.ENGINE_UP, {Label.INSTANCE: "$changed"}, regex=True)
+_SAME_ENGINE = on(Label.INSTANCE, Label.ENGINE)
+_CHANGED_UP = select(signals.ENGINE_UP, regex(Label.INSTANCE, "$changed"))
 _WINDOWS = {"5m": 300, "10m": 600, "30m": 1800, "1h": 3600, "6h": 21600}
-_CONFIG_CHANGES = signals.ENGINE_CONFIG_CHANGE.name
-_CHANGES_IN_RANGE = f"last_over_time({_CONFIG_CHANGES}[$__range]) > (time() - $__range_s)"
+_CONFIG_CHANGES = select(signals.ENGINE_CONFIG_CHANGE)
+_NOW = call("time")
+_CHANGE, _FIRST, _BEFORE, _AFTER, _SPAN = map(Variable, ("$change", "$first", "$before", "$after", "$span"))
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """One of the windows, as PromQL modifiers for its start, its end, and its whole length."""
+    """One of the windows: its start and its end, each as a time and an offset."""
 
-    start: str
-    end: str
+    start: tuple[str, str]
+    end: tuple[str, str]
 
-    @property
-    def whole(self) -> str:
-        return f"[${{length}}s] {self.end}"
+    def at_start(self, of: Selector) -> Selector:
+        return at(of, *self.start)
+
+    def at_end(self, of: Selector) -> Selector:
+        return at(of, *self.end)
+
+    def whole(self, of: Selector) -> Selector:
+        return replace(self.at_end(of), window="${length}s")
+
+
+def at(of: Vector, time: str, offset: str = "") -> Vector:
+    """A vector at a time, which is a variable or a function such as `end()`."""
+    return replace(of, at=time, offset=offset)
 
 
 # the same for all engines, so that changed and unchanged ones are compared at the same time
-BEFORE = Window("@ $before offset ${length}s", "@ $before")
-AFTER = Window("@ $after", "@ $after offset -${length}s")
+BEFORE = Window(("$before", "${length}s"), ("$before", ""))
+AFTER = Window(("$after", ""), ("$after", "-${length}s"))
 
 
-def changed_engines() -> str:
+def changed_engines() -> Expression:
     """The time at which each engine of the selected change got the new setting: a rolling change has several."""
-    changes = f"last_over_time({_CONFIG_CHANGES}[$__range] @ end())"
-    same = f"{changes} and on ({Label.SETTING}, {Label.OLD}, {Label.NEW}) ({changes} == $change)"
-    return f"(max by ({Label.INSTANCE}, {Label.ENGINE}) ({same}) > $change - {_LONGEST_ROLLING})"
+    changes = call("last_over_time", at(replace(_CONFIG_CHANGES, window=RANGE), "end()"))
+    same = changes.and_(changes.binary("==", _CHANGE), on(Label.SETTING, Label.OLD, Label.NEW))
+    return max_by(same, ENGINE_LABELS) > _CHANGE - _LONGEST_ROLLING
 
 
-def selected_change() -> str:
+def selected_change() -> Expression:
     """The settings that the selected config change has changed; the value is its time in unix milliseconds."""
-    changed = max_by(f"last_over_time({_CONFIG_CHANGES}[$__range])", [Label.SETTING, Label.OLD, Label.NEW])
-    return f"({changed} == $change) * 1000"
+    changed = max_by(over("last_over_time", _CONFIG_CHANGES, RANGE), [Label.SETTING, Label.OLD, Label.NEW])
+    return changed.binary("==", _CHANGE) * 1000
 
 
 def _change_variable() -> dashboard.QueryVariable:
     """The newest first; if there is none, the end of the time range, so that all queries stay valid."""
-    labelled = f'label_join({_CHANGES_IN_RANGE}, "{Label.NEW}", " → ", "{Label.OLD}", "{Label.NEW}")'
-    labelled = f'label_join({labelled}, "{Label.SETTING}", ": ", "{Label.SETTING}", "{Label.NEW}")'
-    no_change = f'label_replace(vector(time()), "{Label.SETTING}", "none in the time shown", "", "")'
+    in_range = over("last_over_time", _CONFIG_CHANGES, RANGE) > _NOW - Variable("$__range_s")
+    labelled = join_labels(in_range, Label.NEW, " → ", Label.OLD, Label.NEW)
+    labelled = join_labels(labelled, Label.SETTING, ": ", Label.SETTING, Label.NEW)
+    newest = call("sort_desc", max_by(labelled, [Label.SETTING]))
     return (
-        _query_result_variable("change", f"sort_desc(max by ({Label.SETTING}) ({labelled})) or on () {no_change}")
+        _number_variable("change", newest.or_(constant(_NOW, Label.SETTING, "none in the time shown"), on()))
         .label("Config change")
         .regex(rf'/{Label.SETTING}="(?<text>.*)"\}} (?<value>\S+)/')
     )
@@ -89,40 +108,40 @@ def _window_variable() -> dashboard.CustomVariable:
 
 def _first_variable() -> dashboard.QueryVariable:
     """The time at which the first engine changed; `change` is that of the last one."""
-    return _scalar_variable("first", f"min({changed_engines()}) or vector($change)")
+    return _scalar_variable("first", aggregate("min", changed_engines()).or_(call("vector", _CHANGE)))
 
 
 def _before_variable() -> dashboard.QueryVariable:
     """Before the first change, by the longest time for which a changed engine was down before its change."""
-    up = f"time() * ({_CHANGED_UP} == 1) and {_ON_ENGINE} ({changed_engines()} >= time())"
-    last_up = " or ".join(
-        f"max_over_time(({up})[{since}s:{step}s] @ $change)"
+    up = (_NOW * _CHANGED_UP.binary("==", 1)).and_(changed_engines() >= _NOW, _SAME_ENGINE)
+    last_up = either(
+        call("max_over_time", at(Subquery(up, f"{since}s", f"{step}s"), "$change"))
         for since, step in ((_USUAL_OUTAGE, 5), (_LONGEST_OUTAGE, 60))
     )
-    down = f"max({changed_engines()} - {_ON_ENGINE} ({last_up}))"
-    return _scalar_variable("before", f"vector($first) - scalar({down} or vector(0))")
+    down = aggregate("max", changed_engines().binary("-", last_up, _SAME_ENGINE))
+    return _scalar_variable("before", call("vector", _FIRST) - _scalar(down, 0))
 
 
 def _after_variable() -> dashboard.QueryVariable:
     """After the last change, by the longest time until a changed engine had been up for `SETTLE`."""
-    up = f"time() * (min_over_time({_CHANGED_UP}[{SETTLE}s]) == 1)"
-    up = f"{up} and {_ON_ENGINE} ({changed_engines()} <= time() - {SETTLE})"
-    window = f"[{_LONGEST_START + _LONGEST_ROLLING}s:5s] @ $change offset -{_LONGEST_START + SETTLE}s"
-    start = f"max(min_over_time(({up}){window}) - {_ON_ENGINE} {changed_engines()})"
-    return _scalar_variable("after", f"vector($change) + scalar({start} or vector({SETTLE}))")
+    up = _NOW * over("min_over_time", _CHANGED_UP, f"{SETTLE}s").binary("==", 1)
+    up = up.and_(changed_engines() <= _NOW - SETTLE, _SAME_ENGINE)
+    after = at(Subquery(up, f"{_LONGEST_START + _LONGEST_ROLLING}s", "5s"), "$change", f"-{_LONGEST_START + SETTLE}s")
+    start = aggregate("max", call("min_over_time", after).binary("-", changed_engines(), _SAME_ENGINE))
+    return _scalar_variable("after", call("vector", _CHANGE) + _scalar(start, SETTLE))
 
 
 def _gap_variable(scrape_interval: float) -> dashboard.QueryVariable:
     """The seconds between the last scrape of the window before and the window after; 1 without a config change."""
-    gap = f"ceil($after - $before + {scrape_interval:g} + 0 * min({changed_engines()}))"
-    return _scalar_variable("gap", f"{gap} or vector(1)")
+    gap = call("ceil", _AFTER - _BEFORE + scrape_interval + 0 * aggregate("min", changed_engines()))
+    return _scalar_variable("gap", gap.or_(call("vector", 1)))
 
 
 def _changed_variable() -> dashboard.QueryVariable:
     """The sidecars of the changed engines."""
-    none = f'label_replace(vector(0), "{Label.INSTANCE}", "none", "", "")'
+    sidecars = aggregate("group", changed_engines(), by=[Label.INSTANCE])
     return (
-        query_variable("changed", f"query_result(group by ({Label.INSTANCE}) ({changed_engines()}) or on () {none})")
+        result_variable("changed", sidecars.or_(constant(0, Label.INSTANCE, "none"), on()))
         .regex(rf'/{Label.INSTANCE}="(?<value>[^"]*)"/')
         .sort(model.VariableSort.NATURAL_ASC)
         .hide(model.VariableHide.HIDE_VARIABLE)
@@ -135,19 +154,20 @@ def _changed_variable() -> dashboard.QueryVariable:
 def _length_variable() -> dashboard.QueryVariable:
     """The selected length, limited by the stored data, the time range and other config changes on both sides."""
     # the range is one step of 5 s longer than the window
-    scraped = f"(vector(time()) and count({signals.ENGINE_UP.name}))[${{span}}s5000ms:5s]"
-    length = "vector($span)"
+    engines = call("vector", _NOW).and_(aggregate("count", signals.ENGINE_UP))
+    scraped = call("min_over_time", at(Subquery(engines, "${span}s5000ms", "5s"), "$before"))
+    length: Expression = call("vector", _SPAN)
     for limit in (
-        f"$before - scalar(min_over_time({scraped} @ $before) or vector($before))",
-        f"$before - scalar(max({_CONFIG_CHANGES} @ $change < $before) or vector(0)) - {SETTLE}",
-        f"scalar(min({_CONFIG_CHANGES} > $after) or vector(time())) - $after",
+        _BEFORE - _scalar(scraped, _BEFORE),
+        _BEFORE - _scalar(aggregate("max", at(_CONFIG_CHANGES, "$change") < _BEFORE), 0) - SETTLE,
+        _scalar(aggregate("min", _CONFIG_CHANGES > _AFTER), _NOW) - _AFTER,
     ):
-        length = f"clamp_max({length}, {limit})"
-    return _scalar_variable("length", f"floor(clamp_min({length}, 1))")
+        length = call("clamp_max", length, limit)
+    return _scalar_variable("length", call("floor", call("clamp_min", length, 1)))
 
 
-def change_variables(scrape_interval: float) -> tuple[Variable, ...]:
-    """In the order of their dependence."""
+def change_variables(scrape_interval: float) -> tuple[BoardVariable, ...]:
+    """The variables, each after those that it depends on."""
     return (
         _change_variable(),
         _window_variable(),
@@ -160,13 +180,18 @@ def change_variables(scrape_interval: float) -> tuple[Variable, ...]:
     )
 
 
-def _scalar_variable(name: str, expression: str) -> dashboard.QueryVariable:
-    return _query_result_variable(name, f"scalar({expression})").hide(model.VariableHide.HIDE_VARIABLE)
+def _scalar(of: Expression, default: Expression | float) -> Expression:
+    """A number: the value of the only series, or the default."""
+    return call("scalar", of.or_(call("vector", default)))
 
 
-def _query_result_variable(name: str, expression: str) -> dashboard.QueryVariable:
+def _scalar_variable(name: str, expression: Expression) -> dashboard.QueryVariable:
+    return _number_variable(name, call("scalar", expression)).hide(model.VariableHide.HIDE_VARIABLE)
+
+
+def _number_variable(name: str, expression: Expression) -> dashboard.QueryVariable:
     return (
-        query_variable(name, f"query_result({expression})")
+        result_variable(name, expression)
         .sort(model.VariableSort.DISABLED)
         .current(model.VariableOption(selected=True, text="1", value="1"))
     )

@@ -108,11 +108,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def _add_live_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--prometheus", required=True, metavar="URL", help="base URL, such as http://127.0.0.1:9090")
     parser.add_argument(
-        "--dashboards",
-        type=Path,
-        default=GENERATED,
-        metavar="DIR",
-        help="input folder (default: shipped)",
+        "--dashboards", type=Path, default=GENERATED, metavar="DIR", help="input folder (default: shipped)"
     )
     parser.add_argument("--range", default="15m", metavar="TIME", help="length of time range (default: %(default)s)")
     parser.add_argument("--from", dest="start", metavar="TIME", help="instead of --range: unix seconds or RFC 3339")

@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from dashboards.interpolation import POINTS
-from dashboards.style import MAY_BE_EMPTY
 from exporters.errors import UsageError
 from exporters.prometheus_api import QueryError
 from exporters.quantities import parse_duration
 
 _LABEL_VALUES = re.compile(r"\s*label_values\(\s*(?:(?P<series>.+?)\s*,)?\s*(?P<label>\w+)\s*\)\s*", re.DOTALL)
 _QUERY_RESULT = re.compile(r"query_result\((?P<expression>.+)\)\s*", re.DOTALL)
+
+MAY_BE_EMPTY = "May be empty: "
+"""Starts the last sentence of a description, the reason why the panel may be empty."""
 
 
 class QueryType(StrEnum):

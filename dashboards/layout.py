@@ -8,16 +8,15 @@ from typing import TypeAlias
 
 from grafana_foundation_sdk.builders import dashboard
 from grafana_foundation_sdk.cog.builder import Builder
-from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models import dashboard as model
 
 from alerts.links import Links, panel_id
-from alerts.promql_text import select
+from alerts.promql.build import regex, select
+from alerts.promql.expression import Expression
 from dashboards.data_links import PROJECT_LINKS, complete_links
 from dashboards.log_lines import add_log_lines
+from dashboards.queries.variables import LabelValues, QueryResult, printed
 from dashboards.style import DATASOURCE
-from dashboards.target_variables import narrowed
-from dashboards.variable_matchers import selected
 from exporters.signals import Label, Recorded, Signal
 
 Panel: TypeAlias = Builder[model.Panel]
@@ -34,23 +33,27 @@ class Row:
     """Grafana runs the queries of its panels only after a click: for features that few installations use."""
 
 
-def query_variable(name: str, query: str) -> dashboard.QueryVariable:
+def result_variable(name: str, expression: Expression) -> dashboard.QueryVariable:
     """A variable whose options are the result of a query; Grafana updates it with the time range."""
+    return _query_variable(name, QueryResult(expression))
+
+
+def _query_variable(name: str, query: QueryResult | LabelValues) -> dashboard.QueryVariable:
     return (
         dashboard.QueryVariable(name)
         .datasource(DATASOURCE)
         # 5 is a classic query, as text
         .query({"qryType": 5, "query": query, "refId": f"Variable-{name}"})
-        .definition(query)
+        .definition(query)  # type: ignore[arg-type] # printed with the dashboard
         .refresh(model.VariableRefresh.ON_TIME_RANGE_CHANGED)
     )
 
 
 def label_variable(label: Label | str, series: Signal | Recorded, *narrowed_by: Label) -> dashboard.QueryVariable:
     """A variable over the values of a label in `series`, initially all; `narrowed_by` are earlier variables."""
-    selector = select(series, {before: f"${before}" for before in narrowed_by}, regex=True)
+    selector = select(series, *(regex(before, f"${before}") for before in narrowed_by))
     return (
-        query_variable(str(label), f"label_values({selector}, {label})")
+        _query_variable(str(label), LabelValues(selector, label))
         .label(label.capitalize())
         .sort(model.VariableSort.NATURAL_ASC)
         .multi(True)
@@ -107,7 +110,7 @@ def to_json(
     log_selector: str = "",
 ) -> str:
     """The dashboard as JSON; deterministic. Its queries follow the variables over labels and of `target_labels`."""
-    tree = json.loads(json.dumps(dashboard_model, cls=JSONEncoder))
+    tree = json.loads(json.dumps(dashboard_model, default=lambda node: printed(node, target_labels) or node.to_json()))
     # The SDK always sets `placement`, which moves the switch of an annotation, or a link, into a menu.
     for item in [*tree.get("annotations", {}).get("list", []), *tree.get("links", [])]:
         item.pop("placement", None)
@@ -115,10 +118,7 @@ def to_json(
     for element in tree.get("panels", []):
         for panel in (element, *element.get("panels", [])):
             panel.get("options", {}).pop("footer", None)
-    tree = selected(tree)
     complete_links(tree, links)
-    if target_labels:
-        tree = narrowed(tree, target_labels)
     if log_selector:
         add_log_lines(tree, log_selector)
     return json.dumps(tree, indent=2, sort_keys=True, ensure_ascii=False) + "\n"

@@ -8,7 +8,7 @@ from grafana_foundation_sdk.builders import bargauge, common, stat
 from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
-from dashboards.style import query
+from dashboards.style import Query, query
 from dashboards.tables import transform, value_names
 
 _Panel = TypeVar("_Panel", stat.Panel, bargauge.Panel)
@@ -20,17 +20,17 @@ _MOST_VALUES = 100
 """Grafana shows 25 rows by default."""
 
 
-def lowest_first(panel: _Panel, *queries: tuple[str, str]) -> _Panel:
+def lowest_first(panel: _Panel, *queries: Query) -> _Panel:
     """One value per series of the queries, which are an expression and a legend each."""
     return _rank(panel, queries, descending=False)
 
 
-def highest_first(panel: _Panel, *queries: tuple[str, str]) -> _Panel:
+def highest_first(panel: _Panel, *queries: Query) -> _Panel:
     """As `lowest_first`, in the other order."""
     return _rank(panel, queries, descending=True)
 
 
-def _rank(panel: _Panel, queries: Sequence[tuple[str, str]], *, descending: bool) -> _Panel:
+def _rank(panel: _Panel, queries: Sequence[Query], *, descending: bool) -> _Panel:
     """The rows of a sorted table: `sort` of PromQL returns equal values in any order.
 
     Grafana sorts by one column at a time and keeps the order of equal rows, so the last sort is by value. A name refers

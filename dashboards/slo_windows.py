@@ -3,49 +3,57 @@
 from grafana_foundation_sdk.builders import dashboard
 from grafana_foundation_sdk.models import dashboard as model
 
-from dashboards.label_selectors import select_model_class
-from dashboards.layout import Variable, query_variable
+from alerts.promql.build import aggregate, call, either, on, select
+from alerts.promql.expression import Expression, Variable
+from dashboards.layout import Variable as BoardVariable
+from dashboards.layout import result_variable
+from dashboards.queries.labels import constant
 from exporters import signals
 from exporters.signals import Label, Recorded
 
-_LENGTH = signals.WINDOW_SECONDS.name
-PERIOD = f"scalar(max({_LENGTH}))"
+_LENGTH = select(signals.WINDOW_SECONDS)
+PERIOD = call("scalar", aggregate("max", _LENGTH))
 """The period in seconds."""
 
 _PAGE_WINDOWS = 720
 """Long windows of the fast page tier in a period."""
 
+_DISTANCE_TO_PAGE_WINDOW = call("abs", _LENGTH - PERIOD / _PAGE_WINDOWS)
+"""Durations are rounded to milliseconds."""
+
 BURN_WINDOW = "$burn_window"
 
 
-def in_period(series: Recorded) -> str:
-    return f"({select_model_class(series)} and on ({Label.WINDOW}) topk(1, {_LENGTH}))"
+def in_period(series: Recorded) -> Expression:
+    return _in(series, aggregate("topk", _LENGTH, parameter=1))
 
 
-def in_shortest_window(series: Recorded) -> str:
-    return f"({select_model_class(series)} and on ({Label.WINDOW}) bottomk(1, {_LENGTH}))"
+def in_shortest_window(series: Recorded) -> Expression:
+    return _in(series, aggregate("bottomk", _LENGTH, parameter=1))
 
 
-def in_page_window(series: Recorded) -> str:
-    """The long window of the fast page tier; durations are rounded to milliseconds."""
-    return f"({select_model_class(series)} and on ({Label.WINDOW}) bottomk(1, {_distance_to_page_window()}))"
+def in_page_window(series: Recorded) -> Expression:
+    """The long window of the fast page tier."""
+    return _in(series, aggregate("bottomk", _DISTANCE_TO_PAGE_WINDOW, parameter=1))
 
 
-def burn_window_variable() -> Variable:
+def _in(series: Recorded, window: Expression) -> Expression:
+    return select(series).and_(window, on(Label.WINDOW))
+
+
+def burn_window_variable() -> BoardVariable:
     """One window; the first option is the long window of the fast page tier."""
-    expression = f"sort({_distance_to_page_window()})"
     return (
-        query_variable(BURN_WINDOW.removeprefix("$"), f"query_result({expression})")
+        result_variable(BURN_WINDOW.removeprefix("$"), call("sort", _DISTANCE_TO_PAGE_WINDOW))
         .label("Window")
         .regex(rf'/{Label.WINDOW}="(?<value>[^"]*)"/')
         .sort(model.VariableSort.DISABLED)
     )
 
 
-def class_order_variable(names: tuple[str, ...]) -> Variable:
+def class_order_variable(names: tuple[str, ...]) -> BoardVariable:
     """A hidden constant: the place of each class in the SLO file."""
-    places = (f'label_replace(vector({index}), "{Label.CLASS}", "{name}", "", "")' for index, name in enumerate(names))
-    value = " or ".join(places)
+    value = str(either(constant(index, Label.CLASS, name) for index, name in enumerate(names)))
     builder = dashboard.ConstantVariable("class_order").value(value)
     # the builder has no methods for these; a link must not contain the classes of an older SLO file
     variable = builder.build()
@@ -53,11 +61,7 @@ def class_order_variable(names: tuple[str, ...]) -> Variable:
     return builder
 
 
-def class_order() -> str:
+def class_order() -> Expression:
     """The place of each class in the SLO file, by which tables sort their rows."""
-    classes = f"group by ({Label.CLASS}) ({select_model_class(signals.IN_FLIGHT)})"
-    return f"{classes} * on ({Label.CLASS}) ($class_order)"
-
-
-def _distance_to_page_window() -> str:
-    return f"abs({_LENGTH} - scalar(max({_LENGTH})) / {_PAGE_WINDOWS})"
+    classes = aggregate("group", signals.IN_FLIGHT, by=[Label.CLASS])
+    return classes.binary("*", Variable("($class_order)"), on(Label.CLASS))

@@ -1,7 +1,8 @@
 """Defaults of panels: unit, description, data source, and colours that have one meaning on every dashboard."""
 
 import re
-from typing import TypeVar
+from collections.abc import Iterable
+from typing import TypeAlias, TypeVar
 
 from grafana_foundation_sdk.builders import bargauge, common, dashboard, heatmap, prometheus, stat, table, timeseries
 from grafana_foundation_sdk.models import common as common_model
@@ -9,16 +10,13 @@ from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models import units
 from grafana_foundation_sdk.models.heatmap import HeatmapColorMode, HeatmapColorScale
 
-from exporters.signals import OTHER, Label, Outcome
+from alerts.promql.build import Series, vector
+from alerts.promql.expression import Expression
+from dashboards.dashboard_reader import MAY_BE_EMPTY
+from exporters.signals import OTHER, Outcome
 from exporters.slos import SloFile
 
 DATASOURCE = common_model.DataSourceRef(type_val="prometheus", uid="${datasource}")
-MODEL_AND_CLASS = {Label.MODEL: "$model", Label.CLASS: "$class"}
-"""The matchers by the variables `model` and `class`, whose values are patterns."""
-
-MAY_BE_EMPTY = "May be empty: "
-"""Starts the last sentence of a description, the reason why the panel may be empty; `dashboards audit` reads it."""
-
 NO_TRAFFIC = "no traffic"
 
 PER_SECOND = "suffix:/s"
@@ -61,6 +59,12 @@ CLASS_COLOURS = ("#3366FF", "#AA33AA", "#557733", "#4499DD", "#995577", "#FF33CC
 """In the order of the SLO file, the most different ones first; `other` is grey. None is a colour of verdicts."""
 
 
+Query: TypeAlias = tuple[Expression | Series, str]
+"""An expression and the legend of its series."""
+
+ColouredQuery: TypeAlias = tuple[Expression | Series, str, str]
+"""A query of one series, and the colour of it."""
+
 _Panel = TypeVar("_Panel", stat.Panel, bargauge.Panel, heatmap.Panel, table.Panel, timeseries.Panel)
 _GraphPanel = TypeVar("_GraphPanel", heatmap.Panel, timeseries.Panel)
 _ValuePanel = TypeVar("_ValuePanel", stat.Panel, bargauge.Panel, table.Panel)
@@ -74,9 +78,18 @@ DOTTED = [
 """The settings of a dotted line."""
 
 
-def query(expression: str, legend: str, *, instant: bool = False) -> prometheus.Dataquery:
-    target = prometheus.Dataquery().expr(expression).legend_format(legend).datasource(DATASOURCE)
+def query(expression: Expression | Series, legend: str, *, instant: bool = False) -> prometheus.Dataquery:
+    """`dashboards.layout` prints the expression, which follows the variables of the dashboard."""
+    target = prometheus.Dataquery().legend_format(legend).datasource(DATASOURCE)
+    target.expr(vector(expression))  # type: ignore[arg-type] # printed with the dashboard
     return target.instant() if instant else target.range()
+
+
+def _add_queries(panel: _Panel, queries: Iterable[Query | ColouredQuery], *, instant: bool) -> None:
+    for expression, legend, *colours in queries:
+        panel.with_target(query(expression, legend, instant=instant))
+        for colour in colours:
+            panel.override_by_name(legend, [fixed_colour(colour)])
 
 
 def thresholds(base: str, *steps: tuple[float, str]) -> dashboard.ThresholdsConfig:
@@ -110,23 +123,43 @@ def if_absent(panel: _ValuePanel, text: str, *mappings: model.ValueMapping) -> _
     return panel.no_value(text).mappings([*mappings, absence(text)])
 
 
-def _with_common_options(panel: _Panel, title: str, description: str, unit: str, width: int, height: int) -> _Panel:
-    panel.title(title).description(description).datasource(DATASOURCE).unit(unit).span(width).height(height)
+def _with_common_options(
+    panel: _Panel, title: str, description: str, unit: str, width: int, height: int, may_be_empty: str = ""
+) -> _Panel:
+    """`may_be_empty` is the reason why the panel may be empty."""
+    text = describe(description, may_be_empty=may_be_empty) if may_be_empty else description
+    panel.title(title).description(text).datasource(DATASOURCE).unit(unit).span(width).height(height)
     # rates over at least 15 s, and over four scrapes
     return panel.interval("15s")
 
 
-def stat_panel(title: str, description: str, unit: str, width: int, height: int = 7) -> stat.Panel:
+def stat_panel(
+    title: str,
+    description: str,
+    unit: str,
+    width: int,
+    height: int = 7,
+    *queries: Query | ColouredQuery,
+    no_value: str = "",
+    may_be_empty: str = "",
+    decimals: int | None = None,
+    base: str = PLAIN,
+    steps: tuple[tuple[float, str], ...] = (),
+) -> stat.Panel:
     """The last value of each series as text of one size, so that several series remain readable."""
-    return (
-        _with_common_options(stat.Panel(), title, description, unit, width, height)
+    panel = (
+        _with_common_options(stat.Panel(), title, description, unit, width, height, may_be_empty)
         .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
         .text_mode(common_model.BigValueTextMode.VALUE_AND_NAME)
         .graph_mode(common_model.BigValueGraphMode.NONE)
         .text(common.VizTextDisplayOptions().title_size(14).value_size(24))
         .color_mode(common_model.BigValueColorMode.VALUE)
-        .thresholds(thresholds(PLAIN))
+        .thresholds(thresholds(base, *steps))
     )
+    _add_queries(panel, queries, instant=True)
+    if decimals is not None:
+        panel.decimals(decimals)
+    return if_absent(panel, no_value) if no_value else panel
 
 
 def bar_gauge_panel(title: str, description: str, unit: str, width: int, height: int = 7) -> bargauge.Panel:
@@ -149,14 +182,22 @@ def ratio_bars_panel(
 
 
 def time_series_panel(
-    title: str, description: str, unit: str, width: int, height: int = 9, *, signed: bool = False
+    title: str,
+    description: str,
+    unit: str,
+    width: int,
+    *lines: Query | ColouredQuery,
+    height: int = 9,
+    signed: bool = False,
+    may_be_empty: str = "",
 ) -> timeseries.Panel:
     """Lines over time, starting at 0 unless `signed`; the legend has the last and the greatest value.
 
     That of a narrow panel has the greatest one only: beside two columns, the name of an engine is truncated.
     """
     calcs = ("lastNotNull", "max") if width >= 8 else ("max",)
-    panel = _with_common_options(timeseries.Panel(), title, description, unit, width, height)
+    panel = _with_common_options(timeseries.Panel(), title, description, unit, width, height, may_be_empty)
+    _add_queries(panel, lines, instant=False)
     return (
         (panel if signed else panel.min(0))
         .line_width(1)
@@ -174,9 +215,23 @@ def time_series_panel(
     )
 
 
-def ratio_panel(title: str, description: str, width: int, height: int = 9) -> timeseries.Panel:
+def ratio_panel(
+    title: str, description: str, width: int, *lines: Query, height: int = 9, may_be_empty: str = ""
+) -> timeseries.Panel:
     """Lines over time from 0 to 100 %."""
-    return time_series_panel(title, description, units.PercentUnit, width, height).max(1)
+    return time_series_panel(
+        title, description, units.PercentUnit, width, *lines, height=height, may_be_empty=may_be_empty
+    ).max(1)
+
+
+def logarithmic(panel: timeseries.Panel) -> timeseries.Panel:
+    return panel.scale_distribution(common.ScaleDistributionConfig().type(common_model.ScaleDistribution.LOG).log(10))
+
+
+def show_names(panel: stat.Panel) -> stat.Panel:
+    """Show the names of the series instead of their values; a name is longer than a number."""
+    small = common.VizTextDisplayOptions().title_size(14).value_size(14)
+    return panel.text_mode(common_model.BigValueTextMode.NAME).text(small)
 
 
 def table_legend(placement: common_model.LegendPlacement, *calcs: str) -> common.VizLegendOptions:
@@ -201,9 +256,11 @@ def heatmap_panel(title: str, description: str, unit: str, per_cell: str, width:
     )
 
 
-def table_panel(title: str, description: str, unit: str, width: int, height: int = 9) -> table.Panel:
+def table_panel(
+    title: str, description: str, unit: str, width: int, height: int = 9, *, may_be_empty: str = ""
+) -> table.Panel:
     """A table without columns; `dashboards.tables` adds them."""
-    return _with_common_options(table.Panel(), title, description, unit, width, height).min_width(60)
+    return _with_common_options(table.Panel(), title, description, unit, width, height, may_be_empty).min_width(60)
 
 
 def with_threshold_lines(panel: timeseries.Panel, *lines: tuple[float, str]) -> timeseries.Panel:
@@ -213,7 +270,7 @@ def with_threshold_lines(panel: timeseries.Panel, *lines: tuple[float, str]) -> 
 
 
 def limit_points(panel: _GraphPanel, points: int = 120) -> _GraphPanel:
-    """For queries of many series: a point each 30 s in an hour. No event is lost, as a rate covers more than a step."""
+    """At most a point each 30 s in an hour; a rate covers more than a step, so no event is lost."""
     return panel.max_data_points(points)
 
 
@@ -243,12 +300,6 @@ def colour_by_outcome(panel: _Panel) -> _Panel:
     for outcome, colour in OUTCOME_COLOURS.items():
         panel.override_by_name(outcome, [fixed_colour(colour)])
     return panel
-
-
-def add_coloured_query(panel: _Panel, expression: str, legend: str, colour: str, *, instant: bool = False) -> _Panel:
-    return panel.with_target(query(expression, legend, instant=instant)).override_by_name(
-        legend, [fixed_colour(colour)]
-    )
 
 
 def fixed_colour(colour: str) -> model.DynamicConfigValue:

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
+from math import nan
 from string import ascii_uppercase
 from typing import Any, TypeVar
 
@@ -9,6 +10,8 @@ from grafana_foundation_sdk.builders import bargauge, common, prometheus, stat, 
 from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
+from alerts.promql.build import Series, vector
+from alerts.promql.expression import Expression
 from dashboards import style
 from dashboards.style import PLAIN, absence, query, thresholds
 from exporters.signals import Label
@@ -39,7 +42,7 @@ _WIDTHS: Mapping[str, int] = {
 """The width of a label's column in pixels, by its longest usual value."""
 
 _LEAST_WIDTH = 130
-"""Of a column that has the rest of the width, in pixels: an IPv4 address and a port."""
+"""Pixels of a column that has the rest of the width: an IPv4 address and a port."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,7 @@ class ValueColumn:
     """A column of values, coloured by `base` and `steps`; `no_value` is the text of a missing value."""
 
     title: str
-    expression: str
+    expression: Expression | Series
     unit: str
     _: KW_ONLY
     no_value: str = "-"
@@ -81,7 +84,7 @@ class DifferenceColumn:
 class LabelColumns:
     """Columns of labels, such as a version, with their titles."""
 
-    expression: str
+    expression: Expression | Series
     titles: Mapping[Label, str]
 
 
@@ -90,8 +93,8 @@ def join_queries(
     keys: Mapping[Label, str] | Mapping[str, str],
     columns: Sequence[ValueColumn | DifferenceColumn | LabelColumns],
     *,
-    order_by: str = "",
-    rows: str = "",
+    order_by: Expression | None = None,
+    rows: Expression | None = None,
     widest: Collection[Label] = (),
     texts: Mapping[str, str] | None = None,
 ) -> table.Panel:
@@ -107,7 +110,7 @@ def join_queries(
     order, hidden = [str(key) for key in keys], ["Time"]
     _set_titles(panel, keys, widest)
     queries = sum(not isinstance(column, DifferenceColumn) for column in columns)
-    values = iter(value_names(queries + bool(order_by)))
+    values = iter(value_names(queries + (order_by is not None)))
     names: dict[str, str] = {}
     calculations: list[dict[str, Any]] = []
     for column in columns:
@@ -120,7 +123,9 @@ def join_queries(
         match column:
             case ValueColumn():
                 names[column.title] = value
-                expression = f"({column.expression}) or NaN * {rows}" if rows else column.expression
+                expression = vector(column.expression)
+                if rows is not None:
+                    expression = expression.or_(nan * rows)
                 panel.with_target(_table_query(expression, column.title)).override_by_name(
                     value, _value_column_overrides(column)
                 )
@@ -134,7 +139,7 @@ def join_queries(
     for calculation in calculations:
         transform(panel, "calculateField", **calculation)
     hidden += [each["alias"] for each in calculations if each["alias"] not in order]
-    if order_by:
+    if order_by is not None:
         value = next(values)
         panel.with_target(_table_query(order_by, "order of the rows"))
         for key in reversed(list(keys)):
@@ -172,12 +177,20 @@ def if_empty(panel: table.Panel, text: str) -> table.Panel:
 
 
 def sort_rows(panel: table.Panel, *titles: str) -> table.Panel:
-    """Sort by the columns with these titles, the first one first; the order of an instant query is arbitrary."""
-    return panel.sort_by([common.TableSortByFieldState().display_name(title).desc(False) for title in titles])
+    """Sort by the columns with these titles, the first one first; a title after `-` sorts from high to low.
+
+    The order of an instant query is arbitrary.
+    """
+    return panel.sort_by(
+        [
+            common.TableSortByFieldState().display_name(title.removeprefix("-")).desc(title.startswith("-"))
+            for title in titles
+        ]
+    )
 
 
 def list_labels(
-    panel: table.Panel, expression: str, titles: Mapping[Label, str], widest: Collection[Label] = ()
+    panel: table.Panel, expression: Expression, titles: Mapping[Label, str], widest: Collection[Label] = ()
 ) -> table.Panel:
     """One row per series, with the given labels and without the value; sorted by them."""
     sort_rows(panel, *titles.values())
@@ -188,7 +201,7 @@ def list_labels(
 
 def pivot(
     panel: table.Panel,
-    expression: str,
+    expression: Expression,
     row: Label,
     column: Label,
     cell: Label | None = None,
@@ -232,7 +245,7 @@ def link_cells(panel: table.Panel, label: str, title: str, url: str) -> table.Pa
     return panel.override_by_name(str(label), [model.DynamicConfigValue("links", [{"title": title, "url": url}])])
 
 
-def _table_query(expression: str, legend: str) -> prometheus.Dataquery:
+def _table_query(expression: Expression | Series, legend: str) -> prometheus.Dataquery:
     return query(expression, legend, instant=True).format(PromQueryFormat.TABLE)
 
 

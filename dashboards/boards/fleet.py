@@ -10,36 +10,42 @@ from grafana_foundation_sdk.models import units
 
 from alerts.engine_alerts import KV_CACHE_FULL
 from alerts.links import DashboardUid, PanelTitle
-from alerts.promql_text import max_by, quantile, rate, ratio, sum_by
+from alerts.plan import Plan
+from alerts.promql.build import aggregate, count_by, max_by, on, quantile, ratio, regex, select, sum_by
+from alerts.promql.expression import Expression
 from dashboards import style, tables
 from dashboards.board import Board
 from dashboards.data_links import to_board
-from dashboards.label_selectors import (
-    ENGINE_LABELS,
-    PER_ENGINE,
-    RATE,
-    cache_hit_ratio,
-    select_engine,
-    select_sidecar,
-    sidecar_job,
-)
 from dashboards.layout import Row
 from dashboards.panels.engine_load import kv_cache_panel
 from dashboards.panels.latency import thresholds_of
 from dashboards.panels.slo_status import goodput_limits, goodput_lines
-from dashboards.style import BAD, GOOD, NO_TRAFFIC, WARN, describe, query
+from dashboards.queries.labels import join_labels, with_label
+from dashboards.queries.rates import (
+    ENGINE_LABELS,
+    PER_ENGINE,
+    RATE,
+    at_sidecars,
+    cache_hit_ratio,
+    goodput_ratio,
+    rate_by,
+)
+from dashboards.style import BAD, GOOD, NO_TRAFFIC, WARN
 from dashboards.tables import LabelColumns, ValueColumn
 from exporters import signals
-from exporters.signals import UP, Label, Outcome, Signal
+from exporters.signals import UP, Label, Outcome
 from exporters.slos import Measure, SloFile
 from exporters.verdicts import SERVER_FAULT
 
 _KEYS = {Label.ENGINE: "Engine", Label.INSTANCE: "Sidecar"}
 _TYPE_AND_VERSION = {Label.ENGINE_TYPE: "Type", Label.VERSION: "Version"}
+_UP, _KV_USAGE = (max_by(gauge, ENGINE_LABELS) for gauge in (signals.ENGINE_UP, signals.ENGINE_KV_USAGE))
+_SETTINGS, _VALUE = select(signals.ENGINE_SETTING_INFO), (Label.SETTING, Label.VALUE)
 _FAILURES = "|".join(sorted({*SERVER_FAULT, Outcome.REJECTED}))
 
 
-def rows(spec: SloFile) -> tuple[Row, ...]:
+def rows(plan: Plan) -> tuple[Row, ...]:
+    spec = plan.spec
     return (
         Row("Engine comparison", (engines(spec),)),
         Row("History", (goodput(spec), requests(), waiting(), kv_cache())),
@@ -56,37 +62,32 @@ def engines(spec: SloFile) -> table.Panel:
         "SLO file. Config drift: settings whose value differs from that of most of the engines shown. Good: equal "
         "rows. From the sidecars and the engines' metrics."
     )
-    text = describe(text, may_be_empty=f"there is {NO_TRAFFIC}, or the engines do not expose it")
-    panel = tables.if_empty(style.table_panel("Engines", text, units.Short, 24, 8), "no engine").interval("1m")
-    up = _max(signals.ENGINE_UP)
-    tables.join_queries(panel, _KEYS, _columns(spec), order_by=_order(), rows=up, widest=(Label.ENGINE, Label.VERSION))
+    reason = f"there is {NO_TRAFFIC}, or the engines do not expose it"
+    panel = style.table_panel("Engines", text, units.Short, 24, 8, may_be_empty=reason).interval("1m")
+    tables.join_queries(
+        *(tables.if_empty(panel, "no engine"), _KEYS, _columns(spec)),
+        order_by=_order(),
+        rows=_UP,
+        widest=(Label.ENGINE, Label.VERSION),
+    )
     engine = to_board(DashboardUid.ENGINE, Label.INSTANCE, Label.ENGINE)
     tables.link_cells(panel, Label.ENGINE, "Open the engine", engine)
     return tables.link_cells(panel, Label.INSTANCE, "Open the sidecar", to_board(DashboardUid.SIDECAR, Label.INSTANCE))
 
 
-def _order() -> str:
+def _order() -> Expression:
     """Goodput, below 0 for an engine that is down, and above 1 without traffic."""
-    up = _max(signals.ENGINE_UP)
-    return f"(({up} == 0) - 1) or {_per_engine(_goodput_ratio())} or (2 * {up})"
-
-
-def _goodput_ratio() -> str:
-    counters = (signals.GOODPUT_REQUESTS, signals.GOODPUT_EVENTS)
-    good, judged = (sum_by(rate(select_sidecar(each), RATE), [Label.INSTANCE]) for each in counters)
-    return ratio(good, judged)
+    return (_UP.binary("==", 0) - 1).or_(_per_engine(goodput_ratio(Label.INSTANCE))).or_(2 * _UP)
 
 
 def _columns(spec: SloFile) -> tuple[ValueColumn | LabelColumns, ...]:
-    by_sidecar = [Label.INSTANCE]
-    ended = sum_by(rate(select_sidecar(signals.REQUESTS), RATE), by_sidecar)
-    failed = sum_by(rate(select_sidecar(signals.REQUESTS, {Label.OUTCOME: _FAILURES}), RATE), by_sidecar)
+    ended = rate_by(signals.REQUESTS, Label.INSTANCE)
+    failed = rate_by(select(signals.REQUESTS, regex(Label.OUTCOME, _FAILURES)), Label.INSTANCE)
     late = tuple((seconds, BAD) for seconds in thresholds_of(spec, Measure.TTFT)[:1])
 
-    def ttft(q: float) -> str:
-        value = quantile(q, signals.TTFT, RATE, by_sidecar, {Label.INSTANCE: "$instance"})
+    def ttft(q: float) -> Expression:
         # without requests it is NaN, which a table would show
-        return _per_engine(f"{value} >= 0")
+        return _per_engine(quantile(q, signals.TTFT, RATE, [Label.INSTANCE]) >= 0)
 
     return (
         ValueColumn(
@@ -94,7 +95,7 @@ def _columns(spec: SloFile) -> tuple[ValueColumn | LabelColumns, ...]:
         ),
         ValueColumn(
             "Goodput",
-            _per_engine(_goodput_ratio()),
+            _per_engine(goodput_ratio(Label.INSTANCE)),
             units.PercentUnit,
             no_value=NO_TRAFFIC,
             decimals=1,
@@ -114,46 +115,31 @@ def _columns(spec: SloFile) -> tuple[ValueColumn | LabelColumns, ...]:
         ),
         ValueColumn("TTFT p50", ttft(0.5), units.Seconds, no_value=NO_TRAFFIC, steps=late, width=85),
         ValueColumn("TTFT p95", ttft(0.95), units.Seconds, no_value=NO_TRAFFIC, steps=late, width=85),
-        ValueColumn("Running", _sum(signals.ENGINE_RUNNING), style.COUNT, decimals=0, width=75),
-        ValueColumn("Waiting", _sum(signals.ENGINE_WAITING), style.COUNT, decimals=0, width=75),
-        ValueColumn(
-            "KV cache",
-            _max(signals.ENGINE_KV_USAGE),
-            units.PercentUnit,
-            decimals=0,
-            steps=((KV_CACHE_FULL, WARN),),
-            width=80,
-        ),
-        ValueColumn(
-            "Cache hits", cache_hit_ratio(select_engine, ENGINE_LABELS), units.PercentUnit, decimals=0, width=90
-        ),
+        ValueColumn("Running", sum_by(signals.ENGINE_RUNNING, ENGINE_LABELS), style.COUNT, decimals=0, width=75),
+        ValueColumn("Waiting", sum_by(signals.ENGINE_WAITING, ENGINE_LABELS), style.COUNT, decimals=0, width=75),
+        ValueColumn("KV cache", _KV_USAGE, units.PercentUnit, decimals=0, steps=((KV_CACHE_FULL, WARN),), width=80),
+        ValueColumn("Cache hits", cache_hit_ratio(*ENGINE_LABELS), units.PercentUnit, decimals=0, width=90),
         ValueColumn("Config drift", _odd_settings(), style.COUNT, decimals=0, steps=((1, WARN),), width=105),
-        LabelColumns(
-            f"count by ({', '.join([*ENGINE_LABELS, *_TYPE_AND_VERSION])}) ({select_engine(signals.ENGINE_INFO)})",
-            _TYPE_AND_VERSION,
-        ),
+        LabelColumns(count_by(signals.ENGINE_INFO, [*ENGINE_LABELS, *_TYPE_AND_VERSION]), _TYPE_AND_VERSION),
     )
 
 
-def _per_engine(sidecar_query: str) -> str:
+def _per_engine(of_sidecar: Expression) -> Expression:
     """The value of a sidecar, repeated for each of its engines."""
-    engines = f"group by ({', '.join(ENGINE_LABELS)}) ({select_engine(signals.ENGINE_UP)})"
-    return f"({sidecar_query}) * on ({Label.INSTANCE}) group_right () {engines}"
+    engines = aggregate("group", signals.ENGINE_UP, by=ENGINE_LABELS)
+    return of_sidecar.binary("*", engines, on(Label.INSTANCE, right=()))
 
 
-def _state(spec: SloFile) -> str:
+def _state(spec: SloFile) -> Expression:
     """1 for an engine that is up; a sidecar that is down has one row, because it exposes no engine."""
-    down = f"{select_sidecar(UP, sidecar_job(spec))} == 0"
-    row = f'label_replace({down}, "{Label.ENGINE}", "sidecar down", "", "")'
-    return f"{_max(signals.ENGINE_UP)} or {max_by(row, ENGINE_LABELS)}"
+    down = with_label(at_sidecars(UP, spec).binary("==", 0), Label.ENGINE, "sidecar down")
+    return _UP.or_(max_by(down, ENGINE_LABELS))
 
 
-def _odd_settings() -> str:
-    settings_series, value = select_engine(signals.ENGINE_SETTING_INFO), f"{Label.SETTING}, {Label.VALUE}"
-    half = f"0.5 * count by ({Label.SETTING}) ({settings_series})"
-    usual = f"count by ({value}) ({settings_series}) > on ({Label.SETTING}) group_left () {half}"
-    odd = f"count by ({', '.join(ENGINE_LABELS)}) ({settings_series} unless on ({value}) ({usual}))"
-    return f"{odd} or 0 * {_max(signals.ENGINE_UP)}"
+def _odd_settings() -> Expression:
+    half = 0.5 * count_by(_SETTINGS, [Label.SETTING])
+    usual = count_by(_SETTINGS, _VALUE).binary(">", half, on(Label.SETTING, left=()))
+    return count_by(_SETTINGS.unless(usual, on(*_VALUE)), ENGINE_LABELS).or_(0 * _UP)
 
 
 def goodput(spec: SloFile) -> timeseries.Panel:
@@ -161,8 +147,8 @@ def goodput(spec: SloFile) -> timeseries.Panel:
         "Share of requests good for all their SLOs, by sidecar. Good: above the upper line. The lines are the lowest "
         f"objective and twice its budget. Gaps are {NO_TRAFFIC}. From the recording rules."
     )
-    panel = style.ratio_panel(PanelTitle.GOODPUT_BY_SIDECAR, text, 12)
-    panel.with_target(query(select_sidecar(signals.GOODPUT_AT), "{{instance}}")).no_value(NO_TRAFFIC)
+    line = (signals.GOODPUT_AT, "{{instance}}")
+    panel = style.ratio_panel(PanelTitle.GOODPUT_BY_SIDECAR, text, 12, line).no_value(NO_TRAFFIC)
     worst_first = style.table_legend(common_model.LegendPlacement.BOTTOM, "lastNotNull", "min")
     panel.legend(worst_first.sort_by("Min").sort_desc(False))
     return style.with_threshold_lines(panel, *goodput_lines(spec))
@@ -170,19 +156,19 @@ def goodput(spec: SloFile) -> timeseries.Panel:
 
 def requests() -> timeseries.Panel:
     text = "Requests that end per second, by sidecar. Good: evenly distributed. From the recording rules."
-    return style.time_series_panel("Requests by sidecar", text, units.RequestsPerSecond, 12).with_target(
-        query(select_sidecar(signals.REQUESTS_AT), "{{instance}}")
-    )
+    line = (signals.REQUESTS_AT, "{{instance}}")
+    return style.time_series_panel("Requests by sidecar", text, units.RequestsPerSecond, 12, line)
 
 
 def waiting() -> timeseries.Panel:
-    text = describe(
+    text = (
         "Requests in the queue of each engine. One long queue among empty ones is a problem of routing. Good: close "
-        "to 0. From the engines' metrics.",
-        may_be_empty="some engines expose no queue",
+        "to 0. From the engines' metrics."
     )
-    return style.time_series_panel("Waiting by engine", text, units.Short, 12).with_target(
-        query(_sum(signals.ENGINE_WAITING), PER_ENGINE)
+    return style.time_series_panel(
+        *("Waiting by engine", text, units.Short, 12),
+        (sum_by(signals.ENGINE_WAITING, ENGINE_LABELS), PER_ENGINE),
+        may_be_empty="some engines expose no queue",
     )
 
 
@@ -191,26 +177,22 @@ def kv_cache() -> timeseries.Panel:
         "Share of the KV cache in use, of the fullest rank of each engine. Good: below the line. From the engines' "
         "metrics."
     )
-    return kv_cache_panel("KV cache by engine", text, _max(signals.ENGINE_KV_USAGE), PER_ENGINE, 12)
+    return kv_cache_panel("KV cache by engine", text, _KV_USAGE, PER_ENGINE, 12)
 
 
 def settings() -> table.Panel:
-    text = describe(
+    text = (
         "A column for each setting of which the engines shown report more than one value. If only the fingerprint "
         "differs, a flag that the engine does not report by name differs. The engine with the rarest values is first. "
-        "Good: no column. From the engines' metrics.",
-        may_be_empty="all engines shown have the same settings",
+        "Good: no column. From the engines' metrics."
     )
-    settings_series = select_engine(signals.ENGINE_SETTING_INFO)
-    value = f"{Label.SETTING}, {Label.VALUE}"
-    values = f"count by ({Label.SETTING}) (count by ({value}) ({settings_series}))"
-    differing = f"{settings_series} and on ({Label.SETTING}) ({values} > 1)"
-    rarity = f"{settings_series} * on ({value}) group_left () (1 / count by ({value}) ({settings_series}))"
-    rarity = f"on ({', '.join(ENGINE_LABELS)}) group_left () {sum_by(rarity, ENGINE_LABELS)}"
-    engine_names = (
-        f'label_join(({differing}) * {rarity}, "{Label.ENGINE}", " at ", "{Label.ENGINE}", "{Label.INSTANCE}")'
-    )
-    panel = style.table_panel("Settings that differ", text, units.String, 24, 5)
+    engines_with = count_by(_SETTINGS, _VALUE)
+    differing = _SETTINGS.and_(count_by(engines_with, [Label.SETTING]) > 1, on(Label.SETTING))
+    rarity = sum_by(_SETTINGS.binary("*", 1 / engines_with, on(*_VALUE, left=())), ENGINE_LABELS)
+    of_engine = differing.binary("*", rarity, on(*ENGINE_LABELS, left=()))
+    engine_names = join_labels(of_engine, Label.ENGINE, " at ", Label.ENGINE, Label.INSTANCE)
+    reason = "all engines shown have the same settings"
+    panel = style.table_panel("Settings that differ", text, units.String, 24, 5, may_be_empty=reason)
     tables.if_empty(panel, "all engines have the same settings")
     # two addresses
     return tables.pivot(panel, engine_names, Label.ENGINE, Label.SETTING, Label.VALUE, width=360, first_by="Value")
@@ -220,14 +202,6 @@ def _failure_limits(spec: SloFile) -> tuple[tuple[float, str], ...]:
     """The error budget of availability, and twice that."""
     budgets = [slo.budget for slo in spec.slos if slo.measure is Measure.AVAILABILITY]
     return ((max(budgets), WARN), (2 * max(budgets), BAD)) if budgets else ()
-
-
-def _sum(gauge: Signal) -> str:
-    return sum_by(select_engine(gauge), ENGINE_LABELS)
-
-
-def _max(gauge: Signal) -> str:
-    return max_by(select_engine(gauge), ENGINE_LABELS)
 
 
 BOARD = Board(

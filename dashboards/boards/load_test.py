@@ -1,16 +1,17 @@
 """The dashboard "Load test": scheduled, sent, ended and good requests, and the validity of the test."""
 
-from collections.abc import Mapping
+from itertools import pairwise
 
 from grafana_foundation_sdk.builders import bargauge, common, stat, table, timeseries
 from grafana_foundation_sdk.models import common as common_model
 from grafana_foundation_sdk.models import units
 
 from alerts.links import DashboardUid
-from alerts.promql_text import increase, quantile, rate, ratio, sum_by
+from alerts.plan import Plan
+from alerts.promql.build import call, either, on, quantile, ratio, regex, select
+from alerts.promql.expression import Expression
 from dashboards import style, tables
 from dashboards.board import Board
-from dashboards.label_selectors import PER_CLASS, RANGE, RATE, increase_in_range, rate_by_class, select_model_class
 from dashboards.layout import Row
 from dashboards.panels import slo_status, traffic
 from dashboards.panels.load_runs import (
@@ -19,32 +20,33 @@ from dashboards.panels.load_runs import (
     describe_load,
     goodput_by_configuration,
     runs,
-    select_load,
     ttft_by_configuration,
 )
+from dashboards.queries.labels import constant, with_label
+from dashboards.queries.rates import PER_CLASS, RATE, increase_by, rate_by
 from dashboards.ranked_values import lowest_first
-from dashboards.style import BAD, BLUE, GOOD, GREY, PINK, SKY, WARN, query
+from dashboards.style import BAD, BLUE, GOOD, GREY, PINK, SKY, WARN
 from dashboards.tables import DifferenceColumn, ValueColumn
 from exporters import signals
 from exporters.quantities import spell_duration
-from exporters.signals import SEND_LATE, Label, LoadOutcome, Outcome, Signal
+from exporters.signals import SEND_LATE, Label, LoadOutcome, Outcome
 from exporters.slos import SloFile
 
 _GOOD_COUNT = "Good requests are counted by the sidecar, also those of other clients."
 _LOAD_AND_SIDECARS = "From the load generator's counters and the sidecars'."
-_LAG_TEXT = (
+_LAG_TEXT = describe_load(
     "Delay between the scheduled and the actual time of sending, which the load generator causes. Good: below "
     f"{spell_duration(SEND_LATE)} at p99; above it latencies include delays of the load generator, and its report "
     "warns. From the load generator's histogram."
 )
-_NOT_SENT = {Label.OUTCOME: LoadOutcome.NOT_SENT}
+_NOT_SENT = select(signals.LOAD_ENDED, regex(Label.OUTCOME, LoadOutcome.NOT_SENT))
 
-_STEPS = {"scheduled": GREY, "sent": BLUE, "ended": SKY, "good": GOOD}
 _LOSSES = {"scheduled, not sent": BAD, "sent, not ended": WARN, "ended, not good": PINK}
 _OWN_OUTCOMES = {LoadOutcome.TIMEOUT: WARN, LoadOutcome.CUT: PINK, LoadOutcome.NOT_SENT: BLUE}
 
 
-def rows(spec: SloFile) -> tuple[Row, ...]:
+def rows(plan: Plan) -> tuple[Row, ...]:
+    spec = plan.spec
     return (
         Row(
             "Offered and achieved load",
@@ -52,16 +54,11 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
         ),
         Row("Runs", (runs(),)),
         Row(
-            "Configurations",
-            (configurations(), goodput_by_configuration(), ttft_by_configuration()),
-            is_collapsed=True,
+            "Configurations", (configurations(), goodput_by_configuration(), ttft_by_configuration()), is_collapsed=True
         ),
         Row("Send lag and open requests", (send_lag(), traffic.in_flight(spec))),
         Row("Goodput", (goodput(spec), good_share(spec))),
-        Row(
-            "Request outcomes",
-            (outcomes(), traffic.outcomes().span(8), outcomes_compared()),
-        ),
+        Row("Request outcomes", (outcomes(), traffic.outcomes().span(8), outcomes_compared())),
     )
 
 
@@ -70,35 +67,36 @@ def rates_now() -> stat.Panel:
         f"Requests per second that are scheduled, sent, ended and good. {_GOOD_COUNT} Good: four equal rates. "
         f"{_LOAD_AND_SIDECARS}"
     )
-    panel = style.stat_panel("Offered and achieved now", text, units.RequestsPerSecond, 12, 5)
+    panel = style.stat_panel(
+        *("Offered and achieved now", text, units.RequestsPerSecond, 12, 5), *_steps(), no_value=NO_TEST, decimals=1
+    )
     # one below the other: side by side, four values do not fit a phone
     panel.orientation(common_model.VizOrientation.HORIZONTAL)
-    panel.text(common.VizTextDisplayOptions().title_size(14).value_size(18))
-    for step, expression in _steps().items():
-        style.add_coloured_query(panel, expression, step, _STEPS[step], instant=True)
-    return style.if_absent(panel.decimals(1), NO_TEST)
+    return panel.text(common.VizTextDisplayOptions().title_size(14).value_size(18))
 
 
 def send_lag_now() -> stat.Panel:
-    text = describe_load(_LAG_TEXT)
-    return (
-        style.if_absent(style.stat_panel("Send lag now", text, units.Seconds, 6, 5), NO_TEST)
-        .with_target(query(_lag(0.99), "p99", instant=True))
-        .thresholds(style.thresholds(GOOD, (SEND_LATE, BAD)))
+    return style.stat_panel(
+        *("Send lag now", _LAG_TEXT, units.Seconds, 6, 5),
+        (_lag(0.99), "p99"),
+        no_value=NO_TEST,
+        base=GOOD,
+        steps=((SEND_LATE, BAD),),
     )
 
 
 def unsent_requests() -> stat.Panel:
-    not_sent = increase(_ended(_NOT_SENT), RANGE)
     text = describe_load(
         "Requests in the time range that were due, but that the load generator could not send: the service saw less "
         "load than scheduled. Good: 0. From the load generator's counters."
     )
-    return (
-        style.if_absent(style.stat_panel("Never sent", text, style.COUNT, 6, 5), NO_TEST)
-        .with_target(query(f"sum ({not_sent})", "in range", instant=True))
-        .decimals(0)
-        .thresholds(style.thresholds(GOOD, (1, BAD)))
+    return style.stat_panel(
+        *("Never sent", text, style.COUNT, 6, 5),
+        (increase_by(_NOT_SENT), "in range"),
+        no_value=NO_TEST,
+        decimals=0,
+        base=GOOD,
+        steps=((1, BAD),),
     )
 
 
@@ -107,10 +105,9 @@ def offered_against_achieved() -> timeseries.Panel:
         "Requests per second that were scheduled, that were sent, that ended with any outcome, and that were good for "
         f"all their SLOs. {_GOOD_COUNT} Good: one line. {_LOAD_AND_SIDECARS}"
     )
-    panel = style.time_series_panel("Offered against achieved", text, units.RequestsPerSecond, 12, 10)
-    for step, expression in _steps().items():
-        style.add_coloured_query(panel, expression, step, _STEPS[step])
-    return panel.no_value(NO_TEST)
+    return style.time_series_panel(
+        *("Offered against achieved", text, units.RequestsPerSecond, 12), *_steps(), height=10
+    ).no_value(NO_TEST)
 
 
 def losses() -> timeseries.Panel:
@@ -119,19 +116,18 @@ def losses() -> timeseries.Panel:
         "ended: they accumulate in the service; 0 while a backlog is processed. Ended, not good: late, failed or "
         "lost. Good: 0. From the load generator's counters and the sidecars'."
     )
-    panel = style.time_series_panel("Lost of what was offered", text, units.RequestsPerSecond, 12, 10)
-    steps = list(_steps().values())
-    for (loss, colour), before, after in zip(_LOSSES.items(), steps, steps[1:], strict=False):
-        style.add_coloured_query(panel, f"clamp_min({before} - {after}, 0)", loss, colour)
+    lines = (
+        (call("clamp_min", before - after, 0), loss, colour)
+        for (loss, colour), ((before, *_), (after, *_)) in zip(_LOSSES.items(), pairwise(_steps()), strict=True)
+    )
+    panel = style.time_series_panel(*("Lost of what was offered", text, units.RequestsPerSecond, 12), *lines, height=10)
     return style.stack(panel).no_value(NO_TEST)
 
 
 def send_lag() -> timeseries.Panel:
-    text = describe_load(_LAG_TEXT)
-    panel = style.limit_points(style.time_series_panel("Send lag", text, units.Seconds, 12))
-    for q, colour in ((0.5, SKY), (0.99, BLUE)):
-        style.add_coloured_query(panel, _lag(q), f"p{q * 100:g}", colour)
-    return style.with_threshold_lines(panel.no_value(NO_TEST), (SEND_LATE, BAD))
+    lines = (_lag(0.5), "p50", SKY), (_lag(0.99), "p99", BLUE)
+    panel = style.time_series_panel("Send lag", _LAG_TEXT, units.Seconds, 12, *lines)
+    return style.with_threshold_lines(style.limit_points(panel).no_value(NO_TEST), (SEND_LATE, BAD))
 
 
 def goodput(spec: SloFile) -> timeseries.Panel:
@@ -140,15 +136,12 @@ def goodput(spec: SloFile) -> timeseries.Panel:
         "offered increases, the service is over its capacity. Good: the two lines are equal. From the load "
         "generator's counters and the sidecars'."
     )
-    offered = sum_by(rate(select_load(signals.LOAD_SCHEDULED), RATE), [Label.CLASS])
-    panel = (
-        style.time_series_panel("Goodput at the offered rate", text, units.RequestsPerSecond, 18)
-        .with_target(query(offered, f"{PER_CLASS} offered"))
-        .with_target(query(rate_by_class(signals.GOODPUT_REQUESTS), f"{PER_CLASS} good"))
-        .override_by_regexp("/ offered$/", style.DOTTED)
-        .no_value(NO_TEST)
+    panel = style.time_series_panel(
+        *("Goodput at the offered rate", text, units.RequestsPerSecond, 18),
+        (rate_by(signals.LOAD_SCHEDULED, Label.CLASS), f"{PER_CLASS} offered"),
+        (rate_by(signals.GOODPUT_REQUESTS, Label.CLASS), f"{PER_CLASS} good"),
     )
-    return style.colour_by_class(panel, spec)
+    return style.colour_by_class(panel.override_by_regexp("/ offered$/", style.DOTTED).no_value(NO_TEST), spec)
 
 
 def good_share(spec: SloFile) -> bargauge.Panel:
@@ -157,11 +150,10 @@ def good_share(spec: SloFile) -> bargauge.Panel:
         "includes requests that were not sent, were lost, or are still open. Good: at or above the lowest objective. "
         "From the load generator's counters and the sidecars'."
     )
-    good = increase_in_range(signals.GOODPUT_REQUESTS)
-    offered = sum_by(increase(select_load(signals.LOAD_SCHEDULED), RANGE), [Label.CLASS])
+    share = ratio(*(increase_by(each, Label.CLASS) for each in (signals.GOODPUT_REQUESTS, signals.LOAD_SCHEDULED)))
     limits = slo_status.goodput_limits(spec)
     panel = style.ratio_bars_panel("Good of what was offered", text, 6, *limits, height=9)
-    return lowest_first(style.if_absent(panel, NO_TEST), (ratio(good, offered), PER_CLASS))
+    return lowest_first(style.if_absent(panel, NO_TEST), (share, PER_CLASS))
 
 
 def outcomes() -> timeseries.Panel:
@@ -170,9 +162,9 @@ def outcomes() -> timeseries.Panel:
         "scenario; cut: still open at the end of the run; both are client_abort for the sidecar, which never sees "
         "not_sent. Good: nearly all are ok. From the load generator's counters."
     )
-    ended = sum_by(rate(_ended(), RATE), [Label.OUTCOME])
-    panel = style.time_series_panel("Outcomes: load generator", text, units.RequestsPerSecond, 8)
-    panel = style.colour_by_outcome(panel.with_target(query(ended, "{{outcome}}")).no_value(NO_TEST))
+    line = (rate_by(signals.LOAD_ENDED, Label.OUTCOME), "{{outcome}}")
+    panel = style.time_series_panel(*("Outcomes: load generator", text, units.RequestsPerSecond, 8, line))
+    panel = style.colour_by_outcome(panel.no_value(NO_TEST))
     for outcome, colour in _OWN_OUTCOMES.items():
         panel.override_by_name(outcome, [style.fixed_colour(colour)])
     return style.hide_zero_series(style.stack(panel))
@@ -186,45 +178,40 @@ def outcomes_compared() -> table.Panel:
         "has more, it has other clients. Good: Between is a few requests, those that end between two scrapes. From "
         "the load generator's counters and the sidecars'."
     )
-    aborted = increase(_ended({Label.OUTCOME: f"{LoadOutcome.TIMEOUT}|{LoadOutcome.CUT}"}), RANGE)
-    aborted = f'label_replace(sum ({aborted}), "{Label.OUTCOME}", "{Outcome.CLIENT_ABORT}", "", "")'
-    others = increase(_ended({Label.OUTCOME: "|".join(Outcome)}), RANGE)
-    zeros = (f'label_replace(vector(0), "{Label.OUTCOME}", "{outcome}", "", "")' for outcome in Outcome)
-    generator = f"({sum_by(others, [Label.OUTCOME])} or {aborted})"
+    aborted, others = (
+        select(signals.LOAD_ENDED, regex(Label.OUTCOME, "|".join(outcomes)))
+        for outcomes in ((LoadOutcome.TIMEOUT, LoadOutcome.CUT), Outcome)
+    )
+    ended = increase_by(others, Label.OUTCOME).or_(
+        with_label(increase_by(aborted), Label.OUTCOME, Outcome.CLIENT_ABORT)
+    )
     # without zeros there is no difference for an outcome that only the sidecar has counted
-    generator = f"{generator} or ({' or '.join(zeros)}) and on () {generator}"
-    sidecar = increase_in_range(signals.REQUESTS, [Label.OUTCOME])
+    zeros = either(constant(0, Label.OUTCOME, outcome) for outcome in Outcome)
+    generator, sidecar = ended.or_(zeros.and_(ended, on())), increase_by(signals.REQUESTS, Label.OUTCOME)
     # integers, so that Grafana does not show -0
     columns = [
-        ValueColumn(title, f"round({each})", style.COUNT, no_value="-", decimals=0)
+        ValueColumn(title, call("round", each), style.COUNT, no_value="-", decimals=0)
         for title, each in (("Generator", generator), ("Sidecar", sidecar))
     ]
     between = DifferenceColumn("Between", "Generator", "Sidecar", style.COUNT, decimals=0)
-    panel = tables.if_empty(style.table_panel("Outcomes compared", text, units.NoUnit, 8).min_width(80), NO_TEST)
-    tables.join_queries(tables.sort_rows(panel, "Outcome"), {Label.OUTCOME: "Outcome"}, [*columns, between])
+    panel = style.table_panel("Outcomes compared", text, units.NoUnit, 8).min_width(80)
+    tables.sort_rows(tables.if_empty(panel, NO_TEST), "Outcome")
+    tables.join_queries(panel, {Label.OUTCOME: "Outcome"}, [*columns, between])
     return tables.hide_zero_rows(panel, 2)
 
 
-def _steps() -> dict[str, str]:
+def _steps() -> tuple[tuple[Expression, str, str], ...]:
     """Requests per second at each step from the schedule to goodput."""
-    return {
-        "scheduled": _rate(signals.LOAD_SCHEDULED),
-        "sent": _rate(signals.LOAD_SENT),
-        "ended": f"({_rate(signals.LOAD_ENDED)} - sum ({rate(_ended(_NOT_SENT), RATE)}))",
-        "good": f"sum ({rate(select_model_class(signals.GOODPUT_REQUESTS), RATE)})",
-    }
+    return (
+        (rate_by(signals.LOAD_SCHEDULED), "scheduled", GREY),
+        (rate_by(signals.LOAD_SENT), "sent", BLUE),
+        (rate_by(signals.LOAD_ENDED) - rate_by(_NOT_SENT), "ended", SKY),
+        (rate_by(signals.GOODPUT_REQUESTS), "good", GOOD),
+    )
 
 
-def _rate(counter: Signal) -> str:
-    return f"sum ({rate(select_load(counter), RATE)})"
-
-
-def _ended(where: Mapping[Label, str] | None = None) -> str:
-    return select_load(signals.LOAD_ENDED, where)
-
-
-def _lag(q: float) -> str:
-    return quantile(q, signals.LOAD_SEND_LAG, RATE, [], {})
+def _lag(q: float) -> Expression:
+    return quantile(q, signals.LOAD_SEND_LAG, RATE, [])
 
 
 BOARD = Board(

@@ -1,14 +1,15 @@
 """The dashboard "Request anatomy": latencies of requests, and the stages in which their time is spent."""
 
 from alerts.links import DashboardUid
+from alerts.plan import Plan
 from dashboards.board import Board
 from dashboards.layout import Row
 from dashboards.panels import latency, request_completion, traffic
 from dashboards.panels.first_tokens import first_tokens_of_all_streams
-from exporters.slos import SloFile
 
 
-def rows(spec: SloFile) -> tuple[Row, ...]:
+def rows(plan: Plan) -> tuple[Row, ...]:
+    spec = plan.spec
     return (
         Row("TTFT", (traffic.time_to_first_token(spec), first_tokens_of_all_streams(spec).span(12))),
         Row(
@@ -25,10 +26,7 @@ def rows(spec: SloFile) -> tuple[Row, ...]:
                 *latency.stage_quantiles(spec),
             ),
         ),
-        Row(
-            "ITL and TPOT",
-            (latency.inter_chunk_time(spec), latency.time_per_output_token(spec)),
-        ),
+        Row("ITL and TPOT", (latency.inter_chunk_time(spec), latency.time_per_output_token(spec))),
         Row("End of requests", (request_completion.end_to_end(spec), request_completion.completion_rate(spec))),
         Row("Client and engine view", latency.client_and_engine_means()),
         Row(

@@ -1,36 +1,31 @@
 """The dashboard "SLO overview": attainment and error budget of every class, and the causes when they fall."""
 
 from alerts.links import DashboardUid
+from alerts.plan import Plan
 from dashboards.board import Board
 from dashboards.layout import Row
 from dashboards.panels import engine_load, range_totals, slo_status, traffic
 from dashboards.panels.latency import quantile_variable
 from dashboards.slo_windows import burn_window_variable, class_order_variable
-from exporters.slos import SloFile
 
 
-def rows(spec: SloFile) -> tuple[Row, ...]:
+def rows(plan: Plan) -> tuple[Row, ...]:
+    spec = plan.spec
     return (
         Row(
             "Status",
             (
-                slo_status.slo_status(spec),
+                slo_status.slo_status(plan),
                 slo_status.goodput_now(spec),
                 traffic.in_flight_now(),
                 traffic.oldest_wait_now(spec),
                 traffic.good_tokens_now(),
             ),
         ),
-        Row("Burn rate and alerts", (slo_status.burn_rate(spec), slo_status.firing_alerts())),
-        Row(
-            "Goodput and throughput",
-            (slo_status.goodput(spec), traffic.tokens(spec), traffic.requests_offered(spec)),
-        ),
+        Row("Burn rate and alerts", (slo_status.burn_rate(plan), slo_status.firing_alerts())),
+        Row("Goodput and throughput", (slo_status.goodput(spec), traffic.tokens(spec), traffic.requests_offered(spec))),
         Row("Outcomes and open requests", (traffic.outcomes(), traffic.in_flight(spec))),
-        Row(
-            "Latency",
-            (traffic.time_to_first_token(spec), traffic.oldest_wait(spec)),
-        ),
+        Row("Latency", (traffic.time_to_first_token(spec), traffic.oldest_wait(spec))),
         Row("Engine load", (engine_load.batch(), engine_load.kv_cache(), engine_load.prefix_cache())),
         Row("Totals", (range_totals.range_totals(),), is_collapsed=True),
     )

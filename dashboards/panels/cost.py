@@ -1,51 +1,57 @@
 """Panels on cost: of the GPUs, beside the price of an API for the same tokens."""
 
-from grafana_foundation_sdk.builders import common, stat, timeseries
+from grafana_foundation_sdk.builders import stat, timeseries
 from grafana_foundation_sdk.models import common as common_model
 from grafana_foundation_sdk.models import units
 
 from alerts.plan import STEP
-from alerts.promql_text import in_window
+from alerts.promql.build import aggregate, in_window, over
 from dashboards import style
-from dashboards.style import BLUE, GREY, PINK, describe, query
+from dashboards.queries.rates import RANGE
+from dashboards.style import BLUE, GREY, PINK
 from exporters import signals
 
 _GPUS, _IDLE, _API = "GPUs", "of which idle", "API"
 _WITH_FLAGS = "costs are recorded only with the flags --gpu-hour-price and --api-price of vllm-slo alerts render"
-_NO_PRICE = "no price, or no output tokens"
 
 
 def cost_per_million() -> timeseries.Panel:
-    text = describe(
+    text = (
         "Cost of the GPUs per million output tokens, idle time included, and what an API would charge for the same "
         "input, cached and output tokens (dotted), each over the two windows of the rules, in the currency of the "
         "prices, on a logarithmic scale. All models and classes; aborted requests without usage are not counted. Good: "
-        "GPUs below API. From the recording rules.",
-        may_be_empty=_WITH_FLAGS,
+        "GPUs below API. From the recording rules."
     )
+    lines = (
+        (signals.COST_PER_MILLION, f"{_GPUS} {{{{window}}}}"),
+        (signals.COST_API_PER_MILLION, f"{_API} {{{{window}}}}"),
+    )
+    title = "Cost per million output tokens"
     # a window without much load costs hundreds of times as much per token
-    panel = style.time_series_panel("Cost per million output tokens", text, units.Short, 16, signed=True).decimals(2)
-    panel.scale_distribution(common.ScaleDistributionConfig().type(common_model.ScaleDistribution.LOG).log(10))
-    for name, series in ((_GPUS, signals.COST_PER_MILLION), (_API, signals.COST_API_PER_MILLION)):
-        panel.with_target(query(series.name, f"{name} {{{{window}}}}"))
-    return panel.override_by_regexp(f"/^{_API} /", style.DOTTED)
+    panel = style.time_series_panel(title, text, units.Short, 16, *lines, signed=True, may_be_empty=_WITH_FLAGS)
+    return style.logarithmic(panel).decimals(2).override_by_regexp(f"/^{_API} /", style.DOTTED)
 
 
 def cost_in_range() -> stat.Panel:
-    text = describe(
+    text = (
         "Cost of the GPUs in the time range, the part in steps without output tokens, and what an API would charge for "
         "the same tokens, in the currency of the prices. Good: GPUs below API, and little idle. From the recording "
-        "rules.",
-        may_be_empty=_WITH_FLAGS,
+        "rules."
     )
-    panel = style.if_absent(style.stat_panel("Cost in range", text, units.Short, 8, 9), _NO_PRICE).decimals(2)
+    totals = (
+        (aggregate("sum", over("sum_over_time", in_window(series, STEP), RANGE)), name, colour)
+        for name, series, colour in (
+            (_GPUS, signals.COST_IN, BLUE),
+            (_IDLE, signals.COST_IDLE_IN, GREY),
+            (_API, signals.COST_API_IN, PINK),
+        )
+    )
+    panel = style.stat_panel(
+        *("Cost in range", text, units.Short, 8, 9),
+        *totals,
+        no_value="no price, or no output tokens",
+        may_be_empty=_WITH_FLAGS,
+        decimals=2,
+    )
     # one below the other, as three values side by side have different sizes
-    panel.orientation(common_model.VizOrientation.HORIZONTAL)
-    for name, series, colour in (
-        (_GPUS, signals.COST_IN, BLUE),
-        (_IDLE, signals.COST_IDLE_IN, GREY),
-        (_API, signals.COST_API_IN, PINK),
-    ):
-        total = f"sum (sum_over_time({in_window(series, STEP)}[$__range]))"
-        style.add_coloured_query(panel, total, name, colour, instant=True)
-    return panel
+    return panel.orientation(common_model.VizOrientation.HORIZONTAL)

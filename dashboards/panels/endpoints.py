@@ -3,10 +3,10 @@
 from grafana_foundation_sdk.builders import table, timeseries
 from grafana_foundation_sdk.models import units
 
-from alerts.promql_text import rate, sum_by
+from alerts.promql.build import call
 from dashboards import style, tables
-from dashboards.label_selectors import RATE, increase_in_range, select_model_class
-from dashboards.style import NO_TRAFFIC, query
+from dashboards.queries.rates import increase_by, rate_by
+from dashboards.style import NO_TRAFFIC
 from exporters import signals
 from exporters.signals import Label, Outcome
 
@@ -16,9 +16,9 @@ def requests_by_endpoint() -> timeseries.Panel:
         "Requests that end per second, by endpoint. Endpoints that are not measured, such as models, have the class "
         "other. Open requests are not in it. Good: as usual. From the sidecars' counters."
     )
-    panel = style.limit_points(style.time_series_panel("Requests by endpoint", text, units.RequestsPerSecond, 8))
-    expression = sum_by(rate(select_model_class(signals.REQUESTS), RATE), [Label.ENDPOINT])
-    return style.hide_zero_series(style.stack(panel.with_target(query(expression, "{{endpoint}}"))))
+    line = (rate_by(signals.REQUESTS, Label.ENDPOINT), "{{endpoint}}")
+    panel = style.time_series_panel("Requests by endpoint", text, units.RequestsPerSecond, 8, line)
+    return style.hide_zero_series(style.stack(style.limit_points(panel)))
 
 
 def outcomes_by_endpoint() -> table.Panel:
@@ -27,6 +27,6 @@ def outcomes_by_endpoint() -> table.Panel:
         "it. Good: nearly all are ok. From the sidecars' counters."
     )
     panel = style.table_panel("Outcomes by endpoint", text, style.COUNT, 16).decimals(0)
-    ended = f"round({increase_in_range(signals.REQUESTS, [Label.ENDPOINT, Label.OUTCOME])}) > 0"
+    ended = call("round", increase_by(signals.REQUESTS, Label.ENDPOINT, Label.OUTCOME)) > 0
     tables.if_empty(panel, NO_TRAFFIC)
     return tables.pivot(panel, ended, Label.ENDPOINT, Label.OUTCOME, order=tuple(Outcome), width=190)

@@ -5,9 +5,8 @@ from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models import units
 from grafana_foundation_sdk.models.common import HeatmapCellLayout
 
-from alerts.promql_text import rate, ratio, sum_by
 from dashboards import style
-from dashboards.label_selectors import RATE, select_model_class
+from dashboards.queries.rates import ratio_by
 from dashboards.style import query
 from exporters import signals
 from exporters.signals import Label
@@ -21,13 +20,10 @@ def failure_ratio_by_length() -> heatmap.Panel:
         "context of the model. Open requests, and those whose length is unknown, are not in it. Good: no cell, as "
         "cells without failures are empty. From the sidecars' counters."
     )
-    failed, ended = (
-        sum_by(rate(select_model_class(counter), RATE), [Label.PROMPT_LENGTH])
-        for counter in (signals.FAILED_BY_LENGTH, signals.REQUESTS_BY_LENGTH)
-    )
+    failed = ratio_by(signals.FAILED_BY_LENGTH, signals.REQUESTS_BY_LENGTH, Label.PROMPT_LENGTH)
     panel = style.heatmap_panel(
         "Failure ratio by prompt length", text, units.NoUnit, units.PercentUnit, 24
-    ).with_target(query(ratio(failed, ended), "{{prompt_length}}"))
+    ).with_target(query(failed, "{{prompt_length}}"))
     # the zeros before a number only sort the series
     panel.with_transformation(
         model.DataTransformerConfig("renameByRegex", options={"regex": "^0+(\\d)", "renamePattern": "$1"})

@@ -5,11 +5,13 @@ from collections.abc import Callable
 from grafana_foundation_sdk.builders import timeseries
 from grafana_foundation_sdk.models import dashboard as model
 
-from alerts.promql_text import rate, select, sum_by
+from alerts.promql.build import Window, rate, regex, select, sum_by
+from alerts.promql.expression import Expression, Selector
 from dashboards import style
-from dashboards.label_selectors import RATE, select_model_class
 from dashboards.panels.latency import quantile_lines, thresholds_of
-from dashboards.style import BAD, GREY, MODEL_AND_CLASS
+from dashboards.queries.labels import with_label
+from dashboards.queries.rates import RATE
+from dashboards.style import BAD, GREY
 from exporters import signals
 from exporters.quantities import number
 from exporters.signals import Label, Outcome
@@ -35,12 +37,11 @@ def first_tokens_of_all_streams(spec: SloFile) -> timeseries.Panel:
     return style.with_threshold_lines(panel, *lines.items())
 
 
-def first_token_buckets(function: Callable[[str, str], str], window: str) -> str:
+def first_token_buckets(function: Callable[[Selector, Window], Expression], window: str) -> Expression:
     """The buckets of TTFT by class, with streams without a token in `+Inf`; `function` is `rate` or `increase`."""
-    with_token = function(select_model_class(signals.TTFT.bucket), window)
-    failed = {**MODEL_AND_CLASS, Label.OUTCOME: _FAILED}
-    without = function(select(signals.WITHOUT_FIRST_TOKEN, failed, regex=True), window)
+    with_token = function(select(signals.TTFT.bucket), window)
+    without = function(select(signals.WITHOUT_FIRST_TOKEN, regex(Label.OUTCOME, _FAILED)), window)
     # `or` compares each series of one side with those of the other, so both are summed first
     summed, by_outcome = sum_by(with_token, [Label.CLASS, "le"]), sum_by(without, [Label.CLASS, Label.OUTCOME])
     # the label `outcome` keeps both sides
-    return sum_by(f'{summed} or label_replace({by_outcome}, "le", "+Inf", "", "")', [Label.CLASS, "le"])
+    return sum_by(summed.or_(with_label(by_outcome, "le", "+Inf")), [Label.CLASS, "le"])

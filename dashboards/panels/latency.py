@@ -1,16 +1,17 @@
 """Panels on latency: as clients see it, by stage, and as the engine reports it."""
 
-from grafana_foundation_sdk.builders import common, dashboard, heatmap, timeseries
-from grafana_foundation_sdk.models import common as common_model
+from grafana_foundation_sdk.builders import dashboard, heatmap, timeseries
 from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models import units
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
-from alerts.promql_text import rate, ratio, select, sum_by
+from alerts.promql.build import call, not_equal, on, regex, select
+from alerts.promql.expression import Expression, Variable
 from dashboards import style
-from dashboards.label_selectors import PER_CLASS, RATE, increase_in_range, mean, rate_by_class
-from dashboards.layout import Variable, query_variable
-from dashboards.style import BAD, BLUE, GREY, MODEL_AND_CLASS, NO_TRAFFIC, PINK, SKY, VIOLET, describe, query
+from dashboards.layout import Variable as BoardVariable
+from dashboards.layout import result_variable
+from dashboards.queries.rates import PER_CLASS, increase_by, mean, rate_by, ratio_by
+from dashboards.style import BAD, BLUE, GREY, NO_TRAFFIC, PINK, SKY, VIOLET, query
 from exporters import signals
 from exporters.signals import OTHER, Label, Signal
 from exporters.slos import Measure, SloFile
@@ -58,11 +59,11 @@ def quantile_variable() -> dashboard.CustomVariable:
     )
 
 
-def active_class_variable() -> Variable:
+def active_class_variable() -> BoardVariable:
     """The selected classes with engine times in the time range, for panels per class; all if none has any."""
-    with_times = increase_in_range(signals.REQUESTS_WITH_ENGINE_TIMES)
+    with_times = increase_by(signals.REQUESTS_WITH_ENGINE_TIMES, Label.CLASS)
     return (
-        query_variable(_ACTIVE_CLASS, f"query_result(({with_times} > 0) or on () {with_times})")
+        result_variable(_ACTIVE_CLASS, (with_times > 0).or_(with_times, on()))
         .regex(rf'/{Label.CLASS}="(?<value>[^"]*)"/')
         .sort(model.VariableSort.NATURAL_ASC)
         .hide(model.VariableHide.HIDE_VARIABLE)
@@ -87,32 +88,31 @@ def quantile_panel(
     title: str, text: str, histogram: Signal, measure: Measure | None, spec: SloFile, *, may_be_empty: str = ""
 ) -> timeseries.Panel:
     """One line per class, of the quantile that the variable *Quantile* selects; times have a logarithmic scale."""
-    buckets = sum_by(rate(select(histogram.bucket, MODEL_AND_CLASS, regex=True), RATE), [Label.CLASS, "le"])
+    buckets = rate_by(select(histogram.bucket), Label.CLASS, "le")
     text = f"{text} {_not_in(histogram)}"
     panel = quantile_lines(title, text, buckets, spec, may_be_empty=may_be_empty, exemplars=_has_exemplars(histogram))
     return style.with_threshold_lines(panel, *((seconds, BAD) for seconds in thresholds_of(spec, measure)))
 
 
 def quantile_lines(
-    title: str, text: str, buckets: str, spec: SloFile, *, may_be_empty: str = "", exemplars: bool = False
+    title: str, text: str, buckets: Expression, spec: SloFile, *, may_be_empty: str = "", exemplars: bool = False
 ) -> timeseries.Panel:
     """The quantile of `buckets`, which have the labels `class` and `le`."""
     text = (
         f"{text} The line of a class is the quantile of the variable Quantile. Good: below the dashed line, the "
         "threshold of the SLO file, if it has one. From the sidecars' histograms."
     )
-    text = describe(text, may_be_empty=may_be_empty) if may_be_empty else text
     # a logarithmic scale has no 0, and Grafana prints a `noValue` at each of its hidden ticks
-    panel = style.limit_points(style.time_series_panel(title, text, units.Seconds, 12, signed=True))
-    panel.scale_distribution(common.ScaleDistributionConfig().type(common_model.ScaleDistribution.LOG).log(10))
+    panel = style.time_series_panel(title, text, units.Seconds, 12, signed=True, may_be_empty=may_be_empty)
     # without observations it is NaN
-    expression = f"histogram_quantile({_QUANTILE}, {buckets}) >= 0"
-    return style.colour_by_class(panel.with_target(query(expression, PER_CLASS).exemplar(exemplars)), spec)
+    quantiles = call("histogram_quantile", Variable(_QUANTILE), buckets) >= 0
+    panel.with_target(query(quantiles, PER_CLASS).exemplar(exemplars))
+    return style.colour_by_class(style.logarithmic(style.limit_points(panel)), spec)
 
 
 def distribution_panel(title: str, text: str, histogram: Signal, unit: str, per_cell: str) -> heatmap.Panel:
     """The whole histogram over time, with exemplars."""
-    buckets = sum_by(rate(select(histogram.bucket, MODEL_AND_CLASS, regex=True), RATE), ["le"])
+    buckets = rate_by(select(histogram.bucket), "le")
     target = query(buckets, "{{le}}").format(PromQueryFormat.HEATMAP).exemplar(_has_exemplars(histogram))
     return style.heatmap_panel(title, text, unit, per_cell, 12).with_target(target)
 
@@ -178,23 +178,19 @@ def inter_chunk_heatmap() -> heatmap.Panel:
 
 def stages() -> timeseries.Panel:
     """One panel per class with requests, because the stages add up to a request only within a class."""
-    text = describe(
+    text = (
         "Mean times of a request in its stages: "
         f"{', '.join(f'{stage} ({meaning})' for stage, *_, meaning in _STAGES)}, by "
         "the engine's own clock, except for the front end. "
         f"Not in it: {_NO_TIMES}; they may have waited longer. Good: queue is a small part. From the sidecars' "
-        "histograms.",
-        may_be_empty=_NO_ENGINE_TIMES,
+        "histograms."
     )
-    title = f"Stages: ${_ACTIVE_CLASS}"
-    panel = style.time_series_panel(title, text, units.Seconds, 24, 8).no_value(NO_TRAFFIC)
-    for stage, signal, *_ in _STAGES:
-        style.add_coloured_query(panel, mean(signal, _select_active_class), stage, _STAGE_COLOURS[stage])
+    of_class = [regex(Label.CLASS, f"${_ACTIVE_CLASS}")]
+    lines = ((mean(signal, of_class), stage, _STAGE_COLOURS[stage]) for stage, signal, *_ in _STAGES)
+    panel = style.time_series_panel(
+        *(f"Stages: ${_ACTIVE_CLASS}", text, units.Seconds, 24), *lines, height=8, may_be_empty=_NO_ENGINE_TIMES
+    ).no_value(NO_TRAFFIC)
     return style.stack(panel).repeat(_ACTIVE_CLASS).repeat_direction("h").max_per_row(6)
-
-
-def _select_active_class(series: str) -> str:
-    return select(series, {**MODEL_AND_CLASS, Label.CLASS: f"${_ACTIVE_CLASS}"}, regex=True)
 
 
 def engine_time_coverage(spec: SloFile) -> timeseries.Panel:
@@ -202,11 +198,15 @@ def engine_time_coverage(spec: SloFile) -> timeseries.Panel:
         "Share of ended requests whose engine times are known; aborted, truncated and rejected requests have none. "
         "Good: close to the share of requests that end with ok. From the sidecars' counters."
     )
-    with_times, ended = rate_by_class(signals.REQUESTS_WITH_ENGINE_TIMES), rate_by_class(signals.REQUESTS)
-    panel = style.limit_points(style.ratio_panel("Engine time coverage", text, 12, 8), 60)
+    line = (known_engine_times(Label.CLASS), PER_CLASS)
+    panel = style.ratio_panel("Engine time coverage", text, 12, line, height=8).no_value(NO_TRAFFIC)
+    return style.colour_by_class(style.limit_points(panel, 60), spec)
+
+
+def known_engine_times(label: Label) -> Expression:
+    """The share of ended requests whose engine times are known."""
     # the two rates cover slightly different requests
-    share = f"clamp_max({ratio(with_times, ended)}, 1)"
-    return style.colour_by_class(panel.with_target(query(share, PER_CLASS)).no_value(NO_TRAFFIC), spec)
+    return call("clamp_max", ratio_by(signals.REQUESTS_WITH_ENGINE_TIMES, signals.REQUESTS, label), 1)
 
 
 def stage_quantiles(spec: SloFile) -> tuple[timeseries.Panel, ...]:
@@ -224,59 +224,50 @@ def client_and_engine_means() -> tuple[timeseries.Panel, ...]:
     return (
         _client_and_engine_panel(
             "TTFT: client and engine",
-            describe(
-                "Mean time to first token of all classes, as the client and as the engine measure it, and the "
-                "difference: network, sidecar and what the engine does not count. Below 0 the engine counted other "
-                "requests: some that do not stream, or that bypassed the sidecar. vLLM counts from arrival, so its "
-                "queue is included. Not in it: requests without a first token. Good: a small difference. From the "
-                "sidecars' histograms and the engines' metrics.",
-                may_be_empty="the engine exposes no time to first token, or there is no traffic",
-            ),
-            mean(signals.TTFT, _select_known_models),
+            "Mean time to first token of all classes, as the client and as the engine measure it, and the "
+            "difference: network, sidecar and what the engine does not count. Below 0 the engine counted other "
+            "requests: some that do not stream, or that bypassed the sidecar. vLLM counts from arrival, so its "
+            "queue is included. Not in it: requests without a first token.",
+            "time to first token",
+            signals.TTFT,
             signals.ENGINE_TTFT,
         ),
         _client_and_engine_panel(
             "TPOT: client and engine",
-            describe(
-                "Mean time per output token of all classes, as the client and as the engine measure it, and the "
-                "difference: a slow network, or a client that reads slowly. Not in it: requests with one token or "
-                "without usage. Good: a small difference. From the "
-                "sidecars' histograms and the engines' metrics.",
-                may_be_empty="the engine exposes no time per output token, or there is no traffic",
-            ),
-            mean(signals.TPOT, _select_known_models),
+            "Mean time per output token of all classes, as the client and as the engine measure it, and the "
+            "difference: a slow network, or a client that reads slowly. Not in it: requests with one token or "
+            "without usage.",
+            "time per output token",
+            signals.TPOT,
             signals.ENGINE_TPOT,
         ),
         _client_and_engine_panel(
             "E2E: client and engine",
-            describe(
-                "Mean duration of requests that ended with ok, of all classes, as the client and as the engine measure "
-                "it, and the difference. Not in it: open, aborted and failed requests. If few requests end, the two "
-                "means are over different requests: select a longer time range. Good: a small difference. From the "
-                "sidecars' histograms and the engines' metrics.",
-                may_be_empty="the engine exposes no duration of requests, or there is no traffic",
-            ),
-            mean(signals.DURATION, _select_known_models),
+            "Mean duration of requests that ended with ok, of all classes, as the client and as the engine measure "
+            "it, and the difference. Not in it: open, aborted and failed requests. If few requests end, the two "
+            "means are over different requests: select a longer time range.",
+            "duration of requests",
+            signals.DURATION,
             signals.ENGINE_DURATION,
         ),
     )
 
 
-def _select_known_models(series: str) -> str:
-    """All classes, because the engine has none; without requests that only the sidecar sees, such as model lists."""
-    return f'{series}{{{Label.MODEL}=~"{MODEL_AND_CLASS[Label.MODEL]}",{Label.MODEL}!="{OTHER}"}}'
-
-
-def _client_and_engine_panel(title: str, text: str, client_mean: str, engine_histogram: Signal) -> timeseries.Panel:
-    engine_mean = mean(engine_histogram, _select_known_models)
-    panel = style.time_series_panel(title, text, units.Seconds, 8, signed=True).no_value(NO_TRAFFIC)
-    for legend, expression, colour in (
-        ("client", client_mean, BLUE),
-        ("engine", engine_mean, PINK),
-        ("between", f"({client_mean}) - ({engine_mean})", GREY),
-    ):
-        style.add_coloured_query(panel, expression, legend, colour)
-    return panel
+def _client_and_engine_panel(
+    title: str, text: str, name: str, of_client: Signal, of_engine: Signal
+) -> timeseries.Panel:
+    # all classes, because the engine has none; without requests that only the sidecar sees, such as model lists
+    known_models = [regex(Label.MODEL, "$model"), not_equal(Label.MODEL, OTHER)]
+    client, engine = (mean(histogram, known_models) for histogram in (of_client, of_engine))
+    text = f"{text} Good: a small difference. From the sidecars' histograms and the engines' metrics."
+    return style.time_series_panel(
+        *(title, text, units.Seconds, 8),
+        (client, "client", BLUE),
+        (engine, "engine", PINK),
+        (client - engine, "between", GREY),
+        signed=True,
+        may_be_empty=f"the engine exposes no {name}, or there is no traffic",
+    ).no_value(NO_TRAFFIC)
 
 
 def _has_exemplars(histogram: Signal) -> bool:

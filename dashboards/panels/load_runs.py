@@ -1,34 +1,28 @@
 """Panels on load tests: the runs, and the configurations that they name."""
 
-from collections.abc import Mapping
 from functools import partial
 
-from grafana_foundation_sdk.builders import common, table, timeseries
+from grafana_foundation_sdk.builders import table, timeseries
 from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models import units
 
-from alerts.promql_text import increase, max_by, rate, ratio, select, sum_by
+from alerts.promql.build import call, max_by, on, over, rate, ratio, regex, select, sum_by
 from dashboards import style, tables
-from dashboards.label_selectors import RANGE, RATE
 from dashboards.panels.first_tokens import first_token_buckets
-from dashboards.style import GREY, MODEL_AND_CLASS, describe, query
+from dashboards.queries.rates import RANGE, RATE, increase_by, rate_by
+from dashboards.style import GREY, describe
 from dashboards.tables import ValueColumn
 from exporters import signals
-from exporters.signals import Label, Outcome, Signal
+from exporters.signals import Label, Outcome
 
 NO_TEST = "no load test"
 describe_load = partial(describe, may_be_empty="no load test ran in this time")
 _NO_CONFIGURATION = "no load test with --configuration"
 _describe_configurations = partial(describe, may_be_empty="no load test in this time names its configuration")
-_CONFIGURED = {Label.CONFIGURATION: ".+"}
+_CONFIGURED = regex(Label.CONFIGURATION, ".+")
 _PER_CONFIGURATION = f"{{{{{Label.CONFIGURATION}}}}}"
 _OFFERED = "scheduled"
 _JUDGED = "From the load generator's counters, also the good requests."
-
-
-def select_load(counter: Signal, where: Mapping[Label, str] | None = None) -> str:
-    """Selects by class only: the series of the load generator have no model."""
-    return select(counter, {Label.CLASS: MODEL_AND_CLASS[Label.CLASS], **(where or {})}, regex=True)
 
 
 def runs() -> table.Panel:
@@ -37,17 +31,17 @@ def runs() -> table.Panel:
         "report are in the folder of `load run --out`. Good: one at a time. From the load generator's counters."
     )
     titles = {Label.RUN: "Run", Label.SCENARIO: "Scenario", Label.CONFIGURATION: "Configuration"}
-    runs_in_range = max_by(f"max_over_time({signals.LOAD_RUN.name}[{RANGE}])", titles)
+    runs_in_range = max_by(over("max_over_time", signals.LOAD_RUN, RANGE), titles)
     states = {"0": "ended", "1": "running"}
     state = ValueColumn(
         "State",
         # a killed run has no final 0
-        f"{max_by(signals.LOAD_RUN.name, titles)} or 0 * {runs_in_range}",
+        max_by(signals.LOAD_RUN, titles).or_(0 * runs_in_range),
         units.NoUnit,
         mappings=[model.ValueMap({value: model.ValueMappingResult(word) for value, word in states.items()})],
     )
-    newest_first = common.TableSortByFieldState().display_name("Run").desc(True)
-    panel = tables.if_empty(style.table_panel("Load tests", text, units.NoUnit, 24, 6), NO_TEST).sort_by([newest_first])
+    panel = style.table_panel("Load tests", text, units.NoUnit, 24, 6)
+    tables.sort_rows(tables.if_empty(panel, NO_TEST), "-Run")
     return tables.join_queries(panel, titles, [state])
 
 
@@ -59,21 +53,21 @@ def configurations() -> table.Panel:
     )
     titles = {Label.EXPERIMENT: "Experiment", Label.CONFIGURATION: "Configuration"}
     offered, ok, good = (
-        sum_by(increase(select_load(counter, {**_CONFIGURED, **where}), RANGE), titles)
-        for counter, where in (
-            (signals.LOAD_SCHEDULED, {}),
-            (signals.LOAD_ENDED, {Label.OUTCOME: Outcome.OK}),
-            (signals.LOAD_GOOD, {}),
+        increase_by(select(counter, _CONFIGURED, *matchers), *titles)
+        for counter, *matchers in (
+            (signals.LOAD_SCHEDULED,),
+            (signals.LOAD_ENDED, regex(Label.OUTCOME, Outcome.OK)),
+            (signals.LOAD_GOOD,),
         )
     )
     columns = [
-        ValueColumn("Scheduled", f"round({offered})", style.COUNT, decimals=0),
+        ValueColumn("Scheduled", call("round", offered), style.COUNT, decimals=0),
         ValueColumn("Ok", ratio(ok, offered), units.PercentUnit, decimals=1),
         ValueColumn("Good", ratio(good, offered), units.PercentUnit, decimals=1),
     ]
-    best_first = common.TableSortByFieldState().display_name("Good").desc(True)
-    panel = tables.if_empty(style.table_panel("Configurations compared", text, units.NoUnit, 24, 7), _NO_CONFIGURATION)
-    return tables.join_queries(panel.sort_by([best_first]), titles, columns)
+    panel = style.table_panel("Configurations compared", text, units.NoUnit, 24, 7)
+    tables.sort_rows(tables.if_empty(panel, _NO_CONFIGURATION), "-Good")
+    return tables.join_queries(panel, titles, columns)
 
 
 def goodput_by_configuration() -> timeseries.Panel:
@@ -81,12 +75,11 @@ def goodput_by_configuration() -> timeseries.Panel:
         "Requests per second that are scheduled (dotted), and that end and are good for all their SLOs, by "
         f"configuration. Good: as many as are scheduled. {_JUDGED}"
     )
-    offered, good = (
-        sum_by(rate(select_load(counter, _CONFIGURED), RATE), by)
-        for counter, by in ((signals.LOAD_SCHEDULED, []), (signals.LOAD_GOOD, [Label.CONFIGURATION]))
+    panel = style.time_series_panel(
+        *("Goodput by configuration", text, units.RequestsPerSecond, 12),
+        (rate_by(select(signals.LOAD_GOOD, _CONFIGURED), Label.CONFIGURATION), _PER_CONFIGURATION),
+        (rate_by(select(signals.LOAD_SCHEDULED, _CONFIGURED)), _OFFERED),
     )
-    panel = style.time_series_panel("Goodput by configuration", text, units.RequestsPerSecond, 12)
-    panel.with_target(query(good, _PER_CONFIGURATION)).with_target(query(offered, _OFFERED))
     return panel.override_by_name(_OFFERED, [*style.DOTTED, style.fixed_colour(GREY)]).no_value(_NO_CONFIGURATION)
 
 
@@ -96,8 +89,8 @@ def ttft_by_configuration() -> timeseries.Panel:
         "slower than any. Not in it: unary requests, client errors, empty responses, and streams that still wait. "
         "Good: below the threshold of the SLO. From the sidecars' histogram, also of other clients."
     )
-    ttft = f"histogram_quantile(0.95, {sum_by(first_token_buckets(rate, RATE), ['le'])})"
-    running = max_by(f"{select(signals.LOAD_RUN, _CONFIGURED, regex=True)} == 1", [Label.CONFIGURATION])
-    panel = style.limit_points(style.time_series_panel("TTFT p95 by configuration", text, units.Seconds, 12))
-    panel.with_target(query(f"{running} * on () group_left () {ttft}", _PER_CONFIGURATION))
-    return panel.no_value(_NO_CONFIGURATION)
+    ttft = call("histogram_quantile", 0.95, sum_by(first_token_buckets(rate, RATE), ["le"]))
+    running = max_by(select(signals.LOAD_RUN, _CONFIGURED).binary("==", 1), [Label.CONFIGURATION])
+    line = (running.binary("*", ttft, on(left=())), _PER_CONFIGURATION)
+    panel = style.time_series_panel("TTFT p95 by configuration", text, units.Seconds, 12, line)
+    return style.limit_points(panel).no_value(_NO_CONFIGURATION)

@@ -3,11 +3,12 @@
 from grafana_foundation_sdk.builders import table
 from grafana_foundation_sdk.models import units
 
-from alerts.promql_text import increase, ratio
+from alerts.promql.build import Series, call, increase, ratio, regex, select
+from alerts.promql.expression import Expression
 from dashboards import style, tables
-from dashboards.label_selectors import NOT_OK, RANGE, increase_in_range
 from dashboards.panels.first_tokens import first_token_buckets
-from dashboards.panels.traffic import arrivals_in
+from dashboards.panels.traffic import arrivals_in_range
+from dashboards.queries.rates import NOT_OK, RANGE, increase_by
 from dashboards.slo_windows import class_order
 from dashboards.style import NO_TRAFFIC
 from dashboards.tables import ValueColumn
@@ -18,22 +19,22 @@ from exporters.signals import Label, Outcome, Signal
 _DECIMALS = {style.COUNT: 0, units.PercentUnit: 1}
 
 
-def range_total_queries() -> dict[str, str]:
+def range_total_queries() -> dict[str, Expression]:
     """Instant queries with one value per class; a load generator can also count the first six.
 
-    They contain `$__range`, `$model` and `$class`: expand these with `dashboards.interpolation.expand`.
+    They contain `$__range`: expand it with `dashboards.interpolation.expand`.
     """
-    good, judged = increase_in_range(signals.GOODPUT_REQUESTS), increase_in_range(signals.GOODPUT_EVENTS)
+    ok, failed = (select(signals.REQUESTS, regex(Label.OUTCOME, outcomes)) for outcomes in (Outcome.OK, NOT_OK))
     return {
-        "offered": arrivals_in(RANGE),
-        "ok": increase_in_range(signals.REQUESTS, where={Label.OUTCOME: Outcome.OK}),
-        "goodput": ratio(good, judged),
-        "ttft_p50": f"histogram_quantile(0.5, {first_token_buckets(increase, RANGE)})",
-        "tokens_out": increase_in_range(signals.COMPLETION_TOKENS),
-        "cached_tokens": increase_in_range(signals.CACHED_TOKENS),
-        "failed": increase_in_range(signals.REQUESTS, where={Label.OUTCOME: NOT_OK}),
-        "bad_events": increase_in_range(signals.SLO_BAD),
-        "prompt_tokens": increase_in_range(signals.PROMPT_TOKENS),
+        "offered": arrivals_in_range(),
+        "ok": _total(ok),
+        "goodput": ratio(_total(signals.GOODPUT_REQUESTS), _total(signals.GOODPUT_EVENTS)),
+        "ttft_p50": call("histogram_quantile", 0.5, first_token_buckets(increase, RANGE)),
+        "tokens_out": _total(signals.COMPLETION_TOKENS),
+        "cached_tokens": _total(signals.CACHED_TOKENS),
+        "failed": _total(failed),
+        "bad_events": _total(signals.SLO_BAD),
+        "prompt_tokens": _total(signals.PROMPT_TOKENS),
         "tpot_mean": _mean_query(signals.TPOT),
         "e2e_mean": _mean_query(signals.DURATION),
         "queue_mean": _mean_query(signals.QUEUE),
@@ -74,5 +75,9 @@ def range_totals() -> table.Panel:
     return tables.hide_zero_rows(panel, 3)
 
 
-def _mean_query(histogram: Signal) -> str:
-    return ratio(increase_in_range(histogram.sum), increase_in_range(histogram.count))
+def _total(counter: Expression | Series) -> Expression:
+    return increase_by(counter, Label.CLASS)
+
+
+def _mean_query(histogram: Signal) -> Expression:
+    return ratio(_total(select(histogram.sum)), _total(select(histogram.count)))

@@ -2,12 +2,12 @@
 
 from grafana_foundation_sdk.builders import timeseries
 
-from alerts.promql_text import rate, ratio, sum_by
+from alerts.promql.build import call, ratio, select
 from dashboards import style
-from dashboards.label_selectors import PER_CLASS, RATE, select_model_class
 from dashboards.panels.latency import quantile_panel
 from dashboards.panels.traffic import arrival_rate
-from dashboards.style import NO_TRAFFIC, query
+from dashboards.queries.rates import PER_CLASS, rate_by
+from dashboards.style import NO_TRAFFIC
 from exporters import signals
 from exporters.signals import Label
 from exporters.slos import Measure, SloFile
@@ -28,10 +28,9 @@ def completion_rate(spec: SloFile) -> timeseries.Panel:
         f"open requests grows. Good: close to 100 %. Gaps are {NO_TRAFFIC}. From the sidecars' counters and histograms."
     )
     # has far fewer series than the counter of ended requests
-    completed = sum_by(rate(select_model_class(signals.DURATION.count), RATE), [Label.CLASS])
-    panel = style.limit_points(style.ratio_panel("Completion rate", text, 12)).no_value(NO_TRAFFIC)
-    # over a minute: shares of few requests jump between 0 and 100 %
-    panel.interval("1m")
+    completed = rate_by(select(signals.DURATION.count), Label.CLASS)
     # when a queue drains, more requests end than arrive
-    panel.with_target(query(f"clamp_max({ratio(completed, arrival_rate())}, 1)", PER_CLASS))
-    return style.colour_by_class(panel, spec)
+    share = call("clamp_max", ratio(completed, arrival_rate()), 1)
+    panel = style.limit_points(style.ratio_panel("Completion rate", text, 12, (share, PER_CLASS)))
+    # over a minute: shares of few requests jump between 0 and 100 %
+    return style.colour_by_class(panel.interval("1m").no_value(NO_TRAFFIC), spec)

@@ -10,21 +10,14 @@ from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 from alerts.links import PanelTitle
 from alerts.plan import Plan
-from alerts.promql_text import increase, rate, ratio, select, sum_by
+from alerts.promql.build import aggregate, on, ratio, regex, select, sum_by
+from alerts.promql.expression import Expression
 from dashboards import style
-from dashboards.label_selectors import (
-    NOT_OK,
-    PER_CLASS,
-    RANGE,
-    RATE,
-    increase_in_range,
-    rate_by_class,
-    select_model_class,
-)
 from dashboards.panels.latency import distribution_panel
 from dashboards.panels.slo_status import goodput_limits
+from dashboards.queries.rates import NOT_OK, PER_CLASS, increase_by, rate_by, ratio_by
 from dashboards.ranked_values import highest_first, lowest_first
-from dashboards.style import BLUE, MODEL_AND_CLASS, NO_TRAFFIC, describe, query
+from dashboards.style import BLUE, NO_TRAFFIC, query
 from dashboards.tables import to_matrix, transform
 from exporters import signals
 from exporters.quantities import spell_duration
@@ -42,6 +35,9 @@ _NONE = "·"
 
 _NOT_CHECKED = "the sidecar runs without --check-structured-output, or no answer has to be JSON"
 _NOTHING_CHECKED = "no answer was checked"
+_REPEATED = ratio_by(signals.BODY_REPEATS, signals.REQUESTS, Label.CLASS)
+"""The share of requests whose body repeats an earlier one."""
+
 _SHARE_STEPS, _FAILURE_STEPS = (
     tuple(zip((1e-9, 0.01, 0.05, 0.2), ramp, strict=True)) for ramp in (style.BLUES, style.REDS)
 )
@@ -54,11 +50,11 @@ def sizes() -> table.Panel:
         "with none. The prompt of a request without usage is estimated from its text. Good: as usual. From the "
         "sidecars' counters."
     )
-    ended = _by_size([Label.PROMPT_SIZE, Label.COMPLETION_SIZE])
+    by_size = increase_by(signals.REQUESTS_BY_SIZE, Label.PROMPT_SIZE, Label.COMPLETION_SIZE)
     return _matrix(
         "Prompt and completion",
         text,
-        f"{ended} / on () group_left () ({_by_size([])} > 0)",
+        by_size.binary("/", increase_by(signals.REQUESTS_BY_SIZE) > 0, on(left=())),
         (Label.COMPLETION_SIZE, "completion ↓", 110),
         _SHARE_STEPS,
     )
@@ -70,12 +66,12 @@ def failures_by_size() -> table.Panel:
         "all classes, because the series has no class. A row that becomes stronger to the right is a limit of length. "
         "Good: no coloured cell. From the sidecars' counters."
     )
-    by = [Label.PROMPT_SIZE]
-    failed = _by_size([*by, Label.OUTCOME], {Label.OUTCOME: NOT_OK})
+    requests = signals.REQUESTS_BY_SIZE
+    failed = increase_by(select(requests, regex(Label.OUTCOME, NOT_OK)), Label.PROMPT_SIZE, Label.OUTCOME)
     return _matrix(
         "Failures by prompt length",
         text,
-        f"{failed} / on ({Label.PROMPT_SIZE}) group_left () ({_by_size(by)} > 0)",
+        failed.binary("/", increase_by(requests, Label.PROMPT_SIZE) > 0, on(Label.PROMPT_SIZE, left=())),
         (Label.OUTCOME, "outcome ↓", 175),
         _FAILURE_STEPS,
     )
@@ -101,16 +97,16 @@ def completion_heatmap() -> heatmap.Panel:
     )
 
 
-def class_mix(spec: SloFile) -> timeseries.Panel:
+def class_mix(plan: Plan) -> timeseries.Panel:
     text = (
-        f"Share of ended requests by class, over {spell_duration(Plan.of(spec).lookback)}. Good: as usual. Gaps are "
+        f"Share of ended requests by class, over {spell_duration(plan.lookback)}. Good: as usual. Gaps are "
         f"{NO_TRAFFIC}. From the recording rules."
     )
     # recorded in one window
-    ended = select_model_class(signals.REQUESTS_IN)
-    panel = style.ratio_panel("Class mix", text, 8).no_value(NO_TRAFFIC)
-    panel.with_target(query(f"{sum_by(ended, [Label.CLASS])} / on () group_left () (sum ({ended}) > 0)", PER_CLASS))
-    return style.colour_by_class(style.stack(panel), spec)
+    of_class, of_all = sum_by(signals.REQUESTS_IN, [Label.CLASS]), aggregate("sum", signals.REQUESTS_IN)
+    line = (of_class.binary("/", of_all > 0, on(left=())), PER_CLASS)
+    panel = style.ratio_panel("Class mix", text, 8, line).no_value(NO_TRAFFIC)
+    return style.colour_by_class(style.stack(panel), plan.spec)
 
 
 def prompt_tokens(spec: SloFile) -> timeseries.Panel:
@@ -118,8 +114,8 @@ def prompt_tokens(spec: SloFile) -> timeseries.Panel:
         "Prompt tokens per second of requests that end, cached ones included, by class. Good: as usual. From the "
         "sidecars' counters."
     )
-    panel = style.time_series_panel("Throughput: prompt tokens", text, "tokens/s", 8)
-    panel.with_target(query(rate_by_class(signals.PROMPT_TOKENS), PER_CLASS))
+    line = (rate_by(signals.PROMPT_TOKENS, Label.CLASS), PER_CLASS)
+    panel = style.time_series_panel("Throughput: prompt tokens", text, "tokens/s", 8, line)
     return style.colour_by_class(style.stack(panel), spec)
 
 
@@ -128,15 +124,15 @@ def reasoning_share(spec: SloFile) -> timeseries.Panel:
         "Share of the completion tokens of requests that end that are reasoning, by class. An engine that reports no "
         "reasoning tokens counts as 0 %. Good: as usual. From the sidecars' counters."
     )
-    panel = style.ratio_panel("Reasoning tokens: share", text, 12).no_value(NO_TRAFFIC)
-    share = ratio(rate_by_class(signals.REASONING_TOKENS), rate_by_class(signals.COMPLETION_TOKENS))
-    return style.colour_by_class(panel.with_target(query(share, PER_CLASS)), spec)
+    share = ratio_by(signals.REASONING_TOKENS, signals.COMPLETION_TOKENS, Label.CLASS)
+    panel = style.ratio_panel("Reasoning tokens: share", text, 12, (share, PER_CLASS)).no_value(NO_TRAFFIC)
+    return style.colour_by_class(panel, spec)
 
 
 def reasoning_tokens(spec: SloFile) -> timeseries.Panel:
     text = "Reasoning tokens per second of requests that end, by class. Good: as usual. From the sidecars' counters."
-    panel = style.time_series_panel("Throughput: reasoning tokens", text, "tokens/s", 12)
-    panel.with_target(query(rate_by_class(signals.REASONING_TOKENS), PER_CLASS))
+    line = (rate_by(signals.REASONING_TOKENS, Label.CLASS), PER_CLASS)
+    panel = style.time_series_panel("Throughput: reasoning tokens", text, "tokens/s", 12, line)
     return style.colour_by_class(style.stack(panel), spec)
 
 
@@ -146,11 +142,9 @@ def repeats_in_range() -> stat.Panel:
         "parameters, apart from stream, stream_options, user and metadata: the upper limit of what a response cache "
         "answers. Good: low, otherwise a response cache may save work. From the sidecars' counters."
     )
-    repeats, ended = (
-        f"sum ({increase(select_model_class(counter), RANGE)})" for counter in (signals.BODY_REPEATS, signals.REQUESTS)
-    )
-    panel = style.if_absent(style.stat_panel("Repeats in range", text, units.PercentUnit, 4, 9), NO_TRAFFIC)
-    return panel.decimals(1).with_target(query(ratio(repeats, ended), "of requests", instant=True))
+    share = ratio(increase_by(signals.BODY_REPEATS), increase_by(signals.REQUESTS))
+    value = (share, "of requests")
+    return style.stat_panel("Repeats in range", text, units.PercentUnit, 4, 9, value, no_value=NO_TRAFFIC, decimals=1)
 
 
 def unique_prompts() -> stat.Panel:
@@ -159,9 +153,8 @@ def unique_prompts() -> stat.Panel:
         "response cache. Several sidecars that saw the same prompt count it twice. Good: fewer than the cache holds. "
         "From the sidecars' metrics."
     )
-    prompts = select(signals.UNIQUE_PROMPTS, {Label.MODEL: MODEL_AND_CLASS[Label.MODEL]}, regex=True)
-    panel = style.stat_panel("Different prompts", text, style.COUNT, 4, 9).decimals(0)
-    return highest_first(panel, (sum_by(prompts, [Label.MODEL]), "{{model}}"))
+    panel = style.stat_panel("Different prompts", text, style.COUNT, 4, 9, decimals=0)
+    return highest_first(panel, (sum_by(signals.UNIQUE_PROMPTS, [Label.MODEL]), "{{model}}"))
 
 
 def repeats(spec: SloFile) -> timeseries.Panel:
@@ -169,8 +162,8 @@ def repeats(spec: SloFile) -> timeseries.Panel:
         "Share of ended requests whose body repeats an earlier one, by class. Good: low, otherwise a response cache "
         f"may save work. Gaps are {NO_TRAFFIC}. From the sidecars' counters."
     )
-    panel = style.limit_points(style.ratio_panel("Repeated requests", text, 8)).no_value(NO_TRAFFIC)
-    return style.colour_by_class(panel.with_target(query(_repeat_ratio(), PER_CLASS)), spec)
+    panel = style.ratio_panel("Repeated requests", text, 8, (_REPEATED, PER_CLASS)).no_value(NO_TRAFFIC)
+    return style.colour_by_class(style.limit_points(panel), spec)
 
 
 def tokens_saved(spec: SloFile) -> timeseries.Panel:
@@ -179,39 +172,39 @@ def tokens_saved(spec: SloFile) -> timeseries.Panel:
         "because the tokens of repeats are not counted separately. A prefix cache saves the prompt tokens of repeats "
         "already. Good: low, otherwise a response cache may save work. From the sidecars' counters."
     )
-    tokens = " + ".join(rate_by_class(counter) for counter in (signals.PROMPT_TOKENS, signals.COMPLETION_TOKENS))
-    panel = style.time_series_panel("Possible response cache savings", text, "tokens/s", 8).no_value(NO_TRAFFIC)
-    style.limit_points(panel).with_target(query(f"{_repeat_ratio()} * ({tokens})", PER_CLASS))
-    return style.colour_by_class(style.stack(panel), spec)
+    tokens = rate_by(signals.PROMPT_TOKENS, Label.CLASS) + rate_by(signals.COMPLETION_TOKENS, Label.CLASS)
+    line = (_REPEATED * tokens, PER_CLASS)
+    panel = style.time_series_panel("Possible response cache savings", text, "tokens/s", 8, line).no_value(NO_TRAFFIC)
+    return style.colour_by_class(style.stack(style.limit_points(panel)), spec)
 
 
 def structured_output() -> timeseries.Panel:
-    text = describe(
+    text = (
         "Responses per second that are to be JSON, by kind and result. json and json_schema: the request asks for "
         "JSON; tool_call: the response calls a tool. truncated: the response reached the limit of tokens. Good: all "
-        "are valid. From the sidecars' counters.",
+        "are valid. From the sidecars' counters."
+    )
+    panel = style.time_series_panel(
+        *("Structured output", text, units.RequestsPerSecond, 12),
+        (rate_by(signals.STRUCTURED_REQUESTS, Label.KIND, Label.RESULT), "{{kind}}: {{result}}"),
         may_be_empty=_NOT_CHECKED,
     )
-    by = [Label.KIND, Label.RESULT]
-    panel = style.time_series_panel("Structured output", text, units.RequestsPerSecond, 12).no_value(_NOTHING_CHECKED)
-    expression = sum_by(rate(select_model_class(signals.STRUCTURED_REQUESTS), RATE), by)
-    return style.stack(panel.with_target(query(expression, "{{kind}}: {{result}}")))
+    return style.stack(panel.no_value(_NOTHING_CHECKED))
 
 
 def valid_output() -> timeseries.Panel:
-    text = describe(
+    text = (
         "Share of valid responses among the valid and the invalid ones, by kind. An SLO with the signal valid_output "
         f"counts the same responses, and those that failed. In a gap, {_NOTHING_CHECKED}. Good: close to 100 %. From "
-        "the sidecars' counters.",
-        may_be_empty=_NOT_CHECKED,
+        "the sidecars' counters."
     )
-    selectors = (
-        select(signals.STRUCTURED_REQUESTS, {**MODEL_AND_CLASS, Label.RESULT: results}, regex=True)
+    valid, judged = (
+        rate_by(select(signals.STRUCTURED_REQUESTS, regex(Label.RESULT, results)), Label.KIND)
         for results in (OutputResult.VALID, f"{OutputResult.VALID}|{OutputResult.INVALID}")
     )
-    valid, judged = (sum_by(rate(selector, RATE), [Label.KIND]) for selector in selectors)
-    panel = style.ratio_panel("Valid structured output", text, 12).no_value(_NOTHING_CHECKED)
-    return panel.with_target(query(ratio(valid, judged), "{{kind}}"))
+    line = (ratio(valid, judged), "{{kind}}")
+    panel = style.ratio_panel("Valid structured output", text, 12, line, may_be_empty=_NOT_CHECKED)
+    return panel.no_value(_NOTHING_CHECKED)
 
 
 def requests_by_tenant() -> bargauge.Panel:
@@ -219,7 +212,7 @@ def requests_by_tenant() -> bargauge.Panel:
         "Requests that ended in the time range, by tenant; tenants that the SLO file does not name are together in "
         "other. Good: as agreed with each tenant. From the sidecars' counters."
     )
-    return _tenant_bars("Requests by tenant", text, increase_in_range(signals.REQUESTS, [Label.TENANT]))
+    return _tenant_bars("Requests by tenant", text, increase_by(signals.REQUESTS, Label.TENANT))
 
 
 def tokens_by_tenant() -> bargauge.Panel:
@@ -227,8 +220,8 @@ def tokens_by_tenant() -> bargauge.Panel:
         "Prompt and completion tokens of requests that ended in the time range, by tenant. Good: as agreed with each "
         "tenant. From the sidecars' counters."
     )
-    counters = signals.PROMPT_TOKENS, signals.COMPLETION_TOKENS
-    tokens = " + ".join(increase_in_range(counter, [Label.TENANT]) for counter in counters)
+    prompt, completion = signals.PROMPT_TOKENS, signals.COMPLETION_TOKENS
+    tokens = increase_by(prompt, Label.TENANT) + increase_by(completion, Label.TENANT)
     return _tenant_bars("Tokens by tenant", text, tokens)
 
 
@@ -239,30 +232,20 @@ def goodput_by_tenant(spec: SloFile) -> bargauge.Panel:
         "counters."
     )
     good, judged = (
-        increase_in_range(counter, [Label.TENANT]) for counter in (signals.GOODPUT_REQUESTS, signals.GOODPUT_EVENTS)
+        increase_by(counter, Label.TENANT) for counter in (signals.GOODPUT_REQUESTS, signals.GOODPUT_EVENTS)
     )
     panel = style.ratio_bars_panel(PanelTitle.GOODPUT_BY_TENANT, text, 8, *goodput_limits(spec))
     return lowest_first(panel, (ratio(good, judged), _PER_TENANT))
 
 
-def _repeat_ratio() -> str:
-    return ratio(rate_by_class(signals.BODY_REPEATS), rate_by_class(signals.REQUESTS))
-
-
-def _tenant_bars(title: str, text: str, counts: str) -> bargauge.Panel:
+def _tenant_bars(title: str, text: str, counts: Expression) -> bargauge.Panel:
     """Counts by tenant, all in one colour."""
     panel = style.if_absent(style.bar_gauge_panel(title, text, style.COUNT, 8), NO_TRAFFIC)
     return highest_first(panel.decimals(0).thresholds(style.thresholds(BLUE)), (counts, _PER_TENANT))
 
 
-def _by_size(by: Iterable[Label], where: dict[Label, str] | None = None) -> str:
-    """Without the class, which this series does not have: it would multiply the number of series by five."""
-    matchers = {Label.MODEL: MODEL_AND_CLASS[Label.MODEL], **(where or {})}
-    return sum_by(increase(select(signals.REQUESTS_BY_SIZE, matchers, regex=True), RANGE), by)
-
-
 def _matrix(
-    title: str, text: str, expression: str, rows: tuple[Label, str, int], steps: Iterable[tuple[float, str]]
+    title: str, text: str, expression: Expression, rows: tuple[Label, str, int], steps: Iterable[tuple[float, str]]
 ) -> table.Panel:
     """Shares in coloured cells: a column per prompt size, a row per value of a label.
 

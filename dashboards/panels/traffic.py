@@ -8,29 +8,28 @@ from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models import units
 
 from alerts.links import PanelTitle
-from alerts.promql_text import increase, max_by, rate, select, sum_by
+from alerts.promql.build import aggregate, call, max_by, over, regex, select, sum_by
+from alerts.promql.expression import Expression, Variable
 from dashboards import style
-from dashboards.label_selectors import PER_CLASS, RATE, rate_by_class, select_model_class
 from dashboards.panels.latency import quantile_panel, thresholds_of
-from dashboards.style import BAD, GOOD, MODEL_AND_CLASS, NO_TRAFFIC, PLAIN, WARN, query
+from dashboards.queries.rates import PER_CLASS, RANGE, RATE, increase_by, rate_by
+from dashboards.style import BAD, GOOD, NO_TRAFFIC, WARN
 from exporters import signals
 from exporters.signals import Label, Phase
 from exporters.slos import Measure, SloFile
 
 
-def arrivals_in(window: str) -> str:
-    """Requests that arrived in a window, by class: ended ones alone would show no load when the engine hangs."""
-    in_flight = select_model_class(signals.IN_FLIGHT)
-    ended = sum_by(increase(select_model_class(signals.REQUESTS), window), [Label.CLASS])
-    now, before = sum_by(in_flight, [Label.CLASS]), sum_by(f"{in_flight} offset {window}", [Label.CLASS])
-    # a sidecar that started within the window had no requests in flight before
-    return f"{ended} + {now} - ({before} or 0 * {now})"
+def arrivals_in_range() -> Expression:
+    """Requests that arrived, by class: ended ones alone would show no load when the engine hangs."""
+    now, before = (sum_by(select(signals.IN_FLIGHT, offset=offset), [Label.CLASS]) for offset in ("", RANGE))
+    # a sidecar that started within the range had no requests in flight before
+    return increase_by(signals.REQUESTS, Label.CLASS) + now - before.or_(0 * now)
 
 
-def arrival_rate() -> str:
+def arrival_rate() -> Expression:
     """Requests that arrive per second, by class; `delta` extrapolates like `rate`, so a burst of ends cancels out."""
-    growth = sum_by(f"delta({select_model_class(signals.IN_FLIGHT)}[{RATE}])", [Label.CLASS])
-    return f"clamp_min({rate_by_class(signals.REQUESTS)} + {growth} * 1000 / $__rate_interval_ms, 0)"
+    growth = sum_by(over("delta", signals.IN_FLIGHT, RATE), [Label.CLASS]) * 1000 / Variable("$__rate_interval_ms")
+    return call("clamp_min", rate_by(signals.REQUESTS, Label.CLASS) + growth, 0)
 
 
 def in_flight_now() -> stat.Panel:
@@ -38,11 +37,10 @@ def in_flight_now() -> stat.Panel:
         "Open requests of all selected classes: waiting for the first token, and streaming. Good: few wait. From the "
         "sidecars' gauges."
     )
-    panel = style.stat_panel("Requests in flight", text, style.COUNT, 6, 5)
-    for phase in Phase:
-        of_phase = select(signals.IN_FLIGHT, {**MODEL_AND_CLASS, Label.PHASE: phase}, regex=True)
-        panel.with_target(query(f"sum ({of_phase})", phase, instant=True))
-    return style.if_absent(panel, "no sidecar").decimals(0)
+    values = ((aggregate("sum", select(signals.IN_FLIGHT, regex(Label.PHASE, phase))), phase) for phase in Phase)
+    return style.stat_panel(
+        *("Requests in flight", text, style.COUNT, 6, 5), *values, no_value="no sidecar", decimals=0
+    )
 
 
 def oldest_wait_now(spec: SloFile) -> stat.Panel:
@@ -51,11 +49,13 @@ def oldest_wait_now(spec: SloFile) -> stat.Panel:
         "waits. Good: below the threshold of TTFT (orange); vermilion is the timeout for the first token. From the "
         "sidecars' gauges."
     )
-    panel = style.stat_panel("Oldest wait", text, units.Seconds, 6, 5).with_target(
-        query(f"max ({select_model_class(signals.OLDEST_WAIT)})", "oldest wait", instant=True)
+    panel = style.stat_panel(
+        *("Oldest wait", text, units.Seconds, 6, 5, (aggregate("max", signals.OLDEST_WAIT), "oldest wait")),
+        no_value="no sidecar",
+        decimals=1,
+        steps=_wait_limits(spec),
     )
-    panel.text_mode(common_model.BigValueTextMode.VALUE).decimals(1)
-    return style.if_absent(panel, "no sidecar").thresholds(style.thresholds(PLAIN, *_wait_limits(spec)))
+    return panel.text_mode(common_model.BigValueTextMode.VALUE)
 
 
 def good_tokens_now() -> stat.Panel:
@@ -64,14 +64,13 @@ def good_tokens_now() -> stat.Panel:
         "when a request ends, over about the last minute. Good: close to the throughput of output tokens. From the "
         "sidecars' counters."
     )
-    panel = (
-        style.stat_panel("Output tokens of good requests", text, "tokens/s", 6, 5)
-        .interval("1m")
-        .with_target(
-            query(f"sum ({rate(select_model_class(signals.GOODPUT_TOKENS), RATE)})", "of good requests", instant=True)
-        )
+    panel = style.stat_panel(
+        *("Output tokens of good requests", text, "tokens/s", 6, 5),
+        (rate_by(signals.GOODPUT_TOKENS), "of good requests"),
+        no_value=NO_TRAFFIC,
+        decimals=0,
     )
-    return style.if_absent(panel.text_mode(common_model.BigValueTextMode.VALUE), NO_TRAFFIC).decimals(0)
+    return panel.interval("1m").text_mode(common_model.BigValueTextMode.VALUE)
 
 
 def tokens(spec: SloFile) -> timeseries.Panel:
@@ -80,10 +79,10 @@ def tokens(spec: SloFile) -> timeseries.Panel:
         "good for all their SLOs (line). The space between is throughput without goodput. Good: the line is at the "
         "top of the stack. From the sidecars' counters."
     )
-    panel = (
-        style.time_series_panel(PanelTitle.THROUGHPUT, text, "tokens/s", 8)
-        .with_target(query(rate_by_class(signals.COMPLETION_TOKENS), PER_CLASS))
-        .with_target(query(f"sum ({rate(select_model_class(signals.GOODPUT_TOKENS), RATE)})", "of good requests"))
+    panel = style.time_series_panel(
+        *(PanelTitle.THROUGHPUT, text, "tokens/s", 8),
+        (rate_by(signals.COMPLETION_TOKENS, Label.CLASS), PER_CLASS),
+        (rate_by(signals.GOODPUT_TOKENS), "of good requests"),
     )
     panel = style.colour_by_class(style.stack(panel), spec).override_by_name(
         "of good requests",
@@ -102,8 +101,8 @@ def requests_offered(spec: SloFile) -> timeseries.Panel:
         "Requests that arrive per second, by class: those that end, and the growth of those open; requests that fail "
         "together at a restart do not count twice. Good: as much as usual. From the sidecars' counters."
     )
-    panel = style.limit_points(style.time_series_panel(PanelTitle.OFFERED, text, units.RequestsPerSecond, 8))
-    panel.with_target(query(arrival_rate(), PER_CLASS))
+    line = (arrival_rate(), PER_CLASS)
+    panel = style.limit_points(style.time_series_panel(PanelTitle.OFFERED, text, units.RequestsPerSecond, 8, line))
     return style.hide_zero_series(style.colour_by_class(style.stack(panel), spec))
 
 
@@ -112,8 +111,8 @@ def outcomes() -> timeseries.Panel:
         "Requests that end per second, by outcome, including those that the client aborted, that timed out or were "
         "truncated, which the engine's own counters leave out. Good: nearly all are ok. From the sidecars' counters."
     )
-    panel = style.limit_points(style.time_series_panel(PanelTitle.OUTCOMES, text, units.RequestsPerSecond, 12))
-    panel.with_target(query(sum_by(rate(select_model_class(signals.REQUESTS), RATE), [Label.OUTCOME]), "{{outcome}}"))
+    line = (rate_by(signals.REQUESTS, Label.OUTCOME), "{{outcome}}")
+    panel = style.limit_points(style.time_series_panel(PanelTitle.OUTCOMES, text, units.RequestsPerSecond, 12, line))
     return style.hide_zero_series(style.colour_by_outcome(style.stack(panel)))
 
 
@@ -122,9 +121,8 @@ def in_flight(spec: SloFile) -> timeseries.Panel:
         "Open requests before (waiting, darker) and after (streaming) their first token, by class. If waiting grows "
         "and streaming does not, requests queue or the engine hangs. Good: few wait. From the sidecars' gauges."
     )
-    panel = style.time_series_panel("Requests in flight over time", text, units.Short, 12).with_target(
-        query(sum_by(select_model_class(signals.IN_FLIGHT), [Label.CLASS, Label.PHASE]), "{{class}} {{phase}}")
-    )
+    line = (sum_by(signals.IN_FLIGHT, [Label.CLASS, Label.PHASE]), "{{class}} {{phase}}")
+    panel = style.time_series_panel("Requests in flight over time", text, units.Short, 12, line)
     darker = model.DynamicConfigValue("custom.fillOpacity", 90)
     panel = style.colour_by_class(style.stack(panel), spec).override_by_regexp(f"/ {Phase.WAITING}$/", [darker])
     return style.hide_zero_series(panel)
@@ -142,15 +140,9 @@ def oldest_wait(spec: SloFile) -> timeseries.Panel:
         "lines are the TTFT threshold and the time after which no first token is bad for every SLO. Good: below both. "
         "From the sidecars' gauges."
     )
-    panel = style.time_series_panel("Oldest wait over time", text, units.Seconds, 12).with_target(
-        query(_oldest_wait_query(), PER_CLASS)
-    )
-    style.hide_zero_series(panel)
+    line = (max_by(signals.OLDEST_WAIT, [Label.CLASS]), PER_CLASS)
+    panel = style.hide_zero_series(style.time_series_panel("Oldest wait over time", text, units.Seconds, 12, line))
     return style.with_threshold_lines(style.colour_by_class(panel, spec), *_wait_limits(spec))
-
-
-def _oldest_wait_query() -> str:
-    return max_by(select_model_class(signals.OLDEST_WAIT), [Label.CLASS])
 
 
 def _wait_limits(spec: SloFile) -> tuple[tuple[float, str], ...]:

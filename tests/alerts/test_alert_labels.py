@@ -50,8 +50,8 @@ def test_severities_are_named_as_in_the_file(tmp_path: Path, capsys: pytest.Capt
     matchers += [matcher for each in rules_of for matcher in each]
     assert {each for each in matchers if each.startswith("severity")} == {'severity="critical"', 'severity="warning"'}
     assert [route["receiver"] for route in config["route"]["routes"][1:]] == ["ticket-class-siso", "page"]
-    queries = [each.build().expr or "" for each in annotations(named)]
-    replaced = [(each.build().expr or "").replace('"page"', '"critical"') for each in annotations(ours)]
+    queries = [str(each.build().expr) for each in annotations(named)]
+    replaced = [str(each.build().expr).replace('"page"', '"critical"') for each in annotations(ours)]
     assert queries == [each.replace('"ticket"', '"warning"') for each in replaced]
     assert main(["alerts", "explain", str(path), "--format", "json", "--rate", "1"]) == 0
     tiers = json.loads(capsys.readouterr().out)["slos"][0]["tiers"]

@@ -5,7 +5,7 @@ from typing import Any
 
 from dashboards.board import Board
 from dashboards.interpolation import expand
-from dashboards.variable_matchers import VARIABLES
+from dashboards.queries.variables import VARIABLES
 from exporters.slos import SHIPPED, SloFile, load
 from tests.dashboards import dashboard_files
 from tests.support.promtool import Case, Promtool

@@ -20,7 +20,7 @@ from exporters.prometheus_api import Prometheus
 from tests.support.fake_prometheus import FakePrometheus, Handler
 
 Serve = Callable[[Handler], FakePrometheus]
-BURN_RATE = "max by (slo, class) (llm_slo:error_budget:burn_rate{"
+BURN_RATE = "max by (slo, class) (llm_slo:error_budget:burn_rate{window=~"
 """How the query of the panel *Burn rate* starts."""
 
 

@@ -13,7 +13,7 @@ from dashboards.boards.registry import BOARDS
 from dashboards.command import GENERATED
 from dashboards.interpolation import expand
 from dashboards.layout import to_json
-from dashboards.variable_matchers import VARIABLES
+from dashboards.queries.variables import VARIABLES
 from exporters.slos import SHIPPED, SloFile, load
 from tests.support.promtool import Case, Promtool
 
@@ -83,7 +83,7 @@ def test_every_dashboard_has_the_annotations(board: Board) -> None:
 
 def test_config_changes_are_drawn_at_the_time_in_the_value_of_the_series() -> None:
     changes, starts, *others = json.loads(committed(BOARDS[0]))["annotations"]["list"]
-    assert config_change_query() == "llm_engine_config_change_timestamp_seconds * 1000"
+    assert str(config_change_query()) == "llm_engine_config_change_timestamp_seconds * 1000"
     selected = '{instance=~"$instance",engine=~"$engine"}'
     assert changes["expr"] == f"llm_engine_config_change_timestamp_seconds{selected} * 1000"
     assert changes["titleFormat"] == "{{setting}}: {{old}} → {{new}}"

@@ -15,7 +15,7 @@ from dashboards.dashboard_reader import Check, TimeRange, checks_of
 from dashboards.interpolation import expand, intervals
 from dashboards.preview.data_frames import Field, Frame, Kind
 from dashboards.preview.transformations import transform
-from dashboards.variable_matchers import VARIABLES
+from dashboards.queries.variables import VARIABLES
 from exporters import signals
 from exporters.prometheus_api import Prometheus
 from exporters.slos import SHIPPED, load

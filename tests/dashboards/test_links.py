@@ -19,7 +19,7 @@ from alerts.rule_groups import Alert
 from compose.cli import main
 from dashboards.boards.registry import BOARDS
 from dashboards.dashboard_reader import panels_of
-from dashboards.variable_matchers import VARIABLES
+from dashboards.queries.variables import VARIABLES
 from exporters.slos import SHIPPED, SloFile, Source, load
 from tests.dashboards.dashboard_files import Page, page_of
 

@@ -22,7 +22,7 @@ from alerts.rule_file import rules
 from alerts.rule_groups import Recording
 from dashboards import style
 from dashboards.command import GENERATED
-from dashboards.dashboard_reader import checks_of
+from dashboards.dashboard_reader import MAY_BE_EMPTY, checks_of
 from exporters.quantities import parse_duration
 from exporters.signals import (
     COST_API_IN,
@@ -168,7 +168,7 @@ def test_every_recorded_series_is_recorded_or_the_description_names_its_flag(pag
     sometimes = {series.name for series in RECORDED} - always
     flags = {series.name: flag for series, flag in OPTIONAL_SERIES.items()}
     for panel in panels_of(page):
-        reason = panel["description"].partition(style.MAY_BE_EMPTY)[2]
+        reason = panel["description"].partition(MAY_BE_EMPTY)[2]
         for target in panel["targets"]:
             for name in sometimes.intersection(series_in(target["expr"])):
                 assert flags.get(name, f"nothing gives {name}") in reason, panel["title"]
@@ -236,7 +236,7 @@ def test_rates_are_over_at_least_fifteen_seconds_and_four_scrapes(page: Page) ->
 def test_panels_have_title_description_unit_datasource_and_queries(page: Page) -> None:
     """`panel-title-description`, `panel-units`, `panel-datasource`, `panel-no-targets`."""
     for panel in panels_of(page):
-        statement, _, reason = panel["description"].partition(style.MAY_BE_EMPTY)
+        statement, _, reason = panel["description"].partition(MAY_BE_EMPTY)
         assert panel["title"]
         assert "?" not in statement, panel["title"]
         # what is good, and the source

@@ -1,25 +1,47 @@
+"""Every query of every dashboard is PromQL, by a parser in milliseconds and by Prometheus itself."""
+
 import json
 import subprocess
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from compose.prometheus_tools import Tools
+from dashboards.board import Board
 from dashboards.boards.registry import BOARDS
 from dashboards.command import GENERATED
 from dashboards.dashboard_reader import QueryType, checks_of
 from dashboards.interpolation import expand, intervals
-from exporters.slos import SHIPPED, load
-from tests.dashboards.dashboard_files import page_of
+from exporters.slos import SHIPPED, load, loads
+from tests.dashboards.dashboard_files import STRICT_SLOS, Page, page_of
+from tests.support.promql_tree import tree
+
+FLEET = replace(load(SHIPPED), group_by=("cluster", "namespace"))
+
+
+def queries(pages: Iterable[Page]) -> list[str]:
+    """The queries with the default value of each variable."""
+    return [
+        expand(check.expression, {**check.values, **intervals(900, 15)})
+        for page in pages
+        for check in checks_of(page)
+        if check.query_type is not QueryType.LABEL_VALUES
+    ]
+
+
+@pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.uid)
+def test_a_parser_reads_every_query(board: Board) -> None:
+    for spec in (load(SHIPPED), loads(STRICT_SLOS), FLEET):
+        for query in queries([page_of(board, spec)]):
+            assert tree(query)
 
 
 def test_promtool_accepts_every_query(tools: Tools, tmp_path: Path) -> None:
     pages = [json.loads(path.read_text(encoding="utf-8")) for path in GENERATED.glob("*.json")]
-    pages += [page_of(board, replace(load(SHIPPED), group_by=("cluster", "namespace"))) for board in BOARDS]
     rules = [
-        {"record": "query", "expr": expand(check.expression, {**check.values, **intervals(900, 15)})}
-        for page in pages
-        for check in checks_of(page)
-        if check.query_type is not QueryType.LABEL_VALUES
+        {"record": "query", "expr": query} for query in queries([*pages, *(page_of(board, FLEET) for board in BOARDS)])
     ]
     file = tmp_path / "queries.json"  # JSON is YAML
     file.write_text(json.dumps({"groups": [{"name": "queries", "rules": rules}]}))

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from alerts.promql.build import call, regex, select
 from dashboards.audit import query_result_values
 from dashboards.boards.config_change import BOARD
 from dashboards.change_windows import AFTER, BEFORE
@@ -16,6 +17,7 @@ from dashboards.preview.document import document
 from dashboards.preview.view_state import View
 from exporters import signals
 from exporters.prometheus_api import Prometheus
+from exporters.signals import Label
 from tests.dashboards.dashboard_files import page_of
 from tests.support import engine_fleet
 from tests.support.engine_fleet import CHANGED_AT, CLASSES, LOST
@@ -52,8 +54,8 @@ def test_each_window_has_one_configuration_of_every_changed_engine(fleet: Promet
     checks = [replace(check, values=of_page) for check in checks]
     values = {**of_page, **query_result_values(checks, fleet, SHOWN)}
     for window, revision in ((BEFORE, OLD), (AFTER, NEW)):
-        present = f'count_over_time({signals.ENGINE_CONFIG_INFO.name}{{instance=~"$changed"}}{window.whole})'
-        query = {"query": expand(present, values), "time": f"{SHOWN.end:.3f}"}
+        info = window.whole(select(signals.ENGINE_CONFIG_INFO, regex(Label.INSTANCE, "$changed")))
+        query = {"query": expand(str(call("count_over_time", info)), values), "time": f"{SHOWN.end:.3f}"}
         scrapes = {
             (each["metric"]["instance"], each["metric"]["revision"]): float(each["value"][1])
             for each in fleet.get("/api/v1/query", query)["result"]

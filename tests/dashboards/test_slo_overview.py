@@ -9,7 +9,7 @@ from dashboards.interpolation import expand
 from dashboards.panels.range_totals import range_total_queries
 from dashboards.preview.data_frames import Field, Frame, Kind
 from dashboards.preview.transformations import transform
-from dashboards.variable_matchers import selected
+from dashboards.queries.variables import following
 from exporters.slos import SHIPPED, load, loads
 from tests.dashboards.dashboard_files import STRICT_SLOS, expanded_queries, page_of
 from tests.dashboards.promql_history import limits, panel
@@ -37,7 +37,7 @@ def test_each_range_total_is_a_column_of_one_table() -> None:
     queries = range_total_queries()
     assert len(queries) == 12
     *columns, order = (target["expr"] for target in totals["targets"])
-    assert sorted(columns) == sorted(selected({"expr": query})["expr"] for query in queries.values())
+    assert sorted(columns) == sorted(str(following(query)) for query in queries.values())
     sorts = [each["options"]["sort"] for each in totals["transformations"] if each["id"] == "sortBy"]
     assert (sorts, "$class_order" in order) == ([[{"field": "class"}], [{"field": "Value #M"}]], True)
 

@@ -1,27 +1,17 @@
-"""Extracts series, labels, windows and call arguments from the text of a dashboard's query."""
+"""Series, labels, windows and arguments in the queries of dashboards and runbooks, which may have variables."""
 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
+
+import promql_parser as promql
 
 from exporters.signals import ACTIVE_SINCE, FIRING, RECORDED, SIGNALS, Kind, Label
 
-_SERIES = r"(?<![\w:.$])[A-Za-z_:][\w:]*"
-_KEYWORDS = {
-    "and",
-    "or",
-    "unless",
-    "by",
-    "without",
-    "on",
-    "ignoring",
-    "group_left",
-    "group_right",
-    "offset",
-    "bool",
-    "NaN",
-}
-_GROUPING = re.compile(r"\b(?:by|without|on|ignoring|group_left|group_right) ?\(([^)]*)\)")
+_TEXT_OR_VARIABLE = re.compile(r'"(?:\\.|[^"\\])*"|\$(?:\{(\w+)\}|(\w+))')
+_LABEL_VALUES = re.compile(r"label_values\((.*), \w+\)")
+_DURATIONS = {"__interval", "__rate_interval", "__range"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,44 +44,72 @@ SERIES = dict(_series_by_name())
 
 
 def series_in(expression: str) -> list[str]:
-    """All names except keywords and functions."""
-    bare = _GROUPING.sub("", re.sub(r"\{[^}]*\}|\[[^\]]*\]", "", _without_strings(expression)))
-    return [word for word in re.findall(rf"{_SERIES}\b(?!\s*\()", bare) if word not in _KEYWORDS]
+    """The series of each selector."""
+    return [node.name or "" for node in _nodes(expression) if isinstance(node, promql.VectorSelector)]
 
 
 def labels_in(expression: str) -> set[str]:
     """The labels that the expression groups or joins by."""
-    return {label for group in _GROUPING.findall(expression) for label in re.findall(r"\w+", group)}
+    labels: set[str] = set()
+    for node in _nodes(expression):
+        match node:
+            case promql.AggregateExpr(modifier=modifier) if modifier is not None:
+                labels |= {*modifier.labels}
+            case promql.BinaryExpr(modifier=modifier) if modifier is not None and modifier.matching is not None:
+                labels |= {*modifier.matching.labels, *(modifier.group_labels or ())}
+    return labels
 
 
 def labels_made_in(expression: str) -> set[str]:
     """The labels that the expression itself adds."""
-    return set(re.findall(r'\bcount_values(?: by \([^)]*\))? ?\("(\w+)"', expression))
+    aggregations = (node for node in _nodes(expression) if isinstance(node, promql.AggregateExpr))
+    return {str(node.param.val) for node in aggregations if node.param and str(node.op) == "count_values"}
 
 
 def matchers_in(expression: str) -> list[tuple[str, str, str]]:
     """Series, label and value of each matcher."""
-    return [
-        (name, label, value)
-        for name, within in re.findall(rf'({_SERIES})\{{((?:[^}}"]|"[^"]*")*)\}}', expression)
-        for label, value in re.findall(r'(\w+)(?:=~|!~|!=|=)"([^"]*)"', within)
-    ]
+    selectors = (node for node in _nodes(expression) if isinstance(node, promql.VectorSelector))
+    return [(node.name or "", each.name, each.value) for node in selectors for each in node.matchers.matchers]
 
 
 def windows_in(expression: str) -> list[str]:
-    return re.findall(r"\[([^\]]*)\]", _without_strings(expression))
+    return re.findall(r"\[([^\]]*)\]", re.sub(r'"[^"]*"', "", expression))
 
 
 def call_arguments(expression: str, calls: str) -> Iterator[str]:
-    """The arguments of each function or aggregation whose name matches the pattern `calls`."""
-    text = _without_strings(expression)
-    for call in re.finditer(rf"\b(?:{calls})(?: (?:by|without) \([^)]*\))? ?\(", text):
-        depth, end = 1, call.end()
-        while depth:
-            depth += {"(": 1, ")": -1}.get(text[end], 0)
-            end += 1
-        yield text[call.end() : end - 1]
+    """The last argument of each function or aggregation whose name matches the pattern `calls`."""
+    for node in _nodes(expression):
+        match node:
+            case promql.AggregateExpr() if re.fullmatch(calls, str(node.op)):
+                yield node.expr.prettify()
+            case promql.Call() if re.fullmatch(calls, node.func.name):
+                yield node.args[-1].prettify()
 
 
-def _without_strings(expression: str) -> str:
-    return re.sub(r'"[^"]*"', '""', expression)
+def _nodes(expression: str) -> list[Any]:
+    """The nodes of the syntax tree from the root down; the query of a variable over a label has those of its series."""
+    match = _LABEL_VALUES.fullmatch(expression)
+    return [*_below(promql.parse(_TEXT_OR_VARIABLE.sub(_constant, match[1] if match else expression)))]
+
+
+def _constant(match: re.Match[str]) -> str:
+    """A value in place of a variable, which the parser does not know; the text of a string remains."""
+    name = match[1] or match[2]
+    if name is None:
+        return match[0]
+    return "vector(1)" if name == "class_order" else "1m" if name in _DURATIONS else "1"
+
+
+def _below(node: Any) -> Iterator[Any]:
+    yield node
+    match node:
+        case promql.BinaryExpr():
+            parts = [node.lhs, node.rhs]
+        case promql.Call():
+            parts = node.args
+        case promql.MatrixSelector():
+            parts = [node.vector_selector]
+        case _:
+            parts = [node.expr] if hasattr(node, "expr") else []
+    for part in parts:
+        yield from _below(part)

@@ -1,8 +1,8 @@
 """The dashboard shows a change of a share if `vllm-slo compare` calls it significant."""
 
-import re
-
-from dashboards.score_interval import Share, significant_change
+from alerts.promql.build import call, select
+from alerts.promql.expression import Expression, Selector
+from dashboards.queries.score_interval import Share, significant_change
 from exporters.comparison import estimates
 from exporters.slos import SHIPPED, load
 from tests.support.promtool import Case, Promtool
@@ -21,6 +21,10 @@ COUNTS = (
 )
 
 
+def vector(value: float) -> Expression:
+    return call("vector", value)
+
+
 def test_a_change_is_shown_if_the_interval_of_the_comparison_excludes_zero(promtool: Promtool) -> None:
     case, shown = Case(load(SHIPPED), {"x": "1x4"}, 15.0), 0
     for before, after in COUNTS:
@@ -28,21 +32,22 @@ def test_a_change_is_shown_if_the_interval_of_the_comparison_excludes_zero(promt
         low, high = difference.interval(estimates.Z)
         is_significant = low > 0 or high < 0
         shown += is_significant
-        queries = (Share(f"vector({part})", f"vector({whole})") for part, whole in (before, after))
+        shares = (Share(vector(part), vector(whole)) for part, whole in (before, after))
         expected = {"{}": round(difference.value, 6)} if is_significant else {}
-        case.expect(30.0, f"round(1e6 * {significant_change(*queries)}) / 1e6", expected)
+        case.expect(30.0, str(call("round", 1e6 * significant_change(*shares)) / 1e6), expected)
     assert shown == 5
     promtool.test([case])
 
 
 def test_a_window_without_events_has_no_change(promtool: Promtool) -> None:
-    none, some = Share("vector(0)", "vector(0)"), Share("vector(3)", "vector(5)")
+    none, some = Share(vector(0), vector(0)), Share(vector(3), vector(5))
     case = Case(load(SHIPPED), {"x": "1x4"}, 15.0)
-    case.expect(30.0, significant_change(none, some), {})
-    promtool.test([case.expect(30.0, significant_change(some, none), {})])
+    case.expect(30.0, str(significant_change(none, some)), {})
+    promtool.test([case.expect(30.0, str(significant_change(some, none)), {})])
 
 
 def test_the_counts_are_queried_28_times() -> None:
     """Prometheus evaluates a repeated selector again."""
-    before, after = Share("a_part", "a_whole"), Share("b_part", "b_whole")
-    assert len(re.findall(r"[ab]_(?:part|whole)", significant_change(before, after))) == 28
+    before, after = (Share(select(f"{name}_part"), select(f"{name}_whole")) for name in "ab")
+    nodes = list(significant_change(before, after).walk())
+    assert sum(isinstance(node, Selector) for node in nodes) == 28

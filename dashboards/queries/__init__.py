@@ -1,0 +1,1 @@
+"""The PromQL of the dashboards, as values."""
