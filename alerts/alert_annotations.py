@@ -8,7 +8,7 @@ from alerts.rule_groups import Alert
 from alerts.tiers import Severity
 from exporters.quantities import number, spell_duration
 from exporters.signals import Label
-from exporters.slos import Slo
+from exporters.slos import Latency, Slo
 
 ALERT_SOURCE = "vllm-slo"
 """The value of `alert_source` on all alerts."""
@@ -45,7 +45,7 @@ def annotated_alert(
 
 def describe(slo: Slo) -> str:
     """The SLO in words: `ttft within 5s for 95 %`."""
-    limit = "" if slo.threshold is None else f" within {spell_duration(slo.threshold)}"
+    limit = f" within {spell_duration(slo.sli.threshold)}" if isinstance(slo.sli, Latency) else ""
     return f"{slo.measure}{limit} for {percent(slo.objective)}"
 
 

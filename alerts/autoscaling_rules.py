@@ -8,7 +8,7 @@ from alerts.rule_groups import Recording, RuleGroup
 from exporters import signals
 from exporters.quantities import number, spell_duration
 from exporters.signals import Label
-from exporters.slos import HISTOGRAMS, Measure, Slo, SloFile
+from exporters.slos import HISTOGRAMS, Latency, Measure, Slo, SloFile
 
 _LABELS = (Label.MODEL, Label.CLASS)
 
@@ -20,12 +20,14 @@ def autoscaling_group(spec: SloFile) -> RuleGroup:
 
 def _recordings(spec: SloFile) -> Iterator[Recording]:
     for slo in spec.slos:
+        if not isinstance(slo.sli, Latency):
+            continue
         # The histogram of itl_p95 counts gaps: its quantile is not that of the requests' own percentiles.
-        if slo.threshold is not None and slo.measure in HISTOGRAMS and slo.measure is not Measure.ITL_P95:
-            yield _ratio(signals.SIGNAL_P90, _p90(slo, spec), slo.threshold, slo)
-        if slo.threshold is not None and slo.measure is Measure.TTFT:
+        if slo.measure is not Measure.ITL_P95:
+            yield _ratio(signals.SIGNAL_P90, _p90(slo, spec), slo.sli.threshold, slo)
+        if slo.measure is Measure.TTFT:
             waits = max_by(select(signals.OLDEST_WAIT, _classes(slo), regex=True), _LABELS)
-            yield _ratio(signals.OLDEST_WAIT_RATIO, waits, slo.threshold, slo)
+            yield _ratio(signals.OLDEST_WAIT_RATIO, waits, slo.sli.threshold, slo)
 
 
 def _p90(slo: Slo, spec: SloFile) -> str:

@@ -6,7 +6,7 @@ from alerts.promql import increase, sum_by
 from exporters import signals
 from exporters.quantities import number, spell_duration
 from exporters.signals import Label, Recorded
-from exporters.slos import Measure, Slo, SloFile
+from exporters.slos import Availability, Latency, Measure, Slo, SloFile, ValidOutput
 
 RECENT_CHANGE = 7200.0
 """A config change of the last two hours is named."""
@@ -39,9 +39,13 @@ _NAMES = {
 
 def miss(slo: Slo) -> str:
     """What a bad request did: `miss TTFT 5 s`."""
-    if slo.threshold is None:
-        return "return invalid output" if slo.measure is Measure.VALID_OUTPUT else "fail"
-    return f"miss {_NAMES[slo.measure]} {spaced(slo.threshold)}"
+    match slo.sli:
+        case Availability():
+            return "fail"
+        case ValidOutput():
+            return "return invalid output"
+        case Latency(measure, threshold):
+            return f"miss {_NAMES[measure]} {spaced(threshold)}"
 
 
 def spaced(seconds: float) -> str:

@@ -12,7 +12,7 @@ from alerts.step_counts import COUNTS, any_window, dozen, gapless_step_count, op
 from exporters import signals
 from exporters.quantities import number, spell_duration
 from exporters.signals import Label, Recorded, Signal
-from exporters.slos import SloFile
+from exporters.slos import Latency, SloFile
 
 
 def direct_windows(spec: SloFile) -> tuple[Recording, ...]:
@@ -82,9 +82,9 @@ def _constants(spec: SloFile) -> tuple[Recording, ...]:
         ),
         *(constant(signals.SLO_OBJECTIVE, slo.objective, name, slo=slo.name) for slo, name in pairs),
         *(
-            constant(signals.SLO_THRESHOLD, slo.threshold, name, slo=slo.name)
+            constant(signals.SLO_THRESHOLD, slo.sli.threshold, name, slo=slo.name)
             for slo, name in pairs
-            if slo.threshold is not None
+            if isinstance(slo.sli, Latency)
         ),
         *(
             constant(signals.GOODPUT_OBJECTIVE, objective, name)

@@ -13,7 +13,7 @@ from dashboards.layout import Variable, query_variable
 from dashboards.style import BAD, BLUE, GREY, MODEL_AND_CLASS, NO_TRAFFIC, PINK, SKY, VIOLET, describe, query
 from exporters import signals
 from exporters.signals import OTHER, Label, Signal
-from exporters.slos import Measure, SloFile
+from exporters.slos import Latency, Measure, SloFile
 
 _NO_ENGINE_TIMES = (
     "no request has finished, or the engine reports no times: vLLM does with --enable-per-request-metrics or with spans"
@@ -75,7 +75,9 @@ def active_class_variable() -> Variable:
 
 def thresholds_of(spec: SloFile, measure: Measure | None) -> tuple[float, ...]:
     """The thresholds of a measure in seconds, ascending."""
-    return tuple(sorted({slo.threshold for slo in spec.slos if slo.measure is measure and slo.threshold is not None}))
+    return tuple(
+        sorted({slo.sli.threshold for slo in spec.slos if isinstance(slo.sli, Latency) and slo.measure is measure})
+    )
 
 
 def _not_in(histogram: Signal) -> str:

@@ -31,7 +31,7 @@ from exporters.signals import (
     Phase,
     Verdict,
 )
-from exporters.slos import Measure, SloFile
+from exporters.slos import Latency, Measure, SloFile
 from exporters.verdicts import (
     ENGINE_TIMES,
     ApplicableSlos,
@@ -93,9 +93,9 @@ class MeasurementContext:
         """The SLOs of a class on times that the engine reports, with their thresholds."""
         if request_class not in self._engine_slos:
             self._engine_slos[request_class] = {
-                slo.name: (slo.measure, slo.threshold)
+                slo.name: (slo.measure, slo.sli.threshold)
                 for slo in self.slos.slos_of(request_class)
-                if slo.measure in ENGINE_TIMES and slo.threshold is not None
+                if isinstance(slo.sli, Latency) and slo.measure in ENGINE_TIMES
             }
         return self._engine_slos[request_class]
 
