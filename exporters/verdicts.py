@@ -70,6 +70,8 @@ class ApplicableSlos:
     """Each `ttft_answer`."""
     awaiting_first_token: frozenset[str]
     """The SLOs that `first_token_timeout` makes bad."""
+    first_deadline: float
+    """The earliest of the `deadlines`."""
     late_gap: float
     """Seconds; a gap up to this makes no verdict certain."""
     tpot: float
@@ -101,13 +103,15 @@ def applicable_slos(slos: Iterable[Slo], *, stream: bool, several: bool, structu
     judged = ((slo, _sli(slo.sli, stream=stream, several=several, structured=structured)) for slo in slos)
     applicable = {slo.name: replace(slo, sli=sli) for slo, sli in judged if sli is not None}
     limits = [(slo, slo.sli.threshold) for slo in applicable.values() if isinstance(slo.sli, Latency)]
+    deadlines = {slo.name: limit for slo, limit in limits if slo.measure in _DEADLINE}
     return ApplicableSlos(
         applicable,
-        deadlines={slo.name: limit for slo, limit in limits if slo.measure in _DEADLINE},
+        deadlines=deadlines,
         answers=frozenset(slo.name for slo, _ in limits if slo.measure is _TTFT_ANSWER),
         awaiting_first_token=frozenset(
             slo.name for slo in applicable.values() if slo.measure in _BAD_WITHOUT_FIRST_TOKEN
         ),
+        first_deadline=min(deadlines.values(), default=inf),
         late_gap=min((limit for slo, limit in limits if slo.measure is _ITL_P95), default=inf),
         tpot=min((limit for slo, limit in limits if slo.measure is _TPOT), default=inf),
     )
@@ -147,7 +151,9 @@ class Judge:
         self._late_gaps: dict[str, int] = {}
         self._undecided = applicable.slos.copy()
         self._paused = 0.0
-        self._next_deadline = min(map(self._due, self._undecided), default=inf)
+        self._next_deadline = zero + applicable.first_deadline
+        if applicable.awaiting_first_token and self._first_token_by < self._next_deadline:
+            self._next_deadline = self._first_token_by
         self.awaits_answer = bool(applicable.answers)
         """Whether `first_answer` can return a verdict."""
         self.late_gap = applicable.late_gap

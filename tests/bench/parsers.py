@@ -97,9 +97,9 @@ async def set_up(size: int) -> None:
     times: list[float] = []
     body_complete = Exchange.body_complete
 
-    def timed(exchange: Exchange) -> None:
+    def timed(exchange: Exchange, at: float) -> None:
         began = time.thread_time()
-        body_complete(exchange)
+        body_complete(exchange, at)
         times.append(time.thread_time() - began)
 
     with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
