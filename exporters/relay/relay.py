@@ -72,7 +72,7 @@ class Relay:
         """The salt of all hashes; None if nothing is hashed."""
         self.writes = WriteBatch(loop, self.exchange_failed)
         self.pool = UpstreamPool(origin(config.upstream, config.trust), config.connect_timeout, loop, self.writes)
-        self.bodies = BodyMemory(config.max_buffered // config.workers, self._update_reading)
+        self.bodies = BodyMemory(config.buffer_size // config.workers, self._update_reading)
         self.hashing: Executor = HashingThread(self.bodies, loop)
         self.client_limit = client_limit
         self.connections: set[ClientConnection] = set()
