@@ -1,12 +1,15 @@
 """Declares command-line flags as fields of a dataclass, and reads them into an instance."""
 
 import argparse
+import ast
+import inspect
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import MISSING, dataclass, field, fields, replace
 from enum import StrEnum
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from exporters.errors import InvalidValueError, one_of, parse_flag
 from exporters.quantities import parse_duration, parse_size, shortest_duration, shortest_size
@@ -80,24 +83,42 @@ def flag(
     group: Group,
     kind: Kind[Any] | None,
     default: Any,
-    help: str,  # noqa: A002 - as in argparse
     *,
+    help: str = "",  # noqa: A002 - as in argparse
     option: str = "",
     no_effect: Collection[StrEnum] = (),
 ) -> Any:
     """A field of a dataclass that a flag sets. The flag of `max_body` is --max-body, and VLLM_SLO_MAX_BODY sets it.
 
-    A flag whose default is a tuple is repeatable, one without a kind a switch, which inverts the default; `option` is
-    its name if it differs from that of the field.
+    The docstring of the field is the help. A flag whose default is a tuple is repeatable, one without a kind a switch,
+    which inverts the default; `option` is its name if it differs from that of the field.
     """
     return field(default=default, metadata={"flag": Flag(group, kind, default, help, option, no_effect)})
 
 
 def flags_of(cls: type) -> Iterator[Flag]:
     """The flags of a dataclass, in the order of its fields."""
+    docstrings = _docstrings(cls)
     for each in fields(cls):
         flag = each.metadata["flag"]
-        yield replace(flag, field=each.name, option=flag.option or f"--{each.name.replace('_', '-')}")
+        yield replace(
+            flag,
+            field=each.name,
+            option=flag.option or f"--{each.name.replace('_', '-')}",
+            help=flag.help or docstrings[each.name],
+        )
+
+
+def _docstrings(cls: type) -> dict[str, str]:
+    """The docstrings of the fields, each in one line."""
+    (definition,) = ast.parse(inspect.getsource(cls)).body
+    return {
+        declared.target.id: " ".join(str(ast.literal_eval(docstring.value)).split())
+        for declared, docstring in pairwise(cast("ast.ClassDef", definition).body)
+        if isinstance(declared, ast.AnnAssign)
+        and isinstance(declared.target, ast.Name)
+        and isinstance(docstring, ast.Expr)
+    }
 
 
 def add(parser: argparse.ArgumentParser, cls: type) -> None:

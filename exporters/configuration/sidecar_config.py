@@ -104,241 +104,121 @@ _SIZE_OR_NEVER, _DURATION_OR_NEVER = or_never(SIZE), or_never(DURATION)
 class SidecarFlags:
     """The values of the flags; times in seconds, sizes in bytes."""
 
-    upstream: str = _relay(_URL, REQUIRED, "URL of the engine, such as http://127.0.0.1:8000", no_effect=())
-    upstream_ca: str | None = _relay(
-        FILE, None, "CA certificates of the engine, in PEM (default: the system's)", no_effect=()
-    )
-    upstream_insecure: bool = _relay(None, False, "do not verify the engine's certificate", no_effect=())
-    listen: str = _relay(_ADDRESS, "127.0.0.1:8001", "address for clients (default %(default)s)")
-    tls_cert: str | None = _relay(
-        FILE, None, "server certificate and its chain, in PEM; enables TLS for clients; SIGHUP reloads it"
-    )
-    tls_key: str | None = _relay(FILE, None, "private key of --tls-cert, in PEM")
-    allow_paths: tuple[str, ...] = _relay(
-        _PATH,
-        (),
-        "additional path to relay; the default is inference and model paths only (repeatable)",
-        option="--allow-path",
-        no_effect=(LogFormat.VLLM_SLO,),
-    )
-    expose_engine_metrics: bool = _relay(
-        None,
-        False,
-        "relay GET /metrics to the engine, for routers that read it at the serving address; these requests are in"
-        " no series and in no log",
-    )
-    workers: int = _relay(count("relays"), 1, "number of relay processes (default %(default)s)")
-    max_head: int = _limit(
-        SIZE,
-        64 * 1024,
-        "maximum size of request line and headers; larger requests get status 431 (default %(default)s)",
-    )
-    max_body: int | None = _limit(
-        _SIZE_OR_NEVER,
-        256 * 1024 * 1024,
-        "maximum size of request bodies, or 'never'; larger requests get status 413 (default %(default)s)",
-    )
-    max_buffered: int | None = _limit(
-        SIZE,
-        None,
-        "maximum memory for request bodies that are incomplete or that the engine has not read, shared equally by"
-        " the relays; from 7/8 of it on, no further bytes of uploads are read, and uploads that have stalled for "
-        "30 s get status 503 (default 128MiB, or 16MiB for each of --workers if that is more)",
-        no_effect=(),
-    )
-    connect_timeout: float = _limit(
-        DURATION, 10.0, "timeout of connections to the engine; the request then gets status 502 (default %(default)s)"
-    )
-    client_idle: float | None = _limit(
-        _DURATION_OR_NEVER,
-        75.0,
-        "close a connection that has sent no byte of its next request for this time, with status 408 if a request"
-        " has begun, or 'never' (default %(default)s)",
-    )
-    cut_stalled_client: float | None = _limit(
-        _DURATION_OR_NEVER,
-        300.0,
-        "disconnect a client that has not read its response for this time, or 'never' (default %(default)s)",
-    )
-    cut_first_token: float | None = _limit(
-        _DURATION_OR_NEVER, None, "end a request that has no first token after this time (default: never)"
-    )
-    cut_idle: float | None = _limit(
-        _DURATION_OR_NEVER,
-        600.0,
-        "end a request if the engine has sent nothing for this time, or 'never' (default %(default)s)",
-    )
-    drain_delay: float = _limit(
-        DURATION_OR_ZERO,
-        5.0,
-        "time from SIGTERM, which fails /readyz, until no further connection is accepted (default %(default)s)",
-    )
-    drain: float = _limit(DURATION_OR_ZERO, 15.0, "time after that for open requests to finish (default %(default)s)")
-    linger: float = _limit(
-        DURATION_OR_ZERO,
-        8.0,
-        "maximum time after that until a scrape has read the final counts (default %(default)s)",
-        no_effect=(),
-    )
-    slos: str = _measurement(
-        replace(PATH, parse=lambda text: str(Path(text).absolute())),
-        str(SHIPPED),
-        "SLO file (default: the shipped one)",
-    )
-    models: tuple[str, ...] = _measurement(
-        _NAME,
-        (),
-        "model name to use as a label value, in addition to the engine's /v1/models (repeatable)",
-        option="--model",
-    )
-    max_models: int = _measurement(
-        count("models"),
-        MAX_MODELS,
-        "maximum number of model names used as label values: those of --model first, then as the engine lists "
-        "them; the others are `other` (default %(default)s)",
-    )
-    inject_usage: bool = _measurement(
-        None,
-        True,
-        "do not add include_usage to streams; if the client omits it, their token counts are unknown",
-        option="--no-inject-usage",
-        no_effect=_FOLLOWING,
-    )
-    check_structured_output: bool = _measurement(
-        None,
-        False,
-        "check whether answers that have to be JSON are valid; up to 1 MiB of such an answer is kept in memory",
-        no_effect=_NGINX,
-    )
-    request_log: str | None = _measurement(
-        _LOG, None, "append one JSON object per request to this file, or to standard output (-)", no_effect=_FOLLOWING
-    )
-    request_log_max_size: int | None = _measurement(
-        _SIZE_OR_NEVER,
-        256 * 1024 * 1024,
-        "rotate the request log before it exceeds this size, or 'never' (default %(default)s)",
-        no_effect=_FOLLOWING,
-    )
-    request_log_max_age: float | None = _measurement(
-        _DURATION_OR_NEVER,
-        86400.0,
-        "rotate the request log this time after its first line, or 'never' (default %(default)s)",
-        no_effect=_FOLLOWING,
-    )
-    request_log_total: int | None = _measurement(
-        _SIZE_OR_NEVER,
-        8 * 1024**3,
-        "maximum size of the request log with its rotated files, or 'never'; the oldest files are deleted "
-        "(default %(default)s)",
-        no_effect=_FOLLOWING,
-    )
-    log_content: LogContent = _measurement(  # noqa: RUF009 - it declares a field
-        _CONTENT,
-        LogContent.HASH,
-        "what the request log has of prompts and completions: off, hash (a salted hash of the prompt) or full "
-        "(the hash and both texts) (default %(default)s)",
-        no_effect=_NGINX,
-    )
-    log_content_limit: int = _measurement(
-        replace(SIZE, parse=_content_limit),
-        16 * 1024,
-        "with --log-content full: cut each prompt and each completion at this size, up to 64KiB (default %(default)s)",
-        no_effect=_FOLLOWING,
-    )
-    log_prefix_hashes: bool = _measurement(
-        None,
-        False,
-        "add hashes of blocks of prompts to the request log, and count the tokens that a prefix cache could share",
-        no_effect=_NGINX,
-    )
-    prompt_hash_salt_file: str | None = _measurement(
-        FILE,
-        None,
-        "file with the salt of the hashes of prompts, so that those of several sidecars are comparable (default: "
-        "random at each start)",
-        no_effect=_FOLLOWING,
-    )
-    engine_metrics: tuple[str, ...] = _measurement(
-        _URL,
-        (),
-        "URL of the engine's metrics; one flag per engine behind a gateway (default: /metrics of the upstream)",
-    )
-    engine_names: tuple[str, ...] = _measurement(
-        text("URL=NAME"),
-        (),
-        "value of the label `engine` for the engine at this --upstream or --engine-metrics (repeatable; default: "
-        "HOST:PORT, and HOSTNAME:PORT for a single engine at a loopback address)",
-        option="--engine-name",
-    )
-    engine_token_file: str | None = _measurement(
-        FILE,
-        None,
-        "file with the bearer token for the engine's metrics and /v1/models, such as its --api-key; SIGHUP reads "
-        "it again (default: no token)",
-    )
-    roofline_file: str | None = _measurement(
-        FILE, None, "output of `vllm-slo roofline --format json`, exposed for comparison", option="--roofline"
-    )
-    metrics: str = _metrics(
-        _ADDRESS, "127.0.0.1:9464", "address of /metrics, /healthz and /readyz (default %(default)s)"
-    )
-    metrics_auth_file: str | None = _metrics(
-        FILE,
-        None,
-        "credentials for these endpoints, one 'bearer TOKEN' or 'basic USER:PASSWORD' per line; /healthz and "
-        "/readyz need none (default: no authentication)",
-    )
-    admin_token_file: str | None = _metrics(
-        FILE,
-        None,
-        "file with the bearer token of /admin/, which `vllm-slo flip` and `vllm-slo drain` use; it is valid for "
-        "no other endpoint (default: /admin/ is disabled)",
-    )
-    state: str | None = _metrics(PATH, None, "file that keeps the config changes across restarts of the sidecar")
-    collector: str | None = _trace(
-        _URL,
-        None,
-        "collector that receives a span per request: http://HOST:4318 (HTTP/protobuf) or grpc://HOST:4317, with "
-        "TLS https:// and grpcs:// (default: OTEL_EXPORTER_OTLP_ENDPOINT, else no spans)",
-        option="--otlp",
-    )
-    collector_headers: tuple[str, ...] = _trace(
-        text("NAME=VALUE"),
-        (),
-        "header for the collector; overrides OTEL_EXPORTER_OTLP_HEADERS (repeatable)",
-        option="--otlp-header",
-    )
-    otlp_semconv: str | None = _trace(
-        text("VERSION"),
-        None,
-        "version of the GenAI attribute names: 1.36 or 1.44 (default: OTEL_SEMCONV_STABILITY_OPT_IN, else 1.44)",
-    )
-    trace_good: str | None = _trace(
-        text("PERCENTAGE"),
-        None,
-        "share of good requests whose traces are kept; those of bad and failed requests always are, and a sampled"
-        " flag of the client takes precedence (default: OTEL_TRACES_SAMPLER, else 1%%)",
-    )
-    engine_spans: tuple[Receiver, ...] = _trace(
-        Kind("URL", receiver),
-        (),
-        "URL to receive the engine's spans on, grpc://H:P or http://H:P; they add queue, prefill and decode times"
-        " that are not in the response (repeatable; default: none)",
-    )
-    followed: str | None = _follow(
-        FILE, None, "count the requests of this log instead of relaying (default: relay requests)", option="--follow"
-    )
-    followed_format: str | None = _follow(
-        text("FORMAT"),
-        None,
-        "format of the log: vllm-slo (a request log) or nginx (the documented log_format) (default: vllm-slo)",
-        option="--format",
-    )
-    follow_state: str | None = _follow(
-        FILE, None, "file that keeps the position in the log and the counts; needed by --follow"
-    )
-    log_level: str = _logging(choice("LEVEL", LEVELS), "info", LEVEL_HELP)
-    log_format: str = _logging(choice("FORMAT", FORMATS), "text", FORMAT_HELP)
+    upstream: str = _relay(_URL, REQUIRED, no_effect=())
+    """URL of the engine, such as http://127.0.0.1:8000"""
+    upstream_ca: str | None = _relay(FILE, None, no_effect=())
+    """CA certificates of the engine, in PEM (default: the system's)"""
+    upstream_insecure: bool = _relay(None, False, no_effect=())
+    """do not verify the engine's certificate"""
+    listen: str = _relay(_ADDRESS, "127.0.0.1:8001")
+    """address for clients (default %(default)s)"""
+    tls_cert: str | None = _relay(FILE, None)
+    """server certificate and its chain, in PEM; enables TLS for clients; SIGHUP reloads it"""
+    tls_key: str | None = _relay(FILE, None)
+    """private key of --tls-cert, in PEM"""
+    allow_paths: tuple[str, ...] = _relay(_PATH, (), option="--allow-path", no_effect=(LogFormat.VLLM_SLO,))
+    """additional path to relay; the default is inference and model paths only (repeatable)"""
+    expose_engine_metrics: bool = _relay(None, False)
+    """relay GET /metrics to the engine, for routers that read it at the serving address; these requests are in no
+    series and in no log"""
+    workers: int = _relay(count("relays"), 1)
+    """number of relay processes (default %(default)s)"""
+    max_head: int = _limit(SIZE, 64 * 1024)
+    """maximum size of request line and headers; larger requests get status 431 (default %(default)s)"""
+    max_body: int | None = _limit(_SIZE_OR_NEVER, 256 * 1024 * 1024)
+    """maximum size of request bodies, or 'never'; larger requests get status 413 (default %(default)s)"""
+    max_buffered: int | None = _limit(SIZE, None, no_effect=())
+    """maximum memory for request bodies that are incomplete or that the engine has not read, shared equally by the
+    relays; from 7/8 of it on, no further bytes of uploads are read, and uploads that have stalled for 30 s get status
+    503 (default 128MiB, or 16MiB for each of --workers if that is more)"""
+    connect_timeout: float = _limit(DURATION, 10.0)
+    """timeout of connections to the engine; the request then gets status 502 (default %(default)s)"""
+    client_idle: float | None = _limit(_DURATION_OR_NEVER, 75.0)
+    """close a connection that has sent no byte of its next request for this time, with status 408 if a request has
+    begun, or 'never' (default %(default)s)"""
+    cut_stalled_client: float | None = _limit(_DURATION_OR_NEVER, 300.0)
+    """disconnect a client that has not read its response for this time, or 'never' (default %(default)s)"""
+    cut_first_token: float | None = _limit(_DURATION_OR_NEVER, None)
+    """end a request that has no first token after this time (default: never)"""
+    cut_idle: float | None = _limit(_DURATION_OR_NEVER, 600.0)
+    """end a request if the engine has sent nothing for this time, or 'never' (default %(default)s)"""
+    drain_delay: float = _limit(DURATION_OR_ZERO, 5.0)
+    """time from SIGTERM, which fails /readyz, until no further connection is accepted (default %(default)s)"""
+    drain: float = _limit(DURATION_OR_ZERO, 15.0)
+    """time after that for open requests to finish (default %(default)s)"""
+    linger: float = _limit(DURATION_OR_ZERO, 8.0, no_effect=())
+    """maximum time after that until a scrape has read the final counts (default %(default)s)"""
+    slos: str = _measurement(replace(PATH, parse=lambda text: str(Path(text).absolute())), str(SHIPPED))
+    """SLO file (default: the shipped one)"""
+    models: tuple[str, ...] = _measurement(_NAME, (), option="--model")
+    """model name to use as a label value, in addition to the engine's /v1/models (repeatable)"""
+    max_models: int = _measurement(count("models"), MAX_MODELS)
+    """maximum number of model names used as label values: those of --model first, then as the engine lists them; the
+    others are `other` (default %(default)s)"""
+    inject_usage: bool = _measurement(None, True, option="--no-inject-usage", no_effect=_FOLLOWING)
+    """do not add include_usage to streams; if the client omits it, their token counts are unknown"""
+    check_structured_output: bool = _measurement(None, False, no_effect=_NGINX)
+    """check whether answers that have to be JSON are valid; up to 1 MiB of such an answer is kept in memory"""
+    request_log: str | None = _measurement(_LOG, None, no_effect=_FOLLOWING)
+    """append one JSON object per request to this file, or to standard output (-)"""
+    request_log_max_size: int | None = _measurement(_SIZE_OR_NEVER, 256 * 1024 * 1024, no_effect=_FOLLOWING)
+    """rotate the request log before it exceeds this size, or 'never' (default %(default)s)"""
+    request_log_max_age: float | None = _measurement(_DURATION_OR_NEVER, 86400.0, no_effect=_FOLLOWING)
+    """rotate the request log this time after its first line, or 'never' (default %(default)s)"""
+    request_log_total: int | None = _measurement(_SIZE_OR_NEVER, 8 * 1024**3, no_effect=_FOLLOWING)
+    """maximum size of the request log with its rotated files, or 'never'; the oldest files are deleted (default
+    %(default)s)"""
+    log_content: LogContent = _measurement(_CONTENT, LogContent.HASH, no_effect=_NGINX)  # noqa: RUF009 - it declares a field
+    """what the request log has of prompts and completions: off, hash (a salted hash of the prompt) or full (the hash
+    and both texts) (default %(default)s)"""
+    log_content_limit: int = _measurement(replace(SIZE, parse=_content_limit), 16 * 1024, no_effect=_FOLLOWING)
+    """with --log-content full: cut each prompt and each completion at this size, up to 64KiB (default %(default)s)"""
+    log_prefix_hashes: bool = _measurement(None, False, no_effect=_NGINX)
+    """add hashes of blocks of prompts to the request log, and count the tokens that a prefix cache could share"""
+    prompt_hash_salt_file: str | None = _measurement(FILE, None, no_effect=_FOLLOWING)
+    """file with the salt of the hashes of prompts, so that those of several sidecars are comparable (default: random at
+    each start)"""
+    engine_metrics: tuple[str, ...] = _measurement(_URL, ())
+    """URL of the engine's metrics; one flag per engine behind a gateway (default: /metrics of the upstream)"""
+    engine_names: tuple[str, ...] = _measurement(text("URL=NAME"), (), option="--engine-name")
+    """value of the label `engine` for the engine at this --upstream or --engine-metrics (repeatable; default:
+    HOST:PORT, and HOSTNAME:PORT for a single engine at a loopback address)"""
+    engine_token_file: str | None = _measurement(FILE, None)
+    """file with the bearer token for the engine's metrics and /v1/models, such as its --api-key; SIGHUP reads it again
+    (default: no token)"""
+    roofline_file: str | None = _measurement(FILE, None, option="--roofline")
+    """output of `vllm-slo roofline --format json`, exposed for comparison"""
+    metrics: str = _metrics(_ADDRESS, "127.0.0.1:9464")
+    """address of /metrics, /healthz and /readyz (default %(default)s)"""
+    metrics_auth_file: str | None = _metrics(FILE, None)
+    """credentials for these endpoints, one 'bearer TOKEN' or 'basic USER:PASSWORD' per line; /healthz and /readyz need
+    none (default: no authentication)"""
+    admin_token_file: str | None = _metrics(FILE, None)
+    """file with the bearer token of /admin/, which `vllm-slo flip` and `vllm-slo drain` use; it is valid for no other
+    endpoint (default: /admin/ is disabled)"""
+    state: str | None = _metrics(PATH, None)
+    """file that keeps the config changes across restarts of the sidecar"""
+    collector: str | None = _trace(_URL, None, option="--otlp")
+    """collector that receives a span per request: http://HOST:4318 (HTTP/protobuf) or grpc://HOST:4317, with TLS
+    https:// and grpcs:// (default: OTEL_EXPORTER_OTLP_ENDPOINT, else no spans)"""
+    collector_headers: tuple[str, ...] = _trace(text("NAME=VALUE"), (), option="--otlp-header")
+    """header for the collector; overrides OTEL_EXPORTER_OTLP_HEADERS (repeatable)"""
+    otlp_semconv: str | None = _trace(text("VERSION"), None)
+    """version of the GenAI attribute names: 1.36 or 1.44 (default: OTEL_SEMCONV_STABILITY_OPT_IN, else 1.44)"""
+    trace_good: str | None = _trace(text("PERCENTAGE"), None)
+    """share of good requests whose traces are kept; those of bad and failed requests always are, and a sampled flag of
+    the client takes precedence (default: OTEL_TRACES_SAMPLER, else 1%%)"""
+    engine_spans: tuple[Receiver, ...] = _trace(Kind("URL", receiver), ())
+    """URL to receive the engine's spans on, grpc://H:P or http://H:P; they add queue, prefill and decode times that are
+    not in the response (repeatable; default: none)"""
+    followed: str | None = _follow(FILE, None, option="--follow")
+    """count the requests of this log instead of relaying (default: relay requests)"""
+    followed_format: str | None = _follow(text("FORMAT"), None, option="--format")
+    """format of the log: vllm-slo (a request log) or nginx (the documented log_format) (default: vllm-slo)"""
+    follow_state: str | None = _follow(FILE, None)
+    """file that keeps the position in the log and the counts; needed by --follow"""
+    log_level: str = _logging(choice("LEVEL", LEVELS), "info", help=LEVEL_HELP)
+    log_format: str = _logging(choice("FORMAT", FORMATS), "text", help=FORMAT_HELP)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
