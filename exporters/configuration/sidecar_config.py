@@ -100,7 +100,7 @@ _CONTENT = member("CONTENT", LogContent)
 _SIZE_OR_NEVER, _DURATION_OR_NEVER = or_never(SIZE), or_never(DURATION)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)  # headers for the collector may contain a token
 class SidecarFlags:
     """The values of the flags; times in seconds, sizes in bytes."""
 
@@ -221,7 +221,7 @@ class SidecarFlags:
     log_format: str = _logging(choice("FORMAT", FORMATS), "text", help=FORMAT_HELP)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SidecarConfig(SidecarFlags):
     """The flags, checked, with what the files and variables contain that they name."""
 
