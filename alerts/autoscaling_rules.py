@@ -7,7 +7,7 @@ from alerts.promql.build import max_by, quantile, regex, select
 from alerts.rule_groups import Recording, RuleGroup
 from exporters import signals
 from exporters.signals import Label
-from exporters.slos import HISTOGRAMS, Measure
+from exporters.slos import HISTOGRAMS, Latency, Measure
 
 _LABELS = (Label.MODEL, Label.CLASS)
 
@@ -19,15 +19,15 @@ def autoscaling_group(plan: Plan) -> RuleGroup:
 
 def _recordings(plan: Plan) -> Iterator[Recording]:
     for slo in plan.spec.slos:
-        if slo.threshold is None:
+        if not isinstance(slo.sli, Latency):
             continue
         classes = regex(Label.CLASS, "|".join(slo.classes))
         labels: dict[str, str] = {Label.SLO: slo.name}
         # The histogram of itl_p95 counts gaps: its quantile is not that of the requests' own percentiles.
-        if slo.measure in HISTOGRAMS and slo.measure is not Measure.ITL_P95:
+        if slo.measure is not Measure.ITL_P95:
             p90 = quantile(0.9, HISTOGRAMS[slo.measure], plan.step, _LABELS, [classes])
             # `>= 0` drops the NaN of a window without requests.
-            yield Recording(signals.SIGNAL_P90, (p90 >= 0) / slo.threshold, labels)
+            yield Recording(signals.SIGNAL_P90, (p90 >= 0) / slo.sli.threshold, labels)
         if slo.measure is Measure.TTFT:
             waits = max_by(select(signals.OLDEST_WAIT, classes), _LABELS)
-            yield Recording(signals.OLDEST_WAIT_RATIO, waits / slo.threshold, labels)
+            yield Recording(signals.OLDEST_WAIT_RATIO, waits / slo.sli.threshold, labels)

@@ -11,7 +11,7 @@ from alerts.tiers import fit, tiers
 from exporters import signals
 from exporters.quantities import number, spell_duration
 from exporters.signals import Label, Recorded, Signal
-from exporters.slos import Measure, Slo
+from exporters.slos import Availability, Latency, Measure, Slo, ValidOutput
 
 RECENT_CHANGE = 7200.0
 """A config change of the last two hours is named."""
@@ -43,7 +43,7 @@ _NAMES = {
 
 def describe(slo: Slo) -> str:
     """The SLO in words: `ttft within 5s for 95 %`."""
-    limit = "" if slo.threshold is None else f" within {spell_duration(slo.threshold)}"
+    limit = f" within {spell_duration(slo.sli.threshold)}" if isinstance(slo.sli, Latency) else ""
     return f"{slo.measure}{limit} for {percent(slo.objective)}"
 
 
@@ -53,9 +53,13 @@ def percent(share: float) -> str:
 
 def miss(slo: Slo) -> str:
     """What a bad request did: `miss TTFT 5 s`."""
-    if slo.threshold is None:
-        return "return invalid output" if slo.measure is Measure.VALID_OUTPUT else "fail"
-    return f"miss {_NAMES[slo.measure]} {spaced(slo.threshold)}"
+    match slo.sli:
+        case Availability():
+            return "fail"
+        case ValidOutput():
+            return "return invalid output"
+        case Latency(measure, threshold):
+            return f"miss {_NAMES[measure]} {spaced(threshold)}"
 
 
 def spaced(seconds: float) -> str:

@@ -7,7 +7,7 @@ from exporters import signals
 from exporters.engines.vllm_buckets import NEWEST, OLDEST, Histogram, first_with, histogram, order
 from exporters.errors import UsageError
 from exporters.quantities import number
-from exporters.slos import Measure, RequestClass, Slo, SloFile, Source, Tenants
+from exporters.slos import Latency, Measure, RequestClass, Slo, SloFile, Source, Tenants
 
 ALL_REQUESTS = "all"
 """The class of all requests, as vLLM does not distinguish classes."""
@@ -46,27 +46,28 @@ class SupportedSlo:
     slo: Slo
     histogram: Histogram
     bound: float
+    threshold: float
+    """The threshold in the SLO file."""
 
     @property
     def effective_slo(self) -> Slo:
         """The SLO that the rules use: all requests, with the bound as its threshold."""
-        return replace(self.slo, classes=(ALL_REQUESTS,), threshold=self.bound)
+        return replace(self.slo, classes=(ALL_REQUESTS,), sli=Latency(self.slo.measure, self.bound))
 
     @property
     def is_adjusted(self) -> bool:
-        return self.bound != self.slo.threshold
+        return self.bound != self.threshold
 
     @property
     def note(self) -> str:
         """The bound that replaces the threshold, and the nearest bounds."""
-        limit = self.slo.threshold or 0.0
         if not self.is_adjusted:
-            return f"{_seconds(limit)} is a bound of {self.histogram.name}, so it is counted exactly"
-        below = max(bound for bound in self.histogram.bounds if bound < limit)
-        above = min(bound for bound in self.histogram.bounds if bound > limit)
+            return f"{_seconds(self.threshold)} is a bound of {self.histogram.name}, so it is counted exactly"
+        below = max(bound for bound in self.histogram.bounds if bound < self.threshold)
+        above = min(bound for bound in self.histogram.bounds if bound > self.threshold)
         return (
-            f"{_seconds(limit)} is not a bound of {self.histogram.name}, whose nearest are {_seconds(below)} and "
-            f"{_seconds(above)}; counted at {_seconds(self.bound)}"
+            f"{_seconds(self.threshold)} is not a bound of {self.histogram.name}, whose nearest are {_seconds(below)} "
+            f"and {_seconds(above)}; counted at {_seconds(self.bound)}"
         )
 
 
@@ -150,8 +151,9 @@ def snap(threshold: float, bounds: tuple[float, ...]) -> float | None:
 
 
 def _evaluate(spec: SloFile, slo: Slo) -> SupportedSlo | UnsupportedSlo:
-    if slo.threshold is None or slo.measure not in _HISTOGRAM_SIGNALS:
+    if not isinstance(slo.sli, Latency) or slo.measure not in _HISTOGRAM_SIGNALS:
         return UnsupportedSlo(slo, "signal", _UNSUPPORTED[slo.measure])
+    threshold = slo.sli.threshold
     signal = _HISTOGRAM_SIGNALS[slo.measure]
     family = histogram(signal, version(spec))
     if family is None:
@@ -161,13 +163,13 @@ def _evaluate(spec: SloFile, slo: Slo) -> SupportedSlo | UnsupportedSlo:
             f"vLLM {version(spec)} has no histogram of {slo.measure} per request, so the SLO is left out; "
             f"the first release with one is {first_with(signal)}",
         )
-    bound = snap(slo.threshold, family.bounds)
+    bound = snap(threshold, family.bounds)
     if bound is None:
-        below = slo.threshold < family.bounds[0]
+        below = threshold < family.bounds[0]
         return UnsupportedSlo(
             slo,
             "threshold",
-            f"{_seconds(slo.threshold)} is {'below' if below else 'above'} every bound of {family.name}, so the SLO is "
+            f"{_seconds(threshold)} is {'below' if below else 'above'} every bound of {family.name}, so the SLO is "
             f"left out; the nearest bound is {_seconds(family.bounds[0 if below else -1])}",
         )
     if (other := _weaker_objective(spec, slo)) is not None:
@@ -177,7 +179,7 @@ def _evaluate(spec: SloFile, slo: Slo) -> SupportedSlo | UnsupportedSlo:
             f"vLLM cannot distinguish its requests from those of {other.name!r}, whose objective is weaker, so it is "
             "left out; use one objective for all classes, or run the sidecar",
         )
-    return SupportedSlo(slo, family, bound)
+    return SupportedSlo(slo, family, bound, threshold)
 
 
 def _weaker_objective(spec: SloFile, slo: Slo) -> Slo | None:
@@ -187,7 +189,7 @@ def _weaker_objective(spec: SloFile, slo: Slo) -> Slo | None:
     """
 
     def strictness(each: Slo) -> tuple[float, float]:
-        return each.threshold or 0.0, -each.objective
+        return each.sli.threshold if isinstance(each.sli, Latency) else 0.0, -each.objective
 
     return next(
         (

@@ -17,13 +17,13 @@ from alerts.outage import OutageEffect, outage_effects
 from alerts.plan import Plan
 from alerts.pooled_classes import is_pooled
 from exporters.quantities import number, spell_duration
-from exporters.slos import Measure, Rejected, Slo, SloFile, Source
+from exporters.slos import Latency, Measure, Rejected, Slo, SloFile, Source
 from exporters.verdicts import applicable_slos
 
 
 def burned_by(spec: SloFile, slo: Slo) -> tuple[str, ...]:
     """Every kind of request that is a bad event of the SLO."""
-    limit = "" if slo.threshold is None else spell_duration(slo.threshold)
+    limit = spell_duration(slo.sli.threshold) if isinstance(slo.sli, Latency) else ""
     stream = "a stream" if spec.source is Source.SIDECAR else "a request"
     latency_cause = {
         Measure.TTFT: f"{stream} whose first token takes longer than {limit}",
@@ -39,9 +39,9 @@ def burned_by(spec: SloFile, slo: Slo) -> tuple[str, ...]:
     }[slo.measure]
     if spec.source is Source.ENGINE:
         return (latency_cause or "",)
-    unary = {measure for _, measure in applicable_slos([slo], stream=False, several=True).slos.values()}
+    unary = {each.measure for each in applicable_slos([slo], stream=False, several=True).slos.values()}
     timeout = spec.first_token_timeout
-    no_first_token = applicable_slos([slo], stream=True, several=True).awaits_first_token
+    no_first_token = applicable_slos([slo], stream=True, several=True).awaiting_first_token
     causes = (
         latency_cause,
         f"a unary request that takes longer than {limit}" if unary == {Measure.E2E} != {slo.measure} else None,

@@ -11,6 +11,7 @@ from alerts.rule_groups import Recording, RuleGroup, windowed
 from alerts.step_counts import any_window, counts, dozen, gapless_step_count, open_dozen, target_labels
 from exporters import signals
 from exporters.signals import Label, Recorded, Signal
+from exporters.slos import Latency
 
 BUDGET = 1 - select(signals.SLO_OBJECTIVE)
 PER_BUDGET = on(Label.CLASS, Label.SLO, left=())
@@ -83,8 +84,8 @@ def _constants(plan: Plan) -> Iterator[Recording]:
     yield from (windowed(signals.WINDOW_SECONDS, each, call("vector", each)) for each in plan.windows)
     yield from (constant(signals.SLO_OBJECTIVE, slo.objective, name, slo=slo.name) for slo, name in pairs)
     for slo, name in pairs:
-        if slo.threshold is not None:
-            yield constant(signals.SLO_THRESHOLD, slo.threshold, name, slo=slo.name)
+        if isinstance(slo.sli, Latency):
+            yield constant(signals.SLO_THRESHOLD, slo.sli.threshold, name, slo=slo.name)
     for name in spec.class_names:
         # The lowest goodput of a class if every SLO is met: in the worst case no request misses two.
         objective = round(1 - sum(slo.budget for slo in spec.slos_of(name)), 12)

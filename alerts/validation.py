@@ -12,7 +12,7 @@ from alerts.engine_only import UnsupportedSlo, evaluate_slos, unsupported_reason
 from exporters.ceilings import Ceilings
 from exporters.quantities import number, spell_duration
 from exporters.signals import GENERATING, MEASURED, OTHER
-from exporters.slos import Bound, Measure, RequestClass, Slo, SloFile, Source, loads, open_slos
+from exporters.slos import Bound, Latency, Measure, RequestClass, Slo, SloFile, Source, loads, open_slos
 from exporters.verdicts import applicable_slos
 from exporters.yaml_reader import FileError, Node, Problem
 
@@ -157,11 +157,13 @@ def _check_first_token_timeout(spec: SloFile, keys: dict[str, Node]) -> Iterator
         return
     timeout = spell_duration(spec.first_token_timeout)
     for item, slo in zip(keys["slos"].items(), spec.slos, strict=True):
-        if slo.measure is not Measure.TTFT or slo.threshold is None or slo.threshold <= spec.first_token_timeout:
-            continue
+        match slo.sli:
+            case Latency(Measure.TTFT, threshold) if threshold > spec.first_token_timeout:
+                limit = spell_duration(threshold)
+            case _:
+                continue
         others = [each.name for each in spec.slos if _awaits_first_token(each) and {*each.classes} & {*slo.classes}]
         if others:
-            limit = spell_duration(slo.threshold)
             yield Finding(
                 Level.WARNING,
                 dict(item.entries())["threshold"].as_problem(
@@ -172,16 +174,18 @@ def _check_first_token_timeout(spec: SloFile, keys: dict[str, Node]) -> Iterator
 
 
 def _awaits_first_token(slo: Slo) -> bool:
-    return applicable_slos([slo], stream=True, several=True).awaits_first_token
+    return bool(applicable_slos([slo], stream=True, several=True).awaiting_first_token)
 
 
 def _check_prefill(spec: SloFile, keys: dict[str, Node], roofline: Ceilings) -> Iterator[Finding]:
     """Findings for prompts that are too long for the threshold; a note if the class does not bound its prompts."""
     classes = {each.name: each for each in spec.classes}
     for item, slo in zip(keys["slos"].items(), spec.slos, strict=True):
-        if slo.measure not in {Measure.TTFT, Measure.TTFT_ANSWER, Measure.PREFILL} or slo.threshold is None:
-            continue
-        within = int(slo.threshold * roofline.prefill)
+        match slo.sli:
+            case Latency(Measure.TTFT | Measure.TTFT_ANSWER | Measure.PREFILL, threshold):
+                within = int(threshold * roofline.prefill)
+            case _:
+                continue
         for name in slo.classes:
             shortest, longest = _prompt_sizes(classes.get(name))
             if min(longest, roofline.kv_tokens) <= within:
@@ -195,7 +199,7 @@ def _check_prefill(spec: SloFile, keys: dict[str, Node], roofline: Ceilings) -> 
             yield Finding(
                 Level.WARNING if advice else Level.NOTE,
                 dict(item.entries())["threshold"].as_problem(
-                    f"a prompt of {name} over {within:,} tokens misses {spell_duration(slo.threshold)}, as an idle "
+                    f"a prompt of {name} over {within:,} tokens misses {spell_duration(threshold)}, as an idle "
                     f"engine can prefill at most {number(round(roofline.prefill))} tokens/s without prefix cache hits"
                     + advice
                 ),

@@ -42,8 +42,9 @@ def from_milliseconds(value: float) -> float | None:
     return value / 1000 if 0 <= value <= MAX_SECONDS * 1000 else None
 
 
-def is_given(number: Number) -> bool:
-    return bool(number) and bytes(number) != b"null"
+def is_given(json: bytes | msgspec.Raw) -> bool:
+    """Whether a member of a JSON object is neither absent nor null."""
+    return bool(json) and bytes(json) != b"null"
 
 
 def read(number: Number, check: Callable[[float], _T | None]) -> _T | None:

@@ -2,7 +2,7 @@
 
 import traceback
 from argparse import ArgumentTypeError
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TypeVar
 
@@ -27,6 +27,23 @@ def parse_flag(flag: str, text: str, parse: Callable[[str], _T]) -> _T:
         return parse(text)
     except InvalidValueError as error:
         raise UsageError(f"{flag}: {error}") from error
+
+
+def one_of(options: Collection[str]) -> Callable[[str], str]:
+    """A parser of texts that raises InvalidValueError for any other than `options`."""
+
+    def parse(text: str) -> str:
+        if text not in options:
+            raise InvalidValueError(f"{text!r} is unknown; use {alternatives(options)}")
+        return text
+
+    return parse
+
+
+def alternatives(words: Collection[str]) -> str:
+    """`a, b or c`."""
+    *others, last = words
+    return f"{', '.join(others)} or {last}"
 
 
 def read_text(path: str, flag: str) -> str:

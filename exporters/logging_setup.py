@@ -5,14 +5,18 @@ import json
 import logging
 import sys
 import threading
-from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from types import TracebackType
 
-from exporters.errors import UsageError
+from exporters.errors import alternatives, one_of, parse_flag
 
 LEVELS = ("debug", "info", "warning", "error")
 FORMATS = ("text", "json")
+
+
+LEVEL_HELP = f"minimum level of messages logged on standard error: {alternatives(LEVELS)} (default %(default)s)"
+FORMAT_HELP = f"{alternatives(FORMATS)}; json writes one object per line (default %(default)s)"
 
 
 def add_logging_flags(parser: argparse.ArgumentParser) -> None:
@@ -20,17 +24,17 @@ def add_logging_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("logging")
     group.add_argument(
         "--log-level",
-        type=_one_of("--log-level", LEVELS),
+        type=partial(parse_flag, "--log-level", parse=one_of(LEVELS)),
         default="info",
         metavar="LEVEL",
-        help=f"minimum level of messages logged on standard error: {_alternatives(LEVELS)} (default %(default)s)",
+        help=LEVEL_HELP,
     )
     group.add_argument(
         "--log-format",
-        type=_one_of("--log-format", FORMATS),
+        type=partial(parse_flag, "--log-format", parse=one_of(FORMATS)),
         default="text",
         metavar="FORMAT",
-        help=f"{_alternatives(FORMATS)}; json writes one object per line (default %(default)s)",
+        help=FORMAT_HELP,
     )
 
 
@@ -89,16 +93,3 @@ def _log_uncaught_in_thread(arguments: threading.ExceptHookArgs) -> None:
     error = arguments.exc_value or arguments.exc_type()
     exc_info = (arguments.exc_type, error, arguments.exc_traceback)
     logging.getLogger("vllm_slo").critical("uncaught exception in thread %s", name, exc_info=exc_info)
-
-
-def _one_of(flag: str, values: tuple[str, ...]) -> Callable[[str], str]:
-    def parse(text: str) -> str:
-        if text not in values:
-            raise UsageError(f"{flag}: {text!r} is unknown; use {_alternatives(values)}")
-        return text
-
-    return parse
-
-
-def _alternatives(names: tuple[str, ...]) -> str:
-    return f"{', '.join(names[:-1])} or {names[-1]}"

@@ -128,6 +128,16 @@ class Prometheus:
         raise QueryError("the response is not from Prometheus")
 
 
+class FlagPrometheus(Prometheus):
+    """The server of --prometheus: its queries raise UsageError if they fail."""
+
+    def _result(self, path: str, parameters: Mapping[str, str]) -> list[Any]:
+        try:
+            return super()._result(path, parameters)
+        except QueryError as error:
+            raise UsageError(f"--prometheus: a query of {self.url} failed: {error.reason}") from error
+
+
 def _reason(error: urllib.error.HTTPError) -> str:
     """The error message of Prometheus, or the status line if a proxy has responded."""
     try:

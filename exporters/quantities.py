@@ -68,6 +68,20 @@ def spell_duration(seconds: float) -> str:
     return out or "0s"
 
 
+def shortest_duration(seconds: float) -> str:
+    """The duration in its largest unit without a remainder: `75s`, `10m`, `250ms`."""
+    milliseconds = round(seconds * 1000)
+    sizes = {unit: round(1000 * size) for unit, size in DURATION_UNITS.items()}
+    unit = max((unit for unit in sizes if milliseconds % sizes[unit] == 0), key=sizes.__getitem__)
+    return f"{milliseconds // sizes[unit]}{unit}"
+
+
+def shortest_size(size: int) -> str:
+    """The size in its largest unit without a remainder: `64KiB`, `1000`."""
+    power = max(power for power in range(len(_SIZE_UNITS)) if size % (1 << 10 * power) == 0)
+    return f"{size >> 10 * power}{_SIZE_UNITS[power]}"
+
+
 def parse_size(text: str) -> int:
     """Parse `4096`, `64KiB`, `256MiB` or `1GiB`; returns bytes.
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import Enum, StrEnum
+from typing import Self
 
 
 class Kind(Enum):
@@ -10,51 +11,6 @@ class Kind(Enum):
     COUNTER = "counter"
     GAUGE = "gauge"
     HISTOGRAM = "histogram"
-
-
-class Label(StrEnum):
-    """Every label name."""
-
-    MODEL = "model"
-    CLASS = "class"
-    TENANT = "tenant"
-    STREAM = "stream"
-    ENDPOINT = "endpoint"
-    OUTCOME = "outcome"
-    PHASE = "phase"
-    SLO = "slo"
-    INSTANCE = "instance"  # set by Prometheus: the scraped sidecar
-    JOB = "job"  # set by Prometheus: the scrape job
-    ENGINE = "engine"
-    RANK = "rank"
-    ENGINE_TYPE = "engine_type"
-    VERSION = "version"
-    REVISION = "revision"
-    SETTING = "setting"
-    VALUE = "value"
-    OLD = "old"
-    NEW = "new"
-    SIGNAL = "signal"
-    REASON = "reason"
-    STATUS = "status"
-    SOURCE = "source"
-    STAGE = "stage"
-    STATE = "state"
-    PROCESS = "process"
-    WINDOW = "window"
-    SEVERITY = "severity"
-    ALERT_SOURCE = "alert_source"
-    ALERTNAME = "alertname"  # set by Prometheus
-    BATCH = "batch"
-    RUN = "run"
-    SCENARIO = "scenario"
-    EXPERIMENT = "experiment"
-    CONFIGURATION = "configuration"
-    PROMPT_SIZE = "prompt_size"
-    PROMPT_LENGTH = "prompt_length"
-    COMPLETION_SIZE = "completion_size"
-    KIND = "kind"
-    RESULT = "result"
 
 
 class Endpoint(StrEnum):
@@ -169,6 +125,70 @@ LENGTHS = (*(f"{bound:06}" for bound in LENGTH_BOUNDS), "above")
 """Label values of finer sizes, two per doubling from 64 to 131,072 tokens, in the same form."""
 NO_TOKENS = "none"
 """The size of a completion with no tokens or with an unknown number of tokens."""
+
+
+class Label(StrEnum):
+    """Every label name, with what its values mean."""
+
+    help: str
+
+    def __new__(cls, name: str, help: str = "") -> Self:  # noqa: A002 - named as the field
+        member = str.__new__(cls, name)
+        member._value_, member.help = name, help
+        return member
+
+    MODEL = (
+        "model",
+        "Model name, if the engine lists it or `--model` names it, up to `--max-models`; otherwise `other`.",
+    )
+    CLASS = "class", "Class of the request by the SLO file; otherwise `other`."
+    TENANT = "tenant", "Tenant of the request, if the SLO file lists it; otherwise `other`."
+    STREAM = "stream", "`true` for streams, `false` for unary requests."
+    ENDPOINT = "endpoint", "API of the request: " + ", ".join(f"`{endpoint}`" for endpoint in Endpoint) + "."
+    OUTCOME = "outcome", "How the request ended: " + ", ".join(f"`{outcome}`" for outcome in Outcome) + "."
+    PHASE = "phase", "`waiting` before the first token, `streaming` after it."
+    SLO = "slo", "Name of the SLO in the SLO file."
+    INSTANCE = "instance", "Address of the scraped sidecar; set by Prometheus."
+    JOB = "job", "Scrape job; set by Prometheus."
+    ENGINE = "engine", "Engine: its name by `--engine-name`, otherwise its address, `HOST:PORT`."
+    RANK = "rank", "Data-parallel rank or replica of the engine; `0` if the engine has only one."
+    ENGINE_TYPE = "engine_type", "Type of the engine, such as `vllm` or `sglang`."
+    VERSION = "version", "Version of the engine or of the sidecar."
+    REVISION = "revision", "Hash of the engine's visible settings; it differs after every config change."
+    SETTING = "setting", "Name of a setting of the engine."
+    VALUE = "value", "Current value of the setting."
+    OLD = "old", "Value of the setting before the config change."
+    NEW = "new", "Value of the setting after the config change."
+    SIGNAL = "signal", "Name of a series of this reference, such as `llm_engine_requests_waiting`."
+    REASON = "reason", "Why it happened; a fixed set of values for each series."
+    STATUS = "status", "HTTP status of the response."
+    SOURCE = "source", "`local_compute`, `local_cache_hit` or `external_kv_transfer`; otherwise `other`."
+    STAGE = "stage", "`waiting_to_start`, `in_progress` or `completed_waiting`; otherwise `other`."
+    STATE = "state", "`awake`, `weights_offloaded` (sleep level 1) or `discard_all` (sleep level 2); otherwise `other`."
+    PROCESS = "process", "Process of the sidecar: `exporter` or `relay-0`, `relay-1`, ..."
+    WINDOW = "window", "Length of the window that the value covers, such as `5m`."
+    SEVERITY = "severity", "`page` or `ticket`; a label of alerts."
+    ALERT_SOURCE = "alert_source", "`vllm-slo` on all alerts of the rendered rules."
+    ALERTNAME = "alertname", "Name of the alert; set by Prometheus."
+    BATCH = "batch", "Number of requests that are decoded together."
+    RUN = "run", "Identifier of the load test."
+    SCENARIO = "scenario", "Scenario of the load test."
+    EXPERIMENT = "experiment", "Experiment that the load test is part of."
+    CONFIGURATION = "configuration", "Configuration of the engine in the load test, as the experiment names it."
+    PROMPT_SIZE = "prompt_size", "Upper bound of the prompt tokens, with leading zeros, or `above`."
+    PROMPT_LENGTH = (
+        "prompt_length",
+        "Upper bound of the prompt tokens, two per doubling, with leading zeros, or `above`.",
+    )
+    COMPLETION_SIZE = "completion_size", "Upper bound of the completion tokens, with leading zeros, `above`, or `none`."
+    KIND = "kind", "What has to be JSON: `json` or `json_schema` (the text), or `tool_call` (its arguments)."
+    RESULT = (
+        "result",
+        (
+            "Of an answer: `valid`, `invalid`, `truncated` at the limit of tokens, or `too_large` to be checked. "
+            "Of a line: `counted`, `ignored` (no request of the relayed paths), or `bad`."
+        ),
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)  # created once and looked up by identity for every record
@@ -868,47 +888,3 @@ UP, SCRAPE_SECONDS, SCRAPED_SAMPLES = "up", "scrape_duration_seconds", "scrape_s
 REQUEST_CLASS_HEADER = "x-request-class"
 REQUEST_START_HEADER = "x-request-start"
 """`t=<unix seconds>`: the intended send time, so that latencies include the time before the sidecar."""
-
-LABEL_HELP = {
-    Label.MODEL: "Model name, if the engine lists it or `--model` names it, up to `--max-models`; otherwise `other`.",
-    Label.CLASS: "Class of the request by the SLO file; otherwise `other`.",
-    Label.TENANT: "Tenant of the request, if the SLO file lists it; otherwise `other`.",
-    Label.STREAM: "`true` for streams, `false` for unary requests.",
-    Label.ENDPOINT: "API of the request: " + ", ".join(f"`{endpoint}`" for endpoint in Endpoint) + ".",
-    Label.OUTCOME: "How the request ended: " + ", ".join(f"`{outcome}`" for outcome in Outcome) + ".",
-    Label.PHASE: "`waiting` before the first token, `streaming` after it.",
-    Label.SLO: "Name of the SLO in the SLO file.",
-    Label.INSTANCE: "Address of the scraped sidecar; set by Prometheus.",
-    Label.JOB: "Scrape job; set by Prometheus.",
-    Label.ENGINE: "Engine: its name by `--engine-name`, otherwise its address, `HOST:PORT`.",
-    Label.RANK: "Data-parallel rank or replica of the engine; `0` if the engine has only one.",
-    Label.ENGINE_TYPE: "Type of the engine, such as `vllm` or `sglang`.",
-    Label.VERSION: "Version of the engine or of the sidecar.",
-    Label.REVISION: "Hash of the engine's visible settings; it differs after every config change.",
-    Label.SETTING: "Name of a setting of the engine.",
-    Label.VALUE: "Current value of the setting.",
-    Label.OLD: "Value of the setting before the config change.",
-    Label.NEW: "Value of the setting after the config change.",
-    Label.SIGNAL: "Name of a series of this reference, such as `llm_engine_requests_waiting`.",
-    Label.REASON: "Why it happened; a fixed set of values for each series.",
-    Label.STATUS: "HTTP status of the response.",
-    Label.SOURCE: "`local_compute`, `local_cache_hit` or `external_kv_transfer`; otherwise `other`.",
-    Label.STAGE: "`waiting_to_start`, `in_progress` or `completed_waiting`; otherwise `other`.",
-    Label.STATE: "`awake`, `weights_offloaded` (sleep level 1) or `discard_all` (sleep level 2); otherwise `other`.",
-    Label.PROCESS: "Process of the sidecar: `exporter` or `relay-0`, `relay-1`, ...",
-    Label.WINDOW: "Length of the window that the value covers, such as `5m`.",
-    Label.SEVERITY: "`page` or `ticket`; a label of alerts.",
-    Label.ALERT_SOURCE: "`vllm-slo` on all alerts of the rendered rules.",
-    Label.ALERTNAME: "Name of the alert; set by Prometheus.",
-    Label.BATCH: "Number of requests that are decoded together.",
-    Label.RUN: "Identifier of the load test.",
-    Label.SCENARIO: "Scenario of the load test.",
-    Label.EXPERIMENT: "Experiment that the load test is part of.",
-    Label.CONFIGURATION: "Configuration of the engine in the load test, as the experiment names it.",
-    Label.PROMPT_SIZE: "Upper bound of the prompt tokens, with leading zeros, or `above`.",
-    Label.PROMPT_LENGTH: "Upper bound of the prompt tokens, two per doubling, with leading zeros, or `above`.",
-    Label.COMPLETION_SIZE: "Upper bound of the completion tokens, with leading zeros, `above`, or `none`.",
-    Label.KIND: "What has to be JSON: `json` or `json_schema` (the text), or `tool_call` (its arguments).",
-    Label.RESULT: "Of an answer: `valid`, `invalid`, `truncated` at the limit of tokens, or `too_large` to be checked. "
-    "Of a line: `counted`, `ignored` (no request of the relayed paths), or `bad`.",
-}

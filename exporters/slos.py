@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import inf
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
+
+import msgspec
 
 from exporters import signals
 from exporters.label_keys import ALERT_LABELS, SEVERITY, TARGET_LABELS, AlertLabels
@@ -24,6 +26,7 @@ from exporters.yaml_keys import (
     Key,
     Kind,
     Schema,
+    Spread,
     choice,
     list_of,
     matched,
@@ -68,15 +71,38 @@ HISTOGRAMS = {
 }
 """The sidecar's histogram for each signal. That of itl_p95 counts gaps; all others count requests."""
 
-WITHOUT_THRESHOLD = (Measure.AVAILABILITY, Measure.VALID_OUTPUT)
-"""Signals that are good or bad by themselves."""
-
 
 class Unary(StrEnum):
     """How an SLO on a streaming signal judges a unary request."""
 
     SKIP = "skip"
     E2E = "e2e"
+
+
+class Latency(msgspec.Struct, frozen=True, tag=True):
+    """A time is good up to `threshold` (seconds)."""
+
+    measure: Measure
+    threshold: float
+    unary: Unary = Unary.SKIP
+
+
+class Availability(msgspec.Struct, frozen=True, tag=True):
+    """Each response is good that does not fail."""
+
+    measure: ClassVar = Measure.AVAILABILITY
+
+
+class ValidOutput(msgspec.Struct, frozen=True, tag=True):
+    """Output that has to be JSON is good if it is valid."""
+
+    measure: ClassVar = Measure.VALID_OUTPUT
+
+
+Sli = Latency | Availability | ValidOutput
+"""How an SLO judges requests. Structs with a tag, since the supervisor sends the SLO file to its child processes."""
+
+_SLIS_WITHOUT_THRESHOLD: dict[Measure, Sli] = {each.measure: each for each in (Availability(), ValidOutput())}
 
 
 class Rejected(StrEnum):
@@ -183,7 +209,7 @@ _SCRAPE_JOBS = one_or_list(TEXT, "is empty; name at least one scrape job")
 _CLASS_NAME = Kind(_class_name, text_of(rf"(?!{OTHER}$){NAME.pattern}"))
 _OBJECTIVE = Kind(_objective, text_of(r"\s*(?!0+(\.0+)?\s*%)0*\d{1,2}(\.\d+)?\s*%\s*"))
 _THRESHOLD_RULES: Schema = {
-    "if": {"properties": {"signal": {"enum": list(WITHOUT_THRESHOLD)}}, "required": ["signal"]},
+    "if": {"properties": {"signal": {"enum": list(_SLIS_WITHOUT_THRESHOLD)}}, "required": ["signal"]},
     "then": {"properties": {"threshold": False}},
     "else": {"required": ["threshold"]},
 }
@@ -213,6 +239,28 @@ class RequestClass:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _SliKeys:
+    measure: Annotated[Measure | None, Key(choice(Measure), "Signal that the SLO judges.", name="signal")]
+    threshold: Annotated[float | None, Key(DURATION, "Highest value that is good.")] = None
+    unary: Annotated[
+        Unary, Key(choice(Unary), "How an SLO on ttft, ttft_answer, tpot or itl_p95 judges unary requests.")
+    ] = Unary.SKIP
+
+
+def _sli(keys: _SliKeys, place: Node) -> Sli | None:
+    if keys.measure is None:
+        return None
+    written = place.mapping().get("threshold")
+    if (sli := _SLIS_WITHOUT_THRESHOLD.get(keys.measure)) is not None:
+        if written:
+            written.problem(f"{keys.measure} takes no threshold; remove it or choose a latency signal")
+        return sli
+    if not written:
+        place.problem(f"threshold is missing; {keys.measure} needs one, such as threshold: 5s")
+    return None if keys.threshold is None else Latency(keys.measure, keys.threshold, keys.unary)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slo:
     """An SLO: the share of requests of some classes that must be good by one signal."""
@@ -225,18 +273,18 @@ class Slo:
             "Classes that the SLO applies to; `other` is allowed.",
         ),
     ]
-    measure: Annotated[Measure, Key(choice(Measure), "Signal that the SLO judges.", name="signal")]
-    threshold: Annotated[float | None, Key(DURATION, "Highest value that is good.")] = None
+    sli: Annotated[Sli, Spread(_SliKeys, _sli)]
     objective: Annotated[float, Key(_OBJECTIVE, "Share of events that must be good, such as 99.5%.")]
-    unary: Annotated[
-        Unary, Key(choice(Unary), "How an SLO on ttft, ttft_answer, tpot or itl_p95 judges unary requests.")
-    ] = Unary.SKIP
     rejected: Annotated[Rejected, Key(choice(Rejected), "Whether a status 429 or 503 is a bad event or none.")] = (
         Rejected.BAD
     )
     labels: Annotated[
         AlertLabels, Key(ALERT_LABELS, "Labels of the alerts of this SLO; they replace those of the file.")
     ] = ()
+
+    @property
+    def measure(self) -> Measure:
+        return self.sli.measure
 
     @property
     def budget(self) -> float:
@@ -452,7 +500,7 @@ def parse(reader: Reader) -> SloFile:
     _check_names(slo_places, [slo.name for slo in file.slos or ()], "SLO")
     class_names = [*(each.name for each in file.classes or () if each.name), OTHER]
     for place, slo in zip(slo_places, file.slos or (), strict=True):
-        _check_slo(place, slo, class_names)
+        _check_classes(place, slo, class_names)
     allow = tuple(tenant for tenant in file.tenants.allow if tenant and tenant != OTHER)
     if file.alerting.per_tenant and not allow:
         keys["alerting"].problem("per_tenant needs tenants; list them in tenants.allow or write false")
@@ -499,19 +547,13 @@ def _check_labels(place: Node | None, group_by: Iterable[str]) -> None:
             value.problem(f"{name!r} is in group_by, so each alert has it from its targets; choose another name")
 
 
-def _check_slo(place: Node, slo: Slo, class_names: list[str]) -> None:
-    """Check that its classes exist and that its signal has a threshold if it needs one."""
-    keys = place.mapping()
+def _check_classes(place: Node, slo: Slo, class_names: list[str]) -> None:
+    """Check that its classes exist."""
     earlier: set[str] = set()
-    for item, name in zip(keys["classes"].items(), slo.classes, strict=True) if slo.classes else ():
+    for item, name in zip(place.mapping()["classes"].items(), slo.classes, strict=True) if slo.classes else ():
         if name and name not in class_names:
             item.problem(f"{name!r} is not a class of this file; {nearest(name, class_names)}")
         elif name in earlier:
             item.problem(f"{name!r} is listed twice; keep one")
         elif name:
             earlier.add(name)
-    if slo.measure in WITHOUT_THRESHOLD:
-        if "threshold" in keys:
-            keys["threshold"].problem(f"{slo.measure} takes no threshold; remove it or choose a latency signal")
-    elif slo.measure and "threshold" not in keys:
-        place.problem(f"threshold is missing; {slo.measure} needs one, such as threshold: 5s")

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from exporters.signals import Outcome, Verdict
-from exporters.slos import Measure, Rejected, Slo, Unary
+from exporters.slos import Latency, Measure, Rejected, Sli, Slo, Unary, ValidOutput
 
 ENGINE_TIMES = frozenset({Measure.QUEUE, Measure.PREFILL, Measure.DECODE})
 """Signals that the engine reports, in its response or in its span."""
@@ -62,17 +62,20 @@ class Ending:
 class ApplicableSlos:
     """The SLOs that apply to one kind of request, and limits derived from their thresholds."""
 
-    slos: dict[str, tuple[Slo, Measure]]
+    slos: dict[str, Slo]
+    """Each SLO by its name, with the SLI by which it judges this kind of request."""
+    deadlines: dict[str, float]
+    """Seconds from time zero after which a `ttft`, `ttft_answer` or `e2e` is bad."""
+    answers: frozenset[str]
+    """Each `ttft_answer`."""
+    awaiting_first_token: frozenset[str]
+    """The SLOs that `first_token_timeout` makes bad."""
+    first_deadline: float
+    """The earliest of the `deadlines`."""
     late_gap: float
     """Seconds; a gap up to this makes no verdict certain."""
     tpot: float
     """Seconds; a chunk within this time per token of `max_tokens` makes no verdict certain."""
-    awaits_first_token: bool
-    """Whether `first_token_timeout` makes any of the SLOs bad."""
-    first_deadline: float
-    """Seconds from time zero to the first deadline of a `ttft`, `ttft_answer` or `e2e`."""
-    awaits_answer: bool
-    """Whether any of the SLOs is a `ttft_answer`."""
 
 
 def several_tokens(choices: int, max_tokens: int | None) -> bool:
@@ -80,33 +83,37 @@ def several_tokens(choices: int, max_tokens: int | None) -> bool:
     return choices == 1 and (max_tokens is None or max_tokens >= 2)
 
 
+def _sli(sli: Sli, *, stream: bool, several: bool, structured: bool) -> Sli | None:
+    """The SLI by which an SLO judges a kind of request; None if it does not."""
+    match sli:
+        case Latency(measure, threshold, unary) if measure in _STREAM_ONLY and not stream:
+            return Latency(Measure.E2E, threshold) if unary is Unary.E2E else None
+        case Latency(measure) if measure in _SEVERAL_TOKENS and not several:
+            return None
+        case ValidOutput() if not structured:
+            return None
+    return sli
+
+
 def applicable_slos(slos: Iterable[Slo], *, stream: bool, several: bool, structured: bool = False) -> ApplicableSlos:
     """The SLOs that apply to a request; `several` is the result of `several_tokens`.
 
     `structured`: its output is checked, and may have to be JSON.
     """
-    applicable: dict[str, tuple[Slo, Measure]] = {}
-    for slo in slos:
-        measure = slo.measure
-        if not stream and measure in _STREAM_ONLY:
-            if slo.unary is Unary.SKIP:
-                continue
-            measure = Measure.E2E
-        elif (measure in _SEVERAL_TOKENS and not several) or (measure is Measure.VALID_OUTPUT and not structured):
-            continue
-        applicable[slo.name] = slo, measure
-
-    def least(wanted: Measure) -> float:
-        limits = (slo.threshold for slo, measure in applicable.values() if measure is wanted)
-        return min((limit for limit in limits if limit is not None), default=inf)
-
+    judged = ((slo, _sli(slo.sli, stream=stream, several=several, structured=structured)) for slo in slos)
+    applicable = {slo.name: replace(slo, sli=sli) for slo, sli in judged if sli is not None}
+    limits = [(slo, slo.sli.threshold) for slo in applicable.values() if isinstance(slo.sli, Latency)]
+    deadlines = {slo.name: limit for slo, limit in limits if slo.measure in _DEADLINE}
     return ApplicableSlos(
         applicable,
-        late_gap=least(Measure.ITL_P95),
-        tpot=least(Measure.TPOT),
-        awaits_first_token=any(measure in _BAD_WITHOUT_FIRST_TOKEN for _, measure in applicable.values()),
-        first_deadline=min(least(measure) for measure in _DEADLINE),
-        awaits_answer=any(measure is _TTFT_ANSWER for _, measure in applicable.values()),
+        deadlines=deadlines,
+        answers=frozenset(slo.name for slo, _ in limits if slo.measure is _TTFT_ANSWER),
+        awaiting_first_token=frozenset(
+            slo.name for slo in applicable.values() if slo.measure in _BAD_WITHOUT_FIRST_TOKEN
+        ),
+        first_deadline=min(deadlines.values(), default=inf),
+        late_gap=min((limit for slo, limit in limits if slo.measure is _ITL_P95), default=inf),
+        tpot=min((limit for slo, limit in limits if slo.measure is _TPOT), default=inf),
     )
 
 
@@ -117,6 +124,7 @@ class Judge:
     """
 
     __slots__ = (
+        "_applicable",
         "_first_token_at",
         "_first_token_by",
         "_late_gaps",
@@ -124,7 +132,6 @@ class Judge:
         "_next_deadline",
         "_paused",
         "_time_zero",
-        "_tpot",
         "_undecided",
         "awaits_answer",
         "late_after",
@@ -136,18 +143,18 @@ class Judge:
         self, applicable: ApplicableSlos, *, zero: float, first_token_timeout: float, max_tokens: int | None = None
     ) -> None:
         self.verdicts: dict[str, Verdict] = {}
+        self._applicable = applicable
         self._time_zero = zero
         self._first_token_at: float | None = None
         self._first_token_by = zero + first_token_timeout
         self._max_tokens = max_tokens
         self._late_gaps: dict[str, int] = {}
         self._undecided = applicable.slos.copy()
-        self._next_deadline = zero + applicable.first_deadline
         self._paused = 0.0
-        if applicable.awaits_first_token and self._first_token_by < self._next_deadline:
+        self._next_deadline = zero + applicable.first_deadline
+        if applicable.awaiting_first_token and self._first_token_by < self._next_deadline:
             self._next_deadline = self._first_token_by
-        self._tpot = applicable.tpot
-        self.awaits_answer = applicable.awaits_answer
+        self.awaits_answer = bool(applicable.answers)
         """Whether `first_answer` can return a verdict."""
         self.late_gap = applicable.late_gap
         """`chunk` may be skipped for a gap up to this ..."""
@@ -166,36 +173,32 @@ class Judge:
         if at <= self._next_deadline:
             return []
         self._paused = paused
-        waiting_too_long = self._first_token_at is None and at > self._first_token_by
-        return self._settle(
-            [
-                (name, Verdict.BAD)
-                for name, (slo, measure) in self._undecided.items()
-                if (
-                    measure in _DEADLINE
-                    and slo.threshold is not None
-                    and at - (paused if measure is _TTFT_ANSWER else 0.0) > self._time_zero + slo.threshold
-                )
-                or (waiting_too_long and measure in _BAD_WITHOUT_FIRST_TOKEN)
-            ]
-        )
+        return self._settle([(name, _BAD) for name in self._undecided if at > self._due(name)])
+
+    def _due(self, name: str) -> float:
+        """The time after which an undecided SLO is bad if no event comes before."""
+        limit = self._applicable.deadlines.get(name)
+        if limit is not None:
+            return self._time_zero + limit + (self._paused if name in self._applicable.answers else 0.0)
+        waits = self._first_token_at is None and name in self._applicable.awaiting_first_token
+        return self._first_token_by if waits else inf
 
     def first_token(self, at: float) -> list[tuple[str, Verdict]]:
         """The first chunk that carries output has arrived."""
         verdicts = self.check_deadlines(at)
         self._first_token_at = at
         if self._max_tokens is not None:
-            self.late_after = at + self._tpot * (self._max_tokens - 1)
-        good = [(name, _GOOD) for name, (_, measure) in self._undecided.items() if measure is _TTFT]
+            self.late_after = at + self._applicable.tpot * (self._max_tokens - 1)
+        good = [(name, _GOOD) for name, slo in self._undecided.items() if slo.sli.measure is _TTFT]
         return verdicts + self._settle(good)
 
     def first_answer(self, at: float) -> list[tuple[str, Verdict]]:
         """The first chunk that carries output other than reasoning has arrived; `at` is without pauses."""
         return self._settle(
             [
-                (name, _verdict(good=slo.threshold is not None and at <= self._time_zero + slo.threshold))
-                for name, (slo, measure) in self._undecided.items()
-                if measure is _TTFT_ANSWER
+                (name, _verdict(good=at <= self._time_zero + self._applicable.deadlines[name]))
+                for name in self._undecided
+                if name in self._applicable.answers
             ]
         )
 
@@ -206,24 +209,26 @@ class Judge:
         rank) exceeds the threshold when more than N // 20 of them do, and N is at most max_tokens - 1.
         """
         bad: list[tuple[str, Verdict]] = []
-        for name, (slo, measure) in self._undecided.items():
-            if measure is _ITL_P95 and slo.threshold is not None and gap > slo.threshold:
+        for name, slo in self._undecided.items():
+            sli = slo.sli
+            if not isinstance(sli, Latency):
+                continue
+            if sli.measure is _ITL_P95 and gap > sli.threshold:
                 late = self._late_gaps[name] = self._late_gaps.get(name, 0) + 1
                 if self._max_tokens is not None and late > max(gaps, self._max_tokens - 1) // 20:
                     bad.append((name, Verdict.BAD))
             elif (
-                measure is _TPOT
-                and slo.threshold is not None
+                sli.measure is _TPOT
                 and self._max_tokens is not None
                 and self._first_token_at is not None
-                and at - self._first_token_at > slo.threshold * (self._max_tokens - 1)
+                and at - self._first_token_at > sli.threshold * (self._max_tokens - 1)
             ):
                 bad.append((name, Verdict.BAD))
         return self._settle(bad) if bad else bad
 
     def output_checked(self, *, valid: bool | None) -> list[tuple[str, Verdict]]:
         """Whether the output is the JSON that the request asked for; if `valid` is None, it is no event."""
-        slos = [name for name, (_, measure) in self._undecided.items() if measure is Measure.VALID_OUTPUT]
+        slos = [name for name, slo in self._undecided.items() if isinstance(slo.sli, ValidOutput)]
         if valid is not None:
             return self._settle([(name, _verdict(good=valid)) for name in slos])
         for name in slos:
@@ -233,8 +238,8 @@ class Judge:
     def ended(self, ending: Ending) -> list[tuple[str, Verdict]]:
         """The request has ended: each undecided SLO is good, bad or abandoned, or its signal is undefined."""
         verdicts = self.check_deadlines(ending.at, ending.paused)
-        for name, (slo, measure) in self._undecided.items():
-            if (verdict := self._final_verdict(slo, measure, ending)) is not None:
+        for name, slo in self._undecided.items():
+            if (verdict := self._final_verdict(slo, ending)) is not None:
                 verdicts.append((name, verdict))
         self.verdicts.update(verdicts)
         self._undecided.clear()
@@ -244,9 +249,9 @@ class Judge:
         """The request is no longer measured, so the undecided SLOs are abandoned."""
         return self._settle([(name, Verdict.ABANDONED) for name in self._undecided])
 
-    def _final_verdict(self, slo: Slo, measure: Measure, ending: Ending) -> Verdict | None:
+    def _final_verdict(self, slo: Slo, ending: Ending) -> Verdict | None:
         if ending.outcome is _OK:
-            return self._when_ok(slo, measure, ending)
+            return self._when_ok(slo, ending)
         match ending.outcome:
             case Outcome.CLIENT_ABORT:
                 return Verdict.ABANDONED
@@ -257,14 +262,15 @@ class Judge:
             case _:
                 return Verdict.BAD
 
-    def _when_ok(self, slo: Slo, measure: Measure, ending: Ending) -> Verdict | None:
-        if slo.threshold is None or measure is _E2E:  # a late e2e is bad already
+    def _when_ok(self, slo: Slo, ending: Ending) -> Verdict | None:
+        sli = slo.sli
+        if not isinstance(sli, Latency) or sli.measure is _E2E:  # a late e2e is bad already
             return _GOOD
-        if measure is _ITL_P95:
+        if sli.measure is _ITL_P95:
             late = self._late_gaps.get(slo.name, 0)
             return None if ending.gaps == 0 else _verdict(good=late <= ending.gaps // 20)
         value: float | None
-        match measure:
+        match sli.measure:
             case Measure.TPOT:
                 value = self._time_per_token(ending)
             case Measure.QUEUE:
@@ -275,7 +281,7 @@ class Judge:
                 value = ending.decode
             case _:  # ttft and ttft_answer: undecided only without output, or without an answer
                 value = None
-        return None if value is None else _verdict(good=value <= slo.threshold)
+        return None if value is None else _verdict(good=value <= sli.threshold)
 
     def _time_per_token(self, ending: Ending) -> float | None:
         tokens = ending.completion_tokens
@@ -287,13 +293,7 @@ class Judge:
         for name, verdict in settled:
             del self._undecided[name]
             self.verdicts[name] = verdict
-        self._next_deadline = inf
-        for slo, measure in self._undecided.values():
-            if measure in _DEADLINE and slo.threshold is not None:
-                paused = self._paused if measure is _TTFT_ANSWER else 0.0
-                self._next_deadline = min(self._next_deadline, self._time_zero + slo.threshold + paused)
-            elif self._first_token_at is None and measure in _BAD_WITHOUT_FIRST_TOKEN:
-                self._next_deadline = min(self._next_deadline, self._first_token_by)
+        self._next_deadline = min(map(self._due, self._undecided), default=inf)
         return settled
 
 

@@ -36,13 +36,32 @@ class Key:
     """The key in the file, if it differs from the name of the field."""
 
 
+@dataclass(frozen=True, slots=True)
+class Spread(Generic[_T]):
+    """The `Annotated` metadata of a field whose value several keys of the mapping determine together.
+
+    The fields of the dataclass `keys` declare them. `build` makes the value from an instance of it, and reports to
+    the node of the mapping.
+    """
+
+    keys: type
+    build: Callable[[Any, Node], _T | None]
+
+
 def read(cls: type[_T], node: Node) -> _T:
     """Read a mapping. A required value that is missing or wrong is reported and None."""
     keys = _keys(cls)
-    nodes = node.fields(keys, _required(keys))
+    return _built(cls, node, node.fields(keys, _required(keys)))
+
+
+def _built(cls: type[_T], node: Node, nodes: dict[str, Node]) -> _T:
     values: dict[str, object] = {}
-    for name, (field, key) in keys.items():
-        value = key.kind.read(nodes[name]) if name in nodes else None
+    for field, declared in _declared(cls):
+        if isinstance(declared, Spread):
+            value = declared.build(_built(declared.keys, node, nodes), node)
+        else:
+            name = declared.name or field.name
+            value = declared.kind.read(nodes[name]) if name in nodes else None
         values[field.name] = _default(field) if value is None else value
     return cls(**values)
 
@@ -151,10 +170,19 @@ TIMEOUT = Kind(
 """Seconds, above zero; infinite for `none`."""
 
 
-def _keys(cls: type) -> dict[str, tuple[Field[Any], Key]]:
+def _declared(cls: type) -> list[tuple[Field[Any], Key | Spread[Any]]]:
     annotated = get_type_hints(cls, include_extras=True)
-    pairs = ((field, annotated[field.name].__metadata__[0]) for field in fields(cls))
-    return {key.name or field.name: (field, key) for field, key in pairs}
+    return [(field, annotated[field.name].__metadata__[0]) for field in fields(cls)]
+
+
+def _keys(cls: type) -> dict[str, tuple[Field[Any], Key]]:
+    """The keys of the mapping, with the fields that declare them."""
+    keys: dict[str, tuple[Field[Any], Key]] = {}
+    for field, declared in _declared(cls):
+        keys |= (
+            _keys(declared.keys) if isinstance(declared, Spread) else {declared.name or field.name: (field, declared)}
+        )
+    return keys
 
 
 def _required(keys: dict[str, tuple[Field[Any], Key]]) -> list[str]:

@@ -9,7 +9,7 @@ import msgspec
 
 from exporters.errors import UsageError, system_reason
 from exporters.signals import LoadOutcome, Outcome, Verdict
-from exporters.slos import SloFile
+from exporters.slos import Latency, SloFile
 from loadgen.arrivals import Phase
 from loadgen.saturation import Saturation
 
@@ -118,7 +118,12 @@ class Objective(msgspec.Struct, frozen=True):
 
 
 def objectives(slos: SloFile) -> list[Objective]:
-    return [Objective(slo.name, slo.measure.value, slo.threshold, slo.objective) for slo in slos.slos]
+    return [
+        Objective(
+            slo.name, slo.measure.value, slo.sli.threshold if isinstance(slo.sli, Latency) else None, slo.objective
+        )
+        for slo in slos.slos
+    ]
 
 
 def rule_of_run(slos: SloFile) -> str:

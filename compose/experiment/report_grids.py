@@ -24,6 +24,7 @@ from compose.experiment.report_searches import searches
 from compose.experiment.report_tables import Grid, Sentences, cell
 from exporters.comparison.estimates import CONFIDENCE
 from exporters.quantities import spell_duration
+from exporters.slos import Latency
 from exporters.yaml_keys import NO_TIMEOUT
 from loadgen.regrading import AGAIN
 from loadgen.summary import TOTAL
@@ -90,7 +91,7 @@ def _load(record: ExperimentRecord) -> str:
 
 def _slos(experiment: Experiment) -> Iterator[str]:
     for slo in experiment.rule.file.slos:
-        limit = "" if slo.threshold is None else f" <= {spell_duration(slo.threshold)}"
+        limit = f" <= {spell_duration(slo.sli.threshold)}" if isinstance(slo.sli, Latency) else ""
         yield f"{slo.measure.value}{limit} for {', '.join(slo.classes)}"
 
 

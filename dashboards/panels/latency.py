@@ -14,7 +14,7 @@ from dashboards.queries.rates import PER_CLASS, increase_by, mean, rate_by, rati
 from dashboards.style import BAD, BLUE, GREY, NO_TRAFFIC, PINK, SKY, VIOLET, query
 from exporters import signals
 from exporters.signals import OTHER, Label, Signal
-from exporters.slos import Measure, SloFile
+from exporters.slos import Latency, Measure, SloFile
 
 _NO_ENGINE_TIMES = (
     "no request has finished, or the engine reports no times: vLLM does with --enable-per-request-metrics or with spans"
@@ -76,7 +76,9 @@ def active_class_variable() -> BoardVariable:
 
 def thresholds_of(spec: SloFile, measure: Measure | None) -> tuple[float, ...]:
     """The thresholds of a measure in seconds, ascending."""
-    return tuple(sorted({slo.threshold for slo in spec.slos if slo.measure is measure and slo.threshold is not None}))
+    return tuple(
+        sorted({slo.sli.threshold for slo in spec.slos if isinstance(slo.sli, Latency) and slo.measure is measure})
+    )
 
 
 def _not_in(histogram: Signal) -> str:

@@ -46,7 +46,7 @@ _WITHOUT_RESPONSE = "|".join(outcome for outcome in Outcome if outcome not in {O
 
 
 class PrometheusFigures:
-    """All methods raise PrometheusError if a query fails."""
+    """Figures from counters and histograms; a query that fails raises as the server does."""
 
     def __init__(self, prometheus: Prometheus, spec: SloFile) -> None:
         self._prometheus = prometheus

@@ -2,8 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import groupby
 
@@ -14,7 +13,7 @@ from exporters.comparison.comparison_windows import Change, Coverage, Window
 from exporters.comparison.figures import Measurement, Measurements
 from exporters.comparison.prometheus_figures import PrometheusFigures
 from exporters.errors import UsageError
-from exporters.prometheus_api import Prometheus, QueryError, Series
+from exporters.prometheus_api import FlagPrometheus, Series
 from exporters.quantities import number
 from exporters.signals import Label
 from exporters.slos import SloFile
@@ -28,7 +27,7 @@ class PrometheusSource:
 
     def __init__(self, url: str, spec: SloFile, span: Window) -> None:
         self.name = url
-        self._prometheus = Prometheus(url)
+        self._prometheus = FlagPrometheus(url)
         self._figures = PrometheusFigures(self._prometheus, spec)
         self._span = span
 
@@ -83,21 +82,17 @@ class PrometheusSource:
         return outages
 
     def measurements(self, window: Window, lead: float) -> Measurements:
-        with self._usage_errors():
-            return self._figures.measurements(window)
+        return self._figures.measurements(window)
 
     def preemptions(self, window: Window) -> Measurement:
         """The preemptions of all engines, which a request log does not have."""
-        with self._usage_errors():
-            return self._figures.preemptions(window)
+        return self._figures.preemptions(window)
 
     def backlog(self, window: Window) -> Backlog:
-        with self._usage_errors():
-            return self._figures.backlog(window)
+        return self._figures.backlog(window)
 
     def failures(self, change: Window) -> ChangeFailures:
-        with self._usage_errors():
-            return self._figures.failures(change)
+        return self._figures.failures(change)
 
     def notes(self, before: Window, after: Window) -> Sequence[str]:
         """Remarks on how the figures are counted."""
@@ -114,12 +109,4 @@ class PrometheusSource:
 
     def _range(self, query: str, within: Window | None = None) -> list[Series]:
         span = within or self._span
-        with self._usage_errors():
-            return self._prometheus.query_range(query, span.start, span.end, max(1.0, math.ceil(span.seconds / POINTS)))
-
-    @contextmanager
-    def _usage_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except QueryError as error:
-            raise UsageError(f"--prometheus: a query of {self.name} failed: {error.reason}") from error
+        return self._prometheus.query_range(query, span.start, span.end, max(1.0, math.ceil(span.seconds / POINTS)))

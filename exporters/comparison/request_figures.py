@@ -24,7 +24,8 @@ from exporters.comparison.figures import (
 )
 from exporters.comparison.request import Request
 from exporters.signals import Outcome, Verdict
-from exporters.slos import Measure, Slo, SloFile
+from exporters.slos import Measure, SloFile
+from exporters.verdicts import ApplicableSlos, applicable_slos
 
 Event = tuple[float, bool]
 """The time when a verdict was certain, and whether it is good."""
@@ -37,9 +38,10 @@ def measure(requests: Sequence[Request], window: Window, lead: float, spec: SloF
     """
     recent = [request for request in requests if request.arrived >= window.start - lead]
     ended = [request for request in recent if window.contains(request.ended)]
-    slos = {slo.name: slo for slo in spec.slos}
+    slos = {stream: applicable_slos(spec.slos, stream=stream, several=True) for stream in (False, True)}
+    declared = [slo.name for slo in spec.slos]
     names = {name for request in requests for name in request.slo}
-    events = [(request, _events(request, slos, spec.first_token_timeout)) for request in recent]
+    events = [(request, _events(request, slos[request.stream], spec.first_token_timeout)) for request in recent]
 
     def times(
         percentiles: tuple[Figure, ...], value: Callable[[Request], float | None]
@@ -56,7 +58,7 @@ def measure(requests: Sequence[Request], window: Window, lead: float, spec: SloF
         COMPLETED: work[COMPLETED],
         **{
             attainment(name): share_of_good(by_slo[name] for _, by_slo in events if name in by_slo)
-            for name in [*(name for name in slos if name in names), *sorted(names - slos.keys())]
+            for name in [*(name for name in declared if name in names), *sorted(names.difference(declared))]
         },
         GOODPUT: share_of_good(_goodput_event(request, by_slo.values()) for request, by_slo in events if by_slo),
         **quantiles(window, TTFT, _first_token_waits(recent, window)),
@@ -82,35 +84,27 @@ def _e2e(request: Request) -> float | None:
     return None if request.outcome is Outcome.CLIENT_ERROR else math.inf
 
 
-def _events(request: Request, slos: Mapping[str, Slo], first_token_timeout: float) -> dict[str, Event]:
+def _events(request: Request, applicable: ApplicableSlos, first_token_timeout: float) -> dict[str, Event]:
     """The good and bad verdicts by SLO; an abandoned one is no event."""
     return {
-        name: (_certain_at(request, slos.get(name), verdict, first_token_timeout), verdict is Verdict.GOOD)
+        name: (_certain_at(request, name, verdict, applicable, first_token_timeout), verdict is Verdict.GOOD)
         for name, verdict in request.slo.items()
         if verdict is not Verdict.ABANDONED
     }
 
 
-def _certain_at(request: Request, slo: Slo | None, verdict: Verdict, first_token_timeout: float) -> float:
+def _certain_at(
+    request: Request, name: str, verdict: Verdict, applicable: ApplicableSlos, first_token_timeout: float
+) -> float:
     """When `exporters.verdicts.Judge` decided the verdict, as far as the log shows it; else the end of the request."""
-    signal = slo.measure if slo else None
-    deadline = math.inf
-    if verdict is Verdict.GOOD:
-        times = {Measure.TTFT: request.ttft, Measure.TTFT_ANSWER: request.ttft_answer}
-        known = None if signal is None else times.get(signal)
-        deadline = math.inf if known is None else known
-    elif (
-        slo is not None
-        and slo.threshold is not None
-        and (
-            signal in {Measure.TTFT, Measure.TTFT_ANSWER, Measure.E2E}
-            or (not request.stream and signal in {Measure.TPOT, Measure.ITL_P95})
-        )
-    ):
-        deadline = slo.threshold
-    elif request.ttft is None and signal in {Measure.TPOT, Measure.ITL_P95, Measure.DECODE, Measure.AVAILABILITY}:
-        deadline = first_token_timeout
-    return min(request.arrived + deadline, request.ended)
+    slo = applicable.slos.get(name)
+    after: float | None = None
+    if verdict is Verdict.BAD:
+        waited = request.ttft is None and name in applicable.awaiting_first_token
+        after = first_token_timeout if waited else applicable.deadlines.get(name)
+    elif slo is not None:
+        after = {Measure.TTFT: request.ttft, Measure.TTFT_ANSWER: request.ttft_answer}.get(slo.measure)
+    return request.ended if after is None else min(request.arrived + after, request.ended)
 
 
 def _goodput_event(request: Request, events: Iterable[Event]) -> Event:

@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping
 
-from exporters.errors import UsageError
-from exporters.prometheus_api import Prometheus, QueryError, Sample
+from exporters.prometheus_api import FlagPrometheus, Sample
 from exporters.quantities import spell_duration
 from exporters.signals import Label, Signal
 
@@ -17,15 +16,12 @@ class SeriesWindow:
     def __init__(self, url: str, start: float, end: float) -> None:
         self.length = spell_duration(max(1, round(end - start)))
         """As in a range selector."""
-        self._url, self._end = url, end
-        self._prometheus = Prometheus(url)
+        self._end = end
+        self._prometheus = FlagPrometheus(url)
 
     def samples(self, query: str) -> list[Sample]:
         """At the end of the window."""
-        try:
-            return self._prometheus.query(query, self._end)
-        except QueryError as error:
-            raise UsageError(f"--prometheus: a query of {self._url} failed: {error.reason}") from error
+        return self._prometheus.query(query, self._end)
 
     def query(self, query: str) -> dict[str, float]:
         """By class; an aggregate over all classes has the name ``."""

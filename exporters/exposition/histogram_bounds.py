@@ -1,13 +1,13 @@
 """Histogram bounds: the declared ones and the thresholds of the SLO file."""
 
 from exporters.signals import INTER_CHUNK, Signal
-from exporters.slos import HISTOGRAMS, SloFile
+from exporters.slos import HISTOGRAMS, Latency, SloFile
 
 
 def bounds(signal: Signal, slos: SloFile) -> tuple[float, ...]:
     """Ascending upper bounds without +Inf; thresholds are bounds, so that queries on them are exact."""
     thresholds = {
-        slo.threshold for slo in slos.slos if HISTOGRAMS.get(slo.measure) is signal and slo.threshold is not None
+        slo.sli.threshold for slo in slos.slos if isinstance(slo.sli, Latency) and HISTOGRAMS[slo.measure] is signal
     }
     return tuple(sorted({*signal.bounds, *thresholds}))
 

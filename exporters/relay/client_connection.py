@@ -90,9 +90,9 @@ class ClientConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._closed:
             return
-        self._idle_since = time.monotonic()
+        self._idle_since = at = time.monotonic()
         self._buffer = self._buffer + data if self._buffer else data
-        self._process_buffer()
+        self._process_buffer(at)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._rejection is not None:
@@ -105,19 +105,20 @@ class ClientConnection(asyncio.Protocol):
         self._buffer = b""
         self._unsent.clear()
         if self._exchange is not None:
-            self._exchange.client_gone()
+            self._exchange.client_gone(time.monotonic())
 
     def pause_writing(self) -> None:
         self.writable = False
-        self._unwritten, self._unwritten_since = self._transport.get_write_buffer_size(), time.monotonic()
+        at = time.monotonic()
+        self._unwritten, self._unwritten_since = self._transport.get_write_buffer_size(), at
         if self._exchange is not None:
-            self._exchange.client_writable(writable=False)
+            self._exchange.client_writable(at, writable=False)
 
     def resume_writing(self) -> None:
         self.writable = True
-        self._idle_since = time.monotonic()
+        self._idle_since = at = time.monotonic()
         if self._exchange is not None:
-            self._exchange.client_writable(writable=True)
+            self._exchange.client_writable(at, writable=True)
 
     # Called by the exchange.
 
@@ -173,11 +174,11 @@ class ClientConnection(asyncio.Protocol):
         self._flush()
         self._transport.write_eof()
 
-    def exchange_over(self, *, reusable: bool) -> None:
+    def exchange_over(self, at: float, *, reusable: bool) -> None:
         mid_request = self._receiving is not None
         self._exchange = self._receiving = None
         self._upload_paused = False
-        self._idle_since = time.monotonic()
+        self._idle_since = at
         if not reusable:
             self._close(mid_request=mid_request)
         elif self._buffer:
@@ -199,11 +200,11 @@ class ClientConnection(asyncio.Protocol):
         if not self.busy:
             self._transport.close()
 
-    def shut_down(self) -> bool:
+    def shut_down(self, now: float) -> bool:
         """Cut the open request, if there is one."""
         if self._exchange is None:
             return False
-        self._exchange.cut(Outcome.UPSTREAM_ERROR, "the sidecar is shutting down")
+        self._exchange.cut(Outcome.UPSTREAM_ERROR, "the sidecar is shutting down", now)
         return True
 
     def stalled_upload(self, now: float) -> tuple[float, Exchange] | None:
@@ -252,16 +253,16 @@ class ClientConnection(asyncio.Protocol):
             elif config.cut_stalled_client is not None and now - self._unwritten_since > config.cut_stalled_client:
                 self._transport.abort()
         elif awaited and config.client_idle is not None and now - self._idle_since > config.client_idle:
-            self._time_out(f"the client sent no data for {config.client_idle:g} s")
+            self._time_out(f"the client sent no data for {config.client_idle:g} s", now)
         elif self._head_since is not None and now - self._head_since > HEAD_SECONDS:
-            self._time_out(f"the request head was not complete within {HEAD_SECONDS:g} s")
+            self._time_out(f"the request head was not complete within {HEAD_SECONDS:g} s", now)
 
     # Internal.
 
-    def _time_out(self, message: str) -> None:
+    def _time_out(self, message: str, now: float) -> None:
         """Close the connection, with status 408 if a request has begun."""
         if self._buffer or self._receiving:
-            self._refuse(408, message, "request_timeout")
+            self._refuse(408, message, "request_timeout", now)
         else:
             self._close_transport()
 
@@ -277,12 +278,12 @@ class ClientConnection(asyncio.Protocol):
             self._closed = True
             self._transport.abort()
 
-    def _process_buffer(self) -> None:
+    def _process_buffer(self, at: float) -> None:
         """Parse the next request of the buffer, or the next part of its body."""
         try:
-            if self._buffer and not self._closed and (self._exchange is not None or self._begin_request()):
+            if self._buffer and not self._closed and (self._exchange is not None or self._begin_request(at)):
                 if self._receiving is not None and self._buffer:
-                    self._receive_body(self._receiving)
+                    self._receive_body(self._receiving, at)
                 # Parsing all that a client may have sent at once would delay the other clients.
                 if self._buffer and (self._exchange is None or self._receiving is not None):
                     self._continue_soon()
@@ -298,9 +299,9 @@ class ClientConnection(asyncio.Protocol):
 
     def _continue(self) -> None:
         self._continues = False
-        self._process_buffer()
+        self._process_buffer(time.monotonic())
 
-    def _begin_request(self) -> bool:
+    def _begin_request(self, at: float) -> bool:
         """Start the next request if its head is complete."""
         if self._buffer.startswith(b"\r\n"):
             self._buffer, self._scanned = self._buffer[http1_parser.empty_lines(self._buffer) :], 0
@@ -308,28 +309,28 @@ class ClientConnection(asyncio.Protocol):
         try:
             end = http1_parser.head_end(buffer, "request", self._scanned)
             if (end or len(buffer)) > limit:
-                self._refuse(431, f"the request head is larger than {limit} bytes", "head_too_large")
+                self._refuse(431, f"the request head is larger than {limit} bytes", "head_too_large", at)
                 return False
             if not end:
                 self._scanned = len(buffer)
                 if self._head_since is None:
-                    self._head_since = time.monotonic()
+                    self._head_since = at
                 return False
             head = http1_parser.parse_request(buffer[:end])
         except http1_parser.BadHttpError as error:
-            self._refuse(error.status, error.message, error.code)
+            self._refuse(error.status, error.message, error.code, at)
             return False
         self._buffer, self._scanned, self._head_since = buffer[end:], 0, None
         self._expect_no_request()
-        exchange = self._exchange = (WebSocketExchange if head.websocket else Exchange)(self._context, self, head)
+        exchange = self._exchange = (WebSocketExchange if head.websocket else Exchange)(self._context, self, head, at)
         if head.has_body:
             self._receiving = exchange
             self._body = http1_parser.ChunkedBody() if head.chunked else http1_parser.SizedBody(head.length)
         if self._rejection is None:
-            exchange.begin()
+            exchange.begin(at)
         else:
             limit = self._context.client_limit
-            exchange.refuse(503, f"the limit of {limit} client connections is reached", "too_many_connections")
+            exchange.refuse(503, f"the limit of {limit} client connections is reached", "too_many_connections", at)
         if self._receiving is exchange and not self._buffer and head.expects_continue:
             self.send(error_responses.CONTINUE)
         return True
@@ -339,27 +340,27 @@ class ClientConnection(asyncio.Protocol):
             self._first_request_pending = False
             self._context.pool.expect_no_request()
 
-    def _receive_body(self, exchange: Exchange) -> None:
+    def _receive_body(self, exchange: Exchange, at: float) -> None:
         body, data = self._body, self._buffer
         part = few_lines(data) if isinstance(body, http1_parser.ChunkedBody) else data
         pieces = body.feed(part)
         self._buffer = body.rest if part is data else body.rest + data[len(part) :]
         if pieces:
             # Each piece is one write to the engine.
-            exchange.body(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+            exchange.body(pieces[0] if len(pieces) == 1 else b"".join(pieces), at)
         # The response may end before the request.
         if self._receiving is not exchange:
             return
         if body.broken:
-            self._refuse(400, "the request body has invalid chunked encoding", "bad_chunk")
+            self._refuse(400, "the request body has invalid chunked encoding", "bad_chunk", at)
         elif body.done:
             self._receiving = None
-            exchange.body_complete()
+            exchange.body_complete(at)
 
-    def _refuse(self, status: int, message: str, code: str) -> None:
+    def _refuse(self, status: int, message: str, code: str, at: float) -> None:
         """Reject the request and read no further request from this client."""
         if self._exchange is not None:
-            self._exchange.refuse(status, message, code)
+            self._exchange.refuse(status, message, code, at)
         else:
             self._context.refused(status, code)
             self.send(error_responses.error(status, message, code, close=True))

@@ -1,7 +1,6 @@
 """An exchange: forwards one request to the engine and its response to the client."""
 
 import asyncio
-import time
 from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Protocol
@@ -52,7 +51,7 @@ class Client(Protocol):
     def send(self, data: bytes) -> None: ...
     def stream_writer(self) -> Callable[[bytes], None]: ...
     def send_response(self, data: bytes) -> None: ...
-    def exchange_over(self, *, reusable: bool) -> None: ...
+    def exchange_over(self, at: float, *, reusable: bool) -> None: ...
     def abort(self) -> None: ...
     def reset(self) -> None: ...
     def pause_upload(self, *, pause: bool) -> None: ...
@@ -88,7 +87,7 @@ class ExchangeContext(Protocol):
 
 
 class Exchange:
-    """Joins one client request with one upstream response."""
+    """Joins one client request with one upstream response; `at` is the time of an event, in monotonic seconds."""
 
     # Defaults are attributes of the class: each request would need 1 us to set them.
 
@@ -107,7 +106,7 @@ class Exchange:
     _status: int | None = None
     _framing = _NO_RESPONSE
 
-    def __init__(self, context: ExchangeContext, client: Client, head: RequestHead) -> None:
+    def __init__(self, context: ExchangeContext, client: Client, head: RequestHead, at: float) -> None:
         self._context = context
         self._client = client
         self._head = head
@@ -124,15 +123,15 @@ class Exchange:
         elif self._path == ENGINE_METRICS and context.config.expose_engine_metrics and head.method in _SCRAPES:
             self._recorded, self._route = False, Route.PASSED
         self._state = ExchangeState(streams=dialect is None)
-        self.measurement = Measurement(context.measuring, head, self._path, dialect)
+        self.measurement = Measurement(context.measuring, head, self._path, dialect, at)
         if self._recorded:
             context.begun(self.measurement.api)
-        self._silent_since = self.measurement.zero
+        self._silent_since = at
         """When the engine last sent or accepted a byte, or stopped waiting for the client, in monotonic seconds."""
 
     # Called by the client connection.
 
-    def begin(self) -> None:
+    def begin(self, at: float) -> None:
         """The request head has arrived; a request that is not parsed is forwarded at once."""
         bodiless = not self._head.has_body
         if bodiless and self._route is not _METERED:
@@ -141,19 +140,19 @@ class Exchange:
         if self._head.upgrade and (
             message := refuses_upgrade(self._path, config.allow_paths, websocket=self._head.websocket)
         ):
-            self.refuse(426, message, "upgrade_not_supported")
+            self.refuse(426, message, "upgrade_not_supported", at)
         elif self._route is _REFUSED:
             message = f"{cut(self._path)} is not an inference path; the operator can allow it with --allow-path"
-            self.refuse(403, message, "path_not_allowed")
+            self.refuse(403, message, "path_not_allowed", at)
         elif (limit := config.max_body) is not None and self._head.length > limit:
-            self._refuse_body(limit)
+            self._refuse_body(limit, at)
         elif self._route is not _METERED:
-            self._offer(None)
-            self._connect()
+            self._offer(None, at)
+            self._connect(at)
         elif bodiless:
-            self.body_complete()
+            self.body_complete(at)
 
-    def body(self, data: bytes) -> None:
+    def body(self, data: bytes, at: float) -> None:
         """A piece of the request body."""
         if self._state.over:
             return
@@ -166,7 +165,7 @@ class Exchange:
         self._context.bodies.hold(len(data))
         limit = self._context.config.max_body
         if limit is not None and self._body_size > limit:
-            self._refuse_body(limit)
+            self._refuse_body(limit, at)
         elif self._state.request is _FORWARDING:
             self._write_body()
         elif self._body_size > PARSED_LIMIT:
@@ -176,15 +175,14 @@ class Exchange:
             else:
                 self._state.on_request(RequestEvent.STREAM)
                 self.measurement.unparsed = TOO_LARGE
-                self._offer(None)
-                self._connect()
+                self._offer(None, at)
+                self._connect(at)
 
-    def body_complete(self) -> None:
+    def body_complete(self, at: float) -> None:
         """The request is complete. This is time zero, unless the body is streamed to the engine."""
         if self._state.over:
             return
-        # Before the body is parsed, which is not free for a long prompt.
-        at = self._silent_since = time.monotonic()
+        self._silent_since = at
         self._state.on_request(_BODY_END)
         if self._state.request is not _BUFFERED:
             self._client.pause_upload(pause=False)
@@ -215,31 +213,31 @@ class Exchange:
                 measurement.content = LoggedContent(data, limit, self._context.hashing)
         self._body_size = sum(map(len, self._body))
         self._offer(body, at, strips_usage=strips_usage)
-        self._connect()
+        self._connect(at)
 
-    def refuse(self, status: int, message: str, code: str) -> None:
+    def refuse(self, status: int, message: str, code: str, at: float) -> None:
         """Refuse the request with a response of the sidecar, unless a response has begun."""
-        self._offer_incomplete()
+        self._offer_incomplete(at)
         if self._state.response is ResponseState.AWAITED:
             self.measurement.refused = code
             if not self._recorded:
                 self._context.refused(status, code)
-        self._fail(status, outcome_of_status(status), message, code, time.monotonic())
+        self._fail(status, outcome_of_status(status), message, code, at)
 
-    def client_gone(self) -> None:
+    def client_gone(self, at: float) -> None:
         """The client has disconnected or stalled: abort the request to the engine."""
-        self._offer_incomplete()
+        self._offer_incomplete(at)
         # A client with unsent bytes has not received the end of its response.
         sent = self._client.writable
         outcome = self.measurement.outcome_of_abort(self._status or 0) if sent else Outcome.CLIENT_ABORT
-        self._end(ResponseEvent.ABANDON, outcome, time.monotonic())
+        self._end(ResponseEvent.ABANDON, outcome, at)
 
-    def client_writable(self, *, writable: bool) -> None:
+    def client_writable(self, at: float, *, writable: bool) -> None:
         """Apply back-pressure: pause the engine's response while the client does not read."""
-        self._silent_since = time.monotonic()
+        self._silent_since = at
         if self._upstream is not None:
             self._upstream.pause(pause=not writable)
-            self.measurement.client_reads(reads=writable)
+            self.measurement.client_reads(at, reads=writable)
 
     # Called by the upstream connection.
 
@@ -295,7 +293,7 @@ class Exchange:
         connection, self._upstream = self._upstream, None
         if connection is not None and self._may_retry(connection):
             self._state.on_request(RequestEvent.RETRY)
-            self._connect()
+            self._connect(at)
         elif self._state.response is ResponseState.STARTED:
             out: list[bytes] = []
             outcome = self._finish_response(at, out, complete=False)
@@ -305,8 +303,8 @@ class Exchange:
         else:
             self._upstream_error("the engine closed the connection without a response", "upstream_closed", at)
 
-    def on_writable(self, *, writable: bool) -> None:
-        self._silent_since = time.monotonic()
+    def on_writable(self, at: float, *, writable: bool) -> None:
+        self._silent_since = at
         if writable and self._state.request.sent:
             self._body_written()
         self._client.pause_upload(pause=not writable and not self._state.request.body_complete)
@@ -333,16 +331,16 @@ class Exchange:
         uploads = upstream is not None and not upstream.unwritten and not self._state.request.body_complete
         return not uploads and self._client.writable and now - self.measurement.last_output_at > idle
 
-    def cut(self, outcome: Outcome, message: str) -> None:
+    def cut(self, outcome: Outcome, message: str, at: float) -> None:
         """End the request because of a timeout or a shutdown."""
-        self._offer_incomplete()
+        self._offer_incomplete(at)
         framing, measurement = self._framing, self.measurement
         if framing.event_stream and framing.chunked and measurement.between_events:
             out: list[bytes] = []
             event = error_responses.error_event(504, message, str(outcome), self._path, measurement.request_id)
             self._frame([event], out)
             self._client.send(b"".join(out))
-        self._fail(504, outcome, message, str(outcome), time.monotonic())
+        self._fail(504, outcome, message, str(outcome), at)
 
     # Internal.
 
@@ -353,45 +351,42 @@ class Exchange:
         else:
             self._body.append(bytearray(data))
 
-    def _refuse_body(self, limit: int) -> None:
-        self.refuse(413, f"the request body is larger than {limit} bytes", "body_too_large")
+    def _refuse_body(self, limit: int, at: float) -> None:
+        self.refuse(413, f"the request body is larger than {limit} bytes", "body_too_large", at)
 
-    def _offer_incomplete(self) -> None:
+    def _offer_incomplete(self, at: float) -> None:
         """Offer the request if its body is still being received."""
         if not self.measurement.offered:
-            self._offer(None)
+            self._offer(None, at)
 
-    def _offer(
-        self, body: request_body.RequestBody | None, at: float | None = None, *, strips_usage: bool = False
-    ) -> None:
-        at = time.monotonic() if at is None else at
+    def _offer(self, body: request_body.RequestBody | None, at: float, *, strips_usage: bool = False) -> None:
         self.measurement.start(body, self._body_size, at, strips_usage=strips_usage)
         self._context.opened(self)
 
-    def _connect(self) -> None:
-        connection = None if self._state.request is _RETRYING else self._context.pool.acquire()
+    def _connect(self, at: float) -> None:
+        connection = None if self._state.request is _RETRYING else self._context.pool.acquire(at)
         if connection is not None:
-            self._connected(connection)
+            self._connected(connection, at)
         else:
             self._connecting = self._context.pool.connect(self._connected, self._unreachable)
 
-    def _connected(self, connection: UpstreamConnection) -> None:
+    def _connected(self, connection: UpstreamConnection, at: float) -> None:
         self._connecting = None
         if self._state.over:
             connection.transport.abort()
             return
         try:
-            self._send_request(connection)
+            self._send_request(connection, at)
         except Exception as error:  # noqa: BLE001 - an internal error must not leave the client waiting
             connection.abandon()
-            self.on_fault(error, time.monotonic())
+            self.on_fault(error, at)
 
-    def _send_request(self, connection: UpstreamConnection) -> None:
+    def _send_request(self, connection: UpstreamConnection, at: float) -> None:
         self._upstream = connection
         connection.begin(self, head_only=self._head.method == "HEAD")
         # The previous response may still be in the write buffer.
         if not self._client.writable:
-            self.client_writable(writable=False)
+            self.client_writable(at, writable=False)
         self._state.on_request(_CONNECTED)
         streams, body_complete = self._state.request.streams, self._state.request.body_complete
         origin = self._context.pool.origin
@@ -415,14 +410,14 @@ class Exchange:
             self._write_body()
             self._client.pause_upload(pause=connection.unwritten and not body_complete)
 
-    def _unreachable(self, reason: str) -> None:
+    def _unreachable(self, reason: str, at: float) -> None:
         self._connecting = None
         self._fail(
             502,
             Outcome.UPSTREAM_UNREACHABLE,
             f"the engine at {self._context.pool.origin.authority} cannot be reached: {reason}",
             "upstream_unreachable",
-            time.monotonic(),
+            at,
         )
 
     def _may_retry(self, connection: UpstreamConnection) -> bool:
@@ -517,10 +512,10 @@ class Exchange:
             self._context.ended(self, record if self._recorded else None)
         response = self._state.response
         if response is _COMPLETE:
-            self._client.exchange_over(reusable=framing.reusable and self._state.request.body_complete)
+            self._client.exchange_over(at, reusable=framing.reusable and self._state.request.body_complete)
         elif response is ResponseState.ABANDONED:
             self._client.abort()
         elif not framing.delimited:
             self._client.reset()
         else:
-            self._client.exchange_over(reusable=False)
+            self._client.exchange_over(at, reusable=False)

@@ -157,28 +157,54 @@ def learn(framed: bytes, json: bytes, event: Event) -> Pattern | None:
     return Pattern(Part(before), Part(after), event.usage is not None)
 
 
-class FastPath:
-    """Forwards the chunks of one stream that match its pattern.
+_Callbacks = tuple[
+    Callable[[float], None], Callable[[int, float], None], Callable[[bytes], None], Callable[[Exception], None]
+]
+
+
+class _Forwarding:
+    """Counts and forwards chunks of one stream.
 
     `count` takes the arrival time of a chunk, `count_several` the number of chunks that have arrived together, too.
     """
 
-    __slots__ = ("_after", "_before", "_count", "_count_several", "_on_failure", "_send")
+    __slots__ = ("_count", "_count_several", "_on_failure", "_send")
 
     def __init__(
         self,
-        pattern: Pattern,
         count: Callable[[float], None],
         count_several: Callable[[int, float], None],
         send: Callable[[bytes], None],
         on_failure: Callable[[Exception], None],
     ) -> None:
-        self._before = pattern.before.example
-        self._after = pattern.after.example + b"\r\n"
         self._count = count
         self._count_several = count_several
         self._send = send
         self._on_failure = on_failure
+
+    def _forward_counted(self, data: bytes, chunks: int) -> bool:
+        """Forward chunks that have arrived together, unless there are none or counting them fails."""
+        if not chunks:
+            return False
+        try:
+            self._count_several(chunks, time.monotonic())
+        except Exception as error:  # noqa: BLE001 - as in FastPath.forward
+            self._on_failure(error)
+            return False
+        send = self._send
+        send(data)
+        return True
+
+
+class FastPath(_Forwarding):
+    """Forwards the chunks of one stream that match its pattern; see `_Forwarding` for the callbacks."""
+
+    __slots__ = ("_after", "_before")
+
+    def __init__(self, pattern: Pattern, *callbacks: *_Callbacks) -> None:
+        super().__init__(*callbacks)
+        self._before = pattern.before.example
+        self._after = pattern.after.example + b"\r\n"
 
     def forward(self, data: bytes) -> bool:
         """Count and forward a read that is exactly one or more chunks of the pattern; returns False for any other read.
@@ -206,12 +232,7 @@ class FastPath:
         return True
 
     def _forward_several(self, data: bytes) -> bool:
-        chunks = self._chunks(data)
-        if not chunks or not _counted(chunks, self._count_several, self._on_failure):
-            return False
-        send = self._send
-        send(data)
-        return True
+        return self._forward_counted(data, self._chunks(data))
 
     def _chunks(self, data: bytes) -> int:
         """The number of chunks; 0 if anything else is between or after them."""
@@ -230,36 +251,16 @@ class FastPath:
         return len(chunks)
 
 
-class VaryingFastPath:
+class VaryingFastPath(_Forwarding):
     """As FastPath, for a stream whose events also differ in numbers, or carry usage: it keeps the last chunk."""
 
-    __slots__ = (
-        "_after",
-        "_before",
-        "_count",
-        "_count_several",
-        "_match_after",
-        "_more_before",
-        "_on_failure",
-        "_send",
-        "last",
-    )
+    __slots__ = ("_after", "_before", "_match_after", "_more_before", "last")
 
-    def __init__(
-        self,
-        pattern: Pattern,
-        count: Callable[[float], None],
-        count_several: Callable[[int, float], None],
-        send: Callable[[bytes], None],
-        on_failure: Callable[[Exception], None],
-    ) -> None:
+    def __init__(self, pattern: Pattern, *callbacks: *_Callbacks) -> None:
+        super().__init__(*callbacks)
         self._before, *self._more_before = pattern.before.constants()
         self._after = pattern.after.between_numbers()
         self._match_after = _match_if_frequent(self._after)
-        self._count = count
-        self._count_several = count_several
-        self._send = send
-        self._on_failure = on_failure
         self.last: bytes | None = None
         """The last chunk that was forwarded."""
 
@@ -295,11 +296,9 @@ class VaryingFastPath:
             end = self._chunk_end(data, start + len(self._before))
             if not end or end - begin > MAX_CHUNK or data[begin:start] != _SIZE_LINES[end - begin]:
                 return False
-        if not chunks or not _counted(chunks, self._count_several, self._on_failure):
+        if not self._forward_counted(data, chunks):
             return False
         self.last = data[begin:]
-        send = self._send
-        send(data)
         return True
 
     def _chunk_end(self, data: bytes, start: int) -> int:
@@ -319,16 +318,6 @@ class VaryingFastPath:
 
 def _has_too_many(data: bytes) -> bool:
     return len(data) > MAX_CHUNK_LINES and has_more_than(MAX_CHUNK_LINES, b"\n", data)
-
-
-def _counted(chunks: int, count: Callable[[int, float], None], on_failure: Callable[[Exception], None]) -> bool:
-    """Count chunks that have arrived together; returns whether it could."""
-    try:
-        count(chunks, time.monotonic())
-    except Exception as error:  # noqa: BLE001 - as in FastPath.forward
-        on_failure(error)
-        return False
-    return True
 
 
 def _skip(data: bytes, at: int, constants: Iterable[bytes]) -> int:

@@ -1,13 +1,25 @@
 """Decodes the first elements of a JSON list and skips the others, so that a list of any length takes little time."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
+__all__ = ["First"]
 
-def first_elements(item: Any, limit: int) -> Any:
-    """A type for the first `limit` elements of a list of `item`."""
+if TYPE_CHECKING:
+    from typing import Annotated as First
+else:
+
+    class First:
+        """`First[list[X], 8]` is a type for the first 8 elements of a list of X; type checkers see the list."""
+
+        def __class_getitem__(cls, item: tuple[Any, int]) -> type[msgspec.Struct]:
+            elements, limit = item
+            return _first_elements(*get_args(elements), limit)
+
+
+def _first_elements(item: Any, limit: int) -> type[msgspec.Struct]:
     element = item | msgspec.UnsetType
     return msgspec.defstruct(
         "FirstElements",

@@ -1,7 +1,6 @@
 """Measures one request: its class, times and verdicts, and its record."""
 
 import re
-import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -31,7 +30,7 @@ from exporters.signals import (
     Phase,
     Verdict,
 )
-from exporters.slos import Measure, SloFile
+from exporters.slos import Latency, Measure, SloFile
 from exporters.verdicts import (
     ENGINE_TIMES,
     ApplicableSlos,
@@ -66,6 +65,8 @@ class MeasurementContext:
     good_share: float
     """The share of good requests whose traces are kept."""
     new_request_id: Callable[[], str]
+    wall_time: Callable[[float], float]
+    """The Unix time at a time in monotonic seconds."""
     on_verdicts: Callable[["Measurement"], None]
     """Called when an open request has unreported verdicts."""
     on_deadline: Callable[[float], None]
@@ -93,9 +94,9 @@ class MeasurementContext:
         """The SLOs of a class on times that the engine reports, with their thresholds."""
         if request_class not in self._engine_slos:
             self._engine_slos[request_class] = {
-                slo.name: (slo.measure, slo.threshold)
+                slo.name: (slo.measure, slo.sli.threshold)
                 for slo in self.slos.slos_of(request_class)
-                if slo.measure in ENGINE_TIMES and slo.threshold is not None
+                if isinstance(slo.sli, Latency) and slo.measure in ENGINE_TIMES
             }
         return self._engine_slos[request_class]
 
@@ -141,14 +142,16 @@ class Measurement:
     _bad_at: Mapping[str, float] = MappingProxyType({})
     """When verdicts became bad while the request was open, in seconds since time zero."""
 
-    def __init__(self, context: MeasurementContext, head: RequestHead, path: str, dialect: Dialect | None) -> None:
-        """`dialect` is None on a path that is not measured."""
+    def __init__(
+        self, context: MeasurementContext, head: RequestHead, path: str, dialect: Dialect | None, at: float
+    ) -> None:
+        """`dialect` is None on a path that is not measured; `at` is when the head arrived, in monotonic seconds."""
         self._context = context
         self._head = head
         self._path = path
         self.api = endpoint_of_path(path)
         self._dialect = dialect
-        self._head_at = self._offered_at = self.zero = time.monotonic()
+        self._head_at = self._offered_at = self.zero = at
         sent_id = head.fields.get(_REQUEST_ID)
         if sent_id is not None and _is_request_id(sent_id) and _is_forwarded_once(head, _REQUEST_ID):
             self.request_id = sent_id.decode()
@@ -196,7 +199,7 @@ class Measurement:
         self.strips_usage = strips_usage
         self._offered_at = self.zero = at
         if self._context.slos.trust_request_start and (header := self._head.get(_REQUEST_START)) is not None:
-            self.zero = min(at, time.monotonic() - _wait_before_relay(header))
+            self.zero = at - _wait_before_relay(header, self._context.wall_time(at))
         if body is not None and body.background:
             self.api = _BACKGROUND
         elif self._dialect is not None:
@@ -254,10 +257,10 @@ class Measurement:
             self._fail_open(error)
             return True
 
-    def client_reads(self, *, reads: bool) -> None:
+    def client_reads(self, at: float, *, reads: bool) -> None:
         """Stop the clock while the client does not read: that time is not attributed to the engine."""
         if self._meter is not None:
-            (self._meter.resume if reads else self._meter.pause)(time.monotonic())
+            (self._meter.resume if reads else self._meter.pause)(at)
 
     @property
     def last_output_at(self) -> float:
@@ -332,7 +335,7 @@ class Measurement:
         body = self._body
         # msgspec searches each name among all fields.
         record = Finished(
-            time.time() - (time.monotonic() - self.zero),
+            self._context.wall_time(self.zero),
             self.request_id,
             self.model,
             self.request_class,
@@ -437,7 +440,7 @@ class Measurement:
         """Give the verdicts that are certain at `now`, in monotonic seconds."""
         if self._meter is not None:
             try:
-                self._meter.report(self._meter.judge.check_deadlines(now, self._meter.paused_until(now)))
+                self._meter.report(self._meter.judge.check_deadlines(now, self._meter.paused_until(now)), now)
             except Exception as error:  # noqa: BLE001 - as in observe
                 self._fail_open(error)
             self._update_deadline()
@@ -447,20 +450,20 @@ class Measurement:
         self.deadline = inf if deadline is None else deadline
         self._context.on_deadline(self.deadline)
 
-    def _on_verdicts(self, verdicts: Verdicts) -> None:
-        if not self._closed:
+    def _on_verdicts(self, verdicts: Verdicts, at: float) -> None:
+        if self._closed:
+            return
+        if self._span is not None:
+            late = {slo: at - self.zero for slo, verdict in verdicts if verdict is Verdict.BAD}
+            self._bad_at = {**self._bad_at, **late}
+        self._report(verdicts)
+
+    def _report(self, verdicts: Verdicts) -> None:
+        if verdicts and not self._closed:
             if self._unreported is None:
                 self._unreported = {}
             self._unreported.update(verdicts)
-            if self._span is not None:
-                self._note_bad(verdicts)
             self._context.on_verdicts(self)
-
-    def _note_bad(self, verdicts: Verdicts) -> None:
-        at = time.monotonic() - self.zero
-        for slo, verdict in verdicts:
-            if verdict is Verdict.BAD:
-                self._bad_at = {**self._bad_at, slo: at}
 
     def _fail_open(self, error: Exception) -> None:
         self._stop_metering(type(error).__name__)
@@ -470,7 +473,7 @@ class Measurement:
         """Abandon the undecided verdicts; the request continues unmetered."""
         self._unmetered = reason
         if self._meter is not None:
-            self._meter.report(self._meter.judge.abandon())
+            self._report(self._meter.judge.abandon())
 
 
 def _name(text: str | None) -> str | None:
@@ -481,12 +484,12 @@ def _is_forwarded_once(head: RequestHead, name: bytes) -> bool:
     return [header[0] for header in head.headers].count(name) == 1
 
 
-def _wait_before_relay(header: str) -> float:
-    """Seconds since the sender's X-Request-Start; 0 if it is implausible."""
+def _wait_before_relay(header: str, now: float) -> float:
+    """Seconds until `now`, in Unix time, from the sender's X-Request-Start; 0 if it is implausible."""
     if not header.startswith("t="):
         return 0.0
     try:
-        wait = time.time() - float(header[2:])
+        wait = now - float(header[2:])
     except ValueError:
         return 0.0
     return wait if 0 <= wait <= MAX_REQUEST_START_AGE else 0.0

@@ -97,7 +97,7 @@ class Meter:
         one_choice: bool,
         gap_bounds: Sequence[float],
         strips_usage: bool,
-        on_verdicts: Callable[[Verdicts], None],
+        on_verdicts: Callable[[Verdicts, float], None],
     ) -> None:
         """`one_choice`: with several choices or prompts their chunks interleave, so there are no gaps and no TPOT."""
         self.judge = judge
@@ -170,13 +170,13 @@ class Meter:
 
     def count_chunk(self, at: float) -> None:
         """Measure an output chunk after the first, of a response with one choice."""
-        at -= self.paused
-        gap = at - self.last_at  # type: ignore[operator]  # set by the first output chunk
-        self.last_at = at
+        read_at = at - self.paused
+        gap = read_at - self.last_at  # type: ignore[operator]  # set by the first output chunk
+        self.last_at = read_at
         self.gaps.recent.append(gap)
         judge = self.judge
-        if gap > judge.late_gap or at > judge.late_after:
-            self.report(judge.chunk(at, gap, len(self.gaps)))
+        if gap > judge.late_gap or read_at > judge.late_after:
+            self.report(judge.chunk(read_at, gap, len(self.gaps)), at)
 
     def count_chunks(self, chunks: int, at: float) -> None:
         """Measure output chunks that have arrived together, as `count_chunk`."""
@@ -279,9 +279,9 @@ class Meter:
         ended = self.done or (complete and (finished or self.overflow))
         return _OK if (ended if streams else complete) else Outcome.TRUNCATED
 
-    def report(self, verdicts: Verdicts) -> None:
+    def report(self, verdicts: Verdicts, at: float) -> None:
         if verdicts:
-            self.on_verdicts(verdicts)
+            self.on_verdicts(verdicts, at)
 
     def finish(self, outcome: Outcome, at: float) -> None:
         """Give the final verdicts. Without usage, as for aborted requests, each chunk counts as one token."""
@@ -290,7 +290,7 @@ class Meter:
             self.completion_tokens = self.chunks
             self._tokens_estimated = True
         if self._structured is not None:
-            self._check_output(self._structured, complete=outcome is _OK)
+            self._check_output(self._structured, at, complete=outcome is _OK)
         self.report(
             self.judge.ended(
                 Ending(
@@ -304,7 +304,8 @@ class Meter:
                     decode=self.decode,
                     paused=self.paused_until(at),
                 )
-            )
+            ),
+            at,
         )
 
     def latencies(self) -> dict[str, Any]:
@@ -359,7 +360,7 @@ class Meter:
             if self.last_at is None:
                 self.first_at = self.last_at = at - self.paused
                 self._chunks_without_gap = 1
-                self.report(self.judge.first_token(self.last_at))
+                self.report(self.judge.first_token(self.last_at), at)
             elif self.one_choice:
                 self.count_chunk(at)
             else:
@@ -368,7 +369,7 @@ class Meter:
             if self.answer_at is None and event.answer:
                 self.answer_at = at - self.paused
                 if self.judge.awaits_answer:
-                    self.report(self.judge.first_answer(self.answer_at))
+                    self.report(self.judge.first_answer(self.answer_at), at)
             if self._patterns_left and self.one_choice and (pattern := learn(framed, data, event)) is not None:
                 self._use_pattern(pattern)
         # An event with a pattern carries only text.
@@ -397,16 +398,16 @@ class Meter:
             self._outputs = ()
             if self._structured is not None:
                 self._structured = None
-                self.report(self.judge.output_checked(valid=None))
+                self.judge.output_checked(valid=None)
 
-    def _check_output(self, output: StructuredOutput, *, complete: bool) -> None:
+    def _check_output(self, output: StructuredOutput, at: float, *, complete: bool) -> None:
         if self.overflow:
             output.release()
         if complete:
             self.checked = output.check()
-            self.report(self.judge.output_checked(valid=None if self.checked is None else self.checked.good))
+            self.report(self.judge.output_checked(valid=None if self.checked is None else self.checked.good), at)
         elif not output.expected:
-            self.report(self.judge.output_checked(valid=None))
+            self.judge.output_checked(valid=None)
 
     def _use_pattern(self, pattern: Pattern) -> None:
         if self.pattern is not None:

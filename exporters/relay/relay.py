@@ -72,7 +72,7 @@ class Relay:
         """The salt of all hashes; None if nothing is hashed."""
         self.writes = WriteBatch(loop, self.exchange_failed)
         self.pool = UpstreamPool(origin(config.upstream, config.trust), config.connect_timeout, loop, self.writes)
-        self.bodies = BodyMemory(config.max_buffered // config.workers, self._update_reading)
+        self.bodies = BodyMemory(config.buffer_size // config.workers, self._update_reading)
         self.hashing: Executor = HashingThread(self.bodies, loop)
         self.client_limit = client_limit
         self.connections: set[ClientConnection] = set()
@@ -110,6 +110,7 @@ class Relay:
             joins_engine_spans=bool(self.config.engine_spans),
             good_share=1.0 if self.config.otlp is None else self.config.otlp.good_share,
             new_request_id=self._new_request_id,
+            wall_time=_wall_time,
             on_verdicts=self._judged.add,
             on_deadline=self._add_deadline,
             on_failure=self.metering_failed,
@@ -202,7 +203,8 @@ class Relay:
         """Stop the timer and cut the open requests, each with a record."""
         if self._timer is not None:
             self._timer.cancel()
-        self._cut_requests = sum(connection.shut_down() for connection in list(self.connections))
+        now = time.monotonic()
+        self._cut_requests = sum(connection.shut_down(now) for connection in list(self.connections))
         if self._cut_requests:
             _logger.warning("%d open requests were cut", self._cut_requests)
             self._send_snapshot()
@@ -262,7 +264,7 @@ class Relay:
                 f"the buffer for request bodies is full, and none of this body has moved for {now - since:.0f} s; "
                 "send it again"
             )
-            self._attempt("refuse", exchange.refuse, 503, message, "upload_stalled")
+            self._attempt("refuse", exchange.refuse, 503, message, "upload_stalled", now)
 
     def _update_reading(self) -> None:
         for connection in list(self.connections):
@@ -310,9 +312,10 @@ class Relay:
             measurement = exchange.measurement
             if first is not None and measurement.phase is Phase.WAITING and now - measurement.zero > first:
                 message = f"no first token within {first:g} s"
-                self._attempt("cut", exchange.cut, Outcome.TIMEOUT_FIRST_TOKEN, message)
+                self._attempt("cut", exchange.cut, Outcome.TIMEOUT_FIRST_TOKEN, message, now)
             elif idle is not None and exchange.is_silent(now, idle):
-                self._attempt("cut", exchange.cut, Outcome.TIMEOUT_IDLE, f"the engine sent no data for {idle:g} s")
+                message = f"the engine sent no data for {idle:g} s"
+                self._attempt("cut", exchange.cut, Outcome.TIMEOUT_IDLE, message, now)
 
     def _send_snapshot(self) -> None:
         rows: dict[tuple[str, str], OpenRequests] = {}
@@ -347,3 +350,8 @@ class Relay:
             )
         )
         self._lag = 0.0
+
+
+def _wall_time(at: float) -> float:
+    """The Unix time at a time of the monotonic clock."""
+    return time.time() - (time.monotonic() - at)

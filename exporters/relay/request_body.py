@@ -335,6 +335,26 @@ def dense_body(data: bytes, parameters: type[_Params]) -> tuple[_Params, dict[st
     return msgspec.json.decode(msgspec.json.encode(found), type=parameters), members
 
 
+def whole_or_dense(
+    data: bytes,
+    decode: Callable[[bytes], _Params],
+    parameters: type[_Params],
+    prompt: tuple[str, ...],
+    tokens: Callable[[Any], float],
+) -> tuple[_Params, tuple[Any, ...], float]:
+    """The body, the values of its members named `prompt`, and its estimated tokens; of a dense body undecoded values.
+
+    Raises:
+        msgspec.DecodeError, UnicodeDecodeError, RecursionError: it is not JSON with these parameters.
+    """
+    whole = decode_unless_dense(decode, data)
+    if whole is not None:
+        return whole, tuple(getattr(whole, name) for name in prompt), tokens(whole)
+    body, members = dense_body(data, parameters)
+    values = tuple(members.get(name, ABSENT) for name in prompt)
+    return body, values, json_tokens(*values)
+
+
 def may_be_parsed_again(json: bytes | bytearray) -> bool:
     """Whether finding the end of all values takes so little time that it may be done twice."""
     return len(json) <= LONG_BODY or (len(json) <= MAX_PARSED_AGAIN and not is_mostly_brackets(json))

@@ -2,12 +2,13 @@
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
+from exporters.engine_values import is_given
 from exporters.relay.dialects.dialect import MAX_CHOICES
-from exporters.relay.first_elements import first_elements
+from exporters.relay.first_elements import First
 from exporters.relay.request_body import ABSENT, NOT_JSON, may_be_parsed_again
 from exporters.signals import OutputKind, OutputResult
 
@@ -34,14 +35,6 @@ class _Constraint(msgspec.Struct):
     json_object: bool | None = None
 
 
-if TYPE_CHECKING:
-    _Tools = list[msgspec.Raw]
-else:
-    _Tools = first_elements(msgspec.Raw, 1)
-
-_NO_SCHEMA = (b"", b"null")
-
-
 class _Request(msgspec.Struct):
     """The fields of all APIs that ask for JSON or offer tools."""
 
@@ -51,14 +44,14 @@ class _Request(msgspec.Struct):
     text: _Formatted | None = None  # Responses
     output_config: _Formatted | None = None  # Messages, as the next one
     output_format: _Format | None = None
-    tools: _Tools | None = None
+    tools: First[list[msgspec.Raw], 1] | None = None
     tool_choice: str | _Format | None = None
 
     @property
     def kind(self) -> OutputKind | None:
         """What the text has to be."""
         constraint = self.structured_outputs or _Constraint()
-        if any(bytes(schema) not in _NO_SCHEMA for schema in (constraint.json, self.guided_json)):
+        if any(map(is_given, (constraint.json, self.guided_json))):
             return OutputKind.JSON_SCHEMA
         if constraint.json_object:
             return OutputKind.JSON

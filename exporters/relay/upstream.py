@@ -48,7 +48,7 @@ class ResponseHandler(Protocol):
     def on_broken(self, at: float) -> None: ...
     def on_fault(self, error: Exception, at: float) -> None: ...
     def on_lost(self, at: float) -> None: ...
-    def on_writable(self, *, writable: bool) -> None: ...
+    def on_writable(self, at: float, *, writable: bool) -> None: ...
 
     def fast_path(self) -> Callable[[bytes], bool] | None:
         """A function that handles a read of a chunked body and returns whether it could; None: always parse."""
@@ -208,7 +208,7 @@ class UpstreamConnection(asyncio.Protocol):
             return
         pieces = body.feed(data)
         if body.done and self._exchange is exchange:
-            self._finish(clean=not body.rest and self._unparsed is None)
+            self._finish(at, clean=not body.rest and self._unparsed is None)
         exchange.on_read(head, pieces, at, ended=body.done)
         if body.broken:
             self._break(exchange, at)
@@ -254,7 +254,7 @@ class UpstreamConnection(asyncio.Protocol):
             self.transport.abort()
             exchange.on_broken(at)
 
-    def _finish(self, *, clean: bool) -> None:
+    def _finish(self, at: float, *, clean: bool) -> None:
         """The response is complete: reuse or close the connection."""
         self._exchange = None
         # The engine responded early, and would read the next request as the rest of this one.
@@ -263,7 +263,7 @@ class UpstreamConnection(asyncio.Protocol):
         elif self._keep_alive and clean and not self._head_only:
             self.pause(pause=False)
             self.reused = True
-            self._pool.release(self)
+            self._pool.release(self, at)
         else:
             self.transport.close()
 
@@ -293,12 +293,18 @@ class UpstreamConnection(asyncio.Protocol):
     def pause_writing(self) -> None:
         self.unwritten = True
         if self._exchange:
-            self._exchange.on_writable(writable=False)
+            self._exchange.on_writable(time.monotonic(), writable=False)
 
     def resume_writing(self) -> None:
         self.unwritten = False
         if self._exchange:
-            self._exchange.on_writable(writable=True)
+            self._exchange.on_writable(time.monotonic(), writable=True)
+
+
+OnConnected = Callable[[UpstreamConnection, float], None]
+"""Called with the connection and the time, in monotonic seconds."""
+OnFailure = Callable[[str, float], None]
+"""Called with the reason and the time, in monotonic seconds."""
 
 
 class _Attempt:
@@ -306,7 +312,7 @@ class _Attempt:
 
     __slots__ = ("on_connected", "on_failure", "started_at", "task")
 
-    def __init__(self, on_connected: Callable[[UpstreamConnection], None], on_failure: Callable[[str], None]) -> None:
+    def __init__(self, on_connected: OnConnected, on_failure: OnFailure) -> None:
         self.on_connected = on_connected
         self.on_failure = on_failure
         self.started_at = time.monotonic()
@@ -344,7 +350,7 @@ class UpstreamPool:
         """A client has connected: open a connection for its first request unless enough are idle or being opened."""
         self._expected += 1
         if len(self._idle) + self.opening < min(self._expected, MAX_AHEAD):
-            attempt = _Attempt(self.release, lambda _reason: None)  # a request reports its own failure to connect
+            attempt = _Attempt(self.release, lambda _reason, _at: None)  # a request reports its own failure to connect
             self._ahead.append(attempt)
             self._start(attempt)
 
@@ -352,9 +358,8 @@ class UpstreamPool:
         """The client has sent its first request, or disconnected before it."""
         self._expected -= 1
 
-    def acquire(self) -> UpstreamConnection | None:
+    def acquire(self, now: float) -> UpstreamConnection | None:
         """An idle connection that the engine has not closed, or None."""
-        now = time.monotonic()
         while self._idle:
             connection = self._idle.pop()
             if now - connection.idle_since < IDLE_SECONDS and not connection.transport.is_closing():
@@ -363,9 +368,7 @@ class UpstreamPool:
             connection.transport.close()
         return None
 
-    def connect(
-        self, on_connected: Callable[[UpstreamConnection], None], on_failure: Callable[[str], None]
-    ) -> asyncio.Task[None]:
+    def connect(self, on_connected: OnConnected, on_failure: OnFailure) -> asyncio.Task[None]:
         """Open a connection; exactly one of the callbacks is called unless the task is cancelled."""
         if self._ahead and time.monotonic() - self._ahead[0].started_at < FRESH_SECONDS:
             attempt = self._ahead.pop(0)
@@ -393,10 +396,10 @@ class UpstreamPool:
         if attempt in self._ahead:
             self._ahead.remove(attempt)
         if connection is not None and not failure:
-            attempt.on_connected(connection)
+            attempt.on_connected(connection, time.monotonic())
         else:
             self._log(failure)
-            attempt.on_failure(failure)
+            attempt.on_failure(failure, time.monotonic())
 
     def _log(self, failure: str) -> None:
         now = time.monotonic()
@@ -423,8 +426,8 @@ class UpstreamPool:
                 return connection
         raise OSError("no address")
 
-    def release(self, connection: UpstreamConnection) -> None:
-        connection.idle_since = time.monotonic()
+    def release(self, connection: UpstreamConnection, at: float) -> None:
+        connection.idle_since = at
         self._idle.append(connection)
 
     def discard(self, connection: UpstreamConnection) -> None:

@@ -54,11 +54,11 @@ class WebSocketExchange(Exchange):
 
     # Called by the client connection.
 
-    def client_gone(self) -> None:
+    def client_gone(self, at: float) -> None:
         if self._open:
             self._finish(Outcome.CLIENT_ABORT)
         else:
-            super().client_gone()
+            super().client_gone(at)
 
     # Called by the upstream connection.
 
@@ -80,8 +80,8 @@ class WebSocketExchange(Exchange):
         else:
             super().on_lost(at)
 
-    def on_writable(self, *, writable: bool) -> None:
-        self._silent_since = time.monotonic()
+    def on_writable(self, at: float, *, writable: bool) -> None:
+        self._silent_since = at
         self._client.pause_upload(pause=self._open and not writable)
 
     # Called by the relay.
@@ -94,7 +94,7 @@ class WebSocketExchange(Exchange):
 
     # Internal.
 
-    def _send_request(self, connection: UpstreamConnection) -> None:
+    def _send_request(self, connection: UpstreamConnection, at: float) -> None:
         self._upstream = connection
         connection.begin(self, head_only=False)
         self._state.on_request(RequestEvent.CONNECTED)

@@ -5,7 +5,7 @@ import pytest
 from alerts.burn_text import miss
 from alerts.tiers import tiers
 from exporters.quantities import spell_duration
-from exporters.slos import Measure, Slo, load, loads
+from exporters.slos import Availability, Latency, Measure, Sli, Slo, ValidOutput, load, loads
 from tests.alerts.firing import firing, short_window
 from tests.support.promtool import ROOT, Case, Pace, Promtool, constant
 
@@ -185,13 +185,13 @@ def test_an_overspent_budget_is_a_multiple_and_no_negative_share(promtool: Promt
 
 
 @pytest.mark.parametrize(
-    "measure,threshold,words",
+    "sli,words",
     [
-        (Measure.AVAILABILITY, None, "fail"),
-        (Measure.VALID_OUTPUT, None, "return invalid output"),
-        (Measure.TTFT, 5.0, "miss TTFT 5 s"),
-        (Measure.E2E, 90.0, "miss E2E 1 m 30 s"),
+        (Availability(), "fail"),
+        (ValidOutput(), "return invalid output"),
+        (Latency(Measure.TTFT, 5.0), "miss TTFT 5 s"),
+        (Latency(Measure.E2E, 90.0), "miss E2E 1 m 30 s"),
     ],
 )
-def test_the_text_says_what_a_bad_request_did(measure: Measure, threshold: float | None, words: str) -> None:
-    assert miss(Slo(name="it", classes=("a",), measure=measure, threshold=threshold, objective=0.95)) == words
+def test_the_text_says_what_a_bad_request_did(sli: Sli, words: str) -> None:
+    assert miss(Slo(name="it", classes=("a",), sli=sli, objective=0.95)) == words

@@ -17,7 +17,7 @@ from alerts.rule_file import render, rules
 from alerts.rule_groups import Alert, Recording
 from compose.cli import main
 from exporters.engines.vllm_buckets import NEWEST, OLDEST, order
-from exporters.slos import SHIPPED, Measure, Slo, load, loads
+from exporters.slos import SHIPPED, Latency, Measure, Slo, load, loads
 from tests.support.slo_files import ENGINE_ONLY, engine_only
 
 SPEC = loads(ENGINE_ONLY)
@@ -31,7 +31,7 @@ SPEC = loads(ENGINE_ONLY)
 def test_a_threshold_is_counted_at_the_nearest_bound_of_its_release(
     measure: Measure, version: str, threshold: float
 ) -> None:
-    slo = Slo(name="x", classes=("short", "long"), measure=measure, threshold=threshold, objective=0.95)
+    slo = Slo(name="x", classes=("short", "long"), sli=Latency(measure, threshold), objective=0.95)
     match evaluate_slos(replace(engine_only(version), slos=(slo,))):
         case (SupportedSlo(_, histogram, bound),):
             assert bound in histogram.bounds

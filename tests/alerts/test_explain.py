@@ -15,10 +15,11 @@ from alerts.plan import Plan
 from alerts.tiers import Tier
 from compose.cli import main
 from exporters.signals import Outcome, Verdict
-from exporters.slos import SHIPPED, WITHOUT_THRESHOLD, Measure, Rejected, Slo, SloFile, Unary, load, loads
+from exporters.slos import SHIPPED, Measure, Rejected, Slo, SloFile, Unary, load, loads
 from exporters.verdicts import Ending, Judge, applicable_slos
 from tests.alerts.firing import burning as tier_burns
 from tests.support.promtool import ROOT, Case, Pace, Promtool
+from tests.support.slo_files import sli
 
 TIMEOUT = 60.0
 
@@ -85,15 +86,11 @@ def test_a_rescaled_tier_fires_at_its_stated_time(promtool: Promtool, loose: Slo
 @pytest.mark.parametrize("rejected", list(Rejected))
 @pytest.mark.parametrize("measure", list(Measure))
 def test_the_listed_causes_are_bad_events(measure: Measure, rejected: Rejected, unary: Unary) -> None:
-    # So that no deadline coincides with the timeout.
-    limit = None if measure in WITHOUT_THRESHOLD else 2 * TIMEOUT
     slo = Slo(
         name="x",
         classes=("siso",),
-        measure=measure,
-        threshold=limit,
+        sli=sli(measure, 2 * TIMEOUT, unary),  # so that no deadline coincides with the timeout
         objective=0.95,
-        unary=unary,
         rejected=rejected,
     )
     causes = "; ".join(burned_by(load(SHIPPED), slo))

@@ -18,10 +18,10 @@ from alerts.rule_groups import Alert
 from alerts.target_labels import CONSTANTS, query, with_target_labels
 from exporters import signals
 from exporters.signals import RECORDED, Label
-from exporters.slos import SHIPPED, WITHOUT_THRESHOLD, Measure, SloFile, Source, load
+from exporters.slos import SHIPPED, Measure, SloFile, Source, load
 from tests.alerts.firing import firing
 from tests.support.promtool import ROOT, Case, Pace, Promtool, constant, counter
-from tests.support.slo_files import engine_only
+from tests.support.slo_files import engine_only, sli
 
 LABELS = ("cluster", "namespace")
 LAB = load(ROOT / "compose/slos.yaml")
@@ -36,8 +36,7 @@ def every_rule() -> Iterator[tuple[str, str, Mapping[str, str]]]:
         replace(
             shipped.slos[0],
             name=measure.replace("_", "-"),
-            measure=measure,
-            threshold=None if measure in WITHOUT_THRESHOLD else 1.0,
+            sli=sli(measure),
         )
         for measure in Measure
     )

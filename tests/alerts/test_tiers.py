@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from alerts.burn_text import rescaled
 from alerts.plan import Plan
 from alerts.tiers import Severity, fit, tiers
-from exporters.slos import Measure, Slo, load, loads
+from exporters.slos import Availability, Slo, load, loads
 from tests.support.promtool import ROOT
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
@@ -36,7 +36,7 @@ def test_factors_do_not_depend_on_the_period(period: float) -> None:
 
 @given(st.floats(0.01, 0.9999))
 def test_an_outage_can_reach_every_tier_of_every_objective(objective: float) -> None:
-    slo = Slo(name="x", classes=("any",), measure=Measure.AVAILABILITY, objective=objective)
+    slo = Slo(name="x", classes=("any",), sli=Availability(), objective=objective)
     for tier in tiers(30 * DAY):
         fitted = fit(tier, slo)
         assert fitted.bad_ratio(slo) < 1

@@ -6,10 +6,10 @@ import json
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import msgspec
 import pytest
 import uvloop
 
@@ -97,9 +97,9 @@ async def set_up(size: int) -> None:
     times: list[float] = []
     body_complete = Exchange.body_complete
 
-    def timed(exchange: Exchange) -> None:
+    def timed(exchange: Exchange, at: float) -> None:
         began = time.thread_time()
-        body_complete(exchange)
+        body_complete(exchange, at)
         times.append(time.thread_time() - began)
 
     with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
@@ -159,9 +159,7 @@ def hostile(size: int, limit: float, config: SidecarConfig) -> None:
 
 def main() -> None:
     collect_garbage_rarely()
-    everything = msgspec.structs.replace(
-        CONFIG, check_structured_output=True, log_content=LogContent.FULL, log_prefix_hashes=True
-    )
+    everything = replace(CONFIG, check_structured_output=True, log_content=LogContent.FULL, log_prefix_hashes=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(hashlib, "sha256", _NoHash)
         for size, limit in LIMITS.items():

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from exporters.signals import Outcome, Verdict
 from exporters.slos import Measure, Rejected, Slo, Unary
 from exporters.verdicts import EndedRequest, Ending, Judge, applicable_slos, goodput, judge_request, outcome_of_status
+from tests.support.slo_files import sli
 
 FIRST_TOKEN_TIMEOUT = 60.0
 MAX_TOKENS = 41  # 40 gaps, of which two may be late
@@ -22,8 +23,6 @@ THRESHOLDS = {
     Measure.QUEUE: 1.0,
     Measure.PREFILL: 1.0,
     Measure.DECODE: 20.0,
-    Measure.AVAILABILITY: None,
-    Measure.VALID_OUTPUT: None,
 }
 
 
@@ -31,10 +30,8 @@ def slo(measure: Measure, *, unary: Unary = Unary.SKIP, rejected: Rejected = Rej
     return Slo(
         name="it",
         classes=("any",),
-        measure=measure,
-        threshold=THRESHOLDS[measure],
+        sli=sli(measure, THRESHOLDS.get(measure, 0.0), unary),
         objective=0.95,
-        unary=unary,
         rejected=rejected,
     )
 
@@ -318,7 +315,7 @@ def test_time_in_which_the_client_does_not_read_extends_the_deadline_of_the_answ
 
 def test_a_judge_without_an_slo_on_the_answer_awaits_none() -> None:
     assert not live_judge(Measure.TTFT).awaits_answer
-    assert not applicable_slos([slo(Measure.VALID_OUTPUT)], stream=True, several=True, structured=True).awaits_answer
+    assert not applicable_slos([slo(Measure.VALID_OUTPUT)], stream=True, several=True, structured=True).answers
     assert live_judge(Measure.TTFT_ANSWER).awaits_answer
 
 

@@ -1,6 +1,7 @@
 """Mutated responses: the client receives valid HTTP without a fabricated end, and each request has one outcome."""
 
 import random
+import time
 from dataclasses import dataclass
 
 from exporters.signals import Outcome
@@ -148,7 +149,7 @@ async def _relayed(case: Case, pieces: list[bytes], sent: Read) -> tuple[Read, t
         engine.lose(None if case.ending == "closed" else ConnectionResetError())
     await settle()
     if sent.rest and sent.error is None:
-        assert bench.pool.acquire() is not engine.protocol, "a connection with unread bytes was reused"
+        assert bench.pool.acquire(time.monotonic()) is not engine.protocol, "a connection with unread bytes was reused"
     method = case.request.partition(b" ")[0].decode()
     read = read_response(bytes(bench.client.sent), method, ended=bench.client.ended == "in order")
     _check_nothing_fabricated(case, sent, read)

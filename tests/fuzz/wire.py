@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import Callable
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from exporters.records import Finished, Hello
 from exporters.relay.exchange import Exchange
 from exporters.relay.record_sender import Sender
 from exporters.relay.relay import Relay
-from exporters.relay.upstream import UpstreamConnection, UpstreamPool
+from exporters.relay.upstream import OnConnected, OnFailure, UpstreamConnection, UpstreamPool
 from tests.support.exporter_listener import no_exporter
 from tests.support.scripted_relay import SLOS
 
@@ -115,14 +115,12 @@ class _Pool(UpstreamPool):
     def expect_request(self) -> None:
         """Opens no connection ahead."""
 
-    def acquire(self) -> UpstreamConnection | None:
-        return super().acquire() or self._open_wire()
+    def acquire(self, now: float) -> UpstreamConnection | None:
+        return super().acquire(now) or self._open_wire()
 
-    def connect(
-        self, on_connected: Callable[[UpstreamConnection], None], on_failure: Callable[[str], None]
-    ) -> asyncio.Task[None]:
+    def connect(self, on_connected: OnConnected, on_failure: OnFailure) -> asyncio.Task[None]:
         async def connected() -> None:
-            on_connected(self._open_wire())
+            on_connected(self._open_wire(), time.monotonic())
 
         return asyncio.create_task(connected())
 

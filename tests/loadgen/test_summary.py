@@ -326,7 +326,7 @@ def test_a_request_is_judged_from_the_time_it_was_due(
 def test_the_answer_is_judged_from_the_time_its_request_was_due(
     answer: float | None, outcome: ClientOutcome, closed: float, verdict: Verdict | None
 ) -> None:
-    slo = slos.Slo(name="answer", classes=("siso",), measure=slos.Measure.TTFT_ANSWER, threshold=20.0, objective=0.95)
+    slo = slos.Slo(name="answer", classes=("siso",), sli=slos.Latency(slos.Measure.TTFT_ANSWER, 20.0), objective=0.95)
     graded = graded_record(
         "siso", outcome, first=2.0, closed=closed, answer=answer, spec=replace(SHIPPED, slos=(*SHIPPED.slos, slo))
     )

@@ -26,7 +26,7 @@ def stream_meter(*, strips_usage: bool = False, dialect: Dialect = chat) -> Mete
         one_choice=True,
         gap_bounds=(1.0,),
         strips_usage=strips_usage,
-        on_verdicts=lambda _: None,
+        on_verdicts=lambda *_: None,
     )
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from exporters.slos import SloFile, loads
+from exporters.slos import Availability, Latency, Measure, Sli, SloFile, Unary, ValidOutput, loads
 
 MINIMAL = """\
 version: 1
@@ -26,6 +26,18 @@ slos:
   - {name: ttft, classes: [short, long], signal: ttft, threshold: 1s, objective: 95%}
   - {name: e2e, classes: [short, long], signal: e2e, threshold: 30s, objective: 99%}
 """
+
+
+def sli(measure: Measure, threshold: float = 1.0, unary: Unary = Unary.SKIP) -> Sli:
+    """The SLI of any signal, with the threshold if it has one."""
+    match measure:
+        case Measure.AVAILABILITY:
+            return Availability()
+        case Measure.VALID_OUTPUT:
+            return ValidOutput()
+        case _:
+            return Latency(measure, threshold, unary)
+
 
 NO_DURATION = "is not a valid duration; write a number with a unit, such as 250ms, 5s, 1m, 12h or 30d"
 MISTAKES = [

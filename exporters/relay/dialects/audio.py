@@ -7,7 +7,8 @@ from multipart import MultipartError, MultipartSegment, PushMultipartParser
 
 from exporters.engine_values import ABSENT, Number
 from exporters.relay.dialects import completion_events, one_answer
-from exporters.relay.dialects.dialect import ReadCount, TokenCounts
+from exporters.relay.dialects.dialect import MAX_CHOICES, ReadCount, TokenCounts
+from exporters.relay.first_elements import First
 from exporters.relay.request_body import CHARACTERS_PER_TOKEN, RequestBody, without_completion
 
 DONE = completion_events.DONE
@@ -72,7 +73,7 @@ class _Event(completion_events.IdentifiedEvent, gc=False):
 
 
 class _LongEvent(_Event, gc=False):
-    choices: completion_events.LongChoices | None = None
+    choices: First[list[completion_events.LongChoice], MAX_CHOICES] | None = None  # type: ignore[assignment]  # as in LongEvent
 
 
 decode = decode_first = msgspec.json.Decoder(_Event).decode

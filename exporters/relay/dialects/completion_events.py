@@ -1,13 +1,13 @@
 """Events and unary bodies of `/v1/chat/completions` and `/v1/completions`."""
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import msgspec
 
 from exporters import signals
 from exporters.engine_values import ABSENT, Number
 from exporters.relay.dialects.dialect import MAX_CHOICES, EngineTimes, Output, ReadCount, TokenCounts
-from exporters.relay.first_elements import first_elements
+from exporters.relay.first_elements import First
 
 DONE = b"[DONE]"
 
@@ -149,25 +149,19 @@ class IdentifiedEvent(CompletionEvent, gc=False):
 _MAX_CALLS = 64
 """Tool calls of a choice that are decoded of a long event, or to collect the output."""
 
-if TYPE_CHECKING:
-    _Calls = list[msgspec.Raw]
-    LongChoices = list[_Choice]
-else:
-    _Calls = first_elements(msgspec.Raw, _MAX_CALLS)
 
-    class _LongDelta(_Delta, gc=False):
-        tool_calls: _Calls | None = None
+class _LongDelta(_Delta, gc=False):
+    tool_calls: First[list[msgspec.Raw], _MAX_CALLS] | None = None
 
-    class _LongChoice(_Choice, gc=False):
-        delta: _LongDelta | None = None
 
-    LongChoices = first_elements(_LongChoice, MAX_CHOICES)
+class LongChoice(_Choice, gc=False):
+    delta: _LongDelta | None = None
 
 
 class LongEvent(IdentifiedEvent, gc=False):
     """An event of any length, or a unary body."""
 
-    choices: LongChoices | None = None
+    choices: First[list[LongChoice], MAX_CHOICES] | None = None  # type: ignore[assignment]  # a list is invariant
 
 
 class _Function(msgspec.Struct):
@@ -179,15 +173,9 @@ class _ToolCall(msgspec.Struct):
     function: _Function | None = None
 
 
-if TYPE_CHECKING:
-    _ToolCalls = list[_ToolCall]
-else:
-    _ToolCalls = first_elements(_ToolCall, _MAX_CALLS)
-
-
 class _Output(msgspec.Struct):
     content: str | None = None
-    tool_calls: _ToolCalls | None = None
+    tool_calls: First[list[_ToolCall], _MAX_CALLS] | None = None
 
 
 class _OutputChoice(msgspec.Struct):
@@ -198,16 +186,10 @@ class _OutputChoice(msgspec.Struct):
     finish_reason: str | None = None
 
 
-if TYPE_CHECKING:
-    _OutputChoices = list[_OutputChoice]
-else:
-    _OutputChoices = first_elements(_OutputChoice, MAX_CHOICES)
-
-
 class _OutputEvent(msgspec.Struct):
     """The output of an event, which CompletionEvent does not need."""
 
-    choices: _OutputChoices | None = None
+    choices: First[list[_OutputChoice], MAX_CHOICES] | None = None
 
 
 decode = msgspec.json.Decoder(CompletionEvent).decode

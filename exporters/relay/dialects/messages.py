@@ -1,25 +1,24 @@
 """The dialect of `/v1/messages`, Anthropic's Messages API."""
 
 from concurrent.futures import Executor
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import ClassVar
 
 import msgspec
 
 from exporters import signals
 from exporters.engine_values import Number
 from exporters.names import cut
-from exporters.relay.dense_json import Counted, decode_unless_dense
+from exporters.relay.dense_json import Counted
 from exporters.relay.dialects.dialect import Output, ReadCount, TokenCounts
-from exporters.relay.first_elements import first_elements
+from exporters.relay.first_elements import First
 from exporters.relay.request_body import (
     ABSENT,
     CHARACTERS_PER_TOKEN,
     NOT_JSON,
     Int,
     RequestBody,
-    dense_body,
     digests,
-    json_tokens,
+    whole_or_dense,
 )
 
 DONE = None
@@ -176,12 +175,6 @@ class _OutputBlock(msgspec.Struct):
     input: msgspec.Raw = msgspec.Raw(b"null")
 
 
-if TYPE_CHECKING:
-    _Blocks = list[_OutputBlock]
-else:
-    _Blocks = first_elements(_OutputBlock, 1024)
-
-
 class _Output(msgspec.Struct):
     """The output of an event or of a unary body, which _Event does not need."""
 
@@ -189,7 +182,7 @@ class _Output(msgspec.Struct):
     index: int = 0
     content_block: _OutputBlock | None = None
     delta: _Delta | None = None
-    content: _Blocks | None = None
+    content: First[list[_OutputBlock], 1024] | None = None
     stop_reason: str | None = None
 
 
@@ -216,16 +209,8 @@ def collect(found: _Output, output: Output) -> None:
 
 
 def parse(data: bytes, salt: bytes | None, hashing: Executor) -> RequestBody | None:
-    body: _Parameters
-    prompt: tuple[Any, Any]
     try:
-        whole = decode_unless_dense(_decode_body, data)
-        if whole is not None:
-            body, prompt, tokens = whole, (whole.system, whole.messages), _tokens(whole)
-        else:
-            body, members = dense_body(data, _Parameters)
-            prompt = members.get("system", ABSENT), members.get("messages", ABSENT)
-            tokens = json_tokens(*prompt)
+        body, prompt, tokens = whole_or_dense(data, _decode_body, _Parameters, ("system", "messages"), _tokens)
     except NOT_JSON:
         return None
     return RequestBody(

@@ -7,7 +7,7 @@ from typing import ClassVar
 import msgspec
 
 from exporters import signals
-from exporters.engine_values import Number
+from exporters.engine_values import Number, is_given
 from exporters.relay.dense_json import MAX_QUOTES, Counted, decode_few_objects, has_many_values
 from exporters.relay.dialects.dialect import Output, ReadCount, TokenCounts, WholeResponse
 from exporters.relay.request_body import (
@@ -24,8 +24,6 @@ from exporters.relay.request_body import (
 )
 
 DONE = None
-
-_NOTHING = (b"", b"null")
 
 _MAX_QUOTES = MAX_QUOTES // 2
 """Inputs may have any form, so that decoding them takes longer than decoding messages."""
@@ -100,7 +98,7 @@ def parse_inputs(data: bytes) -> tuple[str | None, list[bytes], float]:
     """
     members = decode_members(data)
     inputs = [bytes(members.get(name, ABSENT)) for name in _INPUTS]
-    tokens = sum(_estimate(json) for json in inputs if json not in _NOTHING)
+    tokens = sum(_estimate(json) for json in inputs if is_given(json))
     return _decode_model(members.get("model", NULL)), inputs, tokens
 
 

@@ -1,26 +1,25 @@
 """The dialect of `/v1/responses`, OpenAI's Responses API."""
 
 from concurrent.futures import Executor
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import ClassVar
 
 import msgspec
 
 from exporters import signals
 from exporters.engine_values import Number
 from exporters.names import cut
-from exporters.relay.dense_json import Counted, decode_unless_dense
+from exporters.relay.dense_json import Counted
 from exporters.relay.dialects.completion_events import CachedDetails, ReasoningDetails
 from exporters.relay.dialects.dialect import EngineTimes, Output, ReadCount, TokenCounts, WholeResponse
-from exporters.relay.first_elements import first_elements
+from exporters.relay.first_elements import First
 from exporters.relay.request_body import (
     ABSENT,
     CHARACTERS_PER_TOKEN,
     NOT_JSON,
     Int,
     RequestBody,
-    dense_body,
     digests,
-    json_tokens,
+    whole_or_dense,
 )
 
 DONE = None
@@ -173,26 +172,14 @@ class _OutputPart(msgspec.Struct):
     text: str | None = None
 
 
-if TYPE_CHECKING:
-    _OutputParts = list[_OutputPart]
-else:
-    _OutputParts = first_elements(_OutputPart, 64)
-
-
 class _OutputItem(msgspec.Struct):
     type: str = ""
     arguments: str | None = None
-    content: _OutputParts | None = None
-
-
-if TYPE_CHECKING:
-    _OutputItems = list[_OutputItem]
-else:
-    _OutputItems = first_elements(_OutputItem, 256)
+    content: First[list[_OutputPart], 64] | None = None
 
 
 class _Outputs(msgspec.Struct):
-    output: _OutputItems | None = None
+    output: First[list[_OutputItem], 256] | None = None
     status: str | None = None
 
 
@@ -227,16 +214,8 @@ def collect(found: _OutputEvent, output: Output) -> None:
 
 
 def parse(data: bytes, salt: bytes | None, hashing: Executor) -> RequestBody | None:
-    body: _Parameters
-    prompt: tuple[Any, Any]
     try:
-        whole = decode_unless_dense(_decode_body, data)
-        if whole is not None:
-            body, prompt, tokens = whole, (whole.instructions, whole.input), _tokens(whole)
-        else:
-            body, members = dense_body(data, _Parameters)
-            prompt = members.get("instructions", ABSENT), members.get("input", ABSENT)
-            tokens = json_tokens(*prompt)
+        body, prompt, tokens = whole_or_dense(data, _decode_body, _Parameters, ("instructions", "input"), _tokens)
     except NOT_JSON:
         return None
     return RequestBody(

@@ -1,46 +1,14 @@
-"""The flags of `vllm-slo sidecar --follow`."""
+"""Checks the flags of `vllm-slo sidecar --follow`."""
 
 import argparse
 from pathlib import Path
 
-from exporters.configuration.sidecar_config import FollowedLog, LogFormat
+from exporters.configuration.flags import flags_of
+from exporters.configuration.sidecar_config import FollowedLog, LogFormat, SidecarFlags
 from exporters.errors import UsageError
 
-ONLY_RELAY = (
-    *("--listen", "--tls-cert", "--tls-key", "--expose-engine-metrics", "--workers"),
-    *("--max-head", "--max-body", "--connect-timeout", "--client-idle"),
-    *("--cut-stalled-client", "--cut-first-token", "--cut-idle", "--drain-delay", "--drain"),
-    *("--no-inject-usage", "--request-log", "--request-log-max-size", "--request-log-max-age", "--request-log-total"),
-    *("--log-content-limit", "--prompt-hash-salt-file"),
-    *("--otlp", "--otlp-header", "--otlp-semconv", "--trace-good", "--engine-spans"),
-)
-"""Flags that have no effect with --follow."""
 
-ONLY_REQUEST_LOG = ("--check-structured-output", "--log-content", "--log-prefix-hashes")
-"""Flags that say what the followed request log contains; an access log of nginx has nothing of it."""
-
-
-def add(parser: argparse.ArgumentParser) -> None:
-    """Declare the flags, after those that have no effect with them."""
-    follow = parser.add_argument_group("follow a log", "series from a growing log, without a relay")
-    follow.add_argument(
-        "--follow", metavar="FILE", help="count the requests of this log instead of relaying (default: relay requests)"
-    )
-    follow.add_argument(
-        "--format",
-        metavar="FORMAT",
-        help="format of the log: vllm-slo (a request log) or nginx (the documented log_format) (default: vllm-slo)",
-    )
-    follow.add_argument(
-        "--follow-state",
-        metavar="FILE",
-        help="file that keeps the position in the log and the counts; needed by --follow",
-    )
-    flags = (*ONLY_RELAY, *ONLY_REQUEST_LOG, "--allow-path")
-    parser.set_defaults(defaults={flag: parser.get_default(_destination(flag)) for flag in flags})
-
-
-def read(arguments: argparse.Namespace) -> FollowedLog | None:
+def read_followed(arguments: argparse.Namespace) -> FollowedLog | None:
     """The log to follow, or None.
 
     Raises:
@@ -48,18 +16,17 @@ def read(arguments: argparse.Namespace) -> FollowedLog | None:
     """
     if not arguments.follow:
         for flag in ("--format", "--follow-state"):
-            if getattr(arguments, _destination(flag)) is not None:
+            if getattr(arguments, flag.removeprefix("--").replace("-", "_")) is not None:
                 raise UsageError(f"{flag}: needs a log; add --follow FILE")
         return None
     try:
         log_format = LogFormat(arguments.format or LogFormat.VLLM_SLO)
     except ValueError as error:
         raise UsageError(f"--format: {arguments.format!r} is unknown; use vllm-slo or nginx") from error
-    nginx = log_format is LogFormat.NGINX
     refused = [
-        flag
-        for flag in (*ONLY_RELAY, *(ONLY_REQUEST_LOG if nginx else ("--allow-path",)))
-        if getattr(arguments, _destination(flag)) != arguments.defaults[flag]
+        flag.option
+        for flag in flags_of(SidecarFlags)
+        if log_format in flag.no_effect and flag.given(arguments) != flag.text
     ]
     if refused:
         raise UsageError(
@@ -73,7 +40,3 @@ def read(arguments: argparse.Namespace) -> FollowedLog | None:
     if path.exists() and not path.is_file():
         raise UsageError(f"--follow: {path} is not a regular file")
     return FollowedLog(path=str(path), format=log_format, state=str(state))
-
-
-def _destination(flag: str) -> str:
-    return flag.removeprefix("--").replace("-", "_")

@@ -3,6 +3,7 @@
 import itertools
 from bisect import bisect_left
 from collections.abc import Collection, Container, Iterator
+from operator import attrgetter
 from typing import NamedTuple
 
 from prometheus_client.core import Metric
@@ -33,6 +34,23 @@ from exporters.signals import (
 )
 from exporters.slos import SloFile
 
+_TIMES = {
+    "ttft": signals.TTFT,
+    "ttft_answer": signals.TTFT_ANSWER,
+    "tpot": signals.TPOT,
+    "frontend": signals.FRONTEND,
+    "queue": signals.QUEUE,
+    "prefill": signals.PREFILL,
+    "decode": signals.DECODE,
+}
+"""The histogram of each time of a record, by the name of its field."""
+_TOKENS = {
+    "prompt_tokens": signals.PROMPT_TOKENS,
+    "completion_tokens": signals.COMPLETION_TOKENS,
+    "cached_tokens": signals.CACHED_TOKENS,
+    "reasoning_tokens": signals.REASONING_TOKENS,
+}
+"""The counter of each number of tokens of a record, by the name of its field."""
 _COUNTERS = (
     signals.REQUESTS,
     signals.WITHOUT_FIRST_TOKEN,
@@ -40,10 +58,7 @@ _COUNTERS = (
     signals.REQUESTS_BY_SIZE,
     signals.REQUESTS_BY_LENGTH,
     signals.FAILED_BY_LENGTH,
-    signals.PROMPT_TOKENS,
-    signals.COMPLETION_TOKENS,
-    signals.CACHED_TOKENS,
-    signals.REASONING_TOKENS,
+    *_TOKENS.values(),
     signals.SHAREABLE_PROMPT_TOKENS,
     signals.PROMPT_REPEATS,
     signals.BODY_REPEATS,
@@ -59,32 +74,27 @@ _COUNTERS = (
     signals.SIDECAR_UNPARSED,
     signals.SIDECAR_DROPPED_VALUES,
 )
+_times_of, _tokens_of = attrgetter(*_TIMES), attrgetter(*_TOKENS)
 _HISTOGRAMS = (
-    signals.TTFT,
-    signals.TTFT_ANSWER,
-    signals.TPOT,
+    *_TIMES.values(),
     signals.INTER_CHUNK,
     signals.DURATION,
-    signals.FRONTEND,
-    signals.QUEUE,
-    signals.PREFILL,
-    signals.DECODE,
     signals.REQUEST_PROMPT_TOKENS,
     signals.REQUEST_COMPLETION_TOKENS,
 )
-
+_OF_SNAPSHOTS = {
+    "loop_lag": signals.SIDECAR_LOOP_LAG,
+    "connections": signals.SIDECAR_CONNECTIONS,
+    "client_limit": signals.SIDECAR_CONNECTIONS_LIMIT,
+    "rejected_connections": signals.SIDECAR_REJECTED_CONNECTIONS,
+    "buffered": signals.SIDECAR_BUFFERED,
+    "buffered_limit": signals.SIDECAR_BUFFERED_LIMIT,
+}
+"""The series of each relay, by the name of the field of its snapshot."""
 
 _OF_HASHES = (signals.PROMPT_REPEATS, signals.BODY_REPEATS, signals.UNIQUE_PROMPTS)
 
-_OF_ENGINE_VALUES = (
-    signals.PROMPT_TOKENS,
-    signals.COMPLETION_TOKENS,
-    signals.CACHED_TOKENS,
-    signals.REASONING_TOKENS,
-    signals.QUEUE,
-    signals.PREFILL,
-    signals.DECODE,
-)
+_OF_ENGINE_VALUES = (*_TOKENS.values(), signals.QUEUE, signals.PREFILL, signals.DECODE)
 
 _SLO_COUNTERS = (signals.SLO_EVENTS, signals.SLO_BAD, signals.SLO_ABANDONED)
 
@@ -148,26 +158,8 @@ class _Kind:
     """The series of requests with the same model, class and tenant, so that each request needs few lookups."""
 
     __slots__ = (
-        "cached_tokens",
-        "completion_tokens",
-        "decode",
-        "duration",
-        "endings",
-        "frontend",
-        "gaps",
-        "goodput_events",
-        "goodput_requests",
-        "goodput_tokens",
-        "labels",
-        "prefill",
-        "prompt_tokens",
-        "queue",
-        "reasoning_tokens",
-        "request_prompt_tokens",
-        "slos",
-        "tpot",
-        "ttft",
-        "ttft_answer",
+        *("duration", "endings", "gaps", "goodput_events", "goodput_requests", "goodput_tokens"),
+        *("labels", "request_prompt_tokens", "slos", "times", "tokens"),
     )
 
     def __init__(
@@ -176,22 +168,13 @@ class _Kind:
         self.labels = labels
         self.slos: dict[str, _SloSeries] = {}
         self.endings: dict[tuple[Outcome, bool, Endpoint], _Ending] = {}
-        self.prompt_tokens = counters[signals.PROMPT_TOKENS].series(labels)
-        self.completion_tokens = counters[signals.COMPLETION_TOKENS].series(labels)
-        self.cached_tokens = counters[signals.CACHED_TOKENS].series(labels)
-        self.reasoning_tokens = counters[signals.REASONING_TOKENS].series(labels)
+        self.tokens = [counters[signal].series(labels) for signal in _TOKENS.values()]
         self.goodput_events = counters[signals.GOODPUT_EVENTS].series(labels)
         self.goodput_requests = counters[signals.GOODPUT_REQUESTS].series(labels)
         self.goodput_tokens = counters[signals.GOODPUT_TOKENS].series(labels)
+        self.times = [histograms[signal].series(labels[:2]) for signal in _TIMES.values()]
         self.duration = histograms[signals.DURATION].series(labels[:2])
-        self.ttft = histograms[signals.TTFT].series(labels[:2])
-        self.ttft_answer = histograms[signals.TTFT_ANSWER].series(labels[:2])
-        self.tpot = histograms[signals.TPOT].series(labels[:2])
         self.gaps = histograms[signals.INTER_CHUNK].series(labels[:2])
-        self.frontend = histograms[signals.FRONTEND].series(labels[:2])
-        self.queue = histograms[signals.QUEUE].series(labels[:2])
-        self.prefill = histograms[signals.PREFILL].series(labels[:2])
-        self.decode = histograms[signals.DECODE].series(labels[:2])
         self.request_prompt_tokens = histograms[signals.REQUEST_PROMPT_TOKENS].series(labels[:2])
 
 
@@ -340,13 +323,9 @@ class RequestMetrics:
             return
         yield from self._open_requests(now)
         rows = self._snapshots.items()
-        yield gauge(signals.SIDECAR_LOOP_LAG, (((name,), row.loop_lag) for name, row in rows))
-        yield gauge(signals.SIDECAR_CONNECTIONS, (((name,), float(row.connections)) for name, row in rows))
-        yield gauge(signals.SIDECAR_CONNECTIONS_LIMIT, (((name,), float(row.client_limit)) for name, row in rows))
-        rejected = (((name,), float(row.rejected_connections)) for name, row in rows)
-        yield counter(signals.SIDECAR_REJECTED_CONNECTIONS, rejected)
-        yield gauge(signals.SIDECAR_BUFFERED, (((name,), float(row.buffered)) for name, row in rows))
-        yield gauge(signals.SIDECAR_BUFFERED_LIMIT, (((name,), float(row.buffered_limit)) for name, row in rows))
+        for field, signal in _OF_SNAPSHOTS.items():
+            family = counter if signal.kind is signals.Kind.COUNTER else gauge
+            yield family(signal, (((name,), float(getattr(row, field))) for name, row in rows))
 
     def _open_requests(self, now: float) -> Iterator[Metric]:
         kinds = [(model, name) for model in sorted(self._models) for name in self._slos.class_names]
@@ -420,38 +399,25 @@ class RequestMetrics:
         ending.requests[0] += 1
         if outcome is _OK:
             kind.duration.observe(record.e2e, trace)
+        for tokens, total in zip(_tokens_of(record), kind.tokens, strict=True):
+            if tokens:
+                total[0] += tokens
         prompt_tokens, completion_tokens = record.prompt_tokens, record.completion_tokens
         prompt = record.prompt_estimate
         if prompt_tokens is not None:
             prompt = prompt_tokens
-            kind.prompt_tokens[0] += prompt_tokens
             kind.request_prompt_tokens.observe(prompt_tokens, trace)
         if completion_tokens is not None:
-            kind.completion_tokens[0] += completion_tokens
             ending.completion_tokens.observe(completion_tokens, trace)
-        if record.cached_tokens:
-            kind.cached_tokens[0] += record.cached_tokens
-        if record.reasoning_tokens:
-            kind.reasoning_tokens[0] += record.reasoning_tokens
-        if record.ttft is not None:
-            kind.ttft.observe(record.ttft, trace)
-        elif record.wait_at_least is not None:
+        for seconds, buckets in zip(_times_of(record), kind.times, strict=True):
+            if seconds is not None:
+                buckets.observe(seconds, trace)
+        if record.ttft is None and record.wait_at_least is not None:
             counters[signals.WITHOUT_FIRST_TOKEN].add((*kind.labels[:2], outcome))
-        if record.ttft_answer is not None:
-            kind.ttft_answer.observe(record.ttft_answer, trace)
-        if record.tpot is not None:
-            kind.tpot.observe(record.tpot, trace)
         if record.gap_counts:
             kind.gaps.merge(record.gap_counts, record.gap_sum)
         if record.queue is not None:
             counters[signals.REQUESTS_WITH_ENGINE_TIMES].add(kind.labels[:2])
-            kind.queue.observe(record.queue, trace)
-        if record.frontend is not None:
-            kind.frontend.observe(record.frontend, trace)
-        if record.prefill is not None:
-            kind.prefill.observe(record.prefill, trace)
-        if record.decode is not None:
-            kind.decode.observe(record.decode, trace)
         if prompt is not None:
             ending.count_size(prompt, completion_tokens)
             ending.count_length(prompt)

@@ -69,7 +69,7 @@ def memory_of(config: SidecarConfig) -> int:
     """The memory in bytes of a sidecar whose buffers for request bodies are full."""
     spans = _SPANS_MEMORY if config.otlp is not None or config.engine_spans else 0
     relays = _relays(config)
-    return _BASE_MEMORY + spans + relays * _RELAY_MEMORY + (config.max_buffered if relays else 0)
+    return _BASE_MEMORY + spans + relays * _RELAY_MEMORY + (config.buffer_size if relays else 0)
 
 
 def _relays(config: SidecarConfig) -> int:

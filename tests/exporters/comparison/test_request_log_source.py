@@ -26,7 +26,7 @@ from exporters.comparison.request_log_source import RequestLogSource
 from exporters.errors import UsageError
 from exporters.records import Finished
 from exporters.signals import Outcome, Verdict
-from exporters.slos import Measure, Slo
+from exporters.slos import Latency, Measure, Slo
 from tests.exporters.comparison.sample_logs import CHANGE, SPEC, request, seeded, write
 
 LEAD = 30.0
@@ -141,7 +141,7 @@ HUNG = {"e2e": 200.0, "outcome": Outcome.TRUNCATED, "wait_at_least": 200.0}
 )
 def test_a_verdict_counts_when_it_is_certain(tmp_path: Path, fields: dict[str, Any], judged_after: float) -> None:
     """A stalled request is bad long before it ends, as in the series."""
-    answer = Slo(name="answer", classes=("siso",), measure=Measure.TTFT_ANSWER, threshold=20.0, objective=0.95)
+    answer = Slo(name="answer", classes=("siso",), sli=Latency(Measure.TTFT_ANSWER, 20.0), objective=0.95)
     spec = replace(SPEC, slos=(*SPEC.slos, answer))
     log = RequestLogSource([write(tmp_path / "requests.jsonl", [request(**({"time": CHANGE} | fields))], None)], spec)
     (name,) = fields["slo"]

@@ -1,7 +1,7 @@
 """The `OTEL_*` variables as defaults of the flags about spans."""
 
-import argparse
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,8 +11,8 @@ from exporters.configuration import otel_environment as otel
 from exporters.configuration import otlp_endpoints, pem_file
 from exporters.configuration.collector_tls import CollectorTls
 from exporters.configuration.otlp_endpoints import Semconv
+from exporters.configuration.sidecar_config import SidecarFlags
 from exporters.errors import UsageError
-from exporters.sidecar import command
 from exporters.sidecar.tracing import collector_flags
 from tests.exporters.configuration.certificates import authority, needs_openssl
 
@@ -108,11 +108,8 @@ def test_a_sampler_gives_the_share_of_good_requests(sampler: str, ratio: str, sh
 def test_the_version_of_the_attribute_names_is_that_of_the_flag_or_of_the_variable(
     text: str, flag: str | None, version: Semconv
 ) -> None:
-    parser = argparse.ArgumentParser()
-    command.configure(parser)
-    flags = [] if flag is None else ["--otlp-semconv", flag]
-    arguments = parser.parse_args(["--upstream", "http://e", "--otlp", "http://c", *flags])
-    collector = collector_flags.read(arguments, {"OTEL_SEMCONV_STABILITY_OPT_IN": text})
+    given = SidecarFlags(upstream="http://e", collector="http://c", otlp_semconv=flag)
+    collector = collector_flags.read(given, {"OTEL_SEMCONV_STABILITY_OPT_IN": text})
     assert collector is not None
     assert collector.semconv is version
 
@@ -121,17 +118,14 @@ def test_the_older_version_by_the_variable_is_logged_at_start(caplog: pytest.Log
     caplog.set_level("INFO")
     collector = otlp_endpoints.Collector(url="http://c:4318/v1/traces", semconv=Semconv.V1_36)
     variable = {"OTEL_SEMCONV_STABILITY_OPT_IN": "http"}
-    parser = argparse.ArgumentParser()
-    command.configure(parser)
-    arguments = parser.parse_args(["--upstream", "http://e", "--otlp", "http://c"])
-    collector_flags.log_environment(collector, arguments, variable)
+    given = SidecarFlags(upstream="http://e", collector="http://c")
+    collector_flags.log_environment(collector, given, variable)
     assert caplog.messages == [
         "OTEL_SEMCONV_STABILITY_OPT_IN has no gen_ai_latest_experimental: spans have the GenAI attribute names of 1.36"
     ]
     caplog.clear()
-    for flags, environment in ((["--otlp-semconv", "1.36"], variable), ([], {})):
-        arguments = parser.parse_args(["--upstream", "http://e", "--otlp", "http://c", *flags])
-        collector_flags.log_environment(collector, arguments, environment)
+    collector_flags.log_environment(collector, replace(given, otlp_semconv="1.36"), variable)
+    collector_flags.log_environment(collector, given, {})
     assert caplog.messages == []
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import resource
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -123,4 +124,4 @@ async def test_no_connection_to_the_engine_is_opened_ahead_for_a_rejected_client
         stage.relay.client_limit = 0
         for _ in range(3):
             assert (await stage.ask(HEALTH)).startswith(b"HTTP/1.1 503 ")
-        assert (stage.relay.pool.opening, stage.relay.pool.acquire()) == (0, None)
+        assert (stage.relay.pool.opening, stage.relay.pool.acquire(time.monotonic())) == (0, None)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporters.relay.first_elements import first_elements
+from exporters.relay.first_elements import First
 
 LIMIT = 3
 
@@ -14,8 +14,8 @@ class Item(msgspec.Struct):
     number: int = 0
 
 
-DECODE = msgspec.json.Decoder(first_elements(Item, LIMIT)).decode
-DECODE_RAW = msgspec.json.Decoder(first_elements(msgspec.Raw, LIMIT)).decode
+DECODE = msgspec.json.Decoder(First[list[Item], LIMIT]).decode
+DECODE_RAW = msgspec.json.Decoder(First[list[msgspec.Raw], LIMIT]).decode
 
 
 @given(st.lists(st.integers(0, 9), max_size=6))

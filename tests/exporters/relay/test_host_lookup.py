@@ -3,7 +3,6 @@
 import asyncio
 import socket
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -59,7 +58,10 @@ async def opened(host: str, port: int) -> UpstreamConnection | str:
     loop = asyncio.get_running_loop()
     pool = UpstreamPool(origin(f"http://{host}:{port}"), 10.0, loop, WriteBatch(loop, lambda _error: None))
     found: asyncio.Future[UpstreamConnection | str] = loop.create_future()
-    take: Callable[[UpstreamConnection | str], None] = found.set_result
+
+    def take(result: UpstreamConnection | str, _at: float) -> None:
+        found.set_result(result)
+
     await pool.connect(take, take)
     return await found
 

@@ -6,7 +6,6 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-import msgspec
 import pytest
 
 from exporters.configuration.sidecar_config import LogContent
@@ -29,9 +28,7 @@ HEAD, LINES, JSON = 64 * 1024, 24 * 1024, 384 * 1024
 """Bytes of an input: of a head, of many short lines, and of JSON, whose prompt would be decoded below 64 KiB."""
 
 # With these flags, JSON is read more often.
-FULL = msgspec.structs.replace(
-    CONFIG, check_structured_output=True, log_content=LogContent.FULL, log_prefix_hashes=True
-)
+FULL = replace(CONFIG, check_structured_output=True, log_content=LogContent.FULL, log_prefix_hashes=True)
 MAX_CALLS = 30_000
 """Calls of functions in one callback, of Python or of C: at most a few for each of the lines that it may parse."""
 MAX_CALLS_IN_THREAD = 250_000

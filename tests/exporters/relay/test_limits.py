@@ -170,9 +170,9 @@ async def test_the_chunks_of_an_upload_that_arrive_together_are_forwarded_togeth
     pieces: list[int] = []
     forward = Exchange.body
 
-    def count(exchange: Exchange, data: bytes) -> None:
+    def count(exchange: Exchange, data: bytes, at: float) -> None:
         pieces.append(len(data))
-        forward(exchange, data)
+        forward(exchange, data, at)
 
     monkeypatch.setattr(Exchange, "body", count)
     async with staged(tmp_path, ok) as stage:

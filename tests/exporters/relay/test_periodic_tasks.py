@@ -67,10 +67,10 @@ async def test_a_request_whose_timeouts_cannot_be_checked_does_not_prevent_those
     cut, checked = Exchange.cut, Measurement.check_deadline
     faulty: list[Exchange] = []
 
-    def cut_others(exchange: Exchange, outcome: Outcome, message: str) -> None:
+    def cut_others(exchange: Exchange, outcome: Outcome, message: str, at: float) -> None:
         if exchange in faulty:
             fail()
-        cut(exchange, outcome, message)
+        cut(exchange, outcome, message, at)
 
     def check_others(measurement: Measurement, now: float) -> None:
         if any(exchange.measurement is measurement for exchange in faulty):
@@ -111,7 +111,7 @@ async def test_verdicts_that_cannot_be_read_do_not_delay_those_of_other_requests
         early = Measurement.early_verdicts
         monkeypatch.setattr(Measurement, "early_verdicts", lambda each: fail() if each is faulty else early(each))
         for each in (faulty, other):
-            each._on_verdicts([("ttft", Verdict.BAD)])
+            each._on_verdicts([("ttft", Verdict.BAD)], 0.0)
         for _ in range(2):
             stage.relay._tick()
             stop_timer(stage)

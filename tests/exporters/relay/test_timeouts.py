@@ -74,12 +74,13 @@ async def test_a_client_that_waits_for_its_response_is_not_idle(tmp_path: Path) 
 
 
 class Clock:
-    """The clock of client connections, which tests can advance."""
+    """The clock of all connections, which tests can advance."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.passed = 0.0
         moved = SimpleNamespace(monotonic=lambda: time.monotonic() + self.passed)
-        monkeypatch.setattr("exporters.relay.client_connection.time", moved)
+        for connection in ("client_connection", "upstream"):
+            monkeypatch.setattr(f"exporters.relay.{connection}.time", moved)
 
 
 async def test_idle_time_counts_from_the_end_of_the_response(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

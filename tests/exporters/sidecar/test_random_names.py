@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import time
 from collections import deque
 from collections.abc import Callable, Sized
 from dataclasses import dataclass
@@ -83,7 +84,7 @@ class Traffic:
             f"POST /v1/completions HTTP/1.1\r\nhost: x\r\nx-tenant: {name}\r\nx-request-class: {name}\r\n"
             f"x-request-id: {name}\r\nuser-agent: {name}\r\n\r\n".encode()
         )
-        measurement = Measurement(self.relay.measuring, head, f"/{name}", chat)
+        measurement = Measurement(self.relay.measuring, head, f"/{name}", chat, time.monotonic())
         body = request_body.parse(
             b'{"model": "%s", "stream": true, "max_tokens": 5}' % name.encode(), b"salt", self.relay.hashing
         )

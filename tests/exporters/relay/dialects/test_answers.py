@@ -12,7 +12,7 @@ from exporters.records import Judged
 from exporters.relay.meter import Meter
 from exporters.relay.paths import METERED
 from exporters.signals import Outcome, Verdict
-from exporters.slos import Measure, Slo
+from exporters.slos import Latency, Measure, Slo
 from exporters.verdicts import Judge, applicable_slos
 from tests.support import scripted_relay
 from tests.support.api_streams import APIS, Api, block_delta, delta, named, post, unary_request
@@ -45,10 +45,10 @@ TOOL_CALLS = {
 
 def meter_with_answer_slo(api: Api, verdicts: list[tuple[str, Verdict]], threshold: float = 8.0) -> Meter:
     """A meter with time zero 0 and one SLO on the first answer token."""
-    slo = Slo(name="answer", classes=("any",), measure=Measure.TTFT_ANSWER, threshold=threshold, objective=0.95)
+    slo = Slo(name="answer", classes=("any",), sli=Latency(Measure.TTFT_ANSWER, threshold), objective=0.95)
     meter = stream_meter(dialect=METERED[api.path])
     meter.judge = Judge(applicable_slos([slo], stream=True, several=True), zero=0, first_token_timeout=60)
-    meter.on_verdicts = verdicts.extend
+    meter.on_verdicts = lambda given, _: verdicts.extend(given)
     return meter
 
 
@@ -90,9 +90,9 @@ def test_time_in_which_the_client_does_not_read_is_not_in_the_time_of_the_answer
     meter = meter_with_answer_slo(api, verdicts)
     meter.stream(api.reasoning, 1.0)
     meter.pause(2.0)
-    meter.report(meter.judge.check_deadlines(9.0, meter.paused_until(9.0)))
+    meter.report(meter.judge.check_deadlines(9.0, meter.paused_until(9.0)), 9.0)
     meter.resume(9.5)
-    meter.report(meter.judge.check_deadlines(10.0, meter.paused_until(10.0)))
+    meter.report(meter.judge.check_deadlines(10.0, meter.paused_until(10.0)), 10.0)
     meter.stream(api.output, 12.0)
     assert (meter.answer_at, verdicts) == (4.5, [("answer", Verdict.GOOD)])
 

@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from compose.cli import main
-from exporters.sidecar.follow.follow_flags import ONLY_RELAY
+from exporters.configuration.flags import Flag, flags_of
+from exporters.configuration.sidecar_config import LogFormat, SidecarFlags
 from exporters.sidecar.follow.follow_state import FollowState
 from exporters.sidecar.ingest.saved_series import SavedSeries
 
@@ -18,11 +19,14 @@ def refusal(capsys: pytest.CaptureFixture[str], *flags: str) -> str:
     return capsys.readouterr().err
 
 
-@pytest.mark.parametrize("flag", ONLY_RELAY)
-def test_a_flag_of_the_relay_is_rejected(flag: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    value = [] if flag in {"--no-inject-usage", "--expose-engine-metrics"} else ["7"]
-    errors = refusal(capsys, "--follow", str(tmp_path / "log"), "--follow-state", str(tmp_path / "state"), flag, *value)
-    assert errors == f"vllm-slo: {flag}: has no effect with --follow and --format vllm-slo; remove it\n"
+ONLY_RELAY = [flag for flag in flags_of(SidecarFlags) if set(flag.no_effect) == set(LogFormat)]
+
+
+@pytest.mark.parametrize("flag", ONLY_RELAY, ids=lambda flag: flag.option)
+def test_a_flag_of_the_relay_is_rejected(flag: Flag, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [flag.option] if flag.kind is None else [flag.option, "7"]
+    errors = refusal(capsys, "--follow", str(tmp_path / "log"), "--follow-state", str(tmp_path / "state"), *words)
+    assert errors == f"vllm-slo: {flag.option}: has no effect with --follow and --format vllm-slo; remove it\n"
     assert list(tmp_path.iterdir()) == []
 
 

@@ -9,10 +9,11 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from exporters.configuration.otlp_endpoints import receiver
 from exporters.errors import UsageError
 from exporters.sidecar.supervision import listeners
 from exporters.sidecar.supervision.listeners import listen, listen_when_free
-from exporters.sidecar.tracing.collector_flags import receivers
+from exporters.sidecar.tracing.collector_flags import check_receivers
 from tests.faults.sidecar_state import begin_drain
 from tests.support.fake_engine import Engine, serving
 from tests.support.ports import free_port
@@ -148,8 +149,7 @@ def test_the_port_of_engine_spans_is_waited_for(monkeypatch: pytest.MonkeyPatch)
     address = f"127.0.0.1:{free_port()}"
     (other,) = listen(address, "--engine-spans")
     monkeypatch.setattr(time, "sleep", lambda _: other.close())
-    (receiver,) = receivers([f"http://{address}"])
-    assert receiver.address == address
+    check_receivers([receiver(f"http://{address}")])
 
 
 @pytest.mark.parametrize(
