@@ -6,15 +6,18 @@ class changes.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields, replace
 from enum import StrEnum
 from heapq import merge
 from itertools import pairwise
 from random import Random
-from typing import Annotated, NamedTuple
+from typing import Annotated, NamedTuple, get_origin, get_type_hints
 
-from exporters.yaml_keys import COUNT, DURATION, NAMED, Key, Kind, choice, list_of, read
+import msgspec
+
+from exporters.yaml_keys import COUNT, DURATION, NAMED, Key, Kind, choice, list_of
 from exporters.yaml_reader import Node
 
 CYCLE_PIECES = 96
@@ -67,75 +70,164 @@ class Piece:
         return seconds * (self.begin + (self.end - self.begin) * seconds / self.seconds / 2)
 
 
-@dataclass(frozen=True, slots=True)
-class Phase:
-    """A part of the run; `duration` and all times in seconds, rates in requests/s over all classes.
+class Phase(ABC):
+    """A part of the run: one of the types below, by its schedule.
 
-    Exactly one of `rate`, `steps`, `requests` and `users` is given: a rate (rising linearly to `end_rate`, or swinging
-    up to `peak_rate` and back in each `cycle`), one rate after the other for equal times, a number of requests at once
-    at the start of the phase, or a closed loop of users who each wait for their response and then `think_time`.
-    `burstiness` is the shape of the gamma law: the coefficient of variation of the gaps is 1/sqrt(burstiness).
+    `duration` and all times in seconds, rates in requests/s over all classes.
     """
 
-    name: Annotated[str, Key(NAMED)]
-    duration: Annotated[float, Key(DURATION)]
-    rate: Annotated[float | None, Key(NOT_NEGATIVE)] = None
-    end_rate: Annotated[float | None, Key(NOT_NEGATIVE)] = None
-    peak_rate: Annotated[float | None, Key(NOT_NEGATIVE)] = None
-    cycle: Annotated[float | None, Key(DURATION)] = None
-    steps: Annotated[tuple[float, ...], Key(list_of(NOT_NEGATIVE, "is empty; write rates, such as [1, 2, 4]"))] = ()
-    requests: Annotated[int | None, Key(COUNT)] = None
-    users: Annotated[int | None, Key(COUNT)] = None
-    think_time: Annotated[float | None, Key(DURATION)] = None
-    arrivals: Annotated[Law | None, Key(choice(Law))] = None
-    burstiness: Annotated[float | None, Key(POSITIVE)] = None
+    __slots__ = ()
+    name: str
+    duration: float
 
     @property
-    def shape(self) -> float:
-        """Of the gamma law; 1 is Poisson."""
-        return self.burstiness or 1.0
-
-    @property
-    def law(self) -> Law:
-        return self.arrivals or Law.POISSON
-
-    @property
-    def variation(self) -> float:
-        """Coefficient of variation of the gaps, for a rate that does not change."""
-        match self.law:
-            case Law.CONSTANT:
-                return 0.0
-            case Law.POISSON:
-                return 1.0
-            case Law.GAMMA:
-                return 1 / math.sqrt(self.shape)
+    def pieces(self) -> tuple[Piece, ...]:
+        """The course of the rate; empty for a phase without one."""
+        return ()
 
     @property
     def constant_rate(self) -> bool:
         """Whether it is an open loop whose rate does not change."""
-        return bool(self.rate) and self.peak_rate is None and self.end_rate in {None, self.rate}
+        return False
+
+    @abstractmethod
+    def lasting(self, seconds: float) -> "Phase":
+        """With another duration: the course of its rate is compressed or stretched."""
+
+    def scaled(self, factor: float) -> "Phase":
+        """With every rate, or the number of requests or users, multiplied by `factor`."""
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class _Named(Phase):
+    name: Annotated[str, Key(NAMED)]
+    duration: Annotated[float, Key(DURATION)]
+
+    def lasting(self, seconds: float) -> Phase:
+        return replace(self, duration=seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Replay(_Named):
+    """The requests of a trace, at their recorded times."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenLoop(_Named):
+    """A planned rate: the gaps between arrivals follow a law.
+
+    `burstiness` is the shape of the gamma law, 1 for Poisson: the coefficient of variation of the gaps is
+    1/sqrt(burstiness).
+    """
+
+    arrivals: Annotated[Law, Key(choice(Law))] = field(default=Law.POISSON, kw_only=True)
+    burstiness: Annotated[float, Key(POSITIVE)] = field(default=1.0, kw_only=True)
+
+    @property
+    def variation(self) -> float:
+        """Coefficient of variation of the gaps, for a rate that does not change."""
+        return 0.0 if self.arrivals is Law.CONSTANT else 1 / math.sqrt(self.burstiness)
+
+
+@dataclass(frozen=True, slots=True)
+class Steady(OpenLoop):
+    """A constant rate."""
+
+    rate: Annotated[float, Key(NOT_NEGATIVE)]
 
     @property
     def pieces(self) -> tuple[Piece, ...]:
-        """The course of the rate; empty for `requests` and `users`."""
-        if self.steps:
-            return tuple(Piece(self.duration / len(self.steps), rate, rate) for rate in self.steps)
-        if self.rate is None:
-            return ()
-        if self.peak_rate is not None and self.cycle is not None:
-            return tuple(_diurnal(self.duration, self.rate, self.peak_rate, self.cycle))
-        return (Piece(self.duration, self.rate, self.rate if self.end_rate is None else self.end_rate),)
+        return (Piece(self.duration, self.rate, self.rate),)
+
+    @property
+    def constant_rate(self) -> bool:
+        return self.rate > 0
+
+    def scaled(self, factor: float) -> "Steady":
+        return replace(self, rate=self.rate * factor)
 
 
-def _diurnal(duration: float, low: float, high: float, cycle: float) -> Iterator[Piece]:
-    def rate(at: float) -> float:
-        return low + (high - low) * (1 - math.cos(2 * math.pi * at / cycle)) / 2
+@dataclass(frozen=True, slots=True)
+class Ramp(OpenLoop):
+    """A rate that changes linearly from `rate` to `end_rate`."""
 
-    count = math.ceil(duration / cycle * CYCLE_PIECES)
-    times = [duration * index / count for index in range(count + 1)]
-    return (Piece(end - begin, rate(begin), rate(end)) for begin, end in pairwise(times))
+    rate: Annotated[float, Key(NOT_NEGATIVE)]
+    end_rate: Annotated[float, Key(NOT_NEGATIVE)]
+
+    @property
+    def pieces(self) -> tuple[Piece, ...]:
+        return (Piece(self.duration, self.rate, self.end_rate),)
+
+    def scaled(self, factor: float) -> "Ramp":
+        return replace(self, rate=self.rate * factor, end_rate=self.end_rate * factor)
 
 
+@dataclass(frozen=True, slots=True)
+class Diurnal(OpenLoop):
+    """A rate that swings from `rate` up to `peak_rate` and back in each `cycle` of seconds."""
+
+    rate: Annotated[float, Key(NOT_NEGATIVE)]
+    peak_rate: Annotated[float, Key(NOT_NEGATIVE)]
+    cycle: Annotated[float, Key(DURATION)]
+
+    @property
+    def pieces(self) -> tuple[Piece, ...]:
+        count = math.ceil(self.duration / self.cycle * CYCLE_PIECES)
+        times = [self.duration * index / count for index in range(count + 1)]
+        return tuple(Piece(end - begin, self._rate(begin), self._rate(end)) for begin, end in pairwise(times))
+
+    def _rate(self, at: float) -> float:
+        return self.rate + (self.peak_rate - self.rate) * (1 - math.cos(2 * math.pi * at / self.cycle)) / 2
+
+    def scaled(self, factor: float) -> "Diurnal":
+        return replace(self, rate=self.rate * factor, peak_rate=self.peak_rate * factor)
+
+
+@dataclass(frozen=True, slots=True)
+class Steps(OpenLoop):
+    """One rate after the other for equal times."""
+
+    steps: Annotated[tuple[float, ...], Key(list_of(NOT_NEGATIVE, "is empty; write rates, such as [1, 2, 4]"))]
+
+    @property
+    def pieces(self) -> tuple[Piece, ...]:
+        return tuple(Piece(self.duration / len(self.steps), rate, rate) for rate in self.steps)
+
+    def scaled(self, factor: float) -> "Steps":
+        return replace(self, steps=tuple(rate * factor for rate in self.steps))
+
+
+@dataclass(frozen=True, slots=True)
+class AtOnce(_Named):
+    """A number of requests at the start of the phase."""
+
+    requests: Annotated[int, Key(COUNT)]
+
+    def scaled(self, factor: float) -> "AtOnce":
+        return replace(self, requests=max(1, round(self.requests * factor)))
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedLoop(_Named):
+    """Users who each wait for their response, and then `think_time` seconds."""
+
+    users: Annotated[int, Key(COUNT)]
+    think_time: Annotated[float, Key(DURATION)] = 0.0
+
+    def scaled(self, factor: float) -> "ClosedLoop":
+        return replace(self, users=max(1, round(self.users * factor)))
+
+
+_TYPES: Mapping[str, type[_Named]] = {
+    "steps": Steps,
+    "requests": AtOnce,
+    "users": ClosedLoop,
+    "end_rate": Ramp,
+    "peak_rate": Diurnal,
+    "rate": Steady,
+}
+"""The type of a phase by the first of these keys that it has."""
 _KINDS = ("rate", "steps", "requests", "users")
 _NEEDS = {
     "end_rate": ("rate",),
@@ -144,28 +236,52 @@ _NEEDS = {
     "think_time": ("users",),
     "burstiness": ("arrivals",),
 }
+_KEYS: Mapping[str, Key] = {
+    name: hint.__metadata__[0]
+    for made in _TYPES.values()
+    for name, hint in get_type_hints(made, include_extras=True).items()
+    if get_origin(hint) is Annotated
+}
+
+
+def _type_of(keys: Collection[str]) -> type[_Named]:
+    return next((made for key, made in _TYPES.items() if key in keys), Replay)
 
 
 def read_phase(node: Node) -> Phase:
-    """Read a phase and report keys that do not go together."""
-    phase, given = read(Phase, node), node.mapping()
-    kinds = [kind for kind in _KINDS if kind in given]
+    """Read a phase and report keys that do not go together; a value with a mistake is None."""
+    nodes = node.fields(_KEYS, ("name", "duration"))
+    values = {key: _KEYS[key].kind.read(value) for key, value in nodes.items()}
+    kinds = [kind for kind in _KINDS if kind in nodes]
     if len(kinds) != 1 and node.is_mapping:
         found = " and ".join(kinds) or "none"
         node.problem(f"needs exactly one of {', '.join(_KINDS)}, found {found}; write one, such as rate: 4")
     for key, needed in _NEEDS.items():
         for other in needed:
-            if key in given and other not in given:
-                given[key].problem(f"needs {other}; add it, or remove {key}")
-    if "peak_rate" in given and "end_rate" in given:
-        given["end_rate"].problem("cannot be combined with peak_rate; keep one")
-    if "arrivals" in given and not {"rate", "steps"} & given.keys():
-        given["arrivals"].problem("applies to rate and steps only; remove it")
-    if phase.arrivals is Law.GAMMA and phase.burstiness is None and "burstiness" not in given:
-        given["arrivals"].problem("gamma needs burstiness; add it, such as burstiness: 0.5 (1 is poisson)")
-    if "burstiness" in given and phase.arrivals in {Law.CONSTANT, Law.POISSON}:
-        given["burstiness"].problem(f"applies to gamma only, not to {phase.arrivals}; remove it")
-    return phase
+            if key in nodes and other not in nodes:
+                nodes[key].problem(f"needs {other}; add it, or remove {key}")
+    if "peak_rate" in nodes and "end_rate" in nodes:
+        nodes["end_rate"].problem("cannot be combined with peak_rate; keep one")
+    if "arrivals" in nodes and not {"rate", "steps"} & nodes.keys():
+        nodes["arrivals"].problem("applies to rate and steps only; remove it")
+    law = values.get("arrivals")
+    if law is Law.GAMMA and "burstiness" not in nodes:
+        nodes["arrivals"].problem("gamma needs burstiness; add it, such as burstiness: 0.5 (1 is poisson)")
+    if "burstiness" in nodes and law in {Law.CONSTANT, Law.POISSON}:
+        nodes["burstiness"].problem(f"applies to gamma only, not to {law}; remove it")
+    made = _type_of(nodes)
+    required = {each.name: None for each in fields(made) if each.default is MISSING}
+    return made(**required | {each.name: values[each.name] for each in fields(made) if each.name in values})
+
+
+def stored_phase(stored: Mapping[str, object]) -> Phase:
+    """A phase from its fields in a file; releases up to 0.2 wrote the keys of all types, null where not given.
+
+    Raises:
+        msgspec.ValidationError: they are not those of a phase.
+    """
+    given = {key: value for key, value in stored.items() if value not in (None, [])}
+    return msgspec.convert(given, _type_of(given))
 
 
 def timeline(phases: Iterable[Phase]) -> Iterator[tuple[Phase, float, float]]:
@@ -193,7 +309,7 @@ def arrivals(phases: Sequence[Phase], shares: Mapping[str, float], seed: int) ->
     """
     counts = dict.fromkeys(shares, 0)
 
-    def of_class(number: int, phase: Phase, name: str, start: float, end: float) -> Iterator[Arrival]:
+    def of_class(number: int, phase: OpenLoop, name: str, start: float, end: float) -> Iterator[Arrival]:
         random = Random(f"{seed}/arrivals/{number}/{name}")  # noqa: S311 - repeatable, not secret
         for at in process(phase, shares[name], random):
             if start + at >= end:  # by rounding
@@ -202,28 +318,25 @@ def arrivals(phases: Sequence[Phase], shares: Mapping[str, float], seed: int) ->
             counts[name] += 1
 
     for number, (phase, start, end) in enumerate(timeline(phases)):
-        yield from merge(*(of_class(number, phase, name, start, end) for name in shares))
-        yield from _at_once(phase, number, shares, seed, start, counts)
+        match phase:
+            case OpenLoop():
+                yield from merge(*(of_class(number, phase, name, start, end) for name in shares))
+            case AtOnce():
+                random = Random(f"{seed}/arrivals/{number}")  # noqa: S311 - repeatable, not secret
+                for name in random.choices(list(shares), list(shares.values()), k=phase.requests):
+                    yield Arrival(start, phase.name, name, counts[name])
+                    counts[name] += 1
 
 
-def _at_once(
-    phase: Phase, number: int, shares: Mapping[str, float], seed: int, start: float, counts: dict[str, int]
-) -> Iterator[Arrival]:
-    random = Random(f"{seed}/arrivals/{number}")  # noqa: S311 - repeatable, not secret
-    for name in random.choices(list(shares), list(shares.values()), k=phase.requests or 0):
-        yield Arrival(start, phase.name, name, counts[name])
-        counts[name] += 1
-
-
-def process(phase: Phase, share: float, random: Random) -> Iterator[float]:
+def process(phase: OpenLoop, share: float, random: Random) -> Iterator[float]:
     """The arrivals of one class with `share` of the rate, in seconds since the start of the phase.
 
     The process is stationary: its first arrival has the residual time of the law, U x a length-biased gap.
     """
-    shape = phase.shape
+    shape = phase.burstiness
 
     def gap(bias: int = 0) -> float:
-        return 1.0 if phase.law is Law.CONSTANT else random.gammavariate(shape + bias, 1 / shape)
+        return 1.0 if phase.arrivals is Law.CONSTANT else random.gammavariate(shape + bias, 1 / shape)
 
     due, passed, begin = random.random() * gap(bias=1), 0.0, 0.0
     for piece in phase.pieces:
@@ -247,39 +360,18 @@ def expected_arrivals(phase: Phase, share: float, at: float) -> float:
 
 
 def with_duration(phases: Sequence[Phase], seconds: float) -> tuple[Phase, ...]:
-    """The phases with a total length of `seconds`: cut short, or with a longer last phase.
-
-    The course of the rate in a phase whose length changes is compressed or stretched.
-    """
+    """The phases with a total length of `seconds`: cut short, or with a longer last phase."""
     cut: list[Phase] = []
     remaining = seconds
     for index, phase in enumerate(phases):
         last = index == len(phases) - 1
         duration = remaining if last else min(phase.duration, remaining)
         if duration > 0:
-            cut.append(replace(phase, duration=duration))
+            cut.append(phase.lasting(duration))
         remaining -= duration
     return tuple(cut)
 
 
-def scale_rates(phases: Sequence[Phase], factor: float) -> tuple[Phase, ...]:
+def scale_rates(phases: Iterable[Phase], factor: float) -> tuple[Phase, ...]:
     """The phases with every rate, and the numbers of requests and users, multiplied by `factor`."""
-
-    def scaled(value: float | None) -> float | None:
-        return None if value is None else value * factor
-
-    def rounded(value: int | None) -> int | None:
-        return None if value is None else max(1, round(value * factor))
-
-    return tuple(
-        replace(
-            phase,
-            rate=scaled(phase.rate),
-            end_rate=scaled(phase.end_rate),
-            peak_rate=scaled(phase.peak_rate),
-            steps=tuple(rate * factor for rate in phase.steps),
-            requests=rounded(phase.requests),
-            users=rounded(phase.users),
-        )
-        for phase in phases
-    )
+    return tuple(phase.scaled(factor) for phase in phases)

@@ -7,6 +7,7 @@ from itertools import islice
 
 import gevent
 
+from loadgen.arrivals import ClosedLoop
 from loadgen.request_plan import PlannedRequest, schedule_hash
 from loadgen.run_settings import RunSettings
 
@@ -21,7 +22,7 @@ def common_settings(settings: RunSettings) -> Mapping[str, str]:
     users = [
         schedule_hash(islice(plan.schedule.users(phase), _REQUESTS_OF_USERS))
         for phase in settings.phases
-        if phase.users
+        if isinstance(phase, ClosedLoop)
     ]
     return {
         "version": metadata.version("vllm-slo"),

@@ -17,7 +17,7 @@ from msgspec import structs
 
 from exporters.signals import REQUEST_CLASS_HEADER, REQUEST_START_HEADER
 from exporters.slos import SloFile
-from loadgen.arrivals import Phase, timeline
+from loadgen.arrivals import ClosedLoop, Phase, timeline
 from loadgen.completion_response import CompletionResponse
 from loadgen.grading import make_record
 from loadgen.http_client import HttpClient, UnreachableError
@@ -117,9 +117,10 @@ class Dispatcher:
         """Send each request at its due time, up to the end of the phases or until stopped."""
         for phase, start, end in timeline(phases):
             self._until = end
-            requests = schedule.users(phase)
-            for _ in range(phase.users or 0):
-                self._open.start(gevent.Greenlet(self._user, requests, start, end, phase.think_time))
+            if isinstance(phase, ClosedLoop):
+                requests = schedule.users(phase)
+                for _ in range(phase.users):
+                    self._open.start(gevent.Greenlet(self._user, requests, start, end, phase.think_time))
         for encoded in groups:
             if self._wait(self.start + encoded[0][0].due):
                 return
@@ -144,7 +145,7 @@ class Dispatcher:
         gevent.sleep(0)  # a greenlet that has not started would end without a record
         self._open.kill(_RunEnded, timeout=5.0)
 
-    def _user(self, requests: Iterator[PlannedRequest], begin: float, end: float, think_time: float | None) -> None:
+    def _user(self, requests: Iterator[PlannedRequest], begin: float, end: float, think_time: float) -> None:
         """A user of a closed loop: the next request is due when the response of the last one has ended."""
         self._wait(self.start + begin)
         while not self._stop.is_set() and monotonic() - self.start < end:
@@ -153,9 +154,7 @@ class Dispatcher:
             request = structs.replace(request, due=monotonic() - self.start)
             self._count_offered(request)
             outcome = self._converse(request, body)
-            pause = think_time or 0.0
-            if outcome is not ClientOutcome.OK:
-                pause = max(pause, USER_PAUSE)
+            pause = think_time if outcome is ClientOutcome.OK else max(think_time, USER_PAUSE)
             self._wait(monotonic() + pause)
 
     def _converse(self, request: PlannedRequest, body: bytes) -> ClientOutcome:

@@ -10,7 +10,7 @@ import msgspec
 from exporters.errors import UsageError, system_reason
 from exporters.signals import LoadOutcome, Outcome, Verdict
 from exporters.slos import SloFile
-from loadgen.arrivals import Phase
+from loadgen.arrivals import Phase, stored_phase
 from loadgen.saturation import Saturation
 
 REQUESTS = "requests.jsonl"
@@ -214,7 +214,7 @@ def read_run(folder: Path) -> Run:
         UsageError: it cannot be read.
     """
     try:
-        return msgspec.json.decode((folder / RUN).read_bytes(), type=Run)
+        return msgspec.json.decode((folder / RUN).read_bytes(), type=Run, dec_hook=lambda _, phase: stored_phase(phase))
     except OSError as error:
         raise UsageError(f"{folder}: not the output of a load run: {RUN} cannot be read") from error
     except msgspec.DecodeError as error:

@@ -236,7 +236,7 @@ def of_trace(arguments: argparse.Namespace, environment: Mapping[str, str] = os.
     requests = traces.read_trace(path, arguments.format and traces.TraceFormat(arguments.format), arguments.trace_class)
     schedule = traces.TraceSchedule(requests, seed, arguments.rate_scale, arguments.duration)
     plan = LoadPlan(name=path.name, timeout=arguments.timeout, shares=schedule.shares, schedule=schedule)
-    return _settings(arguments, plan, (arrivals.Phase(traces.PHASE, schedule.seconds),), seed, environment)
+    return _settings(arguments, plan, (arrivals.Replay(traces.PHASE, schedule.seconds),), seed, environment)
 
 
 def _settings(

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from exporters.errors import UsageError, system_reason
-from loadgen.arrivals import Phase
+from loadgen.arrivals import AtOnce
 from loadgen.prompt_text import Part
 from loadgen.report import format_seconds, new_table
 from loadgen.request_plan import PlannedRequest, Workload
@@ -50,7 +50,7 @@ def waves(scenario: Scenario, largest: int, seed: int) -> Waves:
     sizes = [1]
     while sizes[-1] * 2 <= largest:
         sizes.append(sizes[-1] * 2)
-    phases = [Phase(f"{PHASE}/{size}", 1.0, requests=size) for size in sizes]
+    phases = [AtOnce(f"{PHASE}/{size}", 1.0, size) for size in sizes]
     workload = Workload(scenario, phases, seed)
     drawn = list(workload)
     ramp = [

@@ -18,7 +18,7 @@ from exporters.errors import UsageError
 from exporters.yaml_keys import COUNT, DURATION, NAMED, TEXT, Key, Kind, distinct_list_of, list_of, read
 from exporters.yaml_reader import NAME, FileError, Node, Reader, built_in_names, find_built_in, nearest, open_yaml
 from loadgen import scenario
-from loadgen.arrivals import POSITIVE
+from loadgen.arrivals import POSITIVE, ClosedLoop
 from loadgen.rate_search import Limits
 from loadgen.scenario import Scenario
 
@@ -249,7 +249,7 @@ def _check(keys: _Keys, reader: Reader) -> None:
         for key in ("rates", "find_max"):
             if key in nodes and (len(phases) != 1 or not phases[0].constant_rate):
                 nodes[key].problem("needs a load with a single phase of a constant rate, which the rates replace")
-        if keys.concurrencies and (len(phases) != 1 or phases[0].users is None):
+        if keys.concurrencies and (len(phases) != 1 or not isinstance(phases[0], ClosedLoop)):
             nodes["concurrencies"].problem(
                 "needs a load with a single phase with users, whose number the concurrencies replace"
             )

@@ -16,7 +16,7 @@ from compose.simulator.response_cache import HIT_SECONDS
 from compose.simulator.scheduler import Job, Scheduler, Step
 from exporters.slos import SloFile
 from exporters.verdicts import outcome_of_status
-from loadgen.arrivals import Phase, timeline
+from loadgen.arrivals import ClosedLoop, Phase, timeline
 from loadgen.completion_response import CompletionResponse
 from loadgen.grading import make_record
 from loadgen.request_plan import USER_PAUSE, PlannedRequest, Schedule
@@ -87,8 +87,10 @@ class VirtualRun:
             self._at(begin, self._stop_engine)
             self._at(end, self._start_engine)
         for phase, start, end in timeline(self._load.phases):
+            if not isinstance(phase, ClosedLoop):
+                continue
             users = self._load.schedule.users(phase)
-            for _ in range(phase.users or 0):
+            for _ in range(phase.users):
                 self._at(start, partial(self._next_of_user, users, phase, end))
         self._next_arrival(iter(self._load.schedule))
         while True:
@@ -124,15 +126,13 @@ class VirtualRun:
 
             self._at(request.due, arrive)
 
-    def _next_of_user(self, requests: Iterator[PlannedRequest], phase: Phase, end: float) -> None:
+    def _next_of_user(self, requests: Iterator[PlannedRequest], phase: ClosedLoop, end: float) -> None:
         """A user of a closed loop: the next request is due when the response of the last one has ended."""
         if self.now >= end:
             return
 
         def ended(outcome: ClientOutcome) -> None:
-            pause = phase.think_time or 0.0
-            if outcome is not ClientOutcome.OK:
-                pause = max(pause, USER_PAUSE)
+            pause = phase.think_time if outcome is ClientOutcome.OK else max(phase.think_time, USER_PAUSE)
             self._at(self.now + pause, partial(self._next_of_user, requests, phase, end))
 
         self._send(structs.replace(next(requests), due=self.now), ended)
