@@ -15,13 +15,13 @@ from gevent.lock import BoundedSemaphore
 from gevent.pool import Group
 from msgspec import structs
 
+from exporters.http.http1_parser import BadHttpError
 from exporters.signals import REQUEST_CLASS_HEADER, REQUEST_START_HEADER
 from exporters.slos import SloFile
 from loadgen.arrivals import ClosedLoop, Phase, timeline
 from loadgen.completion_response import CompletionResponse
 from loadgen.grading import make_record
 from loadgen.http_client import HttpClient, UnreachableError
-from loadgen.http_response import ProtocolError
 from loadgen.load_metrics import LoadCollector
 from loadgen.load_target import Target
 from loadgen.request_plan import USER_PAUSE, PlannedRequest, Schedule, encode_body, encode_head
@@ -209,7 +209,7 @@ class Dispatcher:
             error = None if sent else "the run ended before a slot of --max-concurrency"
         except UnreachableError as failure:
             outcome, error = ClientOutcome.UPSTREAM_UNREACHABLE, str(failure)
-        except ProtocolError as failure:
+        except BadHttpError as failure:
             outcome, error = ClientOutcome.UPSTREAM_ERROR, str(failure)
         except OSError as failure:  # no file descriptors or ports left on this machine
             outcome, error = ClientOutcome.NOT_SENT, str(failure)

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from exporters.http.sse import Splitter, payload
 from exporters.relay.dialects.chat import decode
 from exporters.relay.meter import MAX_HELD_EVENT
-from exporters.relay.sse import Splitter, payload
 from exporters.signals import Outcome
 from tests.support.event_streams import cut, stream_meter
 from tests.support.scripted_relay import DONE, ROLE, USAGE, content
@@ -74,7 +74,7 @@ def test_the_bytes_searched_grow_linearly_with_the_size_of_an_event(
         searched += len(data) - start
         return data.find(b"\n\n", start) >= 0
 
-    monkeypatch.setattr("exporters.relay.sse._has_blank_line", has_blank_line)
+    monkeypatch.setattr("exporters.http.sse._has_blank_line", has_blank_line)
     event = content("x" * size)
     meter = stream_meter(strips_usage=strips_usage)
     sent = [meter.stream(event[start : start + read], 1.0) for start in range(0, len(event), read)]
