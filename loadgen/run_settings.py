@@ -60,6 +60,13 @@ class RunSettings:
     configuration: str = ""
 
 
+_AS_GIVEN = (
+    *("model", "rate_scale", "grace", "max_open", "max_concurrency", "max_send_lag", "allow_invalid"),
+    *("stop_when_saturated", "save_detailed", "metrics", "metrics_wait", "experiment", "configuration"),
+)
+"""The settings that are the values of flags."""
+
+
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """The flags of a run."""
     add_common_flags(parser)
@@ -260,20 +267,8 @@ def _settings(
         ),
         out=Path(arguments.out),
         slos=slos.load(arguments.slos),
-        model=arguments.model,
-        rate_scale=arguments.rate_scale,
-        grace=arguments.grace,
-        max_open=arguments.max_open,
-        max_concurrency=arguments.max_concurrency,
-        max_send_lag=arguments.max_send_lag,
-        allow_invalid=arguments.allow_invalid,
-        stop_when_saturated=arguments.stop_when_saturated,
-        save_detailed=arguments.save_detailed,
         check=not arguments.no_check,
-        metrics=arguments.metrics,
-        metrics_wait=arguments.metrics_wait,
-        experiment=arguments.experiment,
-        configuration=arguments.configuration,
+        **{name: getattr(arguments, name) for name in _AS_GIVEN},
     )
 
 
