@@ -7,24 +7,26 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import msgspec
 from rich.console import Console
 
 from compose import interrupt
 from compose.experiment import (
     cell_measurement,
-    challenge_score,
     error_windows,
     experiment_file,
     experiment_report,
     experiment_run,
     grade_command,
+    score,
     search_run,
     simulated_engine,
 )
-from compose.experiment.cell_store import SLOS, CellStatus, read_experiment
+from compose.experiment.cell_store import SLOS, CellStatus, Rule, read_experiment
 from compose.experiment.engine_program import SIMULATOR, check_command
 from compose.experiment.experiment_file import Experiment
 from compose.experiment.experiment_run import CellPlan
+from compose.experiment.report_groups import read_groups
 from compose.vllm_cpu import launch
 from exporters import slos
 from exporters.addresses import parse_address
@@ -82,15 +84,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     text = "print the results of an experiment by class and configuration"
     report = actions.add_parser("report", help=text, description=f"{text.capitalize()}.")
     experiment_report.configure(report)
-    text = "score the cells of an experiment by the weights of the T4 challenge (seed-002)"
+    text = "score the cells of an experiment by the criteria in its file, such as those of seed-002"
     scored = actions.add_parser("score", help=text, description=f"{text.capitalize()}.")
     scored.add_argument("folder", type=Path, metavar="DIR", help="output folder of the experiment")
     scored.add_argument(
         "--reference",
         type=float,
-        default=challenge_score.REFERENCE,
         metavar="N",
-        help="output tokens/s that have the full weight (default: %(default)g)",
+        help="throughput that has all points (default: that of the experiment file)",
     )
     scored.set_defaults(run=_score)
     text = "grade the criteria of seed 003 by what experiments have measured"
@@ -128,12 +129,18 @@ def _rates(text: str) -> list[str]:
 
 
 def _score(arguments: argparse.Namespace) -> int:
-    if not arguments.reference > 0:
-        raise UsageError(f"--reference: {arguments.reference:g} is not a throughput; write a number above 0")
-    _, cells = read_experiment(arguments.folder)
-    print_table = Console().print
-    print_table(challenge_score.table(cells, arguments.reference))
-    print_table("throughput has 40 points at the reference; 15 points for code and documentation are not measured")
+    reference = arguments.reference
+    if reference is not None and not reference > 0:
+        raise UsageError(f"--reference: {reference:g} is not a throughput; write a number above 0")
+    experiment = read_groups(arguments.folder, None)
+    criteria = [
+        msgspec.structs.replace(each, value=reference) if reference and each.by is Rule.PROPORTION else each
+        for each in experiment.record.score
+    ]
+    if not criteria:
+        raise UsageError(f"{arguments.folder}: {experiment.record.name} has no score; add the key to its file")
+    Console().print(score.table(experiment, criteria))
+    print(score.legend(criteria))
     return 0
 
 

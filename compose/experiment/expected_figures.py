@@ -1,53 +1,66 @@
-"""The sections of an experiment file with what is expected: predictions, and the figures of the source."""
+"""The sections of an experiment file with what is expected: predictions, figures of the source, and a score."""
 
-from dataclasses import dataclass
-from typing import Annotated
+from dataclasses import dataclass, fields
+from functools import partial
+from typing import Annotated, Any, TypeVar
 
-from compose.experiment.cell_store import Direction, ExpectedFigure, Metric, Prediction
+from compose.experiment.cell_store import Criterion, Direction, ExpectedFigure, Metric, Prediction, Rule
 from exporters.yaml_keys import COUNT, TEXT, Key, Kind, choice, read
 from exporters.yaml_reader import Node
 from loadgen.arrivals import POSITIVE
 
+_T = TypeVar("_T")
+_NUMBER = Kind(Node.number, {})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Prediction:
+class _Claim:
+    configuration: Annotated[str, Key(TEXT)]
+    request_class: Annotated[str, Key(TEXT, name="class")] = ""
+    metric: Annotated[Metric, Key(choice(Metric))]
+    rate: Annotated[float | None, Key(POSITIVE)] = None
+    concurrency: Annotated[int | None, Key(COUNT)] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Prediction(_Claim):
     """A direction from a baseline, or an interval."""
 
-    configuration: Annotated[str, Key(TEXT)]
-    request_class: Annotated[str, Key(TEXT, name="class")] = ""
-    metric: Annotated[Metric, Key(choice(Metric))]
-    rate: Annotated[float | None, Key(POSITIVE)] = None
-    concurrency: Annotated[int | None, Key(COUNT)] = None
     baseline: Annotated[str | None, Key(TEXT)] = None
     direction: Annotated[Direction | None, Key(choice(Direction))] = None
-    low: Annotated[float | None, Key(Kind(Node.number, {}))] = None
-    high: Annotated[float | None, Key(Kind(Node.number, {}))] = None
+    low: Annotated[float | None, Key(_NUMBER)] = None
+    high: Annotated[float | None, Key(_NUMBER)] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Expected:
-    configuration: Annotated[str, Key(TEXT)]
-    request_class: Annotated[str, Key(TEXT, name="class")] = ""
-    metric: Annotated[Metric, Key(choice(Metric))]
-    rate: Annotated[float | None, Key(POSITIVE)] = None
-    concurrency: Annotated[int | None, Key(COUNT)] = None
-    value: Annotated[float, Key(Kind(Node.number, {}))]
+class _Expected(_Claim):
+    value: Annotated[float, Key(_NUMBER)]
     note: Annotated[str, Key(TEXT)] = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Criterion:
+    metric: Annotated[Metric, Key(choice(Metric))]
+    points: Annotated[float, Key(POSITIVE)]
+    by: Annotated[Rule, Key(choice(Rule))]
+    value: Annotated[float, Key(POSITIVE)]
+
+
+def _read(keys: type, made: type[_T], node: Node) -> _T:
+    """Read the keys of a mapping, and make the value that is stored."""
+    found: Any = read(keys, node)
+    return made(**{field.name: getattr(found, field.name) for field in fields(keys)})
+
+
 def _prediction(node: Node) -> Prediction:
-    found = read(_Prediction, node)
+    found = _read(_Prediction, Prediction, node)
     by_direction = found.direction is not None and found.baseline is not None
     by_interval = found.low is not None or found.high is not None
     if not node.reader.problems and by_direction == by_interval:
         node.problem("needs baseline and direction, or low or high; write one of them")
-    return Prediction(**{name: getattr(found, name) for name in Prediction.__struct_fields__})
-
-
-def _expected(node: Node) -> ExpectedFigure:
-    found = read(_Expected, node)
-    return ExpectedFigure(**{name: getattr(found, name) for name in ExpectedFigure.__struct_fields__})
+    return found
 
 
 PREDICTION = Kind(_prediction, {})
-EXPECTED = Kind(_expected, {})
+EXPECTED = Kind(partial(_read, _Expected, ExpectedFigure), {})
+CRITERION = Kind(partial(_read, _Criterion, Criterion), {})

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import yaml
 
 from compose import rewrite_config
-from compose.experiment.cell_store import ExpectedFigure, Prediction
-from compose.experiment.expected_figures import EXPECTED, PREDICTION
+from compose.experiment.cell_store import Criterion, ExpectedFigure, Prediction
+from compose.experiment.expected_figures import CRITERION, EXPECTED, PREDICTION
 from compose.experiment.load_level import PHASES, Level, levels
 from compose.experiment.search_limits import FIND_MAX, SearchLimits
 from exporters import slos
@@ -136,6 +136,7 @@ class _Keys:
     slos: Annotated[str | None, Key(Kind(_slos, {}))] = None
     predictions: Annotated[tuple[Prediction, ...], Key(list_of(PREDICTION))] = ()
     expected: Annotated[tuple[ExpectedFigure, ...], Key(list_of(EXPECTED))] = ()
+    score: Annotated[tuple[Criterion, ...], Key(list_of(CRITERION))] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,6 +162,7 @@ class Experiment:
     slos: str
     predictions: tuple[Prediction, ...]
     expected: tuple[ExpectedFigure, ...]
+    score: tuple[Criterion, ...]
 
     @property
     def levels(self) -> list[Level]:
@@ -233,6 +235,7 @@ def load(path: Path) -> Experiment:
         slos=keys.slos or DEFAULT_SLOS.read_text(encoding="utf-8"),
         predictions=keys.predictions,
         expected=keys.expected,
+        score=keys.score,
     )
 
 

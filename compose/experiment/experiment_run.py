@@ -66,6 +66,7 @@ def described(experiment: Experiment, *, virtual: bool, engine: str) -> Experime
         repeats=experiment.repeats,
         predictions=list(experiment.predictions),
         expected=list(experiment.expected),
+        score=list(experiment.score),
     )
 
 

@@ -1,0 +1,54 @@
+"""The score of each cell, by the criteria of the experiment."""
+
+from collections.abc import Sequence
+
+from rich.table import Table
+
+from compose.experiment.cell_store import Criterion, Rule
+from compose.experiment.report_estimates import value
+from compose.experiment.report_groups import Experiment, Group, Repeat
+from compose.experiment.report_metrics import METRICS
+from loadgen.report import new_table
+
+
+def points(criterion: Criterion, measured: float | None) -> float:
+    """The points of a measurement; none without one, or if it is infinite and must not exceed a limit."""
+    if measured is None:
+        return 0.0
+    match criterion.by:
+        case Rule.PROPORTION:
+            share = measured / criterion.value
+        case Rule.LIMIT:
+            share = criterion.value / max(measured, criterion.value)
+        case Rule.LEAST:
+            share = float(measured >= criterion.value)
+    return criterion.points * share
+
+
+def table(experiment: Experiment, criteria: Sequence[Criterion]) -> Table:
+    """The points of each cell, the best cell first; cells without a valid measurement have none."""
+    rows: list[tuple[float, list[str]]] = []
+    for group in experiment:
+        name = f"{group.configuration}{group.level.text}, repeat"
+        for repeat in group.repeats:
+            found = [points(each, _measured(each, group, repeat)) for each in criteria]
+            rows.append((sum(found), [f"{name} {repeat.number}", *(f"{each:.1f}" for each in (*found, sum(found)))]))
+        rows += [(-1.0, [f"{name} {each.repeat}", each.state]) for each in group.excluded]
+    drawn = new_table("", ("cell",), (*(METRICS[each.metric].title for each in criteria), "total"))
+    for _, row in sorted(rows, key=lambda pair: -pair[0]):
+        drawn.add_row(*row)
+    return drawn
+
+
+def _measured(criterion: Criterion, group: Group, repeat: Repeat) -> float | None:
+    found = value(METRICS[criterion.metric], group)
+    return None if found is None else found.repeats[group.repeats.index(repeat)]
+
+
+def legend(criteria: Sequence[Criterion]) -> str:
+    """What has all points of each criterion."""
+    return "; ".join(
+        f"{METRICS[each.metric].title}: {each.points:g} points at {METRICS[each.metric].unit.text(each.value)} "
+        f"({each.by.value})"
+        for each in criteria
+    )
