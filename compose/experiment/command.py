@@ -27,6 +27,7 @@ from compose.experiment.engine_program import SIMULATOR, check_command
 from compose.experiment.experiment_file import Experiment
 from compose.experiment.experiment_run import CellPlan
 from compose.experiment.report_groups import read_groups
+from compose.experiment.report_tables import print_grid
 from compose.vllm_cpu import launch
 from exporters import slos
 from exporters.addresses import parse_address
@@ -139,7 +140,7 @@ def _score(arguments: argparse.Namespace) -> int:
     ]
     if not criteria:
         raise UsageError(f"{arguments.folder}: {experiment.record.name} has no score; add the key to its file")
-    Console().print(score.table(experiment, criteria))
+    print_grid(score.table(experiment, criteria), Console())
     print(score.legend(criteria))
     return 0
 
@@ -158,7 +159,7 @@ def _windows(arguments: argparse.Namespace) -> int:
             times = error_windows.times(since, every, read_run(stored.folder).seconds)
             found = error_windows.moments(read_records(stored.folder), slo, pages, rolling=rolling, times=times)
             title = f"{stored.cell.configuration}, repeat {stored.cell.repeat}: {slo.name}"
-            console.print(error_windows.table(title, found, pages, rolling))
+            print_grid(error_windows.table(title, found, pages, rolling), console)
     return 0
 
 

@@ -10,9 +10,8 @@ import yaml
 
 from compose import rewrite_config
 from compose.experiment.cell_store import Criterion, ExpectedFigure, Prediction
-from compose.experiment.expected_figures import CRITERION, EXPECTED, PREDICTION
+from compose.experiment.file_sections import CRITERION, EXPECTED, FIND_MAX, PREDICTION, SearchLimits
 from compose.experiment.load_level import PHASES, Level, levels
-from compose.experiment.search_limits import FIND_MAX, SearchLimits
 from exporters import slos
 from exporters.errors import UsageError
 from exporters.yaml_keys import COUNT, DURATION, NAMED, TEXT, Key, Kind, distinct_list_of, list_of, read

@@ -5,8 +5,8 @@ from math import inf
 
 from compose.experiment.cell_store import ExperimentRecord
 from compose.experiment.load_level import Level
-from compose.experiment.report_conclusions import Best, best, conclusions
-from compose.experiment.report_estimates import value
+from compose.experiment.report_conclusions import Best, beside, best, conclusions, judged
+from compose.experiment.report_estimates import cell, value
 from compose.experiment.report_floor import floors
 from compose.experiment.report_frontier import LATENCIES, frontier_rows
 from compose.experiment.report_groups import NOT_RUN, Experiment, Group
@@ -19,9 +19,8 @@ from compose.experiment.report_metrics import (
     THROUGHPUT,
     TPOT_P50,
 )
-from compose.experiment.report_predictions import beside, judged
 from compose.experiment.report_searches import searches
-from compose.experiment.report_tables import Grid, Sentences, cell
+from compose.experiment.report_tables import Grid, Report, Sentences
 from exporters.comparison.estimates import CONFIDENCE
 from exporters.quantities import spell_duration
 from exporters.yaml_keys import NO_TIMEOUT
@@ -102,6 +101,11 @@ def _first_token(experiment: Experiment) -> str:
     if cut is not None and timeout >= cut:
         return f"none: {text} is not below the client timeout of {spell_duration(cut)}"
     return f"{text}; a request without a first token by then is bad for tpot, itl_p95, decode and availability"
+
+
+def report(experiment: Experiment) -> Report:
+    record = experiment.record
+    return Report(record.name, record.description, facts(experiment), [*contents(experiment)])
 
 
 def contents(experiment: Experiment) -> Iterator[Grid | Sentences | str]:

@@ -5,14 +5,13 @@ import math
 from dataclasses import asdict
 from typing import Any
 
-from compose.experiment.report_conclusions import best, conclusions
+from compose.experiment.report_conclusions import beside, best, conclusions, judged
 from compose.experiment.report_estimates import Value, interval, value
 from compose.experiment.report_floor import floors
 from compose.experiment.report_frontier import LATENCIES, frontier, points
 from compose.experiment.report_grids import facts
 from compose.experiment.report_groups import Experiment, Group
 from compose.experiment.report_metrics import ENGINE, METRICS
-from compose.experiment.report_predictions import beside, judged
 from compose.experiment.report_searches import found_rates
 from exporters.comparison.estimates import CONFIDENCE
 from loadgen.summary import TOTAL

@@ -2,13 +2,11 @@
 
 from collections.abc import Sequence
 
-from rich.table import Table
-
 from compose.experiment.cell_store import Criterion, Rule
 from compose.experiment.report_estimates import value
 from compose.experiment.report_groups import Experiment, Group, Repeat
 from compose.experiment.report_metrics import METRICS
-from loadgen.report import new_table
+from compose.experiment.report_tables import Grid
 
 
 def points(criterion: Criterion, measured: float | None) -> float:
@@ -25,7 +23,7 @@ def points(criterion: Criterion, measured: float | None) -> float:
     return criterion.points * share
 
 
-def table(experiment: Experiment, criteria: Sequence[Criterion]) -> Table:
+def table(experiment: Experiment, criteria: Sequence[Criterion]) -> Grid:
     """The points of each cell, the best cell first; cells without a valid measurement have none."""
     rows: list[tuple[float, list[str]]] = []
     for group in experiment:
@@ -33,11 +31,10 @@ def table(experiment: Experiment, criteria: Sequence[Criterion]) -> Table:
         for repeat in group.repeats:
             found = [points(each, _measured(each, group, repeat)) for each in criteria]
             rows.append((sum(found), [f"{name} {repeat.number}", *(f"{each:.1f}" for each in (*found, sum(found)))]))
-        rows += [(-1.0, [f"{name} {each.repeat}", each.state]) for each in group.excluded]
-    drawn = new_table("", ("cell",), (*(METRICS[each.metric].title for each in criteria), "total"))
-    for _, row in sorted(rows, key=lambda pair: -pair[0]):
-        drawn.add_row(*row)
-    return drawn
+        blank = [""] * len(criteria)
+        rows += [(-1.0, [f"{name} {each.repeat}", each.state, *blank]) for each in group.excluded]
+    headings = ("cell", *(METRICS[each.metric].title for each in criteria), "total")
+    return Grid("", headings, [row for _, row in sorted(rows, key=lambda pair: -pair[0])], labels=1)
 
 
 def _measured(criterion: Criterion, group: Group, repeat: Repeat) -> float | None:

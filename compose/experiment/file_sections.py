@@ -1,5 +1,6 @@
-"""The sections of an experiment file with what is expected: predictions, figures of the source, and a score."""
+"""The sections of an experiment file: predictions, figures of the source, a score, and the range of a search."""
 
+import math
 from dataclasses import dataclass, fields
 from functools import partial
 from typing import Annotated, Any, TypeVar
@@ -8,6 +9,7 @@ from compose.experiment.cell_store import Criterion, Direction, ExpectedFigure, 
 from exporters.yaml_keys import COUNT, TEXT, Key, Kind, choice, read
 from exporters.yaml_reader import Node
 from loadgen.arrivals import POSITIVE
+from loadgen.rate_search import FINEST, Limits
 
 _T = TypeVar("_T")
 _NUMBER = Kind(Node.number, {})
@@ -64,3 +66,38 @@ def _prediction(node: Node) -> Prediction:
 PREDICTION = Kind(_prediction, {})
 EXPECTED = Kind(partial(_read, _Expected, ExpectedFigure), {})
 CRITERION = Kind(partial(_read, _Criterion, Criterion), {})
+
+COARSEST = 1.0
+
+
+def _resolution(node: Node) -> float | None:
+    value = node.number()
+    if value is not None and not FINEST <= value <= COARSEST:
+        node.problem(f"{value:g} is not from {FINEST:g} to {COARSEST:g}; write a share of the rate, such as 0.05")
+        return None
+    return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchLimits:
+    """Rates in requests/s, with all turns of conversations; `requests` of each probe; `resolution` as in `Limits`."""
+
+    lowest: Annotated[float, Key(POSITIVE)]
+    highest: Annotated[float, Key(POSITIVE)]
+    requests: Annotated[int, Key(COUNT)]
+    resolution: Annotated[float, Key(Kind(_resolution, {}))] = 0.05
+
+    @property
+    def limits(self) -> Limits:
+        """The search starts in the middle, in ratios, from which every answer is equally far."""
+        return Limits(math.sqrt(self.lowest * self.highest), self.lowest, self.highest, self.resolution)
+
+
+def _search_limits(node: Node) -> SearchLimits:
+    found = read(SearchLimits, node)
+    if not node.reader.problems and found.highest <= found.lowest:
+        node.mapping()["highest"].problem(f"{found.highest:g} is not above lowest, {found.lowest:g}")
+    return found
+
+
+FIND_MAX = Kind(_search_limits, {})
