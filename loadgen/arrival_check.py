@@ -5,8 +5,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from loadgen.arrivals import Law, OpenLoop, expected_arrivals, timeline
+from loadgen.arrivals import expected_arrivals
 from loadgen.request_record import Record, Run
+from loadgen.schedule.phases import Law, OpenLoop, timeline
 
 FEWEST = 20
 """Gaps below which nothing is decided."""

@@ -8,11 +8,11 @@ from statistics import fmean, pstdev
 from typing import Any
 
 from exporters.slos import Measure
-from loadgen.arrivals import AtOnce, ClosedLoop, Law, OpenLoop
 from loadgen.chunk_totals import ChunkTotals
 from loadgen.goodput_definitions import VLLM, vllm_values
 from loadgen.request_plan import CHAT
 from loadgen.request_record import ClientOutcome, Record, Run
+from loadgen.schedule.phases import AtOnce, ClosedLoop, Law, OpenLoop
 from loadgen.summary import Summary, slot_wait
 
 PERCENTILES = (50, 95, 99)

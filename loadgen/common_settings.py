@@ -7,9 +7,9 @@ from itertools import islice
 
 import gevent
 
-from loadgen.arrivals import ClosedLoop
 from loadgen.request_plan import PlannedRequest, schedule_hash
 from loadgen.run_settings import RunSettings
+from loadgen.schedule.phases import ClosedLoop
 
 _REQUESTS_OF_USERS = 100
 _BETWEEN_PAUSES = 100

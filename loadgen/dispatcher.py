@@ -16,7 +16,6 @@ from msgspec import structs
 
 from exporters.http.http1_parser import BadHttpError
 from exporters.signals import REQUEST_CLASS_HEADER, REQUEST_START_HEADER
-from loadgen.arrivals import ClosedLoop, Phase, timeline
 from loadgen.completion_response import CompletionResponse
 from loadgen.grading import make_record
 from loadgen.http_client import HttpClient, UnreachableError
@@ -24,6 +23,7 @@ from loadgen.load_metrics import LoadCollector
 from loadgen.request_plan import USER_PAUSE, PlannedRequest, Schedule, encode_body, encode_head
 from loadgen.request_record import ClientOutcome, Record
 from loadgen.run_settings import RunSettings
+from loadgen.schedule.phases import ClosedLoop, Phase, timeline
 
 EncodedGroup = list[tuple[PlannedRequest, bytes]]
 """Requests with the same due time, and their bodies."""

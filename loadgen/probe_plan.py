@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 from exporters.signals import Verdict
 from exporters.slos import SloFile
 from exporters.verdicts import applicable_slos, several_tokens
-from loadgen.arrivals import OpenLoop, Phase, Steady
 from loadgen.attainment import Attainment, Tally, Verdicts, chance_of_bad, events_needed, wilson, z_of
 from loadgen.request_plan import PlannedRequest, Workload
 from loadgen.request_record import ClientOutcome, Record
 from loadgen.scenario import Scenario
+from loadgen.schedule.phases import OpenLoop, Phase, Steady
 
 PHASE = "probe"
 _SAMPLE = 20_000

@@ -10,8 +10,8 @@ import msgspec
 from exporters.errors import UsageError, system_reason
 from exporters.signals import LoadOutcome, Outcome, Verdict
 from exporters.slos import SloFile
-from loadgen.arrivals import Phase, stored_phase
 from loadgen.saturation import Saturation
+from loadgen.schedule.phases import Phase, stored_phase
 
 REQUESTS = "requests.jsonl"
 RUN = "run.json"

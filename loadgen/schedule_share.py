@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from exporters.errors import UsageError
-from loadgen.arrivals import ClosedLoop, Phase
 from loadgen.request_plan import PlannedRequest, Schedule
+from loadgen.schedule.phases import ClosedLoop, Phase
 
 
 @dataclass(frozen=True, slots=True)

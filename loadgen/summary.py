@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from exporters.signals import Verdict
 from exporters.verdicts import nearest_rank
 from loadgen.arrival_check import ArrivalCheck, check_arrivals
-from loadgen.arrivals import ClosedLoop
 from loadgen.client_health import ClientHealth, judge
 from loadgen.goodput_definitions import Goodput, by_definition
 from loadgen.request_record import ClientOutcome, Record, Run
+from loadgen.schedule.phases import ClosedLoop
 from loadgen.steady_state import State, SteadyState, Timed, steady_state
 
 TOTAL = "all"

@@ -15,12 +15,12 @@ from rich.console import Console
 from rich.table import Table
 
 from exporters.errors import UsageError, system_reason
-from loadgen.arrivals import AtOnce
 from loadgen.prompt_text import Part
 from loadgen.report import format_seconds, new_table
 from loadgen.request_plan import PlannedRequest, Workload
 from loadgen.request_record import ClientOutcome, Record, write_json
 from loadgen.scenario import Scenario
+from loadgen.schedule.phases import AtOnce
 from loadgen.summary import quantiles
 
 PHASE = "warm-up"

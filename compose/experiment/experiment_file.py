@@ -17,9 +17,9 @@ from exporters.errors import UsageError
 from exporters.yaml_keys import COUNT, DURATION, NAMED, TEXT, Key, Kind, distinct_list_of, list_of, read
 from exporters.yaml_reader import NAME, FileError, Node, Reader, built_in_names, find_built_in, nearest, open_yaml
 from loadgen import scenario
-from loadgen.arrivals import POSITIVE, ClosedLoop
 from loadgen.rate_search import Limits
 from loadgen.scenario import Scenario
+from loadgen.schedule.phases import POSITIVE, ClosedLoop
 
 SHIPPED = Path(__file__).parent / "scenarios"
 DEFAULT_SLOS = rewrite_config.COMPOSE_DIRECTORY / "slos.yaml"

@@ -8,8 +8,8 @@ from typing import Annotated, Any, TypeVar
 from compose.experiment.cell_store import Criterion, Direction, ExpectedFigure, Metric, Prediction, Rule
 from exporters.yaml_keys import COUNT, TEXT, Key, Kind, choice, read
 from exporters.yaml_reader import Node
-from loadgen.arrivals import POSITIVE
 from loadgen.rate_search import FINEST, Limits
+from loadgen.schedule.phases import POSITIVE
 
 _T = TypeVar("_T")
 _NUMBER = Kind(Node.number, {})

@@ -16,11 +16,11 @@ from compose.simulator.response_cache import HIT_SECONDS
 from compose.simulator.scheduler import Job, Scheduler, Step
 from exporters.slos import SloFile
 from exporters.verdicts import outcome_of_status
-from loadgen.arrivals import ClosedLoop, Phase, timeline
 from loadgen.completion_response import CompletionResponse
 from loadgen.grading import make_record
 from loadgen.request_plan import USER_PAUSE, PlannedRequest, Schedule
 from loadgen.request_record import ClientOutcome, Record
+from loadgen.schedule.phases import ClosedLoop, Phase, timeline
 
 MAX_OPEN = 5000
 """Open requests above which requests are not sent, as by default in the load generator."""

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from loadgen.arrivals import Steady
 from loadgen.prompt_text import Part
 from loadgen.request_plan import CHAT, PlannedRequest
 from loadgen.request_record import ClientOutcome, Objective, Record, Run
+from loadgen.schedule.phases import Steady
 
 
 def planned(**changes: Any) -> PlannedRequest:

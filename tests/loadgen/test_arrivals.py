@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadgen.arrival_check import check, gamma_share, kolmogorov_smirnov
-from loadgen.arrivals import (
+from loadgen.arrivals import Arrival, arrivals, expected_arrivals
+from loadgen.schedule.phases import (
     CYCLE_PIECES,
-    Arrival,
     AtOnce,
     ClosedLoop,
     Diurnal,
@@ -28,8 +28,6 @@ from loadgen.arrivals import (
     Replay,
     Steady,
     Steps,
-    arrivals,
-    expected_arrivals,
     scale_rates,
     stored_phase,
     with_duration,

@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from exporters.signals import Verdict
-from loadgen.arrivals import ClosedLoop, Law, Phase, Replay, Steady
 from loadgen.bench_result import bench_result
 from loadgen.chunk_totals import ChunkTotals
 from loadgen.completion_response import CompletionResponse
 from loadgen.request_plan import COMPLETIONS
 from loadgen.request_record import ClientOutcome, Objective, Record
+from loadgen.schedule.phases import ClosedLoop, Law, Phase, Replay, Steady
 from loadgen.summary import summarise
 from tests.loadgen.load_records import record, run
 

@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadgen import scenario
-from loadgen.arrivals import ClosedLoop
 from loadgen.common_settings import common_settings
 from loadgen.request_plan import PlannedRequest, Workload, schedule_hash
 from loadgen.request_record import ClientOutcome, read_records, read_run
 from loadgen.run_settings import RunSettings, from_arguments
+from loadgen.schedule.phases import ClosedLoop
 from loadgen.schedule_share import Share, SharedSchedule
 from loadgen.worker_messages import Ready
 from tests.loadgen.load_process import (

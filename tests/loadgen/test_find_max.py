@@ -13,11 +13,11 @@ import pytest
 from exporters import slos
 from exporters.errors import UsageError
 from loadgen import command, find_max_settings, scenario
-from loadgen.arrivals import Steady
 from loadgen.attainment import Attainment, events_needed
 from loadgen.engine_idle import open_requests
 from loadgen.find_max_settings import FindMaxSettings
 from loadgen.probe_plan import Look, Timing, demand, first_rate_phase, pairs, plan
+from loadgen.schedule.phases import Steady
 from tests.loadgen.load_process import SHAPE, hold, load, received, scripted_server, starting_load, write_scenario
 from tests.loadgen.load_records import record
 from tests.support.waiting import HANG, wait_until

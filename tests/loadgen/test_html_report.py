@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from exporters.signals import Verdict
 from loadgen import command
-from loadgen.arrivals import Steady
 from loadgen.html_report.bins import LENGTH_BINS, MOST_TIME_BINS, length_bins, time_bins
 from loadgen.html_report.plot_area import linear, logarithmic, plain
 from loadgen.html_report.report_page import render_page
 from loadgen.report import format_percent, format_seconds
 from loadgen.request_record import REQUESTS, ClientOutcome, Objective, Record, Run, encode_line, write_json
+from loadgen.schedule.phases import Steady
 from loadgen.summary import summarise
 from tests.loadgen.html_document import HtmlDocument, Node
 from tests.loadgen.load_records import record, run

@@ -9,9 +9,9 @@ from msgspec import structs
 
 from dashboards.preview.chromium import browser, find_browser
 from exporters.signals import Verdict
-from loadgen.arrivals import Steady
 from loadgen.html_report.report_page import render_page
 from loadgen.request_record import ClientOutcome, Record, Run
+from loadgen.schedule.phases import Steady
 from loadgen.summary import summarise
 from tests.loadgen.html_document import CUT
 from tests.loadgen.load_records import record, run

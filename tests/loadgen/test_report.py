@@ -10,9 +10,9 @@ from rich.console import Console
 
 from exporters.errors import UsageError
 from exporters.signals import Verdict
-from loadgen.arrivals import Steady
 from loadgen.report import FOLDED, format_percent, format_seconds, render, show
 from loadgen.request_record import ClientOutcome, Objective, Record, read_records, read_run
+from loadgen.schedule.phases import Steady
 from loadgen.steady_state import Timed
 from loadgen.summary import summarise
 from tests.loadgen.load_records import record, run

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from loadgen import prompt_text, scenario
-from loadgen.arrivals import AtOnce, ClosedLoop, Law, Steady
 from loadgen.prompt_text import Part
 from loadgen.request_plan import (
     CHAT,
@@ -26,6 +25,7 @@ from loadgen.request_plan import (
     schedule_hash,
 )
 from loadgen.scenario import Conversation, Shape, Starters, TimeRange, TokenRange
+from loadgen.schedule.phases import AtOnce, ClosedLoop, Law, Steady
 from tests.loadgen.load_records import planned
 
 MIXED = scenario.load(scenario.find("mixed"))

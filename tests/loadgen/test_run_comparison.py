@@ -12,9 +12,9 @@ from compose.cli import main
 from exporters.comparison.figures import GOODPUT, TPOT, TTFT
 from exporters.comparison.paired_difference import PairedDifference
 from exporters.comparison.significance import Finding, Row
-from loadgen.arrivals import Steady
 from loadgen.request_record import REQUESTS, RUN, ClientOutcome, Record, encode_line, write_json
 from loadgen.run_comparison import FinishedRun, Pairing, RunComparison, compare_runs
+from loadgen.schedule.phases import Steady
 from tests.exporters.comparison.sample_logs import seeded
 from tests.loadgen.load_records import record, run
 

@@ -4,8 +4,8 @@ import pytest
 
 from exporters.errors import UsageError
 from loadgen import run_settings, scenario
-from loadgen.arrivals import Steady
 from loadgen.load_target import Target, parse
+from loadgen.schedule.phases import Steady
 from tests.loadgen.run_flags import parsed
 
 WRITE = "write a base URL without a query, such as http://127.0.0.1:8000"

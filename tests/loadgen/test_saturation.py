@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from loadgen.arrivals import ClosedLoop, Phase, Ramp, Steady
 from loadgen.saturation import Sample, Saturation, SaturationWatch, find_saturation
+from loadgen.schedule.phases import ClosedLoop, Phase, Ramp, Steady
 from loadgen.steady_state import Timed
 from tests.loadgen.queues import queue, seeded
 

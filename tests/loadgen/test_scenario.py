@@ -7,8 +7,8 @@ import pytest
 from exporters.errors import UsageError
 from exporters.yaml_reader import FileError
 from loadgen import scenario
-from loadgen.arrivals import AtOnce, ClosedLoop, Diurnal, Law, Ramp, Steady, Steps
 from loadgen.scenario import Conversation, Shape, Starters, TimeRange, TokenRange
+from loadgen.schedule.phases import AtOnce, ClosedLoop, Diurnal, Law, Ramp, Steady, Steps
 
 SMALL = """
 name: small

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from exporters import slos
 from exporters.signals import Verdict
-from loadgen.arrivals import AtOnce, ClosedLoop, Diurnal, Phase, Ramp, Steady, Steps
 from loadgen.completion_response import CompletionResponse
 from loadgen.grading import make_record
 from loadgen.prompt_text import Part
 from loadgen.request_record import ClientOutcome, Record
+from loadgen.schedule.phases import AtOnce, ClosedLoop, Diurnal, Phase, Ramp, Steady, Steps
 from loadgen.stall_watch import StallWatch
 from loadgen.steady_state import State
 from loadgen.summary import Quantiles, SloResult, quantiles, summarise, summarise_class

@@ -21,8 +21,8 @@ from compose.experiment.cell_store import (
 from compose.experiment.load_level import PHASES, Level
 from exporters import slos
 from exporters.signals import Verdict
-from loadgen.arrivals import Steady
 from loadgen.request_record import REQUESTS, RUN, ClientOutcome, Record, encode_line, write_json
+from loadgen.schedule.phases import Steady
 from tests.exporters.comparison.sample_logs import seeded
 from tests.loadgen.load_records import record, run
 

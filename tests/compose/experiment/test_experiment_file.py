@@ -11,8 +11,8 @@ from exporters import slos
 from exporters.errors import UsageError
 from exporters.yaml_reader import parse_yaml
 from loadgen import scenario
-from loadgen.arrivals import ClosedLoop, Steady
 from loadgen.request_plan import Workload, schedule_hash
+from loadgen.schedule.phases import ClosedLoop, Steady
 from tests.compose.experiment.toy_experiment import HEAD, LOAD, mistakes, write_experiment
 
 INVALID = Path(__file__).parent / "invalid" / "experiment.yaml"

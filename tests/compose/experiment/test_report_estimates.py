@@ -34,8 +34,8 @@ from compose.experiment.report_metrics import (
 )
 from exporters.comparison.estimates import Difference
 from exporters.comparison.paired_difference import PairedDifference
-from loadgen.arrivals import Steady
 from loadgen.request_record import ClientOutcome, Record
+from loadgen.schedule.phases import Steady
 from loadgen.summary import summarise_class
 from tests.compose.experiment.report_folders import Made, requests, write
 from tests.loadgen.load_records import record, run
