@@ -187,7 +187,7 @@ def _run(arguments: argparse.Namespace) -> int:
         check_command(arguments.engine)
     record = experiment_run.described(experiment, virtual=arguments.virtual, engine=arguments.engine)
     every = _chosen(experiment, experiment_run.plans(experiment, arguments.out), arguments)
-    limits, report = experiment.find_max, partial(print, flush=True)
+    limits, report = experiment.limits, partial(print, flush=True)
     if limits is not None:
         search_run.check(experiment)
     report(_expectation(experiment, every, virtual=arguments.virtual))
@@ -252,7 +252,7 @@ def _chosen(experiment: Experiment, every: list[CellPlan], arguments: argparse.N
 
 
 def _expectation(experiment: Experiment, every: Sequence[CellPlan], *, virtual: bool) -> str:
-    if (limits := experiment.find_max) is not None:
+    if (limits := experiment.limits) is not None:
         searches = f"{len(every)} search{'es' if len(every) > 1 else ''}"
         return (
             f"{experiment.name}: {searches} from {limits.floor:g} to {limits.cap:g} requests/s, with about "

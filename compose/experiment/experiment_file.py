@@ -1,7 +1,7 @@
 """An experiment file: engine configurations, and the requests that each of them is measured under."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any
@@ -131,37 +131,26 @@ class _Keys:
     repeats: Annotated[int, Key(COUNT)] = 1
     max_concurrency: Annotated[int | None, Key(COUNT)] = None
     warm_up: Annotated[int | None, Key(COUNT)] = None
-    cool_down: Annotated[float | None, Key(DURATION)] = None
-    slos: Annotated[str | None, Key(Kind(_slos, {}))] = None
+    cool_down: Annotated[float, Key(DURATION)] = 0.0
+    slos: Annotated[str, Key(Kind(_slos, {}))] = ""
     predictions: Annotated[tuple[Prediction, ...], Key(list_of(PREDICTION))] = ()
     expected: Annotated[tuple[ExpectedFigure, ...], Key(list_of(EXPECTED))] = ()
     score: Annotated[tuple[Criterion, ...], Key(list_of(CRITERION))] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Experiment:
+class Experiment(_Keys):
     """A checked experiment; `configurations` have the defaults of `engine`, `slos` is the text of an SLO file.
 
     With `find_max`, there are no `rates`, and `requests` are those of a probe.
     """
 
-    name: str
-    source: str
-    description: str
     sha256: str
-    configurations: Mapping[str, Engine]
-    load: Load
-    rates: tuple[float, ...]
-    concurrencies: tuple[int, ...]
-    requests: int | None
-    find_max: Limits | None
-    repeats: int
-    max_concurrency: int | None
-    cool_down: float
-    slos: str
-    predictions: tuple[Prediction, ...]
-    expected: tuple[ExpectedFigure, ...]
-    score: tuple[Criterion, ...]
+
+    @property
+    def limits(self) -> Limits | None:
+        """The range of the search for the largest rate."""
+        return None if self.find_max is None else self.find_max.limits
 
     @property
     def levels(self) -> list[Level]:
@@ -217,25 +206,13 @@ def load(path: Path) -> Experiment:
     _check(keys, reader)
     reader.finish()
     defaults = replace(keys.engine, warm_up=keys.engine.warm_up or keys.warm_up)
-    return Experiment(
-        name=keys.name,
-        source=keys.source,
-        description=keys.description,
-        sha256=sha256(reader.content.encode()).hexdigest(),
-        configurations={name: engine.over(defaults) for name, engine in keys.configurations.items()},
-        load=keys.load,
-        rates=keys.rates,
-        concurrencies=keys.concurrencies,
-        requests=keys.requests if keys.find_max is None else keys.find_max.requests,
-        find_max=None if keys.find_max is None else keys.find_max.limits,
-        repeats=keys.repeats,
-        max_concurrency=keys.max_concurrency,
-        cool_down=keys.cool_down or 0.0,
-        slos=keys.slos or DEFAULT_SLOS.read_text(encoding="utf-8"),
-        predictions=keys.predictions,
-        expected=keys.expected,
-        score=keys.score,
-    )
+    given = {each.name: getattr(keys, each.name) for each in fields(_Keys)}
+    resolved = {
+        "configurations": {name: engine.over(defaults) for name, engine in keys.configurations.items()},
+        "requests": keys.requests if keys.find_max is None else keys.find_max.requests,
+        "slos": keys.slos or DEFAULT_SLOS.read_text(encoding="utf-8"),
+    }
+    return Experiment(**given | resolved, sha256=sha256(reader.content.encode()).hexdigest())
 
 
 def _check(keys: _Keys, reader: Reader) -> None:
