@@ -98,7 +98,7 @@ class ExpectedFigure(Claim, frozen=True, kw_only=True, omit_defaults=True):
     note: str = ""
 
 
-class Rule(StrEnum):
+class Scoring(StrEnum):
     """How the points of a criterion depend on the measurement."""
 
     PROPORTION = "proportion"
@@ -115,7 +115,7 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
 
     metric: Metric
     points: float
-    by: Rule
+    by: Scoring
     value: float
 
 

@@ -22,7 +22,7 @@ from compose.experiment import (
     search_run,
     simulated_engine,
 )
-from compose.experiment.cell_store import SLOS, CellStatus, Rule, read_experiment
+from compose.experiment.cell_store import SLOS, CellStatus, Scoring, read_experiment
 from compose.experiment.engine_program import SIMULATOR, check_command
 from compose.experiment.experiment_file import Experiment
 from compose.experiment.experiment_run import CellPlan
@@ -135,7 +135,7 @@ def _score(arguments: argparse.Namespace) -> int:
         raise UsageError(f"--reference: {reference:g} is not a throughput; write a number above 0")
     experiment = read_groups(arguments.folder, None)
     criteria = [
-        msgspec.structs.replace(each, value=reference) if reference and each.by is Rule.PROPORTION else each
+        msgspec.structs.replace(each, value=reference) if reference and each.by is Scoring.PROPORTION else each
         for each in experiment.record.score
     ]
     if not criteria:

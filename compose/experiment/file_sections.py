@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from functools import partial
 from typing import Annotated, Any, TypeVar
 
-from compose.experiment.cell_store import Criterion, Direction, ExpectedFigure, Metric, Prediction, Rule
+from compose.experiment.cell_store import Criterion, Direction, ExpectedFigure, Metric, Prediction, Scoring
 from exporters.yaml_keys import COUNT, TEXT, Key, Kind, choice, read
 from exporters.yaml_reader import Node
 from loadgen.rate_search import FINEST, Limits
@@ -44,7 +44,7 @@ class _Expected(_Claim):
 class _Criterion:
     metric: Annotated[Metric, Key(choice(Metric))]
     points: Annotated[float, Key(POSITIVE)]
-    by: Annotated[Rule, Key(choice(Rule))]
+    by: Annotated[Scoring, Key(choice(Scoring))]
     value: Annotated[float, Key(POSITIVE)]
 
 

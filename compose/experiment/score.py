@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from compose.experiment.cell_store import Criterion, Rule
+from compose.experiment.cell_store import Criterion, Scoring
 from compose.experiment.report_estimates import value
 from compose.experiment.report_groups import Experiment, Group, Repeat
 from compose.experiment.report_metrics import METRICS
@@ -14,11 +14,11 @@ def points(criterion: Criterion, measured: float | None) -> float:
     if measured is None:
         return 0.0
     match criterion.by:
-        case Rule.PROPORTION:
+        case Scoring.PROPORTION:
             share = measured / criterion.value
-        case Rule.LIMIT:
+        case Scoring.LIMIT:
             share = criterion.value / max(measured, criterion.value)
-        case Rule.LEAST:
+        case Scoring.LEAST:
             share = float(measured >= criterion.value)
     return criterion.points * share
 

@@ -7,7 +7,7 @@ import pytest
 
 from compose.cli import main
 from compose.experiment import experiment_file
-from compose.experiment.cell_store import Criterion, Metric, Rule
+from compose.experiment.cell_store import Criterion, Metric, Scoring
 from compose.experiment.score import points
 from tests.compose.experiment.toy_experiment import mistakes, write_experiment
 
@@ -22,17 +22,17 @@ score:
 @pytest.mark.parametrize(
     "by, measured, found",
     [
-        pytest.param(Rule.PROPORTION, 2.0, 40, id="the reference"),
-        pytest.param(Rule.PROPORTION, 4.0, 80, id="twice the reference"),
-        pytest.param(Rule.LIMIT, 1.0, 40, id="below the limit"),
-        pytest.param(Rule.LIMIT, 8.0, 10, id="four times the limit"),
-        pytest.param(Rule.LIMIT, inf, 0, id="a percentile that falls on a failed request"),
-        pytest.param(Rule.LEAST, 2.0, 40, id="the least"),
-        pytest.param(Rule.LEAST, 1.9, 0, id="below the least"),
-        pytest.param(Rule.PROPORTION, None, 0, id="no request"),
+        pytest.param(Scoring.PROPORTION, 2.0, 40, id="the reference"),
+        pytest.param(Scoring.PROPORTION, 4.0, 80, id="twice the reference"),
+        pytest.param(Scoring.LIMIT, 1.0, 40, id="below the limit"),
+        pytest.param(Scoring.LIMIT, 8.0, 10, id="four times the limit"),
+        pytest.param(Scoring.LIMIT, inf, 0, id="a percentile that falls on a failed request"),
+        pytest.param(Scoring.LEAST, 2.0, 40, id="the least"),
+        pytest.param(Scoring.LEAST, 1.9, 0, id="below the least"),
+        pytest.param(Scoring.PROPORTION, None, 0, id="no request"),
     ],
 )
-def test_each_criterion_has_its_points(by: Rule, measured: float | None, found: float) -> None:
+def test_each_criterion_has_its_points(by: Scoring, measured: float | None, found: float) -> None:
     assert points(Criterion(metric=Metric.GOODPUT, points=40, by=by, value=2), measured) == found
 
 
@@ -40,10 +40,10 @@ def test_each_criterion_has_its_points(by: Rule, measured: float | None, found: 
 def test_the_challenge_has_its_weights_and_limits(name: str) -> None:
     criteria = experiment_file.load(experiment_file.find(name)).score
     assert [(each.metric, each.points, each.by, each.value) for each in criteria] == [
-        (Metric.OUTPUT_TOKENS_PER_SECOND, 40, Rule.PROPORTION, 3332),
-        (Metric.TPOT_P99, 20, Rule.LIMIT, 0.05),
-        (Metric.TTFT_P99, 15, Rule.LIMIT, 2),
-        (Metric.COMPLETION, 10, Rule.LEAST, 1),
+        (Metric.OUTPUT_TOKENS_PER_SECOND, 40, Scoring.PROPORTION, 3332),
+        (Metric.TPOT_P99, 20, Scoring.LIMIT, 0.05),
+        (Metric.TTFT_P99, 15, Scoring.LIMIT, 2),
+        (Metric.COMPLETION, 10, Scoring.LEAST, 1),
     ]
 
 
