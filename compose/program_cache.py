@@ -5,10 +5,10 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
-from exporters.errors import UsageError, system_reason
+from compose.folder_lock import lock_of
 
 Report = Callable[[str], None]
 
@@ -35,12 +35,7 @@ def locked(cache: Path, report: Report) -> Iterator[None]:
     Raises:
         UsageError: it cannot be written.
     """
-    with ExitStack() as stack:
-        try:
-            cache.mkdir(parents=True, exist_ok=True)
-            lock = stack.enter_context((cache / "lock").open("w"))
-        except OSError as error:
-            raise UsageError(f"{cache}: cannot be written: {system_reason(error)}") from error
+    with lock_of(cache, str(cache)) as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -5,8 +5,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from loadgen.arrivals import Law, Phase, expected_arrivals, timeline
+from loadgen.arrivals import expected_arrivals
 from loadgen.request_record import Record, Run
+from loadgen.schedule.phases import Law, OpenLoop, timeline
 
 FEWEST = 20
 """Gaps below which nothing is decided."""
@@ -43,7 +44,7 @@ def check_arrivals(run: Run, records: Iterable[Record]) -> list[ArrivalCheck]:
     first_turns = [record for record in records if record.turn == 0]
     checks = []
     for phase, start, end in timeline(run.phases):
-        if not phase.pieces or end > run.seconds:  # a phase that was cut short has fewer
+        if not isinstance(phase, OpenLoop) or end > run.seconds:  # a phase that was cut short has fewer
             continue
         for name, share in run.shares.items():
             times = [
@@ -56,7 +57,7 @@ def check_arrivals(run: Run, records: Iterable[Record]) -> list[ArrivalCheck]:
     return checks
 
 
-def check(name: str, phase: Phase, share: float, times: Sequence[float]) -> ArrivalCheck:
+def check(name: str, phase: OpenLoop, share: float, times: Sequence[float]) -> ArrivalCheck:
     """Check sorted times in seconds since the start of the phase."""
     scaled = [expected_arrivals(phase, share, min(at, phase.duration)) for at in times]
     gaps = [later - earlier for earlier, later in pairwise(scaled)]
@@ -64,7 +65,7 @@ def check(name: str, phase: Phase, share: float, times: Sequence[float]) -> Arri
     found = ArrivalCheck(
         request_class=name,
         phase=phase.name,
-        law=phase.law,
+        law=phase.arrivals,
         count=len(times),
         expected=expected,
         planned_variation=phase.variation,
@@ -79,12 +80,12 @@ def check(name: str, phase: Phase, share: float, times: Sequence[float]) -> Arri
     deviations = [gap - mean for gap in gaps]
     squares = sum(deviation**2 for deviation in deviations)
     variation = math.sqrt(squares / (len(gaps) - 1)) / mean
-    if phase.law is Law.CONSTANT:
+    if phase.arrivals is Law.CONSTANT:
         if variation > CONSTANT_VARIATION:
             faults.append(f"variation {variation:.2f}, at most {CONSTANT_VARIATION} expected")
         return replace(found, variation=variation, faults=tuple(faults))
     correlation = sum(a * b for a, b in pairwise(deviations)) / squares if squares else 1.0
-    p = kolmogorov_smirnov(gaps, phase.shape)
+    p = kolmogorov_smirnov(gaps, phase.burstiness)
     if p < SIGNIFICANCE:
         faults.append(f"the gaps do not follow the law (KS p {p:.2g})")
     if abs(correlation) > _Z / math.sqrt(len(gaps)):

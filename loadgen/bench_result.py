@@ -8,11 +8,11 @@ from statistics import fmean, pstdev
 from typing import Any
 
 from exporters.slos import Measure
-from loadgen.arrivals import Law
 from loadgen.chunk_totals import ChunkTotals
 from loadgen.goodput_definitions import VLLM, vllm_values
 from loadgen.request_plan import CHAT
 from loadgen.request_record import ClientOutcome, Record, Run
+from loadgen.schedule.phases import AtOnce, ClosedLoop, Law, OpenLoop
 from loadgen.summary import Summary, slot_wait
 
 PERCENTILES = (50, 95, 99)
@@ -109,7 +109,7 @@ def _backend(records: Sequence[Record]) -> str:
 
 def _request_rate(run: Run, offered: int) -> float | str:
     """The mean planned rate; "inf" if all requests were sent at once or by users."""
-    if all(phase.requests or phase.users for phase in run.phases):
+    if all(isinstance(phase, AtOnce | ClosedLoop) for phase in run.phases):
         return "inf"
     planned = [piece for phase in run.phases for piece in phase.pieces]
     if not planned:  # a replay
@@ -119,7 +119,9 @@ def _request_rate(run: Run, offered: int) -> float | str:
 
 def _burstiness(run: Run) -> float | None:
     """None if the phases differ, and for constant gaps, which vLLM does not have."""
-    shapes = {None if phase.law is Law.CONSTANT else phase.shape for phase in run.phases}
+    rates = [phase for phase in run.phases if isinstance(phase, OpenLoop)]
+    shapes = {None if phase.arrivals is Law.CONSTANT else phase.burstiness for phase in rates}
+    shapes |= {1.0} if len(rates) < len(run.phases) else set()
     return shapes.pop() if len(shapes) == 1 else None
 
 

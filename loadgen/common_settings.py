@@ -9,6 +9,7 @@ import gevent
 
 from loadgen.request_plan import PlannedRequest, schedule_hash
 from loadgen.run_settings import RunSettings
+from loadgen.schedule.phases import ClosedLoop
 
 _REQUESTS_OF_USERS = 100
 _BETWEEN_PAUSES = 100
@@ -21,7 +22,7 @@ def common_settings(settings: RunSettings) -> Mapping[str, str]:
     users = [
         schedule_hash(islice(plan.schedule.users(phase), _REQUESTS_OF_USERS))
         for phase in settings.phases
-        if phase.users
+        if isinstance(phase, ClosedLoop)
     ]
     return {
         "version": metadata.version("vllm-slo"),

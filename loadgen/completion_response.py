@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from exporters.engine_values import ABSENT, Number, count, from_milliseconds, read
+from exporters.http import sse
 from exporters.verdicts import outcome_of_status
-from loadgen.event_stream import EventStream
 from loadgen.http_response import HttpResponse
 from loadgen.request_record import ClientOutcome
 from loadgen.token_chunk import TokenChunk, learn
@@ -101,7 +101,7 @@ class CompletionResponse:
     queue: float | None = None
     prefill: float | None = None
     decode: float | None = None
-    _stream: EventStream | None = None
+    _stream: sse.Splitter | None = None
     _learned: TokenChunk | None = None
     _next: TokenChunk | None = None  # the one learned, unless the last read ended within a chunk or an event
     _done: bool = False
@@ -112,7 +112,7 @@ class CompletionResponse:
         """Parse the bytes of one read; True when the response is complete.
 
         Raises:
-            ProtocolError: the bytes are not an HTTP/1.1 response.
+            BadHttpError: the bytes are not an HTTP/1.1 response.
         """
         expected, last = self._next, self.last
         if expected is not None and last is not None and (text := expected.text(data)):
@@ -128,16 +128,16 @@ class CompletionResponse:
         self.size += len(data)
         body = self.http.feed(data)
         if body:
-            content_type = self.http.headers.get("content-type", "").lower()
-            if self._stream is None and self.http.status == 200 and "text/event-stream" in content_type:
-                self._stream = EventStream()
+            head = self.http.head
+            if self._stream is None and head is not None and head.status == 200 and head.event_stream:
+                self._stream = sse.Splitter()
             if self._stream is None:
                 self.body += body
             else:
                 for event in self._stream.feed(body):
                     self._event(event, at)
         if self._learned is not None:
-            whole = self.http.between_chunks and self._stream is not None and self._stream.between_events
+            whole = self.http.between_chunks and self._stream is not None and not self._stream.pending
             self._next = self._learned if whole else None
         if self.http.complete:
             self._end(at)
@@ -187,15 +187,15 @@ class CompletionResponse:
     def _end(self, at: float) -> None:
         self.end = at
         if self._stream is not None:
-            for event in self._stream.close():
-                self._event(event, at)
+            self._event(self._stream.release(), at)  # a last one without its blank line
         elif self.http.complete and self.http.status == 200:
             try:
                 self._read(_decode(self.body))
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
                 self._failure = f"the body is not a completion: {error}"
 
-    def _event(self, data: bytes, at: float) -> None:
+    def _event(self, event_bytes: bytes, at: float) -> None:
+        data = sse.payload(event_bytes)
         if data == b"[DONE]":
             self._done = True
             return

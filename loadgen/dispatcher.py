@@ -4,7 +4,6 @@ import random
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from itertools import groupby
 from time import monotonic, time
 from typing import Protocol
@@ -15,17 +14,16 @@ from gevent.lock import BoundedSemaphore
 from gevent.pool import Group
 from msgspec import structs
 
+from exporters.http.http1_parser import BadHttpError
 from exporters.signals import REQUEST_CLASS_HEADER, REQUEST_START_HEADER
-from exporters.slos import SloFile
-from loadgen.arrivals import Phase, timeline
 from loadgen.completion_response import CompletionResponse
 from loadgen.grading import make_record
 from loadgen.http_client import HttpClient, UnreachableError
-from loadgen.http_response import ProtocolError
 from loadgen.load_metrics import LoadCollector
-from loadgen.load_target import Target
 from loadgen.request_plan import USER_PAUSE, PlannedRequest, Schedule, encode_body, encode_head
 from loadgen.request_record import ClientOutcome, Record
+from loadgen.run_settings import RunSettings
+from loadgen.schedule.phases import ClosedLoop, Phase, timeline
 
 EncodedGroup = list[tuple[PlannedRequest, bytes]]
 """Requests with the same due time, and their bodies."""
@@ -33,19 +31,6 @@ EncodedGroup = list[tuple[PlannedRequest, bytes]]
 
 class _RunEnded(gevent.GreenletExit):
     """Raised in the greenlet of a request that is still open when the run ends."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DispatchConfig:
-    """How requests are sent; `timeout` in seconds from the due time of a request."""
-
-    target: Target
-    model: str
-    slos: SloFile
-    timeout: float
-    max_open: int
-    max_concurrency: int | None
-    save_detailed: bool = False
 
 
 class Figures(Protocol):
@@ -67,13 +52,15 @@ class Dispatcher:
 
     def __init__(
         self,
-        config: DispatchConfig,
+        settings: RunSettings,
+        model: str,
         client: HttpClient,
         series: LoadCollector,
         on_record: Callable[[Record, CompletionResponse], None],
         figures: Figures,
     ) -> None:
-        self._config = config
+        self._settings = settings
+        self._model = model
         self._client = client
         self._series = series
         self._on_record = on_record
@@ -81,7 +68,7 @@ class Dispatcher:
         self.open = 0
         self._open_dues: dict[str, float] = {}
         self._stop = Event()
-        limit = config.max_concurrency
+        limit = settings.max_concurrency
         self._slots: AbstractContextManager[object] = nullcontext() if limit is None else BoundedSemaphore(limit)
         # Ids are unique across runs, without a system call per request.
         self._ids = random.Random(uuid.uuid4().int)  # noqa: S311 - unique, not secret
@@ -111,15 +98,16 @@ class Dispatcher:
     def encode(self, schedule: Iterable[PlannedRequest]) -> Iterator[EncodedGroup]:
         """Encode the open-loop requests, one group ahead of the one that is sent: a long prompt takes a millisecond."""
         for _, together in groupby(schedule, key=lambda request: request.due):
-            yield [(request, encode_body(request, self._config.model)) for request in together]
+            yield [(request, encode_body(request, self._model)) for request in together]
 
     def offer(self, groups: Iterable[EncodedGroup], schedule: Schedule, phases: Sequence[Phase]) -> None:
         """Send each request at its due time, up to the end of the phases or until stopped."""
         for phase, start, end in timeline(phases):
             self._until = end
-            requests = schedule.users(phase)
-            for _ in range(phase.users or 0):
-                self._open.start(gevent.Greenlet(self._user, requests, start, end, phase.think_time))
+            if isinstance(phase, ClosedLoop):
+                requests = schedule.users(phase)
+                for _ in range(phase.users):
+                    self._open.start(gevent.Greenlet(self._user, requests, start, end, phase.think_time))
         for encoded in groups:
             if self._wait(self.start + encoded[0][0].due):
                 return
@@ -144,18 +132,16 @@ class Dispatcher:
         gevent.sleep(0)  # a greenlet that has not started would end without a record
         self._open.kill(_RunEnded, timeout=5.0)
 
-    def _user(self, requests: Iterator[PlannedRequest], begin: float, end: float, think_time: float | None) -> None:
+    def _user(self, requests: Iterator[PlannedRequest], begin: float, end: float, think_time: float) -> None:
         """A user of a closed loop: the next request is due when the response of the last one has ended."""
         self._wait(self.start + begin)
         while not self._stop.is_set() and monotonic() - self.start < end:
             request = next(requests)
-            body = encode_body(request, self._config.model)
+            body = encode_body(request, self._model)
             request = structs.replace(request, due=monotonic() - self.start)
             self._count_offered(request)
             outcome = self._converse(request, body)
-            pause = think_time or 0.0
-            if outcome is not ClientOutcome.OK:
-                pause = max(pause, USER_PAUSE)
+            pause = think_time if outcome is ClientOutcome.OK else max(think_time, USER_PAUSE)
             self._wait(monotonic() + pause)
 
     def _converse(self, request: PlannedRequest, body: bytes) -> ClientOutcome:
@@ -166,7 +152,7 @@ class Dispatcher:
             following = request.next_turn(answer, len(response.text) if tokens is None else tokens, ended)
             if outcome is not ClientOutcome.OK or following is None or following.due >= self._until:
                 return outcome
-            request, body = following, encode_body(following, self._config.model)
+            request, body = following, encode_body(following, self._model)
             if self._wait(self.start + request.due):
                 return outcome
             self._count_offered(request)
@@ -182,17 +168,19 @@ class Dispatcher:
 
     def _send(self, request: PlannedRequest, body: bytes) -> tuple[ClientOutcome, CompletionResponse, float]:
         """Send a request and record it; returns its outcome, the response, and its end since the start of the run."""
-        keep_text = self._config.save_detailed or bool(request.later)
+        keep_text = self._settings.save_detailed or bool(request.later)
         request_id, response = self._id(), CompletionResponse(keep_text=keep_text)
-        if self.open >= self._config.max_open:
-            refusal = f"{self._config.max_open} requests are open"
+        if self.open >= self._settings.max_open:
+            refusal = f"{self._settings.max_open} requests are open"
             return self._record(request, response, request_id, None, None, ClientOutcome.NOT_SENT, refusal)
         dispatched = monotonic()
         sent: float | None = None
         lag = dispatched - self.start - request.due
         self._figures.dispatch(request.request_class, lag, dispatched - self.start)
         self._series.count_sent(request, lag)
-        deadline = gevent.Timeout.start_new(max(0.0, self.start + request.due + self._config.timeout - dispatched))
+        deadline = gevent.Timeout.start_new(
+            max(0.0, self.start + request.due + self._settings.plan.timeout - dispatched)
+        )
         error: str | None = None
         self.open += 1
         self._open_dues[request_id] = request.due
@@ -204,13 +192,13 @@ class Dispatcher:
             outcome, error = response.outcome()
         except gevent.Timeout:
             outcome = ClientOutcome.TIMEOUT if sent else ClientOutcome.NOT_SENT
-            error = None if sent else f"no slot of --max-concurrency {self._config.max_concurrency} in time"
+            error = None if sent else f"no slot of --max-concurrency {self._settings.max_concurrency} in time"
         except _RunEnded:
             outcome = ClientOutcome.CUT if sent else ClientOutcome.NOT_SENT
             error = None if sent else "the run ended before a slot of --max-concurrency"
         except UnreachableError as failure:
             outcome, error = ClientOutcome.UPSTREAM_UNREACHABLE, str(failure)
-        except ProtocolError as failure:
+        except BadHttpError as failure:
             outcome, error = ClientOutcome.UPSTREAM_ERROR, str(failure)
         except OSError as failure:  # no file descriptors or ports left on this machine
             outcome, error = ClientOutcome.NOT_SENT, str(failure)
@@ -234,15 +222,15 @@ class Dispatcher:
         record = make_record(
             request,
             response,
-            self._config.slos,
+            self._settings.slos,
             request_id=request_id,
             start=self.start,
             dispatched=dispatched,
             sent=sent,
             closed=closed,
             outcome=outcome,
-            error=error and self._config.target.without_key(error),
-            detailed=self._config.save_detailed,
+            error=error and self._settings.target.without_key(error),
+            detailed=self._settings.save_detailed,
         )
         self._series.count_ended(request, outcome, good=record.good is True)
         self._figures.end(record)
@@ -257,6 +245,6 @@ class Dispatcher:
             ("x-request-id", request_id),
             (REQUEST_CLASS_HEADER, request.request_class),
             (REQUEST_START_HEADER, f"t={self.start_unix + request.due:.6f}"),
-            *self._config.target.authorization,
+            *self._settings.target.authorization,
         )
-        return encode_head(self._config.target.path + request.endpoint, self._config.target.netloc, length, headers)
+        return encode_head(self._settings.target.path + request.endpoint, self._settings.target.netloc, length, headers)

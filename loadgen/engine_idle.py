@@ -6,9 +6,9 @@ from time import monotonic
 import gevent
 
 from exporters import signals
+from exporters.http.http1_parser import BadHttpError
 from loadgen.completion_response import CompletionResponse
 from loadgen.http_client import HttpClient, UnreachableError
-from loadgen.http_response import ProtocolError
 from loadgen.load_target import Target
 
 LIMIT = 120.0
@@ -48,7 +48,7 @@ def unreachable(target: Target, client: HttpClient) -> str | None:
         return f"no response in {_TIMEOUT:.0f} s"
     except UnreachableError as error:
         return str(error)
-    except ProtocolError:
+    except BadHttpError:
         return None
     return None
 
@@ -57,7 +57,7 @@ def _read(target: Target, client: HttpClient) -> float | None:
     try:
         with gevent.Timeout(_TIMEOUT):
             response = _get(target, client, "/metrics")
-    except (gevent.Timeout, UnreachableError, ProtocolError):
+    except (gevent.Timeout, UnreachableError, BadHttpError):
         return None
     return open_requests(response.body.decode("utf-8", "replace")) if response.http.status == 200 else None
 

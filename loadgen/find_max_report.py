@@ -106,11 +106,9 @@ def _reason(tally: Tally) -> str:
 
 
 def _table(probes: Sequence[Probe]) -> Table:
-    table = new_table("probes")
-    for heading in ("requests/s", "seconds"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("result", no_wrap=True)
-    table.add_column("class and SLO nearest to a miss", no_wrap=True)
+    table = new_table("probes", (), ("requests/s", "seconds"))
+    for heading in ("result", "class and SLO nearest to a miss"):
+        table.add_column(heading, no_wrap=True)
     for heading in ("events", "bad", "good", "objective"):
         table.add_column(heading, justify="right", no_wrap=True)
     for probe in sorted(probes, key=lambda each: each.rate):

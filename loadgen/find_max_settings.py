@@ -11,10 +11,10 @@ from exporters.errors import UsageError
 from exporters.quantities import spell_duration
 from exporters.slos import Measure
 from loadgen import run_settings, scenario
-from loadgen.arrivals import Phase
 from loadgen.probe_plan import Demand, ProbePlan, Timing, demand, first_rate_phase, plan
 from loadgen.rate_search import FINEST, Limits
 from loadgen.run_settings import LoadPlan, RunSettings
+from loadgen.schedule.phases import OpenLoop
 
 _CAP_OF_START = 64
 _MISSED_BY_A_QUEUE = (Measure.TTFT, Measure.TTFT_ANSWER, Measure.E2E, Measure.AVAILABILITY)
@@ -28,7 +28,7 @@ class FindMaxSettings:
 
     run: RunSettings
     scenario: scenario.Scenario
-    phase: Phase | None
+    phase: OpenLoop | None
     limits: Limits
     timing: Timing
     demand: Demand

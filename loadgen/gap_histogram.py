@@ -46,7 +46,7 @@ class GapHistogram(msgspec.Struct):
         self.squares += other.squares
 
     def to_json(self) -> dict[str, object]:
-        """For a JSON file or a message; `from_json` reads it."""
+        """For a JSON file."""
         return {
             "ratio": RATIO,
             "counts": dict(sorted(self.counts.items())),
@@ -54,10 +54,6 @@ class GapHistogram(msgspec.Struct):
             "sum": self.sum,
             "squares": self.squares,
         }
-
-    @staticmethod
-    def from_json(value: object) -> "GapHistogram":
-        return msgspec.convert(value, GapHistogram, strict=False)
 
     @property
     def count(self) -> int:

@@ -1,9 +1,9 @@
 """Builds the record of a request from its plan and its response, with verdicts as in the sidecar."""
 
-from exporters.signals import Verdict
 from exporters.slos import SloFile
-from exporters.verdicts import EndedRequest, Ending, goodput, judge_request, nearest_rank
+from exporters.verdicts import nearest_rank
 from loadgen.completion_response import CompletionResponse
+from loadgen.regrading import judged
 from loadgen.request_plan import PlannedRequest
 from loadgen.request_record import ClientOutcome, Record
 
@@ -32,8 +32,7 @@ def make_record(
     if tokens is None and outcome is not ClientOutcome.OK and chunks:
         tokens = chunks  # a truncated stream has no usage: count one token per chunk, as the sidecar does
     ordered = sorted(response.gaps)
-    verdicts = _verdicts(request, response, slos, outcome, e2e=closed - zero, start=start, tokens=tokens)
-    return Record(
+    record = Record(
         request_class=request.request_class,
         phase=request.phase,
         number=request.number,
@@ -78,52 +77,15 @@ def make_record(
         queue=response.queue,
         prefill=response.prefill,
         decode=response.decode,
-        slo=verdicts,
-        good=goodput(verdicts.values()),
         text="".join(response.text) if detailed else None,
         itls=[_microseconds(gap) for gap in response.choice_gaps] if detailed else [],
     )
+    return judged(record, slos, response.gaps)
 
 
 def _between(begin: float | None, end: float | None, parts: int = 1) -> float | None:
     """The time between in seconds, divided by `parts`."""
     return None if begin is None or end is None else _microseconds((end - begin) / parts)
-
-
-def _verdicts(
-    request: PlannedRequest,
-    response: CompletionResponse,
-    slos: SloFile,
-    outcome: ClientOutcome,
-    *,
-    e2e: float,
-    start: float,
-    tokens: int | None,
-) -> dict[str, Verdict]:
-    sidecar_outcome = outcome.sidecar_outcome
-    if sidecar_outcome is None:
-        return {}  # not sent, so no SLO applies
-    zero = start + request.due
-    return judge_request(
-        slos.slos_of(slos.classify(request.request_class, request.prompt_tokens, request.max_tokens, request.api)),
-        slos.first_token_timeout,
-        EndedRequest(
-            stream=request.stream,
-            max_tokens=request.max_tokens,
-            first_token=None if response.first is None else response.first - zero,
-            gaps=response.gaps,
-            first_answer=None if response.answer is None else response.answer - zero,
-            ending=Ending(
-                at=e2e,
-                outcome=sidecar_outcome,
-                last_chunk=None if response.last is None else response.last - zero,
-                completion_tokens=tokens,
-                queue=response.queue,
-                prefill=response.prefill,
-                decode=response.decode,
-            ),
-        ),
-    )
 
 
 def _microseconds(seconds: float) -> float:

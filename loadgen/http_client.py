@@ -53,7 +53,7 @@ class HttpClient:
 
         Raises:
             UnreachableError: there is no response.
-            ProtocolError: the response is not HTTP/1.1.
+            BadHttpError: the response is not HTTP/1.1.
         """
         connection, since = self._connect(), monotonic()
         try:

@@ -1,6 +1,7 @@
 """The load generator's own metrics: requests scheduled, sent, ended and good, and the send lag."""
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from itertools import accumulate, product
@@ -35,15 +36,14 @@ class LoadCollector(Collector):
     and `configuration` are labels of every run.
     """
 
+    _lags: list[int]
+    _lag_sum: float
+
     def __init__(self, slos: SloFile, experiment: str = "", configuration: str = "") -> None:
         self._of_run = experiment, configuration
         self._classify = slos.classify
-        self._scheduled = dict.fromkeys(slos.class_names, 0)
-        self._sent = dict.fromkeys(slos.class_names, 0)
-        self._ended = dict.fromkeys(product(slos.class_names, ClientOutcome), 0)
-        self._good = dict.fromkeys(slos.class_names, 0)
-        self._lags = [0] * (len(signals.LOAD_SEND_LAG.bounds) + 1)
-        self._lag_sum = 0.0
+        self._names = slos.class_names
+        self._reset()
         self._run: tuple[str, str] | None = None
         self._running = False
 
@@ -73,24 +73,22 @@ class LoadCollector(Collector):
         """The counts since the last call, for the process that exposes the sums."""
         ended = [(*key, count) for key, count in self._ended.items() if count]
         taken = LoadCounts(dict(self._scheduled), dict(self._sent), ended, dict(self._good), self._lags, self._lag_sum)
-        for counts in (self._scheduled, self._sent, self._good):
-            counts.update(dict.fromkeys(counts, 0))
-        self._ended.update(dict.fromkeys(self._ended, 0))
-        self._lags, self._lag_sum = [0] * len(self._lags), 0.0
+        self._reset()
         return taken
 
     def merge(self, counts: LoadCounts) -> None:
         """Add the counts of another process."""
-        for name, count in counts.scheduled.items():
-            self._scheduled[name] += count
-        for name, count in counts.sent.items():
-            self._sent[name] += count
-        for name, outcome, count in counts.ended:
-            self._ended[name, outcome] += count
-        for name, count in counts.good.items():
-            self._good[name] += count
+        self._scheduled.update(counts.scheduled)
+        self._sent.update(counts.sent)
+        self._ended.update({(name, outcome): count for name, outcome, count in counts.ended})
+        self._good.update(counts.good)
         self._lags = [ours + theirs for ours, theirs in zip(self._lags, counts.lags, strict=True)]
         self._lag_sum += counts.lag_sum
+
+    def _reset(self) -> None:
+        self._scheduled, self._sent, self._good = (Counter(dict.fromkeys(self._names, 0)) for _ in range(3))
+        self._ended = Counter(dict.fromkeys(product(self._names, ClientOutcome), 0))
+        self._lags, self._lag_sum = [0] * (len(signals.LOAD_SEND_LAG.bounds) + 1), 0.0
 
     def collect(self) -> Iterator[Metric]:
         run = GaugeMetricFamily(signals.LOAD_RUN.name, signals.LOAD_RUN.help, labels=signals.LOAD_RUN.labels)

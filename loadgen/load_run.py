@@ -10,7 +10,7 @@ from rich.console import Console
 
 from loadgen import preflight, warm_up
 from loadgen.completion_response import CompletionResponse
-from loadgen.dispatcher import DispatchConfig, Dispatcher
+from loadgen.dispatcher import Dispatcher
 from loadgen.load_metrics import LoadCollector
 from loadgen.progress import TICK
 from loadgen.request_plan import schedule_hash
@@ -46,9 +46,8 @@ class LoadRun:
         self._schedule = settings.plan.schedule
         self.monitor = RunMonitor(settings, series, model, schedule_hash(self._schedule), console)
         raise_file_limit(settings.max_open)
-        config = dispatch_config(settings, model)
-        self.dispatcher = Dispatcher(config, client, series, self._record, self.monitor.figures)
-        self._waves = WaveSender(settings, config, client)
+        self.dispatcher = Dispatcher(settings, model, client, series, self._record, self.monitor.figures)
+        self._waves = WaveSender(settings, model, client)
 
     def run(self) -> None:
         """Send all requests, wait for the open ones, and report; a stopped run waits for the grace period only."""
@@ -93,18 +92,6 @@ class LoadRun:
             gevent.sleep(TICK)
             if self.monitor.tick(self.dispatcher.oldest_due, stopped=self.dispatcher.stopped):
                 self.dispatcher.stop()
-
-
-def dispatch_config(settings: RunSettings, model: str) -> DispatchConfig:
-    return DispatchConfig(
-        target=settings.target,
-        model=model,
-        slos=settings.slos,
-        timeout=settings.plan.timeout,
-        max_open=settings.max_open,
-        max_concurrency=settings.max_concurrency,
-        save_detailed=settings.save_detailed,
-    )
 
 
 def report_to_locust(fire: Callable[..., None], record: Record, size: int) -> None:

@@ -1,7 +1,8 @@
-"""Runs Locust headless in this process; only `load run` imports it, because importing Locust patches the sockets."""
+"""Runs a load in this process, or with workers that Locust connects; importing it patches the sockets."""
 
 import logging
 import signal
+from collections.abc import Callable
 
 import locust  # isort: skip - first, because it patches the standard library for gevent
 import gevent
@@ -10,7 +11,6 @@ from locust.env import Environment
 from loadgen.load_metrics import LoadCollector
 from loadgen.load_run import LoadRun
 from loadgen.local_workers import LocalWorkers
-from loadgen.locust_user import OpenLoopUser
 from loadgen.master_run import MasterRun
 from loadgen.metrics_endpoint import MetricsEndpoint
 from loadgen.run_settings import RunSettings
@@ -26,28 +26,7 @@ def run(settings: RunSettings) -> int:
     Raises:
         UsageError: the target does not respond, or the folder or the metrics address cannot be used.
     """
-    _quieten()
-    environment = Environment(events=locust.events, host=str(settings.target))
-    series = LoadCollector(settings.slos, settings.experiment, settings.configuration)
-    endpoint = MetricsEndpoint(series, settings.metrics)
-
-    class Mix(OpenLoopUser):
-        def load(self) -> LoadRun:
-            return load
-
-    def stop() -> None:
-        load.stop()
-        endpoint.stop_waiting()
-
-    environment.user_classes = [Mix]
-    runner = environment.create_local_runner()
-    load = LoadRun(settings, series, environment.events.request.fire)  # last, so that a signal closes its files
-    for number in (signal.SIGTERM, signal.SIGINT):
-        gevent.signal_handler(number, stop)
-    _wait_for_first_scrape(endpoint, settings)
-    runner.start(user_count=1, spawn_rate=1)
-    runner.greenlet.join()
-    return _end(endpoint, settings, load)
+    return _run(settings, lambda series: LoadRun(settings, series, lambda **_: None))
 
 
 def run_with_workers(settings: RunSettings, count: int) -> int:
@@ -56,7 +35,6 @@ def run_with_workers(settings: RunSettings, count: int) -> int:
     Raises:
         UsageError: as in `run`, or a worker does not start.
     """
-    _quieten()
 
     def work(port: int) -> None:
         environment = Environment(events=locust.events, host=str(settings.target))
@@ -64,46 +42,39 @@ def run_with_workers(settings: RunSettings, count: int) -> int:
         WorkerLoad(worker, lambda _: settings)
         worker.greenlet.join()
 
-    workers = LocalWorkers(count, work)  # before this process has any connection
-    try:
-        series = LoadCollector(settings.slos, settings.experiment, settings.configuration)
-        endpoint = MetricsEndpoint(series, settings.metrics)
+    def master(series: LoadCollector) -> MasterRun:
         environment = Environment(events=locust.events, host=str(settings.target))
         runner = environment.create_master_runner(MASTER_HOST, 0)
         pool = WorkerPool(runner, workers.has_ended)
         workers.connect(runner.server.port)
         pool.wait_for(count)
-        load = MasterRun(settings, series, pool)
+        return MasterRun(settings, series, pool)
 
-        def stop() -> None:
-            load.stop()
-            endpoint.stop_waiting()
-
-        for number in (signal.SIGTERM, signal.SIGINT):
-            gevent.signal_handler(number, stop)
-        _wait_for_first_scrape(endpoint, settings)
-        load.run()
-        return _end(endpoint, settings, load)
+    logging.getLogger("locust").setLevel(logging.WARNING)  # Locust logs each step of its start and stop
+    workers = LocalWorkers(count, work)  # before this process has any connection
+    try:
+        return _run(settings, master)
     finally:
         workers.close()
 
 
-def _quieten() -> None:
+def _run(settings: RunSettings, new_load: Callable[[LoadCollector], LoadRun | MasterRun]) -> int:
     gevent.get_hub().NOT_ERROR += (KeyboardInterrupt,)  # ctrl-c before the load: gevent would print it
-    logging.getLogger("locust").setLevel(logging.WARNING)  # Locust logs each step of its start and stop
+    series = LoadCollector(settings.slos, settings.experiment, settings.configuration)
+    endpoint = MetricsEndpoint(series, settings.metrics)
+    load = new_load(series)  # last, so that a signal closes its files
 
+    def stop() -> None:
+        load.stop()
+        endpoint.stop_waiting()
 
-def _wait_for_first_scrape(endpoint: MetricsEndpoint, settings: RunSettings) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        gevent.signal_handler(number, stop)
+    two_scrapes = 2 * settings.slos.scrape_interval  # one may fail
     # Prometheus computes increases from the counters at 0 and at their last values, so both must be scraped.
-    endpoint.wait_for_scrape(settings.metrics_wait + _two_scrapes(settings))
-
-
-def _end(endpoint: MetricsEndpoint, settings: RunSettings, load: LoadRun | MasterRun) -> int:
+    endpoint.wait_for_scrape(settings.metrics_wait + two_scrapes)
+    load.run()
     endpoint.mark_unread()
-    endpoint.wait_for_scrape(_two_scrapes(settings))
+    endpoint.wait_for_scrape(two_scrapes)
     endpoint.close()
     return load.monitor.exit_status
-
-
-def _two_scrapes(settings: RunSettings) -> float:
-    return 2 * settings.slos.scrape_interval  # one may fail

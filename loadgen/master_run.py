@@ -14,7 +14,7 @@ from loadgen.common_settings import common_settings, differences
 from loadgen.completion_response import CompletionResponse
 from loadgen.grading import make_record
 from loadgen.load_metrics import LoadCollector
-from loadgen.load_run import dispatch_config, raise_file_limit
+from loadgen.load_run import raise_file_limit
 from loadgen.progress import TICK
 from loadgen.request_record import ClientOutcome, WorkerUsage
 from loadgen.run_monitor import RunMonitor
@@ -51,7 +51,7 @@ class MasterRun:
         self._prepare(model, common)
         self.monitor = RunMonitor(settings, series, model, common["schedule"], console)
         raise_file_limit(settings.max_open)
-        self._waves = WaveSender(settings, dispatch_config(settings, model), client)
+        self._waves = WaveSender(settings, model, client)
         self._stalls = StallWatch()  # the worst worker's
         self._usage = [WorkerUsage() for _ in self._workers]
         self._active = set(self._workers)

@@ -4,9 +4,9 @@ import gevent
 import msgspec
 
 from exporters.errors import UsageError
+from exporters.http.http1_parser import BadHttpError
 from loadgen.completion_response import CompletionResponse, error_text
 from loadgen.http_client import HttpClient, UnreachableError, UntrustedError
-from loadgen.http_response import ProtocolError
 from loadgen.load_target import API_KEY, Target
 from loadgen.run_settings import RunSettings
 
@@ -49,7 +49,7 @@ def find_model(settings: RunSettings, client: HttpClient) -> str:
         raise UsageError(f"--target {target}: {error}; set --target-ca to its CA certificates") from error
     except UnreachableError as error:
         raise UsageError(f"--target {target}: {error}; {hint}") from error
-    except ProtocolError as error:
+    except BadHttpError as error:
         raise UsageError(f"--target {target}: not an HTTP/1.1 server: {error}") from error
     text = target.without_key(error_text(response.body))
     if (status := response.http.status) != 200:
@@ -78,6 +78,11 @@ def _hint(target: Target, response: CompletionResponse) -> str:
         case 404:
             return f"check the path of the URL, or {_SKIP}"
         case status if status is not None and status < 400:
-            return f"redirects are not followed: set the URL of {response.http.headers.get('location', 'its location')}"
+            return f"redirects are not followed: set the URL of {_location(response)}"
         case _:
             return f"wait until it is ready, or {_SKIP}"
+
+
+def _location(response: CompletionResponse) -> str:
+    found = response.http.head and response.http.head.fields.get(b"location")
+    return found.decode("latin-1") if found else "its location"

@@ -10,16 +10,16 @@ import math
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from exporters.signals import Verdict
 from exporters.slos import SloFile
 from exporters.verdicts import applicable_slos, several_tokens
-from loadgen.arrivals import Phase
 from loadgen.attainment import Attainment, Tally, Verdicts, chance_of_bad, events_needed, wilson, z_of
 from loadgen.request_plan import PlannedRequest, Workload
 from loadgen.request_record import ClientOutcome, Record
 from loadgen.scenario import Scenario
+from loadgen.schedule.phases import OpenLoop, Phase, Steady
 
 PHASE = "probe"
 _SAMPLE = 20_000
@@ -75,7 +75,7 @@ class Demand:
         return min(max(self.requests / rate, timing.least), timing.most)
 
 
-def demand(scenario: Scenario, slos: SloFile, phase: Phase | None, confidence: float) -> Demand | None:
+def demand(scenario: Scenario, slos: SloFile, phase: OpenLoop | None, confidence: float) -> Demand | None:
     """Count the requests of the mix until every class and SLO has its events; None if no SLO judges any.
 
     What is rarer than the sample shows is extrapolated.
@@ -154,7 +154,7 @@ def tally(pair: Pair, objective: float, look: Look, *, events: int, bad: int, of
 
 
 def plan(
-    scenario: Scenario, slos: SloFile, phase: Phase | None, rate: float, seed: int, timing: Timing, demanded: Demand
+    scenario: Scenario, slos: SloFile, phase: OpenLoop | None, rate: float, seed: int, timing: Timing, demanded: Demand
 ) -> ProbePlan:
     """The plan of a probe; the same arguments give the same plan."""
     dues: dict[Pair, list[float]] = {pair: [] for pair in demanded.objectives}
@@ -191,12 +191,11 @@ def look_times(enough: float, timing: Timing, slos: int) -> list[Look]:
     ]
 
 
-def first_rate_phase(phases: Collection[Phase]) -> Phase | None:
+def first_rate_phase(phases: Collection[Phase]) -> OpenLoop | None:
     """The first phase that has a rate; its law is that of every probe."""
-    return next((phase for phase in phases if phase.pieces), None)
+    return next((phase for phase in phases if isinstance(phase, OpenLoop)), None)
 
 
-def _phase(like: Phase | None, rate: float, seconds: float) -> Phase:
-    if like is None:
-        return Phase(PHASE, seconds, rate)
-    return Phase(PHASE, seconds, rate, arrivals=like.arrivals, burstiness=like.burstiness)
+def _phase(like: OpenLoop | None, rate: float, seconds: float) -> Steady:
+    found = Steady(PHASE, seconds, rate)
+    return found if like is None else replace(found, arrivals=like.arrivals, burstiness=like.burstiness)

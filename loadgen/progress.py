@@ -13,12 +13,12 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from loadgen.arrivals import Phase, timeline
 from loadgen.client_health import find_faults
 from loadgen.live_figures import WINDOW, ClassFigures, LiveFigures, Recent
 from loadgen.report import INVALID, format_percent, format_seconds
 from loadgen.run_settings import RunSettings
 from loadgen.saturation import Saturation
+from loadgen.schedule.phases import Phase, timeline
 from loadgen.stall_watch import StallWatch
 
 _log = logging.getLogger(__name__)

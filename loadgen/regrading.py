@@ -1,6 +1,6 @@
 """Judges a stored run again, by another SLO file: its records have the times that the verdicts depend on."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from msgspec import structs
@@ -27,6 +27,11 @@ def regrade(record: Record, slos: SloFile) -> Record:
     the engine rejected, may be abandoned (or no event) instead of bad, or the reverse, because a record has two
     percentiles of the gaps, not the gaps.
     """
+    return judged(record, slos, _gaps(record))
+
+
+def judged(record: Record, slos: SloFile, gaps: Sequence[float]) -> Record:
+    """The record with its verdicts, for the gaps between its chunks in seconds."""
     outcome = record.outcome.sidecar_outcome
     if outcome is None:
         return structs.replace(record, slo={}, good=None)  # not sent, so no SLO applies
@@ -38,7 +43,7 @@ def regrade(record: Record, slos: SloFile) -> Record:
             stream=record.stream,
             max_tokens=record.max_tokens,
             first_token=record.ttft,
-            gaps=_gaps(record),
+            gaps=gaps,
             first_answer=record.ttft_answer,
             ending=Ending(
                 at=record.closed - record.due if record.e2e is None else record.e2e,

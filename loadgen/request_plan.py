@@ -12,9 +12,10 @@ from msgspec import structs
 
 from exporters.signals import Endpoint
 from loadgen import prompt_text
-from loadgen.arrivals import Phase, arrivals
+from loadgen.arrivals import arrivals
 from loadgen.prompt_text import Part
 from loadgen.scenario import Conversation, Scenario, Starters, TokenRange
+from loadgen.schedule.phases import Phase
 
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"

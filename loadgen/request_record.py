@@ -10,8 +10,8 @@ import msgspec
 from exporters.errors import UsageError, system_reason
 from exporters.signals import LoadOutcome, Outcome, Verdict
 from exporters.slos import Latency, SloFile
-from loadgen.arrivals import Phase
 from loadgen.saturation import Saturation
+from loadgen.schedule.phases import Phase, stored_phase
 
 REQUESTS = "requests.jsonl"
 RUN = "run.json"
@@ -219,7 +219,7 @@ def read_run(folder: Path) -> Run:
         UsageError: it cannot be read.
     """
     try:
-        return msgspec.json.decode((folder / RUN).read_bytes(), type=Run)
+        return msgspec.json.decode((folder / RUN).read_bytes(), type=Run, dec_hook=lambda _, phase: stored_phase(phase))
     except OSError as error:
         raise UsageError(f"{folder}: not the output of a load run: {RUN} cannot be read") from error
     except msgspec.DecodeError as error:

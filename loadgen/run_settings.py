@@ -14,8 +14,9 @@ from exporters.environment import set_defaults
 from exporters.errors import UsageError
 from exporters.quantities import parse_duration
 from exporters.signals import SEND_LATE
-from loadgen import arrivals, load_target, scenario, traces
+from loadgen import load_target, scenario, traces
 from loadgen.request_plan import Schedule, Workload
+from loadgen.schedule.phases import Phase, Replay, scale_rates, with_duration
 from loadgen.warm_up import Waves, waves
 
 duration = partial(parse_duration, examples="30s or 5m")
@@ -38,7 +39,7 @@ class RunSettings:
     """The settings of one run; `phases` and `seed` are those of the scenario unless flags override them."""
 
     plan: LoadPlan
-    phases: tuple[arrivals.Phase, ...]
+    phases: tuple[Phase, ...]
     seed: int
     target: load_target.Target
     out: Path
@@ -58,6 +59,13 @@ class RunSettings:
     warm_up: Waves = ()
     experiment: str = ""
     configuration: str = ""
+
+
+_AS_GIVEN = (
+    *("model", "rate_scale", "grace", "max_open", "max_concurrency", "max_send_lag", "allow_invalid"),
+    *("stop_when_saturated", "save_detailed", "metrics", "metrics_wait", "experiment", "configuration"),
+)
+"""The settings that are the values of flags."""
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -210,9 +218,9 @@ def from_arguments(arguments: argparse.Namespace, environment: Mapping[str, str]
         UsageError: a file or a flag is invalid.
     """
     chosen = scenario.load(scenario.find(arguments.scenario))
-    phases = arrivals.scale_rates(chosen.phases, arguments.rate_scale)
+    phases = scale_rates(chosen.phases, arguments.rate_scale)
     if arguments.duration is not None:
-        phases = arrivals.with_duration(phases, arguments.duration)
+        phases = with_duration(phases, arguments.duration)
     seed = chosen.seed if arguments.seed is None else arguments.seed
     plan = LoadPlan(
         name=chosen.name,
@@ -236,13 +244,13 @@ def of_trace(arguments: argparse.Namespace, environment: Mapping[str, str] = os.
     requests = traces.read_trace(path, arguments.format and traces.TraceFormat(arguments.format), arguments.trace_class)
     schedule = traces.TraceSchedule(requests, seed, arguments.rate_scale, arguments.duration)
     plan = LoadPlan(name=path.name, timeout=arguments.timeout, shares=schedule.shares, schedule=schedule)
-    return _settings(arguments, plan, (arrivals.Phase(traces.PHASE, schedule.seconds),), seed, environment)
+    return _settings(arguments, plan, (Replay(traces.PHASE, schedule.seconds),), seed, environment)
 
 
 def _settings(
     arguments: argparse.Namespace,
     plan: LoadPlan,
-    phases: tuple[arrivals.Phase, ...],
+    phases: tuple[Phase, ...],
     seed: int,
     environment: Mapping[str, str],
 ) -> RunSettings:
@@ -260,20 +268,8 @@ def _settings(
         ),
         out=Path(arguments.out),
         slos=slos.load(arguments.slos),
-        model=arguments.model,
-        rate_scale=arguments.rate_scale,
-        grace=arguments.grace,
-        max_open=arguments.max_open,
-        max_concurrency=arguments.max_concurrency,
-        max_send_lag=arguments.max_send_lag,
-        allow_invalid=arguments.allow_invalid,
-        stop_when_saturated=arguments.stop_when_saturated,
-        save_detailed=arguments.save_detailed,
         check=not arguments.no_check,
-        metrics=arguments.metrics,
-        metrics_wait=arguments.metrics_wait,
-        experiment=arguments.experiment,
-        configuration=arguments.configuration,
+        **{name: getattr(arguments, name) for name in _AS_GIVEN},
     )
 
 

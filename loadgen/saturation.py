@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import NamedTuple
 
-from loadgen.arrivals import Phase, timeline
+from loadgen.schedule.phases import Phase, timeline
 from loadgen.steady_state import trend
 
 FEWEST = 100

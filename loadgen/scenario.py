@@ -7,7 +7,7 @@ from typing import Annotated, TypeVar
 
 from exporters.yaml_keys import COUNT, DURATION, FLAG, NAMED, TEXT, Key, Kind, list_of, read, section
 from exporters.yaml_reader import Node, Reader, find_built_in, open_yaml
-from loadgen.arrivals import NOT_NEGATIVE, Phase, read_phase
+from loadgen.schedule.phases import NOT_NEGATIVE, Phase, read_phase
 
 SHIPPED = Path(__file__).parent / "scenarios"
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from exporters.errors import UsageError
-from loadgen.arrivals import Phase
 from loadgen.request_plan import PlannedRequest, Schedule
+from loadgen.schedule.phases import ClosedLoop, Phase
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,9 @@ class Share:
 
     def phases(self, phases: Sequence[Phase]) -> list[Phase]:
         """The phases with the users of this worker."""
-        return [phase if phase.users is None else replace(phase, users=self.part(phase.users)) for phase in phases]
+        return [
+            replace(phase, users=self.part(phase.users)) if isinstance(phase, ClosedLoop) else phase for phase in phases
+        ]
 
 
 class SharedSchedule:

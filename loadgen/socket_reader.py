@@ -61,7 +61,7 @@ class SocketReader:
 
         Raises:
             OSError: the connection failed.
-            ProtocolError: the response is not HTTP/1.1.
+            BadHttpError: the response is not HTTP/1.1.
         """
         descriptor = connection.fileno()
         ended: Waiter[None] = Waiter()

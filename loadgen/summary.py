@@ -11,6 +11,7 @@ from loadgen.arrival_check import ArrivalCheck, check_arrivals
 from loadgen.client_health import ClientHealth, judge
 from loadgen.goodput_definitions import Goodput, by_definition
 from loadgen.request_record import ClientOutcome, Record, Run
+from loadgen.schedule.phases import ClosedLoop
 from loadgen.steady_state import State, SteadyState, Timed, steady_state
 
 TOTAL = "all"
@@ -257,7 +258,7 @@ def _warnings_of_load(run: Run, stable: dict[str, StableWindow]) -> Iterable[str
 
 def _warnings_of_arrivals(run: Run, records: Iterable[Record], checks: Iterable[ArrivalCheck]) -> Iterable[str]:
     for phase in run.phases:
-        if phase.users:
+        if isinstance(phase, ClosedLoop):
             yield (
                 f"{phase.name} is a closed loop of {phase.users} users: they send less when the server is slow, so its "
                 "latencies do not show a queue, and its rate is a result, not a load"

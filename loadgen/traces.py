@@ -13,9 +13,9 @@ import msgspec
 
 from exporters.errors import UsageError
 from exporters.yaml_reader import read_file
-from loadgen.arrivals import Phase
 from loadgen.prompt_text import Part
 from loadgen.request_plan import CHAT, COMPLETIONS, PlannedRequest
+from loadgen.schedule.phases import Phase
 
 BLOCK_TOKENS = 512
 """Tokens of a block of a Mooncake trace, and the estimate for a block of the request log (2,048 characters)."""

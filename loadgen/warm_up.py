@@ -15,12 +15,12 @@ from rich.console import Console
 from rich.table import Table
 
 from exporters.errors import UsageError, system_reason
-from loadgen.arrivals import Phase
 from loadgen.prompt_text import Part
 from loadgen.report import format_seconds, new_table
 from loadgen.request_plan import PlannedRequest, Workload
 from loadgen.request_record import ClientOutcome, Record, write_json
 from loadgen.scenario import Scenario
+from loadgen.schedule.phases import AtOnce
 from loadgen.summary import quantiles
 
 PHASE = "warm-up"
@@ -50,7 +50,7 @@ def waves(scenario: Scenario, largest: int, seed: int) -> Waves:
     sizes = [1]
     while sizes[-1] * 2 <= largest:
         sizes.append(sizes[-1] * 2)
-    phases = [Phase(f"{PHASE}/{size}", 1.0, requests=size) for size in sizes]
+    phases = [AtOnce(f"{PHASE}/{size}", 1.0, size) for size in sizes]
     workload = Workload(scenario, phases, seed)
     drawn = list(workload)
     ramp = [

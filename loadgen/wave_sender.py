@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from loadgen.dispatcher import DispatchConfig, Dispatcher
+from loadgen.dispatcher import Dispatcher
 from loadgen.http_client import HttpClient
 from loadgen.live_figures import LiveFigures
 from loadgen.load_metrics import LoadCollector
@@ -14,9 +14,9 @@ from loadgen.run_settings import RunSettings
 class WaveSender:
     """Sends the requests of each wave at once, by a dispatcher of its own."""
 
-    def __init__(self, settings: RunSettings, config: DispatchConfig, client: HttpClient) -> None:
+    def __init__(self, settings: RunSettings, model: str, client: HttpClient) -> None:
         self._settings = settings
-        self._config = config
+        self._model = model
         self._client = client
         self._dispatcher: Dispatcher | None = None
 
@@ -25,7 +25,12 @@ class WaveSender:
         records: list[Record] = []
         series = LoadCollector(self._settings.slos)
         self._dispatcher = dispatcher = Dispatcher(
-            self._config, self._client, series, lambda record, _: records.append(record), LiveFigures()
+            self._settings,
+            self._model,
+            self._client,
+            series,
+            lambda record, _: records.append(record),
+            LiveFigures(),
         )
         (group,) = dispatcher.encode(requests)
         dispatcher.begin()

@@ -17,7 +17,7 @@ from loadgen.common_settings import common_settings
 from loadgen.completion_response import CompletionResponse
 from loadgen.dispatcher import Dispatcher, EncodedGroup
 from loadgen.load_metrics import LoadCollector
-from loadgen.load_run import dispatch_config, free_from_collection, raise_file_limit, report_to_locust
+from loadgen.load_run import free_from_collection, raise_file_limit, report_to_locust
 from loadgen.request_record import Record, WorkerUsage
 from loadgen.run_settings import RunSettings
 from loadgen.schedule_share import Share, SharedSchedule
@@ -74,18 +74,18 @@ class _ShareRun:
         self.settings = common_settings(settings)
         self._timeout, self._grace = settings.plan.timeout, settings.grace
         share = Share(message.index, message.workers)
-        config = dispatch_config(settings, message.model)
-        concurrency = config.max_concurrency
-        config = replace(
-            config,
-            max_open=share.limit("--max-open", config.max_open),
+        concurrency = settings.max_concurrency
+        settings = replace(
+            settings,
+            model=message.model,
+            max_open=share.limit("--max-open", settings.max_open),
             max_concurrency=None if concurrency is None else share.limit("--max-concurrency", concurrency),
         )
-        raise_file_limit(config.max_open)
-        client, _ = preflight.connect(replace(settings, model=message.model))
+        raise_file_limit(settings.max_open)
+        client, model = preflight.connect(settings)
         self._series = LoadCollector(settings.slos)
         self._counts = _Counts()
-        self._dispatcher = Dispatcher(config, client, self._series, self._record, self._counts)
+        self._dispatcher = Dispatcher(settings, model, client, self._series, self._record, self._counts)
         self._schedule = SharedSchedule(settings.plan.schedule, share)
         self._phases = share.phases(settings.phases)
         groups = self._dispatcher.encode(self._schedule)

@@ -22,6 +22,7 @@ from compose.backfill.recorded_series import RuleRunner, Span
 from compose.backfill.replay import Schedule, Scrape, scrapes
 from compose.backfill.rule_order import passes
 from exporters import slos
+from exporters.comparison.comparison_windows import Window
 from exporters.configuration.sidecar_config import MAX_MODELS
 from exporters.errors import UsageError, parse_flag, system_reason
 from exporters.quantities import parse_duration, spell_duration
@@ -92,9 +93,9 @@ def run(arguments: argparse.Namespace) -> int:
     length = parse_flag("--max-block-duration", arguments.max_block_duration, partial(parse_duration, examples="24h"))
     if length < SHORTEST:
         raise UsageError(f"--max-block-duration: {arguments.max_block_duration} is too short; use 2h or more")
-    ended = Ended(
-        since=moment("--since", arguments.since, now).timestamp() if arguments.since else None,
-        until=moment("--until", arguments.until, now).timestamp() if arguments.until else None,
+    ended = Window(
+        moment("--since", arguments.since, now).timestamp() if arguments.since else -math.inf,
+        moment("--until", arguments.until, now).timestamp() if arguments.until else math.inf,
     )
     promtool = _program("promtool", arguments.promtool)
     if promtool is None:
@@ -115,17 +116,6 @@ def run(arguments: argparse.Namespace) -> int:
     if prometheus is None and not arguments.no_rules:
         _report("prometheus is not on PATH, so the series of the recording rules are left out; use --prometheus PATH")
     return 0
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """Limits of the end of a request in unix seconds."""
-
-    since: float | None
-    until: float | None
-
-    def contains(self, at: float) -> bool:
-        return (self.since is None or at >= self.since) and (self.until is None or at < self.until)
 
 
 @dataclass(slots=True)
@@ -154,8 +144,8 @@ class Backfill:
     def blocks(self) -> Path:
         return self.scratch / "blocks"
 
-    def read(self, reader: LogReader, ended: Ended) -> None:
-        """Read all requests of the time.
+    def read(self, reader: LogReader, ended: Window) -> None:
+        """Read all requests that ended in this time.
 
         Raises:
             UsageError: a file cannot be read, or there is no request.
@@ -198,14 +188,14 @@ class Backfill:
         self.samples += samples
         _report(f"series until {_time(at)}: {self.samples:,} samples")
 
-    def write_recorded_series(self, prometheus: Path, ended: Ended) -> None:
+    def write_recorded_series(self, prometheus: Path, ended: Window) -> None:
         """Evaluate the rules, for up to a dozen of steps after the samples, as sums of dozens need them."""
         plan = Plan.of(self.spec)
         after = round((plan.dozen + plan.step) * 1000)
-        limit = None if ended.until is None else round(ended.until * 1000) - 1
+        limit = math.inf if math.isinf(ended.end) else round(ended.end * 1000) - 1
         spans: list[Span] = []
         for first, last in self.spans:
-            end = last + after if limit is None else max(last, min(last + after, limit))
+            end = int(max(last, min(last + after, limit)))
             if spans and first <= spans[-1][1]:
                 first = spans.pop()[0]  # noqa: PLW2901 - the spans are one
             spans.append((first, end))

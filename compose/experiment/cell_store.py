@@ -68,38 +68,55 @@ class Direction(StrEnum):
     SAME = "same"
 
 
-class Prediction(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What was expected of a metric before the measurement: a `direction` from `baseline`, or `low` to `high`."""
+class Claim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is said of a metric: of one class or, if it is empty, of all; at one level or, without one, at all."""
 
     configuration: str
-    request_class: str = msgspec.field(name="class", default="")  # empty: all classes
+    request_class: str = msgspec.field(name="class", default="")
     metric: Metric
-    rate: float | None = None  # in requests/s, None for all rates
-    concurrency: int | None = None  # users, None for all numbers of users
+    rate: float | None = None  # in requests/s
+    concurrency: int | None = None  # users
+
+    @property
+    def level(self) -> Level:
+        return Level(self.rate, self.concurrency)
+
+
+class Prediction(Claim, frozen=True, kw_only=True, omit_defaults=True):
+    """What was expected before the measurement: a `direction` from `baseline`, or a value from `low` to `high`."""
+
     baseline: str | None = None
     direction: Direction | None = None
     low: float | None = None
     high: float | None = None
 
-    @property
-    def level(self) -> Level:
-        return Level(self.rate, self.concurrency)
 
+class ExpectedFigure(Claim, frozen=True, kw_only=True, omit_defaults=True):
+    """A figure of the source; `note` says what may differ."""
 
-class ExpectedFigure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A figure of the source; the class is empty for all of them; `note` says what may differ."""
-
-    configuration: str
-    request_class: str = msgspec.field(name="class", default="")
-    metric: Metric
-    rate: float | None = None  # in requests/s, None for all rates
-    concurrency: int | None = None  # users, None for all numbers of users
     value: float
     note: str = ""
 
-    @property
-    def level(self) -> Level:
-        return Level(self.rate, self.concurrency)
+
+class Scoring(StrEnum):
+    """How the points of a criterion depend on the measurement."""
+
+    PROPORTION = "proportion"
+    LIMIT = "limit"
+    LEAST = "least"
+
+
+class Criterion(msgspec.Struct, frozen=True, kw_only=True):
+    """The points of a score for a metric over all classes; a measurement of `value` has all of them.
+
+    `proportion`: in proportion to the measurement, without an upper limit; `limit`: `value` / measurement of them above
+    `value`; `least`: none below `value`.
+    """
+
+    metric: Metric
+    points: float
+    by: Scoring
+    value: float
 
 
 class ExperimentRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,6 +140,7 @@ class ExperimentRecord(msgspec.Struct, frozen=True, kw_only=True):
     repeats: int
     predictions: list[Prediction] = []
     expected: list[ExpectedFigure] = []
+    score: list[Criterion] = []
 
     @property
     def levels(self) -> list[Level]:

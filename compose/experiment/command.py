@@ -7,24 +7,27 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import msgspec
 from rich.console import Console
 
 from compose import interrupt
 from compose.experiment import (
     cell_measurement,
-    challenge_score,
     error_windows,
     experiment_file,
     experiment_report,
     experiment_run,
     grade_command,
+    score,
     search_run,
     simulated_engine,
 )
-from compose.experiment.cell_store import SLOS, CellStatus, read_experiment
+from compose.experiment.cell_store import SLOS, CellStatus, Scoring, read_experiment
 from compose.experiment.engine_program import SIMULATOR, check_command
 from compose.experiment.experiment_file import Experiment
 from compose.experiment.experiment_run import CellPlan
+from compose.experiment.report_groups import read_groups
+from compose.experiment.report_tables import print_grid
 from compose.vllm_cpu import launch
 from exporters import slos
 from exporters.addresses import parse_address
@@ -82,15 +85,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     text = "print the results of an experiment by class and configuration"
     report = actions.add_parser("report", help=text, description=f"{text.capitalize()}.")
     experiment_report.configure(report)
-    text = "score the cells of an experiment by the weights of the T4 challenge (seed-002)"
+    text = "score the cells of an experiment by the criteria in its file, such as those of seed-002"
     scored = actions.add_parser("score", help=text, description=f"{text.capitalize()}.")
     scored.add_argument("folder", type=Path, metavar="DIR", help="output folder of the experiment")
     scored.add_argument(
         "--reference",
         type=float,
-        default=challenge_score.REFERENCE,
         metavar="N",
-        help="output tokens/s that have the full weight (default: %(default)g)",
+        help="throughput that has all points (default: that of the experiment file)",
     )
     scored.set_defaults(run=_score)
     text = "grade the criteria of seed 003 by what experiments have measured"
@@ -128,12 +130,18 @@ def _rates(text: str) -> list[str]:
 
 
 def _score(arguments: argparse.Namespace) -> int:
-    if not arguments.reference > 0:
-        raise UsageError(f"--reference: {arguments.reference:g} is not a throughput; write a number above 0")
-    _, cells = read_experiment(arguments.folder)
-    print_table = Console().print
-    print_table(challenge_score.table(cells, arguments.reference))
-    print_table("throughput has 40 points at the reference; 15 points for code and documentation are not measured")
+    reference = arguments.reference
+    if reference is not None and not reference > 0:
+        raise UsageError(f"--reference: {reference:g} is not a throughput; write a number above 0")
+    experiment = read_groups(arguments.folder, None)
+    criteria = [
+        msgspec.structs.replace(each, value=reference) if reference and each.by is Scoring.PROPORTION else each
+        for each in experiment.record.score
+    ]
+    if not criteria:
+        raise UsageError(f"{arguments.folder}: {experiment.record.name} has no score; add the key to its file")
+    print_grid(score.table(experiment, criteria), Console())
+    print(score.legend(criteria))
     return 0
 
 
@@ -151,7 +159,7 @@ def _windows(arguments: argparse.Namespace) -> int:
             times = error_windows.times(since, every, read_run(stored.folder).seconds)
             found = error_windows.moments(read_records(stored.folder), slo, pages, rolling=rolling, times=times)
             title = f"{stored.cell.configuration}, repeat {stored.cell.repeat}: {slo.name}"
-            console.print(error_windows.table(title, found, pages, rolling))
+            print_grid(error_windows.table(title, found, pages, rolling), console)
     return 0
 
 
@@ -179,7 +187,7 @@ def _run(arguments: argparse.Namespace) -> int:
         check_command(arguments.engine)
     record = experiment_run.described(experiment, virtual=arguments.virtual, engine=arguments.engine)
     every = _chosen(experiment, experiment_run.plans(experiment, arguments.out), arguments)
-    limits, report = experiment.find_max, partial(print, flush=True)
+    limits, report = experiment.limits, partial(print, flush=True)
     if limits is not None:
         search_run.check(experiment)
     report(_expectation(experiment, every, virtual=arguments.virtual))
@@ -244,7 +252,7 @@ def _chosen(experiment: Experiment, every: list[CellPlan], arguments: argparse.N
 
 
 def _expectation(experiment: Experiment, every: Sequence[CellPlan], *, virtual: bool) -> str:
-    if (limits := experiment.find_max) is not None:
+    if (limits := experiment.limits) is not None:
         searches = f"{len(every)} search{'es' if len(every) > 1 else ''}"
         return (
             f"{experiment.name}: {searches} from {limits.floor:g} to {limits.cap:g} requests/s, with about "

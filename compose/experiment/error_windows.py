@@ -6,10 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from rich import box
-from rich.table import Table
-
 from alerts.tiers import Severity, Tier, fit, tiers
+from compose.experiment.report_tables import Grid
 from exporters.errors import UsageError
 from exporters.quantities import spell_duration
 from exporters.signals import Verdict
@@ -112,19 +110,17 @@ def page_tiers(file: SloFile, slo: Slo) -> list[Tier]:
     return [fit(tier, slo) for tier in tiers(file.period) if tier.severity is Severity.PAGE]
 
 
-def table(title: str, found: Iterable[Moment], pages: Sequence[Tier], rolling: float) -> Table:
+def table(title: str, found: Iterable[Moment], pages: Sequence[Tier], rolling: float) -> Grid:
     """The moments, one a row."""
-    drawn = Table(title=title, title_justify="left", box=box.SIMPLE, pad_edge=False)
-    windows = [window for tier in pages for window in _windows(tier)]
-    for heading in ("time", f"errors, {spell_duration(rolling)}", *(f"burn, {window}" for window in windows)):
-        drawn.add_column(heading, justify="right")
-    drawn.add_column("page")
+    burned = [f"burn, {window}" for tier in pages for window in _windows(tier)]
+    headings = ("time", f"errors, {spell_duration(rolling)}", *burned, "page")
+    rows = []
     for each in found:
         burns = [value for burn in each.burns for value in (burn.long, burn.short)]
         errors = "-" if each.errors is None else f"{each.errors:.0%}"
         texts = ("-" if value is None else f"{value:.1f}" for value in burns)
-        drawn.add_row(spell_duration(each.at), errors, *texts, each.pages)
-    return drawn
+        rows.append([spell_duration(each.at), errors, *texts, each.pages])
+    return Grid(title, headings, rows, left=(len(headings) - 1,))
 
 
 def _windows(tier: Tier) -> tuple[str, str]:

@@ -1,7 +1,7 @@
 """An experiment file: engine configurations, and the requests that each of them is measured under."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,18 +9,17 @@ from typing import Annotated, Any
 import yaml
 
 from compose import rewrite_config
-from compose.experiment.cell_store import ExpectedFigure, Prediction
-from compose.experiment.expected_figures import EXPECTED, PREDICTION
+from compose.experiment.cell_store import Criterion, ExpectedFigure, Prediction
+from compose.experiment.file_sections import CRITERION, EXPECTED, FIND_MAX, PREDICTION, SearchLimits
 from compose.experiment.load_level import PHASES, Level, levels
-from compose.experiment.search_limits import FIND_MAX, SearchLimits
 from exporters import slos
 from exporters.errors import UsageError
 from exporters.yaml_keys import COUNT, DURATION, NAMED, TEXT, Key, Kind, distinct_list_of, list_of, read
 from exporters.yaml_reader import NAME, FileError, Node, Reader, built_in_names, find_built_in, nearest, open_yaml
 from loadgen import scenario
-from loadgen.arrivals import POSITIVE
 from loadgen.rate_search import Limits
 from loadgen.scenario import Scenario
+from loadgen.schedule.phases import POSITIVE, ClosedLoop
 
 SHIPPED = Path(__file__).parent / "scenarios"
 DEFAULT_SLOS = rewrite_config.COMPOSE_DIRECTORY / "slos.yaml"
@@ -132,35 +131,26 @@ class _Keys:
     repeats: Annotated[int, Key(COUNT)] = 1
     max_concurrency: Annotated[int | None, Key(COUNT)] = None
     warm_up: Annotated[int | None, Key(COUNT)] = None
-    cool_down: Annotated[float | None, Key(DURATION)] = None
-    slos: Annotated[str | None, Key(Kind(_slos, {}))] = None
+    cool_down: Annotated[float, Key(DURATION)] = 0.0
+    slos: Annotated[str, Key(Kind(_slos, {}))] = ""
     predictions: Annotated[tuple[Prediction, ...], Key(list_of(PREDICTION))] = ()
     expected: Annotated[tuple[ExpectedFigure, ...], Key(list_of(EXPECTED))] = ()
+    score: Annotated[tuple[Criterion, ...], Key(list_of(CRITERION))] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Experiment:
+class Experiment(_Keys):
     """A checked experiment; `configurations` have the defaults of `engine`, `slos` is the text of an SLO file.
 
     With `find_max`, there are no `rates`, and `requests` are those of a probe.
     """
 
-    name: str
-    source: str
-    description: str
     sha256: str
-    configurations: Mapping[str, Engine]
-    load: Load
-    rates: tuple[float, ...]
-    concurrencies: tuple[int, ...]
-    requests: int | None
-    find_max: Limits | None
-    repeats: int
-    max_concurrency: int | None
-    cool_down: float
-    slos: str
-    predictions: tuple[Prediction, ...]
-    expected: tuple[ExpectedFigure, ...]
+
+    @property
+    def limits(self) -> Limits | None:
+        """The range of the search for the largest rate."""
+        return None if self.find_max is None else self.find_max.limits
 
     @property
     def levels(self) -> list[Level]:
@@ -216,24 +206,13 @@ def load(path: Path) -> Experiment:
     _check(keys, reader)
     reader.finish()
     defaults = replace(keys.engine, warm_up=keys.engine.warm_up or keys.warm_up)
-    return Experiment(
-        name=keys.name,
-        source=keys.source,
-        description=keys.description,
-        sha256=sha256(reader.content.encode()).hexdigest(),
-        configurations={name: engine.over(defaults) for name, engine in keys.configurations.items()},
-        load=keys.load,
-        rates=keys.rates,
-        concurrencies=keys.concurrencies,
-        requests=keys.requests if keys.find_max is None else keys.find_max.requests,
-        find_max=None if keys.find_max is None else keys.find_max.limits,
-        repeats=keys.repeats,
-        max_concurrency=keys.max_concurrency,
-        cool_down=keys.cool_down or 0.0,
-        slos=keys.slos or DEFAULT_SLOS.read_text(encoding="utf-8"),
-        predictions=keys.predictions,
-        expected=keys.expected,
-    )
+    given = {each.name: getattr(keys, each.name) for each in fields(_Keys)}
+    resolved = {
+        "configurations": {name: engine.over(defaults) for name, engine in keys.configurations.items()},
+        "requests": keys.requests if keys.find_max is None else keys.find_max.requests,
+        "slos": keys.slos or DEFAULT_SLOS.read_text(encoding="utf-8"),
+    }
+    return Experiment(**given | resolved, sha256=sha256(reader.content.encode()).hexdigest())
 
 
 def _check(keys: _Keys, reader: Reader) -> None:
@@ -249,7 +228,7 @@ def _check(keys: _Keys, reader: Reader) -> None:
         for key in ("rates", "find_max"):
             if key in nodes and (len(phases) != 1 or not phases[0].constant_rate):
                 nodes[key].problem("needs a load with a single phase of a constant rate, which the rates replace")
-        if keys.concurrencies and (len(phases) != 1 or phases[0].users is None):
+        if keys.concurrencies and (len(phases) != 1 or not isinstance(phases[0], ClosedLoop)):
             nodes["concurrencies"].problem(
                 "needs a load with a single phase with users, whose number the concurrencies replace"
             )

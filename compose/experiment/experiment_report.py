@@ -5,9 +5,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from compose.experiment.report_formats import markdown, page, show
-from compose.experiment.report_groups import read_groups
+from compose.experiment.report_frontier import STYLE, pareto_plots
+from compose.experiment.report_grids import report
+from compose.experiment.report_groups import Experiment, read_groups
 from compose.experiment.report_json import as_json
+from compose.experiment.report_tables import markdown, page, show
 from exporters.errors import UsageError
 from exporters.output_files import write_file
 from exporters.yaml_reader import nearest
@@ -28,13 +30,17 @@ def run(arguments: argparse.Namespace) -> int:
     experiment = read_groups(Path(arguments.folder), arguments.slos)
     match arguments.format:
         case "table":
-            show(experiment, Console(highlight=False))
+            show(report(experiment), Console(highlight=False))
         case "markdown":
-            print(markdown(experiment), end="")
+            print(markdown(report(experiment)), end="")
         case "json":
             print(as_json(experiment))
         case other:  # argparse does not check defaults, which may come from the environment
             raise UsageError(f"--format: {other!r} is unknown; {nearest(other, FORMATS)}")
     if arguments.html:
-        write_file(arguments.html, page(experiment))
+        write_file(arguments.html, html(experiment))
     return 0
+
+
+def html(experiment: Experiment) -> str:
+    return page(report(experiment), pareto_plots(experiment), STYLE)

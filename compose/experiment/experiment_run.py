@@ -62,10 +62,11 @@ def described(experiment: Experiment, *, virtual: bool, engine: str) -> Experime
         rates=list(experiment.rates),
         concurrencies=list(experiment.concurrencies),
         requests=experiment.requests,
-        find_max=experiment.find_max,
+        find_max=experiment.limits,
         repeats=experiment.repeats,
         predictions=list(experiment.predictions),
         expected=list(experiment.expected),
+        score=list(experiment.score),
     )
 
 

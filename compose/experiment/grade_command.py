@@ -7,9 +7,9 @@ from rich.console import Console
 
 from compose.experiment.lab_criteria import Grade, graded
 from compose.experiment.measured_cells import read_measured
+from compose.experiment.report_tables import print_grid
 from compose.experiment.running_costs import Prices, cost_table
 from exporters.errors import UsageError
-from loadgen.report import WIDE
 from loadgen.run_settings import number
 
 _PRICES = {
@@ -47,11 +47,8 @@ def run(arguments: argparse.Namespace) -> int:
         if each.needed:
             print(f"         needed: {each.needed}")
     if prices is not None and (real := [cell for cell in cells if not cell.simulated]):
-        console = Console()
-        if not console.is_terminal:
-            console.width = max(console.width, WIDE)
-        console.print()
-        console.print(cost_table(real, prices))
+        print()
+        print_grid(cost_table(real, prices), Console())
     counts = ", ".join(f"{sum(each.grade is grade for each in found)} {grade.value}" for grade in Grade)
     print(f"\n{counts}")
     return 1 if any(each.grade is Grade.FAIL for each in found) else 0

@@ -1,13 +1,18 @@
-"""What an experiment shows: the best configuration of each class, and each configuration against the first one."""
+"""What an experiment shows: the best of each class, changes against the first configuration, and predictions."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
-from compose.experiment.report_estimates import difference, excludes_zero, interval, value
+from compose.experiment.cell_store import Direction, ExpectedFigure, Prediction
+from compose.experiment.load_level import PHASES, Level
+from compose.experiment.report_estimates import Value, difference, estimate, excludes_zero, interval, value
 from compose.experiment.report_groups import Experiment, Group
-from compose.experiment.report_metrics import GOODPUT, THROUGHPUT, ReportMetric, Unit
-from exporters.comparison.estimates import Difference
+from compose.experiment.report_metrics import GOODPUT, METRICS, THROUGHPUT, Mean, Reading, ReportMetric, Unit
+from exporters.comparison.estimates import Difference, Interval, Z
 from exporters.comparison.paired_difference import PairedDifference
+from exporters.yaml_reader import nearest
 from loadgen.summary import TOTAL
 
 
@@ -93,3 +98,139 @@ def spell_difference(metric: ReportMetric, found: Difference | PairedDifference)
     low, high = (metric.unit.change(end) for end in interval(found))
     points = " points" if metric.unit is Unit.SHARE else ""
     return f"{metric.unit.change(found.value)}{points} ({low} to {high})"
+
+
+SAME = 0.1
+"""`same` is kept if the interval of the difference is within 10 points (shares) or 10 % of the baseline."""
+
+
+class Verdict(StrEnum):
+    """Whether a prediction holds, as far as the measurement decides it."""
+
+    KEPT = "kept"
+    FAILED = "failed"
+    UNDECIDED = "undecided"
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A prediction at one level, its verdict, and the numbers for it."""
+
+    prediction: Prediction
+    level: Level
+    verdict: Verdict
+    numbers: str
+
+    @property
+    def text(self) -> str:
+        """What was predicted."""
+        prediction = self.prediction
+        if prediction.direction is not None:
+            word = "as" if prediction.direction is Direction.SAME else "than"
+            return f"{prediction.direction.value} {word} {prediction.baseline}"
+        unit = METRICS[prediction.metric].unit
+        ends = (("at least", prediction.low), ("at most", prediction.high))
+        return ", ".join(f"{word} {unit.text(end)}" for word, end in ends if end is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """A figure of the source and ours at one level; `problem` says why there is none."""
+
+    expected: ExpectedFigure
+    level: Level
+    ours: Value | None
+    problem: str = ""
+
+
+def judged(experiment: Experiment) -> Iterator[Judged]:
+    """Each prediction, at its level or at all."""
+    for prediction in experiment.record.predictions:
+        for level, groups in _at(experiment, prediction):
+            by_name = {group.configuration: group for group in groups}
+            yield Judged(prediction, level, *_judge(prediction, by_name, groups[0].configuration))
+
+
+def beside(experiment: Experiment) -> Iterator[Beside]:
+    """Each figure of the source, at its level or at all."""
+    for expected in experiment.record.expected:
+        for level, groups in _at(experiment, expected):
+            by_name = {group.configuration: group for group in groups}
+            if problem := _problem(by_name, expected.configuration):
+                yield Beside(expected, level, None, problem)
+            else:
+                group = by_name[expected.configuration]
+                yield Beside(expected, level, value(METRICS[expected.metric], group, expected.request_class or TOTAL))
+
+
+def _at(experiment: Experiment, claim: Prediction | ExpectedFigure) -> Iterator[tuple[Level, list[Group]]]:
+    """The groups of one level, or of all."""
+    return ((each, groups) for each, groups in experiment.groups.items() if claim.level in (PHASES, each))
+
+
+def _problem(groups: dict[str, Group], *configurations: str) -> str:
+    """Why configurations have no values; empty if they may have some."""
+    for name in configurations:
+        if name not in groups:
+            return f"unknown configuration {name!r}; {nearest(name, groups)}"
+        if groups[name].state:
+            return f"{name} is {groups[name].state}"
+    return ""
+
+
+def _judge(prediction: Prediction, groups: dict[str, Group], first: str) -> tuple[Verdict, str]:
+    names = [prediction.configuration]
+    if prediction.direction is not None:
+        names.append(prediction.baseline or first)
+    if problem := _problem(groups, *names):
+        return Verdict.UNDECIDED, problem
+    metric, name = METRICS[prediction.metric], prediction.request_class or TOTAL
+    after, *before = (groups[each] for each in names)
+    values = [value(metric, group, name) for group in (after, *before)]
+    present = [each for each in values if each is not None]
+    if len(present) < len(values):
+        return Verdict.UNDECIDED, "not measured"
+    if prediction.direction is None:
+        return _within(prediction, metric, after, present[0], name)
+    if isinstance(metric.source, Mean | Reading):
+        return _by_repeats(prediction.direction, metric, *present)
+    found = difference(metric, before[0], after, name)
+    if found is None:
+        return Verdict.UNDECIDED, "not measured"
+    allowed = SAME if metric.unit is Unit.SHARE else SAME * present[1].pooled
+    return _of_interval(prediction.direction, interval(found), allowed), spell_difference(metric, found)
+
+
+def _of_interval(direction: Direction, ends: Interval, allowed: float) -> Verdict:
+    low, high = ends
+    if direction is Direction.SAME:
+        if math.isfinite(allowed) and -allowed <= low and high <= allowed:
+            return Verdict.KEPT
+        return Verdict.FAILED if low > 0 or high < 0 else Verdict.UNDECIDED
+    if direction is Direction.LOWER:
+        low, high = -high, -low
+    return Verdict.KEPT if low > 0 else Verdict.FAILED if high < 0 else Verdict.UNDECIDED
+
+
+def _within(
+    prediction: Prediction, metric: ReportMetric, group: Group, measured: Value, name: str
+) -> tuple[Verdict, str]:
+    """A value with an interval is decided by the interval, a figure of the engine by all repeats."""
+    low = -float("inf") if prediction.low is None else prediction.low
+    high = float("inf") if prediction.high is None else prediction.high
+    found = estimate(metric, group.repeats, name)
+    ends = (min(measured.repeats), max(measured.repeats)) if found is None else found.interval(Z)
+    text = f"{metric.unit.text(measured.pooled)} ({metric.unit.text(ends[0])} to {metric.unit.text(ends[1])})"
+    if low <= ends[0] and ends[1] <= high:
+        return Verdict.KEPT, text
+    return (Verdict.FAILED if ends[1] < low or ends[0] > high else Verdict.UNDECIDED), text
+
+
+def _by_repeats(direction: Direction, metric: ReportMetric, after: Value, before: Value) -> tuple[Verdict, str]:
+    """A mean or a figure of the run has no interval: every repeat must differ from every repeat of the baseline."""
+    text = f"{metric.unit.text(after.pooled)}, baseline {metric.unit.text(before.pooled)}"
+    exact = isinstance(metric.source, Reading) and metric.source.exact
+    if not exact and min(len(after.repeats), len(before.repeats)) < 2:
+        return Verdict.UNDECIDED, f"{text}; one run each has no interval, so measure more repeats"
+    ends = min(after.repeats) - max(before.repeats), max(after.repeats) - min(before.repeats)
+    return _of_interval(direction, ends, SAME if metric.unit is Unit.SHARE else SAME * before.pooled), text

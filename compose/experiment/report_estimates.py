@@ -51,6 +51,20 @@ def value(metric: ReportMetric, group: Group, request_class: str = TOTAL) -> Val
     return Value(pooled, tuple(one for one in each if one is not None))
 
 
+def cell(metric: ReportMetric, group: Group, request_class: str = TOTAL) -> str:
+    """The value with the spread of the repeats, or the state of a group without figures."""
+    if group.state:
+        return group.state
+    found = value(metric, group, request_class)
+    if found is None:
+        return "-"
+    text = metric.unit.text(found.pooled)
+    if found.spread is None or found.spread[0] == found.spread[1]:
+        return text
+    low, high = (metric.unit.text(end).removesuffix(" %") for end in found.spread)
+    return f"{text} [{low}..{high}]"
+
+
 def estimate(metric: ReportMetric, repeats: Sequence[Repeat], request_class: str = TOTAL) -> Estimate | None:
     """The pooled value with its interval; None without requests, and for a mean or a figure of the run."""
     window = Window(0.0, max(sum(repeat.run.seconds for repeat in repeats), 1e-6))

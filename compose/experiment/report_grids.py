@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Sequence
 from math import inf
 
-from compose.experiment.cell_store import ExperimentRecord
+from compose.experiment.cell_store import Claim, ExperimentRecord
 from compose.experiment.load_level import Level
-from compose.experiment.report_conclusions import Best, best, conclusions
-from compose.experiment.report_estimates import value
+from compose.experiment.report_conclusions import Best, beside, best, conclusions, judged
+from compose.experiment.report_estimates import cell, value
 from compose.experiment.report_floor import floors
 from compose.experiment.report_frontier import LATENCIES, frontier_rows
 from compose.experiment.report_groups import NOT_RUN, Experiment, Group
@@ -19,9 +19,8 @@ from compose.experiment.report_metrics import (
     THROUGHPUT,
     TPOT_P50,
 )
-from compose.experiment.report_predictions import beside, judged
 from compose.experiment.report_searches import searches
-from compose.experiment.report_tables import Grid, Sentences, cell
+from compose.experiment.report_tables import Grid, Report, Sentences
 from exporters.comparison.estimates import CONFIDENCE
 from exporters.quantities import spell_duration
 from exporters.slos import Latency
@@ -103,6 +102,11 @@ def _first_token(experiment: Experiment) -> str:
     if cut is not None and timeout >= cut:
         return f"none: {text} is not below the client timeout of {spell_duration(cut)}"
     return f"{text}; a request without a first token by then is bad for tpot, itl_p95, decode and availability"
+
+
+def report(experiment: Experiment) -> Report:
+    record = experiment.record
+    return Report(record.name, record.description, facts(experiment), [*contents(experiment)])
 
 
 def contents(experiment: Experiment) -> Iterator[Grid | Sentences | str]:
@@ -203,17 +207,14 @@ def _figures(experiment: Experiment, groups: Sequence[Group], level: Level) -> G
     return Grid(f"Figures by class{experiment.at(level)}", headings, rows, labels=2, left=(0, 1))
 
 
+def _subject(experiment: Experiment, claim: Claim, level: Level) -> tuple[str, str, str]:
+    return claim.configuration + experiment.at(level), claim.request_class or TOTAL, claim.metric
+
+
 def _predictions(experiment: Experiment) -> Iterator[Grid | str]:
     headings = ["configuration", "class", "metric"]
     found = [
-        [
-            each.prediction.configuration + experiment.at(each.level),
-            each.prediction.request_class or TOTAL,
-            each.prediction.metric,
-            each.text,
-            each.verdict.value,
-            each.numbers,
-        ]
+        [*_subject(experiment, each.prediction, each.level), each.text, each.verdict.value, each.numbers]
         for each in judged(experiment)
     ]
     if found:
@@ -223,8 +224,7 @@ def _predictions(experiment: Experiment) -> Iterator[Grid | str]:
     for each in beside(experiment):
         unit = METRICS[each.expected.metric].unit
         source, ours = unit.text(each.expected.value), unit.text(each.ours.pooled if each.ours else None)
-        name = each.expected.configuration + experiment.at(each.level)
-        place = each.expected.request_class or TOTAL
-        rows.append([name, place, each.expected.metric, source, each.problem or ours, each.expected.note or "-"])
+        subject = _subject(experiment, each.expected, each.level)
+        rows.append([*subject, source, each.problem or ours, each.expected.note or "-"])
     if rows:
         yield Grid("Figures of the source", [*headings, "source", "measured", "note"], rows, left=(0, 1, 2, 5))

@@ -5,14 +5,15 @@ import math
 from dataclasses import asdict
 from typing import Any
 
-from compose.experiment.report_conclusions import best, conclusions
+from compose.experiment.cell_store import Claim
+from compose.experiment.load_level import Level
+from compose.experiment.report_conclusions import beside, best, conclusions, judged
 from compose.experiment.report_estimates import Value, interval, value
 from compose.experiment.report_floor import floors
 from compose.experiment.report_frontier import LATENCIES, frontier, points
 from compose.experiment.report_grids import facts
 from compose.experiment.report_groups import Experiment, Group
 from compose.experiment.report_metrics import ENGINE, METRICS
-from compose.experiment.report_predictions import beside, judged
 from compose.experiment.report_searches import found_rates
 from exporters.comparison.estimates import CONFIDENCE
 from loadgen.summary import TOTAL
@@ -82,10 +83,7 @@ def as_json(experiment: Experiment) -> str:
             ],
             "predictions": [
                 {
-                    "configuration": each.prediction.configuration,
-                    "class": each.prediction.request_class or TOTAL,
-                    "metric": each.prediction.metric,
-                    **asdict(each.level),
+                    **_claim(each.prediction, each.level),
                     "predicted": each.text,
                     "verdict": each.verdict.value,
                     "measured": each.numbers,
@@ -94,10 +92,7 @@ def as_json(experiment: Experiment) -> str:
             ],
             "expected": [
                 {
-                    "configuration": each.expected.configuration,
-                    "class": each.expected.request_class or TOTAL,
-                    "metric": each.expected.metric,
-                    **asdict(each.level),
+                    **_claim(each.expected, each.level),
                     "source": each.expected.value,
                     "measured": _finite(each.ours.pooled) if each.ours else None,
                     "problem": each.problem or None,
@@ -109,6 +104,11 @@ def as_json(experiment: Experiment) -> str:
         indent=2,
         allow_nan=False,
     )
+
+
+def _claim(claim: Claim, level: Level) -> dict[str, Any]:
+    subject = {"configuration": claim.configuration, "class": claim.request_class or TOTAL, "metric": claim.metric}
+    return subject | asdict(level)
 
 
 def _group(experiment: Experiment, group: Group) -> dict[str, Any]:

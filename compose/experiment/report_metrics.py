@@ -115,25 +115,32 @@ def _ok(record: Record) -> bool:
 
 
 def _hit_ratio(engine: EngineReading) -> float | None:
-    if not engine.prefix_query_tokens or engine.prefix_hit_tokens is None:
-        return None
-    return engine.prefix_hit_tokens / engine.prefix_query_tokens
+    return _ratio(engine.prefix_hit_tokens, engine.prefix_query_tokens)
 
 
 def _draft_acceptance(engine: EngineReading) -> float | None:
-    if not engine.draft_tokens or engine.accepted_draft_tokens is None:
-        return None
-    return engine.accepted_draft_tokens / engine.draft_tokens
+    return _ratio(engine.accepted_draft_tokens, engine.draft_tokens)
+
+
+def _ratio(part: int | None, whole: int | None) -> float | None:
+    return None if part is None or not whole else part / whole
 
 
 def _received(repeat: Repeat) -> float:
     return sum(record.completion_tokens or 0 for record in repeat.records)
 
 
+def _share(name: str, title: str, of: Callable[[Record], float | None]) -> ReportMetric:
+    return ReportMetric(name, title, Unit.SHARE, Better.HIGHER, Share(of))
+
+
+def _time(name: str, title: str, source: Percentile | Mean) -> ReportMetric:
+    return ReportMetric(name, title, Unit.SECONDS, Better.LOWER, source)
+
+
 def _times(name: str, title: str, of: Callable[[Record], float | None]) -> Iterable[ReportMetric]:
     for percent in (50, 99):
-        source = Percentile(of, percent)
-        yield ReportMetric(f"{name}_p{percent}", f"{title} p{percent}", Unit.SECONDS, Better.LOWER, source)
+        yield _time(f"{name}_p{percent}", f"{title} p{percent}", Percentile(of, percent))
 
 
 def _reading(
@@ -149,19 +156,11 @@ def _reading(
     return ReportMetric(name, title, unit, better, Reading(lambda repeat: of(repeat.engine), combine, exact))
 
 
-GOODPUT = ReportMetric(
-    "goodput", "goodput, of offered", Unit.SHARE, Better.HIGHER, Share(lambda record: float(record.good is True))
+GOODPUT = _share("goodput", "goodput, of offered", lambda record: float(record.good is True))
+JUDGED = _share(
+    "goodput_judged", "goodput, of judged", lambda record: None if record.good is None else float(record.good)
 )
-JUDGED = ReportMetric(
-    "goodput_judged",
-    "goodput, of judged",
-    Unit.SHARE,
-    Better.HIGHER,
-    Share(lambda record: None if record.good is None else float(record.good)),
-)
-COMPLETION = ReportMetric(
-    "completion", "completion", Unit.SHARE, Better.HIGHER, Share(lambda record: float(_ok(record)))
-)
+COMPLETION = _share("completion", "completion", lambda record: float(_ok(record)))
 THROUGHPUT = ReportMetric(
     "output_tokens_per_second",
     "output tokens/s",
@@ -169,16 +168,12 @@ THROUGHPUT = ReportMetric(
     Better.HIGHER,
     PerSecond(lambda record: float(record.completion_tokens or 0)),
 )
-TTFT_MEAN = ReportMetric("ttft_mean", "TTFT mean", Unit.SECONDS, Better.LOWER, Mean(_ttft))
+TTFT_MEAN = _time("ttft_mean", "TTFT mean", Mean(_ttft))
 TTFT_P50, TTFT_P99 = _times("ttft", "TTFT", _ttft)
 E2E_P50, E2E_P99 = _times("e2e", "E2E", _e2e)
 TPOT_P50, TPOT_P99 = _times("tpot", "TPOT", _tpot)
-ITL_P50 = ReportMetric(
-    "itl_p50", "ITL p50", Unit.SECONDS, Better.LOWER, Percentile(lambda record: _itl(record, record.itl_p50), 50)
-)
-ITL_P99 = ReportMetric(
-    "itl_p99", "ITL p99", Unit.SECONDS, Better.LOWER, Percentile(lambda record: _itl(record, record.itl_p95), 99)
-)
+ITL_P50 = _time("itl_p50", "ITL p50", Percentile(lambda record: _itl(record, record.itl_p50), 50))
+ITL_P99 = _time("itl_p99", "ITL p99", Percentile(lambda record: _itl(record, record.itl_p95), 99))
 BY_CLASS = (
     *(COMPLETION, THROUGHPUT, TTFT_MEAN, TTFT_P50, TTFT_P99),
     *(ITL_P50, ITL_P99, TPOT_P50, TPOT_P99, E2E_P50, E2E_P99),

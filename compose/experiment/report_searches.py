@@ -4,9 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from compose.experiment.rate_judgement import CONFIDENCE, answer_text
+from compose.experiment.report_estimates import cell
 from compose.experiment.report_groups import Experiment, Group
 from compose.experiment.report_metrics import E2E_P99, ENGINE, GOODPUT, THROUGHPUT, TPOT_P99, TTFT_P99
-from compose.experiment.report_tables import Grid, cell
+from compose.experiment.report_tables import Grid
 from loadgen.attainment import Attainment, Tally, Verdicts
 from loadgen.find_max_report import reasons
 from loadgen.rate_search import Answer, Limits, answer

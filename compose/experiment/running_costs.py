@@ -3,10 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rich import box
-from rich.table import Table
-
 from compose.experiment.measured_cells import MeasuredCell
+from compose.experiment.report_tables import Grid
 from loadgen.request_record import ClientOutcome
 
 _HOUR = 3600.0
@@ -42,15 +40,13 @@ class RunningCost:
         return cls(prompt, completion, prompt * prices.api_prompt + completion * prices.api_completion)
 
 
-def cost_table(cells: Sequence[MeasuredCell], prices: Prices) -> Table:
+def cost_table(cells: Sequence[MeasuredCell], prices: Prices) -> Grid:
     """A row for each cell; all figures are of one hour."""
-    drawn = Table(title="one hour", title_justify="left", box=box.SIMPLE, pad_edge=False)
-    drawn.add_column("cell", no_wrap=True)
-    for heading in ("prompt tokens, M", "completion tokens, M", "GPU", "API", "GPU / API"):
-        drawn.add_column(heading, justify="right")
+    rows = []
     for cell in cells:
         cost = RunningCost.of(cell, prices)
         ratio = f"{prices.gpu_hour / cost.api:.2f}" if cost.api else "-"
         figures = (f"{cost.prompt:.2f}", f"{cost.completion:.2f}", f"{prices.gpu_hour:.2f}", f"{cost.api:.2f}", ratio)
-        drawn.add_row(f"{cell.name}, repeat {cell.cell.repeat}", *figures)
-    return drawn
+        rows.append([f"{cell.name}, repeat {cell.cell.repeat}", *figures])
+    headings = ("cell", "prompt tokens, M", "completion tokens, M", "GPU", "API", "GPU / API")
+    return Grid("one hour", headings, rows, labels=1)

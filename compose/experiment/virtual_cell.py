@@ -16,7 +16,6 @@ from compose.simulator.scheduler import Scheduler, Step
 from exporters.signals import SEND_LATE
 from exporters.slos import SloFile
 from loadgen import warm_up
-from loadgen.arrivals import Phase
 from loadgen.chunk_totals import ChunkTotals
 from loadgen.completion_response import CompletionResponse
 from loadgen.record_file import RecordFile
@@ -24,6 +23,7 @@ from loadgen.request_plan import PlannedRequest, Workload, schedule_hash
 from loadgen.request_record import REQUESTS, Record, Run, objectives, replace_file, rule_of_run
 from loadgen.result_store import result_files
 from loadgen.scenario import Scenario
+from loadgen.schedule.phases import Phase
 from loadgen.summary import summarise
 
 TARGET = "virtual time"

@@ -10,17 +10,16 @@ from itertools import count
 from msgspec import structs
 
 from compose.experiment.virtual_engine import Answer, VirtualEngine
-from compose.experiment.virtual_response import add_all_tokens, add_token, complete
 from compose.simulator.engine_request import RequestError
 from compose.simulator.response_cache import HIT_SECONDS
 from compose.simulator.scheduler import Job, Scheduler, Step
 from exporters.slos import SloFile
 from exporters.verdicts import outcome_of_status
-from loadgen.arrivals import Phase, timeline
 from loadgen.completion_response import CompletionResponse
 from loadgen.grading import make_record
 from loadgen.request_plan import USER_PAUSE, PlannedRequest, Schedule
 from loadgen.request_record import ClientOutcome, Record
+from loadgen.schedule.phases import ClosedLoop, Phase, timeline
 
 MAX_OPEN = 5000
 """Open requests above which requests are not sent, as by default in the load generator."""
@@ -87,8 +86,10 @@ class VirtualRun:
             self._at(begin, self._stop_engine)
             self._at(end, self._start_engine)
         for phase, start, end in timeline(self._load.phases):
+            if not isinstance(phase, ClosedLoop):
+                continue
             users = self._load.schedule.users(phase)
-            for _ in range(phase.users or 0):
+            for _ in range(phase.users):
                 self._at(start, partial(self._next_of_user, users, phase, end))
         self._next_arrival(iter(self._load.schedule))
         while True:
@@ -124,15 +125,13 @@ class VirtualRun:
 
             self._at(request.due, arrive)
 
-    def _next_of_user(self, requests: Iterator[PlannedRequest], phase: Phase, end: float) -> None:
+    def _next_of_user(self, requests: Iterator[PlannedRequest], phase: ClosedLoop, end: float) -> None:
         """A user of a closed loop: the next request is due when the response of the last one has ended."""
         if self.now >= end:
             return
 
         def ended(outcome: ClientOutcome) -> None:
-            pause = phase.think_time or 0.0
-            if outcome is not ClientOutcome.OK:
-                pause = max(pause, USER_PAUSE)
+            pause = phase.think_time if outcome is ClientOutcome.OK else max(phase.think_time, USER_PAUSE)
             self._at(self.now + pause, partial(self._next_of_user, requests, phase, end))
 
         self._send(structs.replace(next(requests), due=self.now), ended)
@@ -181,8 +180,8 @@ class VirtualRun:
             return
         exchange.answer, response = answer, exchange.response
         if exchange.request.stream:
-            add_all_tokens(response, answer.chunks, self.now)
-        complete(response, answer.job, self.now)
+            _add_all_tokens(response, answer.chunks, self.now)
+        _complete(response, answer.job, self.now)
         self._end(exchange, ClientOutcome.OK, None)
 
     def _stop_engine(self) -> None:
@@ -212,9 +211,9 @@ class VirtualRun:
                 continue
             response = exchange.response
             if exchange.request.stream:
-                add_token(response, self.now)
+                _add_token(response, self.now)
             if token.finish is not None:
-                complete(response, token.job, self.now)
+                _complete(response, token.job, self.now)
                 if exchange.answer is not None:
                     chunks = len(response.gaps) + 1
                     self._engine.keep(exchange.request, replace(exchange.answer, chunks=chunks))
@@ -269,3 +268,36 @@ class VirtualRun:
             self._at(following.due, partial(self._send, following, exchange.ended))
         else:
             exchange.ended(outcome)
+
+
+def _add_token(response: CompletionResponse, now: float) -> None:
+    """A chunk of a stream."""
+    if response.last is None:
+        response.first = response.first_choice = response.answer = now
+    else:
+        response.gaps.append(now - response.last)
+    response.last = response.last_choice = now
+
+
+def _add_all_tokens(response: CompletionResponse, count: int, now: float) -> None:
+    """All chunks of a stream in one read."""
+    response.first = response.first_choice = response.answer = response.last = response.last_choice = now
+    response.coalesced = count - 1
+    response.gaps.extend([0.0] * response.coalesced)
+
+
+def _complete(response: CompletionResponse, job: Job, now: float) -> None:
+    """What the last event of a response, or a unary response, has."""
+    response.http.status = 200
+    response.finish_reason = job.finish.value
+    if response.first_byte is None:
+        response.first_byte = now
+    response.prompt_tokens, response.completion_tokens, response.cached_tokens = (
+        job.prompt_length,
+        job.generated,
+        job.cached,
+    )
+    if job.scheduled_at is not None and job.first_token_at is not None and job.last_token_at is not None:
+        response.queue = job.scheduled_at - job.queued_at
+        response.prefill = job.first_token_at - job.scheduled_at
+        response.decode = job.last_token_at - job.first_token_at

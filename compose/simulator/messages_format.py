@@ -1,45 +1,35 @@
 """The bytes of a Messages response as in vLLM: server-sent events, unary bodies, token counts and errors."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from compose.simulator.engine_request import FieldError, RequestError
-from compose.simulator.response_format import dump, named_event, same_chunk
+from compose.simulator.response_format import Format, dump, named_event
 from compose.simulator.scheduler import FinishReason, Job
 
 _STOP_REASONS = {FinishReason.STOP: "end_turn", FinishReason.LENGTH: "max_tokens"}
 
 
 @dataclass(frozen=True, slots=True)
-class MessagesFormat:
+class MessagesFormat(Format):
     """The common fields of all parts of one response."""
 
     id: str
     model: str
 
-    def opening(self) -> list[bytes]:
-        """The events sent while the request is in the queue: none."""
-        return []
-
     def first(self, job: Job, piece: str) -> list[bytes]:
-        """The events before the first token; a completion without text has no content block."""
+        """A completion without text has no content block."""
         message = self._message([]) | {"stop_reason": None, "stop_sequence": None}
         # at this time vLLM reports the whole prompt as input, and the cached tokens only at the end
         message["usage"] = {"input_tokens": job.prompt_length, "output_tokens": 0}
         start = messages_event("message_start", message=message)
         return [start, messages_event("content_block_start", content_block=_text(""), index=0)] if piece else [start]
 
-    def token_chunk(self) -> Callable[[bytes, int], bytes]:
-        """Makes the HTTP chunk of one token, which is not the last."""
-        return same_chunk(_delta)
-
     def token_event(self, text: str, index: int) -> bytes:
-        """The event of such a token, whatever its text."""
         return _delta(text)
 
     def last(self, job: Job, piece: str, text: str) -> list[bytes]:
-        """The events of the last token and after it; `text` is the whole completion. vLLM sends no `ping`."""
+        """Sends no `ping`, as vLLM."""
         delta = {"stop_reason": _STOP_REASONS[job.finish], "stop_sequence": None}
         return [
             *([_delta(piece)] if piece else []),
@@ -49,7 +39,7 @@ class MessagesFormat:
         ]
 
     def unary(self, job: Job, text: str) -> bytes:
-        """The body of a response that is not streamed; one without text has an empty block."""
+        """A completion without text has an empty block."""
         return dump(
             self._message([_text(text)]) | {"stop_reason": _STOP_REASONS[job.finish], "usage": messages_usage(job)}
         )

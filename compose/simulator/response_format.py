@@ -1,6 +1,7 @@
 """The bytes of a chat or completions response as in vLLM 0.33: server-sent events, unary bodies, usage and metrics."""
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -46,8 +47,38 @@ def same_chunk(make_event: Callable[[str], bytes]) -> Callable[[bytes, int], byt
     return lambda piece, _: before + piece + after
 
 
+class Format(ABC):
+    """The bytes of a response on one of the APIs."""
+
+    __slots__ = ()
+
+    def opening(self) -> list[bytes]:
+        """The events sent while the request is in the queue."""
+        return []
+
+    @abstractmethod
+    def first(self, job: Job, piece: str) -> list[bytes]:
+        """The events before the first token."""
+
+    def token_chunk(self) -> Callable[[bytes, int], bytes]:
+        """Makes the HTTP chunk of one token, which is not the last, from its text and its number."""
+        return same_chunk(lambda text: self.token_event(text, 0))
+
+    @abstractmethod
+    def token_event(self, text: str, index: int) -> bytes:
+        """The event of such a token, whatever its text."""
+
+    @abstractmethod
+    def last(self, job: Job, piece: str, text: str) -> list[bytes]:
+        """The events of the last token and after it; `text` is the whole completion."""
+
+    @abstractmethod
+    def unary(self, job: Job, text: str) -> bytes:
+        """The body of a response that is not streamed."""
+
+
 @dataclass(frozen=True, slots=True)
-class ResponseFormat:
+class ResponseFormat(Format):
     """The common fields of all parts of one response."""
 
     endpoint: Endpoint
@@ -60,12 +91,8 @@ class ResponseFormat:
     def _head(self, kind: str) -> dict[str, Any]:
         return {"id": self.id, "object": kind, "created": self.created, "model": self.model}
 
-    def opening(self) -> list[bytes]:
-        """The events sent while the request is in the queue: none."""
-        return []
-
     def first(self, job: Job, piece: str) -> list[bytes]:
-        """The events before the first token: the role, for chat."""
+        """The role, for chat."""
         if self.endpoint is Endpoint.COMPLETIONS:
             return []
         choice = {
@@ -77,12 +104,7 @@ class ResponseFormat:
         body = self._head("chat.completion.chunk") | {"choices": [choice]}
         return [event(body | {"prompt_token_ids": None, "prompt_text": None})]
 
-    def token_chunk(self) -> Callable[[bytes, int], bytes]:
-        """Makes the HTTP chunk of one token, which is not the last."""
-        return same_chunk(lambda text: self._piece(text, None))
-
     def token_event(self, text: str, index: int) -> bytes:
-        """The event of such a token, whatever its text."""
         return self._piece(text, None)
 
     def _piece(self, text: str, finish: FinishReason | None) -> bytes:
@@ -97,7 +119,6 @@ class ResponseFormat:
         return event(self._head("chat.completion.chunk") | {"choices": [choice]})
 
     def last(self, job: Job, piece: str, text: str) -> list[bytes]:
-        """The events of the last token and after it; `text` is the whole completion."""
         events = [self._piece(piece, job.finish)]
         return [*events, self._usage(job), DONE] if self.include_usage else [*events, DONE]
 
@@ -108,7 +129,6 @@ class ResponseFormat:
         return event(body | {"system_fingerprint": self.fingerprint, "metrics": values})
 
     def unary(self, job: Job, text: str) -> bytes:
-        """The body of a response that is not streamed."""
         counts = usage(job)
         counts["prompt_tokens_details"]["multimodal_tokens"] = None
         counts["completion_tokens_details"] = None

@@ -1,36 +1,12 @@
 """Writes a request's tokens as a stream, or as one body after the last token."""
 
 import asyncio
-from collections.abc import Callable
-from typing import Protocol
 
 from compose.simulator.completion import Completion
-from compose.simulator.response_format import chunk
+from compose.simulator.response_format import Format, chunk
 from compose.simulator.response_replay import Writable
 from compose.simulator.scheduler import FinishReason, Job
 from compose.simulator.structured_completion import StructuredCompletion
-
-
-class Format(Protocol):
-    """The bytes of a response on one of the APIs."""
-
-    def opening(self) -> list[bytes]:
-        """The events sent while the request is in the queue."""
-
-    def first(self, job: Job, piece: str) -> list[bytes]:
-        """The events before the first token."""
-
-    def token_chunk(self) -> Callable[[bytes, int], bytes]:
-        """Makes the HTTP chunk of one token, which is not the last, from its text and its number."""
-
-    def token_event(self, text: str, index: int) -> bytes:
-        """The event of such a token, whatever its text."""
-
-    def last(self, job: Job, piece: str, text: str) -> list[bytes]:
-        """The events of the last token and after it; `text` is the whole completion."""
-
-    def unary(self, job: Job, text: str) -> bytes:
-        """The body of a response that is not streamed."""
 
 
 class StreamWriter:

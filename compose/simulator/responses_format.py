@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from compose.simulator.response_format import around_piece, chunk, dump, named_event, timings
+from compose.simulator.response_format import Format, around_piece, chunk, dump, named_event, timings
 from compose.simulator.scheduler import FinishReason, Job
 
 _FIRST_DELTA = 4
@@ -14,7 +14,7 @@ _STATUS = {FinishReason.STOP: "completed", FinishReason.LENGTH: "incomplete"}
 
 
 @dataclass(frozen=True, slots=True)
-class ResponsesFormat:
+class ResponsesFormat(Format):
     """The common fields of all parts of one response; `request` is the body of the request."""
 
     id: str
@@ -25,7 +25,6 @@ class ResponsesFormat:
     max_tokens: int
 
     def opening(self) -> list[bytes]:
-        """The events sent while the request is in the queue."""
         response = self._response([])
         return [
             responses_event(number, f"response.{name}", response=response)
@@ -33,7 +32,7 @@ class ResponsesFormat:
         ]
 
     def first(self, job: Job, piece: str) -> list[bytes]:
-        """The events before the first token; a completion without text has no output item."""
+        """A completion without text has no output item."""
         if not piece:
             return []
         item = self._item("in_progress", [])
@@ -44,7 +43,6 @@ class ResponsesFormat:
         ]
 
     def token_chunk(self) -> Callable[[bytes, int], bytes]:
-        """Makes the HTTP chunk of one token, which is not the last."""
         before, after = around_piece(lambda text: self._delta(_FIRST_DELTA, text))
         middle, end = after.split(b'"sequence_number":%d' % _FIRST_DELTA)
         middle += b'"sequence_number":'
@@ -55,14 +53,12 @@ class ResponsesFormat:
         return token
 
     def token_event(self, text: str, index: int) -> bytes:
-        """The event of such a token, whatever its text."""
         return self._delta(_FIRST_DELTA + index, text)
 
     def _delta(self, number: int, text: str) -> bytes:
         return responses_event(number, "response.output_text.delta", delta=text, logprobs=[], **self._place())
 
     def last(self, job: Job, piece: str, text: str) -> list[bytes]:
-        """The events of the last token and after it; `text` is the whole completion."""
         numbers = itertools.count(_FIRST_DELTA + job.chunks - 1 if text else 2)
         output = self._output(text)
         events = [self._delta(next(numbers), piece)] if piece else []
@@ -77,7 +73,6 @@ class ResponsesFormat:
         return [*events, responses_event(next(numbers), "response.completed", response=self._response(output, job))]
 
     def unary(self, job: Job, text: str) -> bytes:
-        """The body of a response that is not streamed."""
         return dump(self._response(self._output(text), job))
 
     def _place(self) -> dict[str, Any]:

@@ -28,20 +28,15 @@ class Speculation:
         """Draft tokens for each request and step."""
         return len(self.rates)
 
-    @property
-    def tokens_per_step(self) -> float:
-        """Expected output tokens of a request and step: the accepted ones, and one by the model itself.
-
-        If each draft token is accepted with probability a, this is (1 - a^(k + 1)) / (1 - a) for k draft tokens:
-        Leviathan et al., "Fast Inference from Transformers via Speculative Decoding" (2023), equation 1.
-        """
-        return 1 + sum(self.rates)
-
     def accepted(self, drafted: int, uniform: float) -> int:
         """The accepted ones of `drafted` tokens, for a random number from 0 to 1."""
         return sum(uniform < rate for rate in self.rates[:drafted])
 
 
 def independent(acceptance: float, tokens: int) -> tuple[float, ...]:
-    """The rates of `tokens` draft tokens, each of which is accepted with this probability if all before it are."""
+    """The rates of `tokens` draft tokens, each of which is accepted with this probability if all before it are.
+
+    A step then has (1 - a^(k + 1)) / (1 - a) output tokens on average, for probability a and k draft tokens: Leviathan
+    et al., "Fast Inference from Transformers via Speculative Decoding" (2023), equation 1.
+    """
     return tuple(acceptance**position for position in range(1, tokens + 1))

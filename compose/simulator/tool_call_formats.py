@@ -21,7 +21,7 @@ class ChatToolFormat(ResponseFormat):
     tool: ToolCall
 
     def first(self, job: Job, piece: str) -> list[bytes]:
-        """The events before the first token: the role and the name of the tool."""
+        """The role and the name of the tool."""
         call = {"id": self.call_id, "type": "function", "index": 0, "function": {"name": self.tool.name}}
         return [*ResponseFormat.first(self, job, piece), self._call(call)]
 
@@ -56,7 +56,7 @@ class ResponsesToolFormat(ResponsesFormat):
     tool: ToolCall
 
     def first(self, job: Job, piece: str) -> list[bytes]:
-        """The event before the first token: the call without its arguments."""
+        """The call without its arguments."""
         return [responses_event(2, "response.output_item.added", item=self._call("", "in_progress"), output_index=0)]
 
     def token_event(self, text: str, index: int) -> bytes:
@@ -95,7 +95,7 @@ class MessagesToolFormat(MessagesFormat):
     tool: ToolCall
 
     def first(self, job: Job, piece: str) -> list[bytes]:
-        """The events before the first token; the block begins with an empty input."""
+        """The block begins with an empty input."""
         start, *_ = MessagesFormat.first(self, job, "")
         return [start, messages_event("content_block_start", content_block=self._block({}), index=0)]
 
@@ -113,7 +113,7 @@ class MessagesToolFormat(MessagesFormat):
         ]
 
     def unary(self, job: Job, text: str) -> bytes:
-        """The body; arguments that are no JSON, with which vLLM fails, are an empty input."""
+        """Arguments that are not JSON, with which vLLM fails, are an empty input."""
         try:
             arguments = json.loads(text)
         except ValueError:

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from compose.simulator import messages_format
 from compose.simulator.embeddings import embeddings_body, parse_embeddings
@@ -20,9 +21,9 @@ from compose.simulator.messages_request import count_tokens, parse_messages
 from compose.simulator.presets import Preset
 from compose.simulator.request_parser import Endpoint, parse_request
 from compose.simulator.response_cache import ResponseCache
-from compose.simulator.response_format import ResponseFormat, dump
+from compose.simulator.response_format import Format, ResponseFormat, dump
 from compose.simulator.response_replay import open_stream, replaying, writer_of
-from compose.simulator.response_writers import Format, PoolingWriter, ResponseWriter, StreamWriter, UnaryWriter
+from compose.simulator.response_writers import PoolingWriter, ResponseWriter, StreamWriter, UnaryWriter
 from compose.simulator.responses_format import ResponsesFormat
 from compose.simulator.responses_request import parse_responses, response_not_found
 from compose.simulator.tokenizer_api import detokenize, tokenize
@@ -56,7 +57,8 @@ class VllmApi:
 
     def app(self) -> web.Application:
         caching = self._engine_loop.flags.response_cache
-        app = web.Application(client_max_size=MAX_BODY, middlewares=[replaying(ResponseCache())] if caching else ())
+        cache = [replaying(ResponseCache())] if caching else []
+        app = web.Application(client_max_size=MAX_BODY, middlewares=[*cache, _rejecting])
         app.on_response_prepare.append(_add_headers)
         app.add_routes(
             [
@@ -119,27 +121,18 @@ class VllmApi:
         return _json({"detail": "Not Found"}, status=404)
 
     async def count_tokens(self, request: web.Request) -> web.Response:
-        try:
-            return _json(messages_format.token_count(count_tokens(_body(await request.read()), self._served)))
-        except RequestError as error:
-            return _json(messages_format.error_body(error), status=error.code)
+        return _json(messages_format.token_count(count_tokens(_body(await request.read()), self._served)))
 
     async def tokenizer(
         self, answer: Callable[[Any, ServedModel], dict[str, Any]], request: web.Request
     ) -> web.Response:
         """Tokenize or detokenize."""
-        try:
-            return _json(answer(_body(await request.read()), self._served))
-        except RequestError as error:
-            return _json(error.body, status=error.code)
+        return _json(answer(_body(await request.read()), self._served))
 
     async def embeddings(self, request: web.Request) -> web.Response:
         """Serve a request of the embeddings API; each input is a request to the engine."""
-        try:
-            body = _body(await request.read())
-            inputs = parse_embeddings(body, self._served)
-        except RequestError as error:
-            return _json(error.body, status=error.code)
+        body = _body(await request.read())
+        inputs = parse_embeddings(body, self._served)
         writers = [PoolingWriter() for _ in inputs]
         await asyncio.gather(
             *(self._until_finished(one, writer, writer.finished) for one, writer in zip(inputs, writers, strict=True))
@@ -150,15 +143,11 @@ class VllmApi:
 
     async def stored_response(self, request: web.Request) -> web.Response:
         """Retrieve or cancel a response: none is stored."""
-        error = response_not_found(request.match_info["response_id"])
-        return _json(error.body, status=error.code)
+        raise response_not_found(request.match_info["response_id"])
 
     async def completions(self, endpoint: Endpoint, request: web.Request) -> web.StreamResponse:
         """Serve a request of the chat or the completions API."""
-        try:
-            parsed = parse_request(endpoint, _body(await request.read()), self._served)
-        except RequestError as error:
-            return _json(error.body, status=error.code)
+        parsed = parse_request(endpoint, _body(await request.read()), self._served)
         fields = (
             endpoint,
             f"{endpoint.value}-{_request_id(request)}",
@@ -173,10 +162,7 @@ class VllmApi:
 
     async def responses(self, request: web.Request) -> web.StreamResponse:
         """Serve a request of the Responses API."""
-        try:
-            parsed = parse_responses(_body(await request.read()), self._served)
-        except RequestError as error:
-            return _json(error.body, status=error.code)
+        parsed = parse_responses(_body(await request.read()), self._served)
         tool = parsed.completion.tool
         fields = (
             str(parsed.body.get("request_id") or f"resp_{_random_id()}"),
@@ -191,10 +177,7 @@ class VllmApi:
 
     async def messages(self, request: web.Request) -> web.StreamResponse:
         """Serve a request of the Messages API, whose ids are those of chat, as in vLLM."""
-        try:
-            parsed = parse_messages(_body(await request.read()), self._served)
-        except RequestError as error:
-            return _json(messages_format.error_body(error), status=error.code)
+        parsed = parse_messages(_body(await request.read()), self._served)
         fields, tool = (f"{Endpoint.CHAT.value}-{_request_id(request)}", self._model), parsed.completion.tool
         format_ = (
             messages_format.MessagesFormat(*fields) if tool is None else MessagesToolFormat(*fields, _call_id(), tool)
@@ -234,6 +217,16 @@ class VllmApi:
             "version": VERSION,
             "config": asdict(flags),
         }
+
+
+@web.middleware
+async def _rejecting(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Answer a rejected request in the format of its API."""
+    try:
+        return await handler(request)
+    except RequestError as error:
+        messages = request.path.startswith("/v1/messages")
+        return _json(messages_format.error_body(error) if messages else error.body, status=error.code)
 
 
 def _body(raw: bytes) -> Any:

@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable
 from typing import Protocol, cast
 
-from exporters.relay import error_responses, http1_parser
-from exporters.relay.byte_counts import few_lines
+from exporters.http import http1_parser
+from exporters.http.byte_counts import few_lines
+from exporters.relay import error_responses
 from exporters.relay.client_limit import MAX_REJECTING
 from exporters.relay.exchange import Exchange, ExchangeContext
 from exporters.relay.websocket_exchange import WebSocketExchange

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import msgspec
 
-from exporters.relay.byte_counts import has_more_than
+from exporters.http.byte_counts import has_more_than
 
 MAX_QUOTES = 20_000
 """Quotation marks around strings, per MiB, up to which JSON is decoded; JSON below 1 MiB may have as many."""

@@ -6,13 +6,13 @@ from concurrent.futures import Executor
 from typing import Protocol
 
 from exporters.configuration.sidecar_config import SidecarConfig
+from exporters.http.http1_parser import Header, RequestHead, ResponseHead
 from exporters.names import cut
 from exporters.records import NOT_UNDERSTOOD, TOO_LARGE, Finished
 from exporters.relay import error_responses, message_heads, prefix_hashes, request_body, structured_output
 from exporters.relay.body_memory import BodyMemory
 from exporters.relay.dialects.dialect import Dialect
 from exporters.relay.exchange_state import ExchangeState, RequestEvent, RequestState, ResponseEvent, ResponseState
-from exporters.relay.http1_parser import Header, RequestHead, ResponseHead
 from exporters.relay.logged_content import LoggedContent
 from exporters.relay.measurement import Measurement, MeasurementContext
 from exporters.relay.message_heads import ResponseFraming

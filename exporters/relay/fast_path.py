@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
-from exporters.relay.byte_counts import has_more_than
+from exporters.http.byte_counts import has_more_than
 from exporters.relay.dialects.dialect import Event
 
 # A JSON string of valid UTF-8 (RFC 3629, section 4) without escapes.

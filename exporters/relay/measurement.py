@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from math import inf
 from types import MappingProxyType
 
+from exporters.http.http1_parser import RequestHead, ResponseHead
 from exporters.names import cut
 from exporters.records import ENCODED, Finished, Judged
 from exporters.relay import trace_context
 from exporters.relay.dialects.dialect import Dialect
 from exporters.relay.fast_path import FastPath, VaryingFastPath
 from exporters.relay.hashing_thread import is_known, known
-from exporters.relay.http1_parser import RequestHead, ResponseHead
 from exporters.relay.logged_content import LoggedContent
 from exporters.relay.meter import Meter, Verdicts
 from exporters.relay.paths import endpoint_of_path

@@ -4,7 +4,7 @@ from functools import lru_cache
 
 import msgspec
 
-from exporters.relay.http1_parser import KEPT_STREAM_HEADS, Header, RequestHead, ResponseHead
+from exporters.http.http1_parser import KEPT_STREAM_HEADS, Header, RequestHead, ResponseHead
 from exporters.relay.paths import forwarded_target, is_anthropic
 
 _DROPPED = frozenset(

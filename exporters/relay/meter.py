@@ -8,7 +8,7 @@ import msgspec
 
 from exporters import engine_values, signals
 from exporters.engine_values import Number
-from exporters.relay import sse
+from exporters.http import sse
 from exporters.relay.dialects.dialect import Dialect, Event, Output, text_of
 from exporters.relay.fast_path import FastPath, Pattern, VaryingFastPath, learn
 from exporters.relay.gaps import MAX_FOLDED, Gaps

@@ -7,8 +7,8 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
 
+from exporters.http.byte_counts import has_more_than
 from exporters.names import cut
-from exporters.relay.byte_counts import has_more_than
 from exporters.relay.dense_json import (
     Counted,
     count_strings,

@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass
 
 from exporters.configuration.trace_sampling import in_share
-from exporters.relay.http1_parser import Header
+from exporters.http.http1_parser import Header
 
 _TRACEPARENT = re.compile(rb"(?!ff)([0-9a-f]{2})-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 _SAMPLED = 0x01

@@ -12,10 +12,11 @@ from typing import Protocol, cast
 from exporters.configuration.origin import Origin
 from exporters.configuration.tls import tls_reason
 from exporters.errors import system_reason
-from exporters.relay import http1_parser, tcp_keepalive
-from exporters.relay.byte_counts import MAX_LINES, few_lines
+from exporters.http import http1_parser
+from exporters.http.byte_counts import MAX_LINES, few_lines
+from exporters.http.http1_parser import ResponseHead
+from exporters.relay import tcp_keepalive
 from exporters.relay.host_lookup import HostLookup
-from exporters.relay.http1_parser import ResponseHead
 from exporters.relay.request_body import Piece
 from exporters.relay.write_batch import WriteBatch
 

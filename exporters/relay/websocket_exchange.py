@@ -4,10 +4,10 @@ import asyncio
 import time
 from collections.abc import Callable
 
+from exporters.http.http1_parser import ResponseHead
 from exporters.relay import message_heads
 from exporters.relay.exchange import Exchange
 from exporters.relay.exchange_state import RequestEvent, ResponseEvent
-from exporters.relay.http1_parser import ResponseHead
 from exporters.relay.upstream import UpstreamConnection
 from exporters.relay.websocket_frames import FrameScanner
 from exporters.signals import Outcome

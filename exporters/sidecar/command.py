@@ -89,7 +89,7 @@ def _check_together(given: SidecarFlags) -> None:
     if given.max_buffered is not None and given.max_buffered < least:
         raise UsageError(
             f"--max-buffered: {shortest_size(given.max_buffered)} is too small for --workers {given.workers}: each "
-            f"relay needs 16MiB, because it parses bodies of up to 8MiB; use {least >> 20}MiB or more"
+            f"relay needs 16MiB, because it parses bodies of up to 6MiB; use {least >> 20}MiB or more"
         )
     if given.request_log == STANDARD_OUTPUT and sys.stdout is None:
         raise UsageError("--request-log: standard output is closed; give a file")

@@ -9,7 +9,6 @@ from xml.etree.ElementTree import Element
 
 from rich.table import Table
 
-from loadgen.arrivals import timeline
 from loadgen.html_report.html_tables import of_terminal, table
 from loadgen.html_report.latency_plots import ttft_curves, waterfall
 from loadgen.html_report.length_plots import completed_and_failed, heatmap
@@ -27,6 +26,7 @@ from loadgen.report import (
     verdicts,
 )
 from loadgen.request_record import Record, Run
+from loadgen.schedule.phases import timeline
 from loadgen.summary import ClassSummary, Summary
 
 _STYLE = Path(__file__).with_name("report.css")

@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from xml.etree.ElementTree import Element
 
-from loadgen.arrivals import timeline
 from loadgen.html_report.bins import TimeBins, time_bins
 from loadgen.html_report.markup import element, tooltip
 from loadgen.html_report.plot_area import BOTTOM, TOP, Area, figure, legend, linear, plain, rectangle, shortened
 from loadgen.report import format_percent
 from loadgen.request_record import ClientOutcome, Record, Run
+from loadgen.schedule.phases import timeline
 from loadgen.summary import Summary
 
 _UNITS = ((36_000.0, 3600.0, "h"), (600.0, 60.0, "min"), (0.0, 1.0, "s"))

@@ -15,8 +15,8 @@ import uvloop
 
 from exporters.child_process import collect_garbage_rarely
 from exporters.configuration.sidecar_config import LogContent, SidecarConfig
+from exporters.http.http1_parser import ChunkedBody
 from exporters.relay.exchange import PARSED_LIMIT, Exchange
-from exporters.relay.http1_parser import ChunkedBody
 from tests.fuzz.wire import CONFIG
 from tests.support.callback_costs import costs_of
 from tests.support.event_streams import stream_meter

@@ -9,7 +9,8 @@ from unittest.mock import patch
 
 import h11
 
-from exporters.relay import exchange, http1_parser
+from exporters.http import http1_parser
+from exporters.relay import exchange
 from tests.fuzz.mutate import CONTENT_LENGTHS, cut, mutated
 from tests.fuzz.wire import Bench, Wire, feed, read_response, settle
 from tests.support.api_streams import MESSAGES, RESPONSES

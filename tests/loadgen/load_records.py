@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from loadgen.arrivals import Phase
 from loadgen.prompt_text import Part
 from loadgen.request_plan import CHAT, PlannedRequest
 from loadgen.request_record import ClientOutcome, Objective, Record, Run
+from loadgen.schedule.phases import Steady
 
 
 def planned(**changes: Any) -> PlannedRequest:
@@ -53,7 +53,7 @@ def run(**changes: Any) -> Run:
         "model": "m",
         "rate_scale": 1,
         "timeout": 180,
-        "phases": [Phase("calm", 1, 1), Phase("busy", 1, 1)],
+        "phases": [Steady("calm", 1, 1), Steady("busy", 1, 1)],
         "classes": ["siso"],
         "slos": [Objective("ttft", "ttft", 5.0, 0.95), Objective("availability", "availability", None, 0.995)],
         "max_send_lag": 0.05,

@@ -1,25 +1,35 @@
 """Every law under every course of the rate gives the planned arrivals; they depend on the seed and their class only."""
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from loadgen.arrival_check import check, gamma_share, kolmogorov_smirnov
-from loadgen.arrivals import (
+from loadgen.arrivals import Arrival, arrivals, expected_arrivals
+from loadgen.schedule.phases import (
     CYCLE_PIECES,
-    Arrival,
+    AtOnce,
+    ClosedLoop,
+    Diurnal,
     Law,
+    OpenLoop,
     Phase,
     Piece,
-    arrivals,
-    expected_arrivals,
+    Ramp,
+    Replay,
+    Steady,
+    Steps,
     scale_rates,
+    stored_phase,
     with_duration,
 )
 
@@ -30,21 +40,25 @@ LAWS: list[dict[str, Any]] = [
     {"arrivals": Law.GAMMA, "burstiness": 0.25},
     {"arrivals": Law.GAMMA, "burstiness": 8.0},
 ]
-COURSES: list[dict[str, Any]] = [
-    {"rate": 8.0},
-    {"rate": 2.0, "end_rate": 14.0},
-    {"rate": 16.0, "end_rate": 0.0},
-    {"rate": 2.0, "peak_rate": 14.0, "cycle": 100.0},
-    {"steps": (2.0, 0.0, 8.0, 22.0)},
+COURSES: list[Callable[..., OpenLoop]] = [
+    partial(Steady, rate=8.0),
+    partial(Ramp, rate=2.0, end_rate=14.0),
+    partial(Ramp, rate=16.0, end_rate=0.0),
+    partial(Diurnal, rate=2.0, peak_rate=14.0, cycle=100.0),
+    partial(Steps, steps=(2.0, 0.0, 8.0, 22.0)),
 ]
-ANY_COURSE = [{"rate": 0.0}, {"requests": 30}, {"users": 4}, *COURSES]
+IDLE: Callable[..., OpenLoop] = partial(Steady, rate=0.0)
+ANY_COURSE: list[Callable[..., Phase]] = [
+    partial(AtOnce, requests=30),
+    partial(ClosedLoop, users=4),
+    *(partial(course, **law) for course in (IDLE, *COURSES) for law in LAWS),
+]
 PHASES = st.lists(
     st.builds(
-        lambda name, duration, course, law: Phase(name, duration, **course, **law),
+        lambda name, duration, course: course(name, duration),
         st.sampled_from(["calm", "busy", "quiet"]),
         st.floats(0.1, 30),
         st.sampled_from(ANY_COURSE),
-        st.sampled_from(LAWS),
     ),
     min_size=1,
     max_size=4,
@@ -65,7 +79,7 @@ def test_arrivals_are_in_order_and_stay_inside_their_phase(phases: list[Phase], 
         end = begin + phase.duration
         inside = [arrival for arrival in whole if begin <= arrival.due < end]
         assert {arrival.phase for arrival in inside} <= {phase.name}
-        assert not inside or phase.pieces or phase.requests
+        assert not inside or isinstance(phase, OpenLoop | AtOnce)
         begin = end
     assert all(arrival.due < begin for arrival in whole)
     for name in SHARES:
@@ -79,11 +93,11 @@ def test_the_same_seed_gives_the_same_schedule(phases: list[Phase], seed: int) -
 
 
 def test_another_seed_gives_another_schedule() -> None:
-    assert schedule(Phase("steady", 10, 5), seed=1) != schedule(Phase("steady", 10, 5), seed=2)
+    assert schedule(Steady("steady", 10, 5), seed=1) != schedule(Steady("steady", 10, 5), seed=2)
 
 
 def test_a_class_keeps_its_arrivals_when_another_class_changes() -> None:
-    phase = Phase("steady", 100, 10)
+    phase = Steady("steady", 100, 10)
     alone = [arrival for arrival in schedule(phase) if arrival.request_class == "siso"]
     beside = list(arrivals([replace(phase, rate=10 * 0.7 / 0.2)], {"siso": 0.2, "new": 0.8}, 67))
     assert [arrival.due for arrival in beside if arrival.request_class == "siso"] == pytest.approx(
@@ -93,10 +107,11 @@ def test_a_class_keeps_its_arrivals_when_another_class_changes() -> None:
 
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize(
-    "course", [pytest.param(each, marks=pytest.mark.slow) if "cycle" in each else each for each in COURSES]
+    "course",
+    [pytest.param(each, marks=pytest.mark.slow) if isinstance(each("day", 200), Diurnal) else each for each in COURSES],
 )
-def test_each_law_holds_under_each_course_of_the_rate(course: dict[str, Any], law: dict[str, Any]) -> None:
-    phase = Phase("steady", 200, **course, **law)
+def test_each_law_holds_under_each_course_of_the_rate(course: Callable[..., OpenLoop], law: dict[str, Any]) -> None:
+    phase = course("steady", 200, **law)
     assert expected_arrivals(phase, 1.0, 200) == pytest.approx(1600)
     whole = schedule(phase)
     for name, share in (("siso", 0.7), ("lilo", 0.3)):
@@ -114,14 +129,14 @@ def test_each_law_holds_under_each_course_of_the_rate(course: dict[str, Any], la
 
 @pytest.mark.parametrize("law", LAWS)
 def test_the_first_arrival_does_not_betray_the_start_of_the_phase(law: dict[str, Any]) -> None:
-    firsts = [next(arrivals([Phase("s", 1000, 1.0, **law)], {"a": 1.0}, seed)).due for seed in range(3000)]
+    firsts = [next(arrivals([Steady("s", 1000, 1.0, **law)], {"a": 1.0}, seed)).due for seed in range(3000)]
     # The mean residual time of a stationary renewal process: (1 + variation^2) / 2 mean gaps.
-    expected = (1 + Phase("s", 1000, 1.0, **law).variation ** 2) / 2
+    expected = (1 + Steady("s", 1000, 1.0, **law).variation ** 2) / 2
     assert sum(firsts) / len(firsts) == pytest.approx(expected, rel=0.1)
 
 
 def test_all_at_once_starts_with_the_phase_and_splits_by_share() -> None:
-    whole = schedule(Phase("pause", 5, 0.0), Phase("burst", 10, requests=1000))
+    whole = schedule(Steady("pause", 5, 0.0), AtOnce("burst", 10, 1000))
     assert {(arrival.due, arrival.phase) for arrival in whole} == {(5.0, "burst")}
     assert len(whole) == 1000
     assert abs(sum(arrival.request_class == "siso" for arrival in whole) - 700) < 4 * math.sqrt(210)
@@ -146,7 +161,7 @@ def test_more_arrivals_than_a_piece_has_by_rounding_are_due_at_its_end() -> None
 
 
 def test_a_diurnal_rate_begins_each_cycle_at_its_lowest_and_peaks_in_the_middle() -> None:
-    rates = [piece.begin for piece in Phase("day", 200, rate=2.0, peak_rate=14.0, cycle=100.0).pieces]
+    rates = [piece.begin for piece in Diurnal("day", 200, rate=2.0, peak_rate=14.0, cycle=100.0).pieces]
     eighth = CYCLE_PIECES // 8
     assert rates[: 12 * eighth : 2 * eighth] == pytest.approx([2, 8, 14, 8, 2, 8])
 
@@ -165,7 +180,9 @@ def test_an_arrival_that_is_due_at_once_is_at_the_start_of_its_piece(begin: floa
     ],
 )
 def test_arrivals_that_break_their_law_are_found(spoilt: Any, fault: str) -> None:
-    phase = Phase("steady", 100, 8.0, arrivals=Law.GAMMA, burstiness=100.0) if "depend" in fault else Phase("s", 100, 8)
+    phase = (
+        Steady("steady", 100, 8.0, arrivals=Law.GAMMA, burstiness=100.0) if "depend" in fault else Steady("s", 100, 8)
+    )
     times = [arrival.due for arrival in arrivals([phase], {"a": 1.0}, 67)]
     assert check("a", phase, 1.0, times).faults == ()
     assert fault in "; ".join(check("a", phase, 1.0, sorted(spoilt(times))).faults)
@@ -173,7 +190,7 @@ def test_arrivals_that_break_their_law_are_found(spoilt: Any, fault: str) -> Non
 
 @pytest.mark.slow
 def test_a_correct_schedule_is_rarely_accused() -> None:
-    phase = Phase("steady", 30, 10.0)
+    phase = Steady("steady", 30, 10.0)
     accused = sum(
         bool(check("a", phase, 1.0, [arrival.due for arrival in arrivals([phase], {"a": 1.0}, seed)]).faults)
         for seed in range(400)
@@ -212,8 +229,28 @@ def test_a_wanted_length_stretches_no_phase_but_the_last(phases: list[Phase], se
 
 
 def test_scaling_multiplies_every_rate() -> None:
-    assert scale_rates([Phase("a", 1, 2, end_rate=3), Phase("b", 3, steps=(4, 5)), Phase("c", 1, users=3)], 2.5) == (
-        Phase("a", 1, 5, end_rate=7.5),
-        Phase("b", 3, steps=(10, 12.5)),
-        Phase("c", 1, users=8),
+    assert scale_rates([Ramp("a", 1, 2, 3), Steps("b", 3, (4, 5)), ClosedLoop("c", 1, 3)], 2.5) == (
+        Ramp("a", 1, 5, 7.5),
+        Steps("b", 3, (10, 12.5)),
+        ClosedLoop("c", 1, 8),
     )
+
+
+@given(PHASES)
+def test_a_stored_phase_is_read_as_it_was(phases: list[Phase]) -> None:
+    assert [stored_phase(msgspec.to_builtins(phase)) for phase in phases] == phases
+
+
+@pytest.mark.parametrize(
+    "given, phase",
+    [
+        pytest.param({"rate": 4}, Steady("a", 10, 4), id="rate"),
+        pytest.param({"rate": 4, "arrivals": "constant"}, Steady("a", 10, 4, arrivals=Law.CONSTANT), id="law"),
+        pytest.param({"rate": 1, "peak_rate": 2, "cycle": 5}, Diurnal("a", 10, 1, 2, 5), id="cycle"),
+        pytest.param({"users": 4}, ClosedLoop("a", 10, 4), id="users"),
+        pytest.param({}, Replay("a", 10), id="replay"),
+    ],
+)
+def test_a_phase_of_release_0_2_is_read(given: dict[str, Any], phase: Phase) -> None:
+    names = "rate end_rate peak_rate cycle requests users think_time arrivals burstiness"
+    assert stored_phase({"name": "a", "duration": 10, **dict.fromkeys(names.split()), "steps": []} | given) == phase

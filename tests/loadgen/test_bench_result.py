@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from exporters.signals import Verdict
-from loadgen.arrivals import Law, Phase
 from loadgen.bench_result import bench_result
 from loadgen.chunk_totals import ChunkTotals
 from loadgen.completion_response import CompletionResponse
 from loadgen.request_plan import COMPLETIONS
 from loadgen.request_record import ClientOutcome, Objective, Record
+from loadgen.schedule.phases import ClosedLoop, Law, Phase, Replay, Steady
 from loadgen.summary import summarise
 from tests.loadgen.load_records import record, run
 
@@ -143,11 +143,11 @@ def test_a_unary_response_has_an_end_to_end_latency_only() -> None:
 @pytest.mark.parametrize(
     "phases, rate, burstiness",
     [
-        pytest.param([Phase("a", 10, 2), Phase("b", 30, 4)], 3.5, 1.0, id="mean rate"),
-        pytest.param([Phase("a", 10, 2, arrivals=Law.GAMMA, burstiness=0.5)], 2, 0.5, id="gamma"),
-        pytest.param([Phase("a", 10, 2, arrivals=Law.CONSTANT)], 2, None, id="constant"),
-        pytest.param([Phase("a", 10, users=4)], "inf", 1.0, id="users"),
-        pytest.param([Phase("a", 10)], 0.5, 1.0, id="replay"),
+        pytest.param([Steady("a", 10, 2), Steady("b", 30, 4)], 3.5, 1.0, id="mean rate"),
+        pytest.param([Steady("a", 10, 2, arrivals=Law.GAMMA, burstiness=0.5)], 2, 0.5, id="gamma"),
+        pytest.param([Steady("a", 10, 2, arrivals=Law.CONSTANT)], 2, None, id="constant"),
+        pytest.param([ClosedLoop("a", 10, users=4)], "inf", 1.0, id="users"),
+        pytest.param([Replay("a", 10)], 0.5, 1.0, id="replay"),
     ],
 )
 def test_the_rate_is_the_planned_one(phases: list[Phase], rate: float | str, burstiness: float | None) -> None:

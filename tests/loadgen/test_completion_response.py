@@ -6,10 +6,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from exporters.http.http1_parser import BadHttpError
 from loadgen import completion_response
 from loadgen.completion_response import CompletionResponse
-from loadgen.event_stream import EventStream
-from loadgen.http_response import HttpResponse, ProtocolError
+from loadgen.http_response import HttpResponse
 from loadgen.request_record import ClientOutcome
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -91,15 +91,13 @@ def test_a_stream_is_parsed_the_same_in_pieces_of_any_size() -> None:
     assert contents(read(*(data[i : i + 1] for i in range(len(data))))) == whole
 
 
-@given(st.lists(st.integers(1, 400), max_size=8), st.sampled_from([b"\n", b"\r\n", b"\r"]))
-def test_any_line_end_and_any_cut_give_the_same_events(cuts: list[int], end: bytes) -> None:
-    data = b"".join([*WHOLE, b"event: x\ndata:one\ndata: two\nid: 3\n\n"]).replace(b"\n", end)
-    stream, parsed, at = EventStream(), list[bytes](), 0
-    for cut in [*sorted(cuts), len(data)]:
-        parsed += stream.feed(data[at:cut])
-        at = max(at, cut)
-    parsed += stream.close()
-    assert parsed == [e[6:-2] for e in WHOLE if e.startswith(b"data: ")] + [b"one\ntwo"]
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
+def test_events_have_any_line_end(end: bytes) -> None:
+    other = b"event: x\ndata:[DO\ndata: NE]\nid: 3\n\n"
+    events = [event.replace(b"\n", end) for event in (*WHOLE[:-1], other, DONE[:-1])]
+    whole = contents(read(HEAD + chunked(*WHOLE)))
+    assert contents(read(HEAD + chunked(*events))) == whole
+    assert contents(read(HEAD, *(chunked(event, end=False) for event in events), chunked())) == whole
 
 
 def test_the_first_token_is_the_first_output_not_the_role() -> None:
@@ -215,15 +213,30 @@ def test_a_body_is_read_whole_with_a_length_chunked_or_until_the_end(body: bytes
 @pytest.mark.parametrize(
     "data, message",
     [
-        (b"SSH-2.0-OpenSSH\r\n\r\n", "invalid status line 'SSH-2.0-OpenSSH'"),
-        (b"HTTP/1.1 200 OK\r\ncontent-length: many\r\n\r\n", "invalid content-length 'many'"),
-        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n", "invalid chunk size b'zz'"),
-        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\nabc\r\n", "unexpected b'bc' after a chunk"),
-        (b"x" * 70_000, "a head or line exceeds 65536 bytes"),
+        (
+            b"SSH-2.0-OpenSSH\r\n\r\n",
+            "invalid HTTP: the status line is malformed; the response starts with 'SSH-2.0-OpenSSH'",
+        ),
+        (
+            b"HTTP/1.1 200 OK\r\ncontent-length: many\r\n\r\n",
+            "content-length is not a number; the response starts with 'HTTP/1.1 200 OK'",
+        ),
+        (
+            b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
+            "invalid HTTP: a chunk of the response is malformed: b'zz\\r\\n'",
+        ),
+        (
+            b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\nabc\r\n",
+            "invalid HTTP: a chunk of the response is malformed: b'bc\\r\\n'",
+        ),
+        (
+            b"x" * 70_000,
+            f"invalid HTTP: the head of the response exceeds 65536 bytes; the response starts with {'x' * 80!r}",
+        ),
     ],
 )
 def test_invalid_http_is_refused(data: bytes, message: str) -> None:
-    with pytest.raises(ProtocolError) as refusal:
+    with pytest.raises(BadHttpError) as refusal:
         HttpResponse().feed(data)
     assert str(refusal.value) == message
 

@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadgen import scenario
-from loadgen.arrivals import Phase
 from loadgen.common_settings import common_settings
 from loadgen.request_plan import PlannedRequest, Workload, schedule_hash
 from loadgen.request_record import ClientOutcome, read_records, read_run
 from loadgen.run_settings import RunSettings, from_arguments
+from loadgen.schedule.phases import ClosedLoop
 from loadgen.schedule_share import Share, SharedSchedule
 from loadgen.worker_messages import Ready
 from tests.loadgen.load_process import (
@@ -55,10 +55,11 @@ def test_each_request_is_in_one_share(tmp_path_factory: pytest.TempPathFactory, 
     shares = [SharedSchedule(whole, Share(index, workers)) for index in range(workers)]
     requests: list[PlannedRequest] = sorted((one for share in shares for one in share), key=lambda one: one.number)
     assert schedule_hash(requests) == schedule_hash(whole)
-    phase = Phase("one", 2, users=7)
+    phase = ClosedLoop("one", 2, users=7)
     taken = [one for share in shares for one in islice(share.users(phase), 10)]
     assert sorted(one.number for one in taken) == list(range(10 * workers))
-    assert sum(share.phases([phase])[0].users or 0 for share in (Share(i, workers) for i in range(workers))) == 7
+    parts = [part for index in range(workers) for part in Share(index, workers).phases([phase])]
+    assert sum(part.users for part in parts if isinstance(part, ClosedLoop)) == 7
 
 
 @pytest.mark.slow

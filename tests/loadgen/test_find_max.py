@@ -13,11 +13,11 @@ import pytest
 from exporters import slos
 from exporters.errors import UsageError
 from loadgen import command, find_max_settings, scenario
-from loadgen.arrivals import Phase
 from loadgen.attainment import Attainment, events_needed
 from loadgen.engine_idle import open_requests
 from loadgen.find_max_settings import FindMaxSettings
-from loadgen.probe_plan import Look, Timing, demand, pairs, plan
+from loadgen.probe_plan import Look, Timing, demand, first_rate_phase, pairs, plan
+from loadgen.schedule.phases import Steady
 from tests.loadgen.load_process import SHAPE, hold, load, received, scripted_server, starting_load, write_scenario
 from tests.loadgen.load_records import record
 from tests.support.waiting import HANG, wait_until
@@ -190,7 +190,7 @@ def test_flags_of_a_run_that_a_search_decides_itself_are_refused(flag: str, caps
 @pytest.mark.slow
 def test_a_probe_is_planned_for_the_rarest_class_and_is_repeatable() -> None:
     mixed, judged = scenario.load(scenario.find("mixed")), slos.load(Path("alerts/slos.yaml"))
-    phase, timing = Phase("any", 1, 1), Timing(60, 900, 0.95)
+    phase, timing = Steady("any", 1, 1), Timing(60, 900, 0.95)
     demanded = demand(mixed, judged, phase, 0.95)
     assert demanded is not None
     assert demanded.binding == ("silo", "availability")
@@ -211,9 +211,10 @@ def test_a_probe_is_planned_for_the_rarest_class_and_is_repeatable() -> None:
 def test_open_requests_count_as_good_for_a_miss_and_abandoned_ones_as_bad(tmp_path: Path) -> None:
     path, judged_by = _files(tmp_path)
     chosen, judged = scenario.load(path), slos.load(judged_by)
-    demanded = demand(chosen, judged, chosen.phases[0], 0.95)
+    phase = first_rate_phase(chosen.phases)
+    demanded = demand(chosen, judged, phase, 0.95)
     assert demanded is not None
-    planned = plan(chosen, judged, chosen.phases[0], 20.0, 0, Timing(1, 10, 0.95), demanded)
+    planned = plan(chosen, judged, phase, 20.0, 0, Timing(1, 10, 0.95), demanded)
     look = Look(5.0, 1.96, 0.01, early=True)  # 100 requests are due by then
     bad = [record(due=number / 20, slo={"availability": verdict}) for number, verdict in enumerate(["bad"] * 30)]
     assert planned.judge(look, bad).attainment is Attainment.UNDECIDED  # 70 are open

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from exporters.signals import Verdict
 from loadgen import command
-from loadgen.arrivals import Phase
 from loadgen.html_report.bins import LENGTH_BINS, MOST_TIME_BINS, length_bins, time_bins
 from loadgen.html_report.plot_area import linear, logarithmic, plain
 from loadgen.html_report.report_page import render_page
 from loadgen.report import format_percent, format_seconds
 from loadgen.request_record import REQUESTS, ClientOutcome, Objective, Record, Run, encode_line, write_json
+from loadgen.schedule.phases import Steady
 from loadgen.summary import summarise
 from tests.loadgen.html_document import HtmlDocument, Node
 from tests.loadgen.load_records import record, run
@@ -29,7 +29,7 @@ CLASSES = ["siso", "lilo"]
 RUN = run(
     classes=CLASSES,
     shares={"siso": 0.5, "lilo": 0.5},
-    phases=[Phase("calm", 10, 4), Phase("busy", 20, 8)],
+    phases=[Steady("calm", 10, 4), Steady("busy", 20, 8)],
     seconds=30.0,
     start=1_790_000_000.0,
     versions={"python": "3.11"},
@@ -94,7 +94,7 @@ def totals(rows: Sequence[Sequence[int]]) -> list[int]:
     return [sum(column) for column in zip(*rows, strict=True)]
 
 
-ONE_CLASS = run(phases=[Phase("steady", 1, 4)])
+ONE_CLASS = run(phases=[Steady("steady", 1, 4)])
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_the_plots_over_time_count_each_request_at_its_due_time() -> None:
 
 def test_the_stable_window_of_a_phase_is_marked_and_has_a_table_of_its_own() -> None:
     steady = [record(number=n, due=n / 8, first=n / 8 + 0.1, closed=n / 8 + 0.2) for n in range(400)]
-    of = run(phases=[Phase("steady", 50, 8)], seconds=50.0)
+    of = run(phases=[Steady("steady", 50, 8)], seconds=50.0)
     window, root = summarise(of, steady).stable["steady"], page(steady, of)
     plot = figure(root, "Goodput and throughput over time")
     left_out = format_percent(window.left_out)
@@ -275,7 +275,7 @@ def test_every_text_of_a_run_is_escaped() -> None:
         **changes,
         classes=[EVIL],
         shares={EVIL: 1.0},
-        phases=[Phase(EVIL, 2, 1)],
+        phases=[Steady(EVIL, 2, 1)],
         versions={EVIL: EVIL},
         slos=[Objective(EVIL, "ttft", 5.0, 0.95), Objective("json", "valid_output", None, 0.99)],
         stalled=1.0,

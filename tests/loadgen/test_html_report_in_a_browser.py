@@ -9,9 +9,9 @@ from msgspec import structs
 
 from dashboards.preview.chromium import browser, find_browser
 from exporters.signals import Verdict
-from loadgen.arrivals import Phase
 from loadgen.html_report.report_page import render_page
 from loadgen.request_record import ClientOutcome, Record, Run
+from loadgen.schedule.phases import Steady
 from loadgen.summary import summarise
 from tests.loadgen.html_document import CUT
 from tests.loadgen.load_records import record, run
@@ -23,7 +23,12 @@ NAMES = ["siso", "a-class-with-a-rather-long-name", "x" * 80]
 RUN = run(
     classes=NAMES,
     shares=dict.fromkeys(NAMES, 1 / 3),
-    phases=[Phase("warm-up-with-a-long-name", 1, 4), Phase("steady", 20, 4), Phase("ramp", 1, 4), Phase("end", 8, 4)],
+    phases=[
+        Steady("warm-up-with-a-long-name", 1, 4),
+        Steady("steady", 20, 4),
+        Steady("ramp", 1, 4),
+        Steady("end", 8, 4),
+    ],
     scenario="x" * 200,
     seconds=30.0,
     stalled=1.0,

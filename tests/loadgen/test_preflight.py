@@ -62,7 +62,8 @@ def find_model(url: str, *flags: str, environment: dict[str, str] | None = None)
         pytest.param(http("200 OK", '{"data":[]}'), f"/v1/models lists no model; start it, or {SKIP}", id="no model"),
         pytest.param(
             b"\x16\x03\x01garbage\r\n\r\n",
-            "not an HTTP/1.1 server: invalid status line '\\x16\\x03\\x01garbage'",
+            "not an HTTP/1.1 server: invalid HTTP: the status line is malformed; the response starts with "
+            "'\\x16\\x03\\x01garbage'",
             id="garbage",
         ),
         pytest.param(b"", f"no response: the connection was closed; start it, or {SKIP}", id="closed"),

@@ -10,9 +10,9 @@ from rich.console import Console
 
 from exporters.errors import UsageError
 from exporters.signals import Verdict
-from loadgen.arrivals import Phase
 from loadgen.report import FOLDED, format_percent, format_seconds, render, show
 from loadgen.request_record import ClientOutcome, Objective, Record, read_records, read_run
+from loadgen.schedule.phases import Steady
 from loadgen.steady_state import Timed
 from loadgen.summary import summarise
 from tests.loadgen.load_records import record, run
@@ -126,7 +126,7 @@ def test_a_share_is_a_percentage() -> None:
 
 
 def test_the_stable_window_is_a_table_beside_the_whole_phase() -> None:
-    steady = run(phases=[Phase("calm", 200, 10), Phase("busy", 100, 10), Phase("brief", 1, 10)])
+    steady = run(phases=[Steady("calm", 200, 10), Steady("busy", 100, 10), Steady("brief", 1, 10)])
     records = [
         *(timed_record("calm", each) for each in queue(0.5, 2000, seeded(4), rate=10)),
         *(timed_record("busy", each) for each in queue(1.5, 1000, seeded(4), rate=10)),

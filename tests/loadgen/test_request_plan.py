@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from loadgen import prompt_text, scenario
-from loadgen.arrivals import Law, Phase
 from loadgen.prompt_text import Part
 from loadgen.request_plan import (
     CHAT,
@@ -26,13 +25,14 @@ from loadgen.request_plan import (
     schedule_hash,
 )
 from loadgen.scenario import Conversation, Shape, Starters, TimeRange, TokenRange
+from loadgen.schedule.phases import AtOnce, ClosedLoop, Law, Steady
 from tests.loadgen.load_records import planned
 
 MIXED = scenario.load(scenario.find("mixed"))
 
 
 def plan(seed: int, count: int) -> list[PlannedRequest]:
-    return list(islice(Workload(MIXED, (Phase("steady", 3600, 2.5),), seed), count))
+    return list(islice(Workload(MIXED, (Steady("steady", 3600, 2.5),), seed), count))
 
 
 @settings(max_examples=20)
@@ -59,7 +59,7 @@ def test_a_class_keeps_its_requests_when_another_class_changes() -> None:
     shapes = {name: shape for name, shape in MIXED.shapes.items() if name != "siso"} | {
         "siso": Shape(300, TokenRange(1, 9), TokenRange(1, 9))
     }
-    changed = Workload(replace(MIXED, shapes=shapes), (Phase("steady", 3600, 2.5),), 67)
+    changed = Workload(replace(MIXED, shapes=shapes), (Steady("steady", 3600, 2.5),), 67)
 
     def others(requests: Iterable[PlannedRequest]) -> list[PlannedRequest]:
         return [structs.replace(request, number=0) for request in requests if request.request_class != "siso"]
@@ -69,7 +69,7 @@ def test_a_class_keeps_its_requests_when_another_class_changes() -> None:
 
 def test_the_hash_names_the_schedule() -> None:
     def hashed(seed: int = 67, **changes: Any) -> str:
-        return schedule_hash(Workload(replace(MIXED, **changes), (Phase("steady", 20, 2.5),), seed))
+        return schedule_hash(Workload(replace(MIXED, **changes), (Steady("steady", 20, 2.5),), seed))
 
     assert hashed() == hashed(description="another text", timeout=1.0)
     assert len({hashed(), hashed(seed=68), hashed(stream_share=0.5), hashed(corpus=(1, 2, 3, 4, 5))}) == 4
@@ -84,12 +84,12 @@ TALK = Shape(
 
 
 def talks(count: int) -> list[PlannedRequest]:
-    return list(islice(Workload(replace(MIXED, shapes={"talk": TALK}), (Phase("s", 1e6, 1),), 1), count))
+    return list(islice(Workload(replace(MIXED, shapes={"talk": TALK}), (Steady("s", 1e6, 1),), 1), count))
 
 
 def test_a_schedule_keeps_its_hash_from_version_to_version() -> None:
     """Runs are paired by it; constant arrivals, whose times depend on no library of the machine."""
-    phases = Phase("steady", 60, 5, arrivals=Law.CONSTANT), Phase("burst", 1, requests=9)
+    phases = Steady("steady", 60, 5, arrivals=Law.CONSTANT), AtOnce("burst", 1, requests=9)
     whole = Workload(replace(MIXED, shapes={**MIXED.shapes, "talk": TALK}), phases, 67)
     assert schedule_hash(whole) == "ac53d4c299f8eb5a6abcab02d59c250bb1ad90078525d55fe86013ed4638ff8e"
 
@@ -130,7 +130,7 @@ def test_a_turn_sends_all_that_was_said_before() -> None:
 
 
 def test_users_of_a_closed_loop_get_requests_without_end() -> None:
-    phase = Phase("loop", 10, users=4)
+    phase = ClosedLoop("loop", 10, users=4)
     workload = Workload(MIXED, (phase,), 67)
     assert list(workload) == []
     requests = list(islice(workload.users(phase), 500))
@@ -166,7 +166,7 @@ def test_long_inputs_share_documents_and_all_else_is_unique() -> None:
 @given(st.integers(1, 5), st.integers(0, 1000))
 def test_a_class_repeats_its_number_of_different_prompts(prompts: int, seed: int) -> None:
     shapes = {name: replace(shape, prompts=prompts, document=False) for name, shape in MIXED.shapes.items()}
-    sent = Workload(replace(MIXED, shapes=shapes), (Phase("steady", 100, 10),), seed)
+    sent = Workload(replace(MIXED, shapes=shapes), (Steady("steady", 100, 10),), seed)
     found: dict[str, Counter[tuple[str, int]]] = {name: Counter() for name in shapes}
     for request in sent:
         found[request.request_class][request.prompt, request.max_tokens] += 1

@@ -12,14 +12,14 @@ from compose.cli import main
 from exporters.comparison.figures import GOODPUT, TPOT, TTFT
 from exporters.comparison.paired_difference import PairedDifference
 from exporters.comparison.significance import Finding, Row
-from loadgen.arrivals import Phase
 from loadgen.request_record import REQUESTS, RUN, ClientOutcome, Record, encode_line, write_json
 from loadgen.run_comparison import FinishedRun, Pairing, RunComparison, compare_runs
+from loadgen.schedule.phases import Steady
 from tests.exporters.comparison.sample_logs import seeded
 from tests.loadgen.load_records import record, run
 
 COUNT = 200
-PHASES = [Phase("calm", 100, 1), Phase("busy", 100, 1)]
+PHASES = [Steady("calm", 100, 1), Steady("busy", 100, 1)]
 
 
 def requests(factor: float = 1.0, *, seed: int = 1, **changes: Any) -> list[Record]:

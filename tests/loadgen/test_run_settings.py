@@ -4,8 +4,8 @@ import pytest
 
 from exporters.errors import UsageError
 from loadgen import run_settings, scenario
-from loadgen.arrivals import Phase
 from loadgen.load_target import Target, parse
+from loadgen.schedule.phases import Steady
 from tests.loadgen.run_flags import parsed
 
 WRITE = "write a base URL without a query, such as http://127.0.0.1:8000"
@@ -65,11 +65,11 @@ def test_flags_change_the_scenario() -> None:
     )
     first, second = scenario.load(scenario.find("demo")).phases
     rest = 120 - first.duration
-    assert first.rate
-    assert second.rate
+    assert isinstance(first, Steady)
+    assert isinstance(second, Steady)
     assert settings.phases == (
-        Phase("baseline", first.duration, first.rate / 2),
-        Phase("overload", rest, second.rate / 2),
+        Steady("baseline", first.duration, first.rate / 2),
+        Steady("overload", rest, second.rate / 2),
     )
     assert (settings.seed, settings.grace, settings.check) == (7, 3, True)
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from loadgen.arrivals import Phase
 from loadgen.saturation import Sample, Saturation, SaturationWatch, find_saturation
+from loadgen.schedule.phases import ClosedLoop, Phase, Ramp, Steady
 from loadgen.steady_state import Timed
 from tests.loadgen.queues import queue, seeded
 
@@ -107,7 +107,7 @@ def watched(watch: SaturationWatch, samples: Sequence[Sample], start: float) -> 
 
 def test_a_run_reports_its_first_saturation_once_and_by_the_counts_of_its_phase() -> None:
     samples = list(sampled(queue(2.0, 2000, seeded(1), rate=RATE), 100))
-    watch = SaturationWatch([Phase("calm", 300, 1), Phase("peak", 101, RATE), Phase("more", 101, RATE)])
+    watch = SaturationWatch([Steady("calm", 300, 1), Steady("peak", 101, RATE), Steady("more", 101, RATE)])
     (found,) = watched(watch, samples, 300)
     assert (found.phase, watch.found) == ("peak", found)
     assert 300 <= found.since < found.detected < 400
@@ -118,8 +118,8 @@ def test_a_run_reports_its_first_saturation_once_and_by_the_counts_of_its_phase(
 @pytest.mark.parametrize(
     "phase",
     [
-        pytest.param(Phase("ramp", 101, 1, end_rate=20), id="ramp"),
-        pytest.param(Phase("users", 101, users=50), id="closed loop"),
+        pytest.param(Ramp("ramp", 101, 1, end_rate=20), id="ramp"),
+        pytest.param(ClosedLoop("users", 101, users=50), id="closed loop"),
     ],
 )
 def test_open_requests_may_rise_if_the_load_rises(phase: Phase) -> None:

@@ -7,8 +7,8 @@ import pytest
 from exporters.errors import UsageError
 from exporters.yaml_reader import FileError
 from loadgen import scenario
-from loadgen.arrivals import Law, Phase
 from loadgen.scenario import Conversation, Shape, Starters, TimeRange, TokenRange
+from loadgen.schedule.phases import AtOnce, ClosedLoop, Diurnal, Law, Ramp, Steady, Steps
 
 SMALL = """
 name: small
@@ -33,7 +33,7 @@ def test_optional_keys_have_defaults(tmp_path: Path) -> None:
         chat_share=0.9,
         corpus=(),
         shapes={"chat": Shape(2.0, TokenRange(10, 20), TokenRange(5, 5))},
-        phases=(Phase("steady", 90.0, 2.5),),
+        phases=(Steady("steady", 90.0, 2.5),),
     )
 
 
@@ -59,11 +59,11 @@ def test_conversations_and_all_kinds_of_phases_are_read(tmp_path: Path) -> None:
     )
     read = load(text, tmp_path)
     assert read.phases == (
-        Phase("ramp", 60, rate=1, end_rate=4, arrivals=Law.CONSTANT),
-        Phase("stairs", 60, steps=(1, 2), arrivals=Law.GAMMA, burstiness=0.5),
-        Phase("day", 3600, rate=1, peak_rate=3, cycle=1800),
-        Phase("burst", 60, requests=100),
-        Phase("loop", 60, users=8, think_time=2),
+        Ramp("ramp", 60, rate=1, end_rate=4, arrivals=Law.CONSTANT),
+        Steps("stairs", 60, steps=(1, 2), arrivals=Law.GAMMA, burstiness=0.5),
+        Diurnal("day", 3600, rate=1, peak_rate=3, cycle=1800),
+        AtOnce("burst", 60, requests=100),
+        ClosedLoop("loop", 60, users=8, think_time=2),
     )
     assert read.shapes["chat"].conversation == Conversation(
         TokenRange(2, 4), TimeRange(1, 5), Starters(3, TokenRange(100, 200), 1.0)
@@ -115,9 +115,11 @@ def test_a_built_in_scenario_is_found_by_its_name(name: str) -> None:
 
 
 def test_the_demo_has_a_baseline_and_an_overload() -> None:
-    phases = scenario.load(scenario.find("demo")).phases
-    assert [phase.name for phase in phases] == ["baseline", "overload"]
-    assert (phases[1].rate or 0) > 4 * (phases[0].rate or 0) > 0
+    baseline, overload = scenario.load(scenario.find("demo")).phases
+    assert isinstance(baseline, Steady)
+    assert isinstance(overload, Steady)
+    assert (baseline.name, overload.name) == ("baseline", "overload")
+    assert overload.rate > 4 * baseline.rate > 0
 
 
 def test_an_unknown_name_suggests_the_nearest() -> None:

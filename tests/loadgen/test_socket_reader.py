@@ -10,8 +10,8 @@ import gevent
 import gevent.socket
 import pytest
 
+from exporters.http.http1_parser import BadHttpError
 from loadgen.completion_response import CompletionResponse
-from loadgen.http_response import ProtocolError
 from loadgen.request_record import ClientOutcome
 from loadgen.socket_reader import SocketReader, request_timestamps
 
@@ -117,7 +117,7 @@ def test_an_error_is_raised_in_the_greenlet_of_its_request_only(connection: Conn
     other, reader, response = connect(timestamps=True), SocketReader(), CompletionResponse()
     greenlet = gevent.spawn(reader.read, connection.client, response, 0.0)
     other.server.sendall(b"SSH-2.0\r\n\r\n")
-    with pytest.raises(ProtocolError, match=r"^invalid status line 'SSH-2\.0'$"):
+    with pytest.raises(BadHttpError, match=r"; the response starts with 'SSH-2\.0'$"):
         reader.read(other.client, CompletionResponse(), 0.0)
     connection.server.sendall(HEAD)
     connection.server.close()

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from exporters import slos
 from exporters.signals import Verdict
-from loadgen.arrivals import Phase
 from loadgen.completion_response import CompletionResponse
 from loadgen.grading import make_record
 from loadgen.prompt_text import Part
 from loadgen.request_record import ClientOutcome, Record
+from loadgen.schedule.phases import AtOnce, ClosedLoop, Diurnal, Phase, Ramp, Steady, Steps
 from loadgen.stall_watch import StallWatch
 from loadgen.steady_state import State
 from loadgen.summary import Quantiles, SloResult, quantiles, summarise, summarise_class
@@ -22,7 +22,7 @@ from tests.loadgen.load_records import planned, record, run
 from tests.loadgen.queues import queue, seeded
 
 SHIPPED = slos.load(slos.SHIPPED)
-BRIEF = run(phases=[Phase("steady", 1, 4)])
+BRIEF = run(phases=[Steady("steady", 1, 4)])
 
 
 OUTCOMES = st.sampled_from(list(ClientOutcome))
@@ -165,7 +165,7 @@ def test_the_stable_window_has_the_requests_that_are_due_in_it() -> None:
         record(due=each.due, ttft=20.0, first=each.due + 20, closed=each.due + 23) if each.due < cold else each
         for each in usual
     ]
-    window = summarise(run(phases=[Phase("steady", 200, 10)]), records).stable["steady"]
+    window = summarise(run(phases=[Steady("steady", 200, 10)]), records).stable["steady"]
     assert window.steady.state is State.STEADY
     assert window.steady.start is not None
     assert cold <= window.steady.start < 40
@@ -179,7 +179,7 @@ def test_the_stable_window_has_the_requests_that_are_due_in_it() -> None:
 
 def test_a_phase_whose_queue_grew_has_no_stable_window_and_a_warning() -> None:
     records = queued(1.5, 1000)
-    result = summarise(run(phases=[Phase("steady", 100, 10)]), records)
+    result = summarise(run(phases=[Steady("steady", 100, 10)]), records)
     window = result.stable["steady"]
     assert (window.steady.state, window.steady.start, window.left_out, window.rows) == (State.DRIFTING, None, None, ())
     assert result.warnings[0] == (
@@ -196,7 +196,7 @@ def test_requests_that_a_stopped_run_cut_do_not_shorten_its_latencies() -> None:
         else record(outcome=ClientOutcome.CUT, due=each.due, sent=each.due, dispatched=each.due, closed=end)
         for each in queued(1.5, 1000)
     ]
-    steady = summarise(run(phases=[Phase("steady", 100, 10)]), records).stable["steady"].steady
+    steady = summarise(run(phases=[Steady("steady", 100, 10)]), records).stable["steady"].steady
     assert steady.state is State.DRIFTING
     assert steady.latency_growth == pytest.approx(0.5, abs=0.15)
 
@@ -206,20 +206,20 @@ def test_requests_that_failed_at_once_do_not_hide_a_queue() -> None:
         record(due=each.due + 0.01, outcome=ClientOutcome.REJECTED, closed=each.due + 0.02) for each in queued(1, 1000)
     ]
     records = [*queued(1.5, 1000), *rejected]
-    stable = summarise(run(phases=[Phase("steady", 100, 20)]), records).stable
+    stable = summarise(run(phases=[Steady("steady", 100, 20)]), records).stable
     assert stable["steady"].steady.state is State.DRIFTING
 
 
 @pytest.mark.parametrize(
     "phase, tested",
     [
-        pytest.param(Phase("steady", 10, 4), True, id="constant"),
-        pytest.param(Phase("steady", 10, 4, end_rate=8), False, id="ramp"),
-        pytest.param(Phase("steady", 10, 4, peak_rate=8, cycle=5), False, id="diurnal"),
-        pytest.param(Phase("steady", 10, steps=(1, 2)), False, id="steps"),
-        pytest.param(Phase("steady", 10, requests=4), False, id="at once"),
-        pytest.param(Phase("steady", 10, users=4), False, id="closed loop"),
-        pytest.param(Phase("steady", 10, 0), False, id="idle"),
+        pytest.param(Steady("steady", 10, 4), True, id="constant"),
+        pytest.param(Ramp("steady", 10, 4, end_rate=8), False, id="ramp"),
+        pytest.param(Diurnal("steady", 10, 4, peak_rate=8, cycle=5), False, id="diurnal"),
+        pytest.param(Steps("steady", 10, steps=(1, 2)), False, id="steps"),
+        pytest.param(AtOnce("steady", 10, requests=4), False, id="at once"),
+        pytest.param(ClosedLoop("steady", 10, users=4), False, id="closed loop"),
+        pytest.param(Steady("steady", 10, 0), False, id="idle"),
     ],
 )
 def test_only_a_constant_rate_can_have_a_steady_state(phase: Phase, *, tested: bool) -> None:

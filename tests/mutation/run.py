@@ -59,9 +59,9 @@ MODULES = {
         ],
     ),
     "http1_parser": Module(
-        ["exporters/relay/http1_parser.py"],
+        ["exporters/http/http1_parser.py"],
         [
-            "tests/exporters/relay/test_http1_parser.py",
+            "tests/exporters/http/test_http1_parser.py",
             "tests/exporters/relay/test_framing.py",
             "tests/exporters/relay/test_refusals.py",
             "tests/exporters/relay/test_fast_path.py",

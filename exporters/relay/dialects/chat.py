@@ -1,8 +1,8 @@
 """The dialect of `/v1/chat/completions` and `/v1/completions`."""
 
+from exporters.http.sse import LONG_EVENT
 from exporters.relay import request_body
 from exporters.relay.dialects import completion_events
-from exporters.relay.sse import LONG_EVENT
 
 DONE = completion_events.DONE
 parse = request_body.parse

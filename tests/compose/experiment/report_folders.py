@@ -21,8 +21,8 @@ from compose.experiment.cell_store import (
 from compose.experiment.load_level import PHASES, Level
 from exporters import slos
 from exporters.signals import Verdict
-from loadgen.arrivals import Phase
 from loadgen.request_record import REQUESTS, RUN, ClientOutcome, Record, encode_line, write_json
+from loadgen.schedule.phases import Steady
 from tests.exporters.comparison.sample_logs import seeded
 from tests.loadgen.load_records import record, run
 
@@ -125,7 +125,7 @@ def write(directory: Path, cells: Sequence[Made], **changes: Any) -> Path:
             made = run(
                 classes=CLASSES,
                 shares=shares,
-                phases=[Phase("load", SECONDS, COUNT / SECONDS)],
+                phases=[Steady("load", SECONDS, COUNT / SECONDS)],
                 seconds=SECONDS,
                 schedule=cell.schedule,
                 stalled=cell.stalled,

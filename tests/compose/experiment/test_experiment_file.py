@@ -12,6 +12,7 @@ from exporters.errors import UsageError
 from exporters.yaml_reader import parse_yaml
 from loadgen import scenario
 from loadgen.request_plan import Workload, schedule_hash
+from loadgen.schedule.phases import ClosedLoop, Steady
 from tests.compose.experiment.toy_experiment import HEAD, LOAD, mistakes, write_experiment
 
 INVALID = Path(__file__).parent / "invalid" / "experiment.yaml"
@@ -68,8 +69,8 @@ def _scenario(experiment: experiment_file.Experiment, level: Level, repeat: int 
 
 def test_a_rate_replaces_that_of_the_phase_and_requests_its_length(tmp_path: Path) -> None:
     experiment = experiment_file.load(write_experiment(tmp_path, more="rates: [4, 8]\nrequests: 32\n"))
-    phases = [_scenario(experiment, level).phases[0] for level in experiment.levels]
-    assert [(phase.name, phase.rate, phase.duration) for phase in phases] == [("steady", 4, 8), ("steady", 8, 4)]
+    phases = [_scenario(experiment, level).phases for level in experiment.levels]
+    assert phases == [(Steady("steady", 8, 4),), (Steady("steady", 4, 8),)]
 
 
 def test_a_rate_counts_all_turns_of_conversations(tmp_path: Path) -> None:
@@ -77,7 +78,7 @@ def test_a_rate_counts_all_turns_of_conversations(tmp_path: Path) -> None:
     load = LOAD.replace("output_tokens: {min: 12, max: 52}", talk)
     experiment = experiment_file.load(write_experiment(tmp_path, load=load, more="rates: [4]\n"))
     (phase,) = _scenario(experiment, Level(rate=4)).phases
-    assert phase.rate == 2  # half of the arrivals have 3 requests, the others 1
+    assert phase == Steady("steady", 5, 2)  # half of the arrivals have 3 requests, the others 1
 
 
 USERS = LOAD.replace("rate: 10}]", "users: 3, think_time: 1s}]")
@@ -89,8 +90,8 @@ concurrencies: [2, 5]
 expected: [{configuration: base, metric: completion, concurrency: 5, value: 1}]
 """
     experiment = experiment_file.load(write_experiment(tmp_path, load=USERS, more=more))
-    phases = [_scenario(experiment, level).phases[0] for level in experiment.levels]
-    assert [(phase.users, phase.think_time, phase.duration) for phase in phases] == [(2, 1, 5), (5, 1, 5)]
+    phases = [_scenario(experiment, level).phases for level in experiment.levels]
+    assert phases == [(ClosedLoop("steady", 5, 2, 1),), (ClosedLoop("steady", 5, 5, 1),)]
     assert [level.name for level in experiment.levels] == ["2-users", "5-users"]
     assert experiment.expected[0].concurrency == 5
 

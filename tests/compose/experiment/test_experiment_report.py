@@ -13,12 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from compose.experiment import experiment_report
+from compose.experiment import experiment_report, report_grids
 from compose.experiment.cell_store import CellStatus, Configuration, Direction, ExpectedFigure, Metric, Prediction
-from compose.experiment.report_formats import show
-from compose.experiment.report_frontier import LATENCIES, Point, frontier
+from compose.experiment.report_frontier import LATENCIES, Point, frontier, pareto_plots
 from compose.experiment.report_groups import read_groups
-from compose.experiment.report_plots import pareto_plots
+from compose.experiment.report_tables import show
 from exporters.errors import UsageError
 from exporters.slos import SHIPPED
 from tests.compose.experiment.report_folders import Made, requests, write
@@ -61,7 +60,10 @@ def report(*flags: str) -> int:
 @pytest.mark.parametrize("width", [100, 160])
 def test_no_text_of_the_terminal_is_cut_or_wider_than_it(out: Path, width: int) -> None:
     file = StringIO()
-    show(read_groups(out, None), Console(file=file, width=width, force_terminal=True, color_system=None))
+    show(
+        report_grids.report(read_groups(out, None)),
+        Console(file=file, width=width, force_terminal=True, color_system=None),
+    )
     text = file.getvalue()
     assert max(map(len, text.splitlines())) <= width
     assert "…" not in text

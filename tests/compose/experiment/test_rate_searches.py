@@ -146,7 +146,7 @@ def test_another_rule_judges_the_stored_probes_again(searched: tuple[Path, str],
 
 def test_a_cell_without_a_valid_measurement_ends_its_search(tmp_path: Path) -> None:
     experiment = experiment_file.load(write_experiment(tmp_path, more=SEARCH))
-    assert experiment.find_max is not None
+    assert experiment.limits is not None
 
     def measure(plan: CellPlan) -> Cell:
         return Cell(
@@ -162,7 +162,7 @@ def test_a_cell_without_a_valid_measurement_ends_its_search(tmp_path: Path) -> N
     out = tmp_path / "out"
     searches = experiment_run.plans(experiment, out)
     record = experiment_run.described(experiment, virtual=False, engine="vllm")
-    cells = search_run.run(experiment, experiment.find_max, searches, record, out, measure, said.append)
+    cells = search_run.run(experiment, experiment.limits, searches, record, out, measure, said.append)
     assert [cell.configuration for cell in cells] == ["base", "prefix"]
     assert said[:2] == [
         "search 1 of 2: base at 8/s, repeat 1: invalid in 1s: the load generator was too slow",

@@ -34,13 +34,13 @@ from compose.experiment.report_metrics import (
 )
 from exporters.comparison.estimates import Difference
 from exporters.comparison.paired_difference import PairedDifference
-from loadgen.arrivals import Phase
 from loadgen.request_record import ClientOutcome, Record
+from loadgen.schedule.phases import Steady
 from loadgen.summary import summarise_class
 from tests.compose.experiment.report_folders import Made, requests, write
 from tests.loadgen.load_records import record, run
 
-RUN = run(phases=[Phase("steady", 100, 2)], seconds=100.0)
+RUN = run(phases=[Steady("steady", 100, 2)], seconds=100.0)
 seconds = st.floats(0.001, 500).map(lambda value: round(value, 3))
 
 

@@ -9,11 +9,10 @@ from msgspec import structs
 from compose.experiment.cell_store import Configuration
 from compose.experiment.load_level import Level
 from compose.experiment.report_floor import floors
-from compose.experiment.report_frontier import frontier, frontier_rows, points
+from compose.experiment.report_frontier import frontier, frontier_rows, pareto_plots, points
 from compose.experiment.report_groups import Experiment, read_groups
 from compose.experiment.report_json import as_json
 from compose.experiment.report_metrics import TPOT_P50
-from compose.experiment.report_plots import pareto_plots
 from compose.simulator.presets import PRESETS
 from compose.vllm_cpu import launch
 from exporters.roofline.formulas import Setup

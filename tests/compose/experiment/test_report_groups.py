@@ -7,10 +7,9 @@ import pytest
 from compose.cli import main
 from compose.experiment.cell_store import CellStatus, Configuration, Direction, ExpectedFigure, Metric, Prediction
 from compose.experiment.load_level import Level
-from compose.experiment.report_conclusions import conclusions
+from compose.experiment.report_conclusions import Verdict, beside, conclusions, judged
 from compose.experiment.report_grids import contents, facts
 from compose.experiment.report_groups import read_groups
-from compose.experiment.report_predictions import Verdict, beside, judged
 from compose.experiment.report_tables import Grid
 from exporters.errors import UsageError
 from loadgen.request_record import REQUESTS, RUN

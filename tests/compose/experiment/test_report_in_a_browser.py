@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from compose.experiment.experiment_report import html
 from compose.experiment.load_level import Level
-from compose.experiment.report_formats import page
 from compose.experiment.report_groups import read_groups
 from dashboards.preview.chromium import browser, find_browser
 from tests.compose.experiment.report_folders import Made, requests, write
@@ -26,7 +26,7 @@ async def test_no_label_is_cut_or_covers_another(tmp_path: Path) -> None:
                 for rate in (1.0, 2.5)
             ]
             path = tmp_path / f"{name}.html"
-            path.write_text(page(read_groups(write(tmp_path / name, cells), None)), encoding="utf-8")
+            path.write_text(html(read_groups(write(tmp_path / name, cells), None)), encoding="utf-8")
             for width in (390, 1440):
                 await resize(tab, width)
                 await show(tab, path)

@@ -7,8 +7,8 @@ from msgspec import structs
 
 from compose.experiment.cell_store import Direction, EngineReading, ExpectedFigure, Metric, Prediction
 from compose.experiment.load_level import Level
+from compose.experiment.report_conclusions import Verdict, beside, judged
 from compose.experiment.report_groups import read_groups
-from compose.experiment.report_predictions import Verdict, beside, judged
 from tests.compose.experiment.report_folders import ENGINE, Made, requests, write
 
 KEPT, FAILED, UNDECIDED = Verdict.KEPT, Verdict.FAILED, Verdict.UNDECIDED

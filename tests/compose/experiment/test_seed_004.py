@@ -8,10 +8,10 @@ from compose.cli import main
 from compose.experiment import cell_measurement, experiment_file, experiment_run
 from compose.experiment.cell_store import Metric
 from compose.experiment.load_level import Level
+from compose.experiment.report_estimates import cell
 from compose.experiment.report_groups import Group, read_groups
 from compose.experiment.report_metrics import METRICS, TPOT_P99, TTFT_P99
 from compose.experiment.report_searches import FoundRate, found_rates
-from compose.experiment.report_tables import cell
 from loadgen.rate_search import Finding
 from tests.compose.experiment.report_figures import figure
 from tests.support.markdown_tables import DOCS, table_rows

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from compose.simulator.completion import Completion
 from compose.simulator.messages_format import MessagesFormat
-from compose.simulator.response_format import chunk
-from compose.simulator.response_writers import Format
+from compose.simulator.response_format import Format, chunk
 from compose.simulator.responses_format import ResponsesFormat
 from compose.simulator.scheduler import FinishReason, Job
 

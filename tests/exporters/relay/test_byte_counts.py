@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporters.relay import byte_counts, http1_parser
-from exporters.relay.byte_counts import MAX_LINES, few_lines, has_more_than
+from exporters.http import byte_counts, http1_parser
+from exporters.http.byte_counts import MAX_LINES, few_lines, has_more_than
 from exporters.signals import Outcome
 from tests.fuzz.wire import Bench, Wire, feed, settle
 from tests.support.scripted_relay import (

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from exporters.http.http1_parser import ChunkedBody
 from exporters.relay import fast_path
 from exporters.relay.dialects import chat
 from exporters.relay.fast_path import FastPath, Pattern, learn
 from exporters.relay.gaps import MAX_FOLDED
-from exporters.relay.http1_parser import ChunkedBody
 from exporters.relay.meter import Meter
 from exporters.signals import Outcome
 from tests.support.event_streams import raise_error, stream_meter

@@ -7,7 +7,7 @@ import pytest
 
 from exporters.configuration.origin import origin
 from exporters.configuration.otlp_endpoints import Collector
-from exporters.relay.http1_parser import MAX_HEADERS, MAX_OPTIONS, MAX_PATH
+from exporters.http.http1_parser import MAX_HEADERS, MAX_OPTIONS, MAX_PATH
 from exporters.signals import Outcome
 from tests.support.scripted_relay import (
     CHAT,

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from exporters.http.http1_parser import MAX_HEADERS, MAX_OPTIONS, MAX_PATH
 from exporters.relay.client_connection import MAX_PIPELINED
 from exporters.relay.exchange import Exchange
-from exporters.relay.http1_parser import MAX_HEADERS, MAX_OPTIONS, MAX_PATH
 from exporters.signals import Outcome
 from tests.support.scripted_relay import (
     CHAT,

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from exporters.http.http1_parser import MAX_PATH
 from exporters.records import REFUSALS, Refused
 from exporters.relay.client_connection import MAX_PIPELINED
-from exporters.relay.http1_parser import MAX_PATH
 from exporters.signals import Outcome, Verdict
 from exporters.verdicts import outcome_of_status
 from tests.support.scripted_relay import CHAT, OK, UNARY, RawClient, Received, Stage, chunk, error_in, ok, post, staged

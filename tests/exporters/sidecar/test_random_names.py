@@ -12,8 +12,9 @@ from typing import cast
 import pytest
 
 from exporters.configuration.sidecar_config import SidecarConfig
+from exporters.http import http1_parser
 from exporters.records import Hello, Snapshot
-from exporters.relay import http1_parser, request_body
+from exporters.relay import request_body
 from exporters.relay.dialects import chat
 from exporters.relay.exchange import Exchange
 from exporters.relay.measurement import Measurement

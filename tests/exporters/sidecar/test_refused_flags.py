@@ -35,7 +35,7 @@ RECEIVERS = "write grpc://127.0.0.1:4317 or http://127.0.0.1:4318"
 ADDRESS = "write HOST:PORT, such as 127.0.0.1:8001"
 DURATION = "is not a valid duration; write a number with a unit, such as 250ms, 30s or 10m"
 SIZE = "is not a valid size; write bytes or a number with a unit, such as 64KiB or 256MiB"
-LEAST = "each relay needs 16MiB, because it parses bodies of up to 8MiB"
+LEAST = "each relay needs 16MiB, because it parses bodies of up to 6MiB"
 LEVEL = "'loud' is unknown; use debug, info, warning or error"
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from exporters.relay.http1_parser import ChunkedBody
+from exporters.http.http1_parser import ChunkedBody
 from exporters.relay.meter import Meter
 from exporters.relay.paths import METERED
 from exporters.signals import Outcome, Verdict

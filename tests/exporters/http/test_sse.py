@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporters.relay import sse
+from exporters.http import sse
+from exporters.http.sse import Splitter, payload
 from exporters.relay.dialects.chat import decode
 from exporters.relay.meter import MAX_HELD_EVENT
-from exporters.relay.sse import Splitter, payload
 from exporters.signals import Outcome
 from tests.support.event_streams import cut, stream_meter
 from tests.support.scripted_relay import DONE, ROLE, USAGE, content

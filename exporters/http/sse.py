@@ -2,7 +2,7 @@
 
 import re
 
-from exporters.relay.byte_counts import has_more_than
+from exporters.http.byte_counts import has_more_than
 
 # A blank line with any line ends; a `\r` is a line end only if no `\n` follows.
 _BLANK = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r(?!\n))")

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from exporters.relay import http1_parser, message_heads
+from exporters.http import http1_parser
+from exporters.relay import message_heads
 from tests.support.event_streams import cut
 
 CUTS = st.lists(st.integers(0, 10_000), max_size=12)
