@@ -9,8 +9,9 @@ from typing import Literal
 
 from rich.console import Console
 
-from alerts import alertmanager, alertmanager_flags, diagnostics, explain, json_schema, receivers
-from alerts.burn_text import describe, rescaled
+from alerts.alertmanager import configuration, flags, receivers
+from alerts.check import diagnostics, explain, json_schema
+from alerts.check.validation import Level, check
 from alerts.engine_only import effective_spec, evaluate_slos
 from alerts.group_limit import FEWEST, MAX_RULES, limited
 from alerts.links import Links, add_link_flags
@@ -18,13 +19,13 @@ from alerts.plan import Plan
 from alerts.prices import parse_prices
 from alerts.prometheusrule import checked_labels, checked_name, prometheus_rule
 from alerts.rule_file import head, rules
-from alerts.rule_groups import Alert, to_yaml
-from alerts.validation import Level, check
-from exporters.ceilings import read_ceilings
-from exporters.errors import UsageError, parse_flag
-from exporters.output_files import write_file
-from exporters.quantities import parse_duration, spell_duration
-from exporters.slos import SHIPPED, VERSION, SloFile, Source, load
+from alerts.rules.groups import Alert, to_yaml
+from alerts.rules.text import describe, rescaled
+from exporters.text.errors import UsageError, parse_flag
+from exporters.text.output_files import write_file
+from exporters.text.units import parse_duration, spell_duration
+from exporters.vocabulary.ceilings import read_ceilings
+from exporters.vocabulary.slo_file import SHIPPED, VERSION, SloFile, Source, load
 
 OUT = Path("alerts/generated")
 
@@ -118,7 +119,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "alertmanager", help="write an Alertmanager configuration: destinations of pages and tickets"
     )
     _add_out(alertmanager_parser)
-    alertmanager_flags.configure(alertmanager_parser)
+    flags.configure(alertmanager_parser)
     alertmanager_parser.set_defaults(run=_alertmanager)
 
 
@@ -240,12 +241,12 @@ def _render(arguments: argparse.Namespace) -> int:
 
 
 def _alertmanager(arguments: argparse.Namespace) -> int:
-    delivery = alertmanager_flags.read(arguments, effective_spec(load(arguments.slos)))
+    delivery = flags.read(arguments, effective_spec(load(arguments.slos)))
     template = receivers.needs_template(delivery.destinations)
     if template and arguments.out == "-":
         raise UsageError(f"--out -: {receivers.TEMPLATE_PATH} is needed for all kinds but webhook; write to a folder")
     path = _write(
-        alertmanager_flags.heading(arguments) + alertmanager.config(delivery),
+        flags.heading(arguments) + configuration.config(delivery),
         arguments.out,
         "alertmanager-fragment.yml" if delivery.fragment else "alertmanager.yml",
     )

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from exporters import signals
 from exporters.engines.vllm_buckets import NEWEST, OLDEST, Histogram, first_with, histogram, order
-from exporters.errors import UsageError
-from exporters.quantities import number
-from exporters.slos import Latency, Measure, RequestClass, Slo, SloFile, Source, Tenants
+from exporters.text.errors import UsageError
+from exporters.text.units import number
+from exporters.vocabulary import signals
+from exporters.vocabulary.slo_file import Latency, Measure, RequestClass, Slo, SloFile, Source, Tenants
 
 ALL_REQUESTS = "all"
 """The class of all requests, as vLLM does not distinguish classes."""

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import groupby
 
-from alerts.rule_groups import Alert, Recording, RuleGroup
-from alerts.step_counts import COUNTS
-from exporters.signals import Label
+from alerts.recording.steps import COUNTS
+from alerts.rules.groups import Alert, Recording, RuleGroup
+from exporters.vocabulary.signals import Label
 
 MAX_RULES = 20
 FEWEST = 3 * len(COUNTS) + 1

@@ -6,10 +6,10 @@ from enum import StrEnum
 from importlib import metadata
 from zlib import crc32
 
-from alerts.alert_labels import POOL
-from alerts.alert_names import AlertName
-from exporters.errors import UsageError
-from exporters.signals import Label
+from alerts.labels import POOL
+from alerts.names import AlertName
+from exporters.text.errors import UsageError
+from exporters.vocabulary.signals import Label
 
 
 class DashboardUid(StrEnum):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from alerts.engine_only import SupportedSlo, effective_spec, supported_slos
 from alerts.links import Links
 from alerts.tiers import Severity, Tier, fit, tiers
-from exporters.slos import Slo, SloFile, Source
+from exporters.vocabulary.slo_file import Slo, SloFile, Source
 
 STEP = "step"
 """The value of the label `window` on the counts of one step; longer windows are sums of steps."""

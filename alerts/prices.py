@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from exporters.errors import InvalidValueError, UsageError, parse_flag
+from exporters.text.errors import InvalidValueError, UsageError, parse_flag
 
 
 @dataclass(frozen=True, slots=True)

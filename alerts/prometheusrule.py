@@ -3,8 +3,8 @@
 import re
 from collections.abc import Iterable, Mapping
 
-from alerts.rule_groups import RuleGroup, document, dump, header
-from exporters.errors import UsageError
+from alerts.rules.groups import RuleGroup, document, dump, header
+from exporters.text.errors import UsageError
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")

@@ -2,27 +2,16 @@
 
 from dataclasses import replace
 
-from alerts.autoscaling_rules import autoscaling_group
-from alerts.baselines import baseline_groups
-from alerts.burn_alerts import burn_rules, low_traffic_alert
-from alerts.cold_start import cold_start
-from alerts.cost_rules import cost_groups
-from alerts.engine_alerts import engine_alerts
-from alerts.engine_only import remarks
-from alerts.group_limit import MAX_RULES, limited
-from alerts.links import Links
-from alerts.liveness_alerts import engine_model, liveness_alerts, sidecar_alerts, stalled_alert
-from alerts.missing_targets import target_models
-from alerts.offered_traffic import offered_alert, offered_recording
-from alerts.plan import Plan
-from alerts.prices import Prices
-from alerts.recording_rules import direct_windows, recording_groups
-from alerts.replica_alerts import replica_rules
-from alerts.rule_groups import Alert, Recording, RuleGroup, to_yaml
-from alerts.scrape_interval import scrape_interval_alert
-from alerts.target_labels import with_target_labels
-from alerts.tenant_rules import tenant_groups
-from alerts.traffic_alerts import (
+from alerts.burn.alerts import burn_rules, low_traffic_alert
+from alerts.burn.cold_start import cold_start
+from alerts.burn.tenants import tenant_groups
+from alerts.causes.engine import engine_alerts
+from alerts.causes.liveness import engine_model, liveness_alerts, sidecar_alerts, stalled_alert
+from alerts.causes.missing_targets import target_models
+from alerts.causes.offered_traffic import offered_alert, offered_recording
+from alerts.causes.replicas import replica_rules
+from alerts.causes.scrape_interval import scrape_interval_alert
+from alerts.causes.traffic import (
     busy_but_useless,
     requests_recordings,
     sidecar_recordings,
@@ -30,8 +19,19 @@ from alerts.traffic_alerts import (
     surge_recordings,
     traffic_alerts,
 )
-from alerts.vllm_series import vllm_groups
-from exporters.slos import SloFile, Source
+from alerts.engine_only import remarks
+from alerts.group_limit import MAX_RULES, limited
+from alerts.links import Links
+from alerts.plan import Plan
+from alerts.prices import Prices
+from alerts.recording.autoscaling import autoscaling_group
+from alerts.recording.baselines import baseline_groups
+from alerts.recording.cost import cost_groups
+from alerts.recording.vllm_series import vllm_groups
+from alerts.recording.windows import direct_windows, recording_groups
+from alerts.rules.groups import Alert, Recording, RuleGroup, to_yaml
+from alerts.rules.target_labels import with_target_labels
+from exporters.vocabulary.slo_file import SloFile, Source
 
 DEFAULT_LINKS = Links()
 

@@ -5,8 +5,8 @@ import re
 from alerts.plan import Plan
 from alerts.promql.build import equal, regex, select
 from alerts.promql.expression import Selector
-from exporters.signals import UP, Label
-from exporters.slos import SloFile, Source
+from exporters.vocabulary.signals import UP, Label
+from exporters.vocabulary.slo_file import SloFile, Source
 
 
 def jobs(spec: SloFile) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from exporters.slos import Slo
+from exporters.vocabulary.slo_file import Slo
 
 
 class Severity(StrEnum):

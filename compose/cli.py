@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 from types import ModuleType
 
-from exporters.environment import set_defaults
-from exporters.errors import UsageError
+from exporters.text.environment import set_defaults
+from exporters.text.errors import UsageError
 
 PROGRAM = "vllm-slo"
 
@@ -17,10 +17,10 @@ PROGRAM = "vllm-slo"
 # the sidecar's asyncio must not share a process.
 COMMANDS: dict[str, tuple[str, str]] = {
     "up": (
-        "compose.up",
+        "compose.lab.up",
         "run the whole lab without containers: engine, sidecar, Prometheus, Alertmanager, traces, load",
     ),
-    "demo": ("compose.demo", "show an error budget burn, the page, a config change and the resolved alert"),
+    "demo": ("compose.demo.command", "show an error budget burn, the page, a config change and the resolved alert"),
     "sidecar": ("exporters.sidecar.command", "relay and measure OpenAI-compatible traffic"),
     "flip": ("exporters.sidecar.flip_command", "record a config change that the engine does not expose"),
     "drain": ("exporters.sidecar.drain_command", "drain a sidecar before it or its engine stops"),
@@ -32,19 +32,22 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "load": ("loadgen.command", "generate open-loop mixed traffic and report the results"),
     "experiment": (
-        "compose.experiment.command",
+        "compose.experiments.command",
         "measure engine configurations under the same requests, one after the other",
     ),
-    "requests": ("exporters.requestlog.query.command", "filter and sort the requests of a request log"),
-    "traces": ("exporters.traces.command", "keep the spans of the last hour, and show requests and traces as pages"),
+    "requests": ("exporters.analysis.requests.command", "filter and sort the requests of a request log"),
+    "traces": (
+        "exporters.analysis.traces.command",
+        "keep the spans of the last hour, and show requests and traces as pages",
+    ),
     "backfill": ("compose.backfill.command", "make blocks of Prometheus from request logs"),
-    "compare": ("exporters.comparison.command", "compare the requests before and after a config change"),
+    "compare": ("exporters.analysis.compare.command", "compare the requests before and after a config change"),
     "diagnose": (
-        "exporters.diagnosis.command",
+        "exporters.analysis.diagnose.command",
         "say what binds each class of requests, with the evidence, and the first lever to try",
     ),
     "roofline": (
-        "exporters.roofline.command",
+        "exporters.analysis.roofline.command",
         "calculate the upper limits of a GPU and model: prefill, decode, KV cache",
     ),
     "doctor": (

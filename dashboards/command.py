@@ -10,17 +10,17 @@ from rich.console import Console
 from rich.table import Table
 
 from alerts.links import Links, add_link_flags
-from dashboards.audit import Finding, audit, read_checks
 from dashboards.boards.registry import BOARDS
-from dashboards.configmap import FOLDER, config_map, parse_placement
-from dashboards.dashboard_reader import TimeRange
-from dashboards.log_lines import parse_selector
-from exporters import slos
-from exporters.addresses import parse_url
-from exporters.errors import UsageError, parse_flag
-from exporters.output_files import write_file
-from exporters.prometheus_api import Prometheus
-from exporters.quantities import parse_duration, parse_time
+from dashboards.grafana.configmap import FOLDER, config_map, parse_placement
+from dashboards.grafana.log_lines import parse_selector
+from dashboards.live.audit import Finding, audit, read_checks
+from dashboards.live.reader import TimeRange
+from exporters.analysis.prometheus_api import Prometheus
+from exporters.text.addresses import parse_url
+from exporters.text.errors import UsageError, parse_flag
+from exporters.text.output_files import write_file
+from exporters.text.units import parse_duration, parse_time
+from exporters.vocabulary import slo_file
 
 GENERATED = Path(__file__).parent / "generated"
 
@@ -28,7 +28,7 @@ GENERATED = Path(__file__).parent / "generated"
 def configure(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(metavar="ACTION", required=True)
     render = commands.add_parser("render", help="write the dashboards", description="Write the Grafana dashboards.")
-    slos.add_flag(render)
+    slo_file.add_flag(render)
     render.add_argument(
         "--out",
         default="dashboards/generated",
@@ -119,7 +119,7 @@ def _add_live_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def _render(arguments: argparse.Namespace) -> int:
-    spec = slos.load(arguments.slos)
+    spec = slo_file.load(arguments.slos)
     placement = parse_placement(arguments.namespace, arguments.label, arguments.folder)
     links = Links(arguments.runbooks, traces=arguments.traces_url)
     selector = "" if arguments.loki is None else parse_selector(arguments.loki)

@@ -6,16 +6,20 @@ from pathlib import Path
 
 from rich.console import Console
 
-from exporters import slos
-from exporters.errors import UsageError
-from exporters.logging_setup import add_logging_flags, configure_logging
-from exporters.output_files import write_file
-from exporters.yaml_reader import nearest
-from loadgen import compare_command, find_max_settings, report, run_settings, summary_export, warm_up
-from loadgen.html_report.report_page import render_page
-from loadgen.regrading import regrade_run
-from loadgen.request_record import read_records, read_run
-from loadgen.summary import summarise
+from exporters.text.errors import UsageError
+from exporters.text.logs import add_logging_flags, configure_logging
+from exporters.text.output_files import write_file
+from exporters.text.yaml_reader import nearest
+from exporters.vocabulary import slo_file
+from loadgen.report import compare_command, tables
+from loadgen.report.page import render_page
+from loadgen.results import export
+from loadgen.results.record import read_records, read_run
+from loadgen.results.regrading import regrade_run
+from loadgen.results.summary import summarise
+from loadgen.run import settings as run_settings
+from loadgen.run import warm_up
+from loadgen.search import settings as find_max_settings
 
 FORMATS = ("table", "json", "csv")
 
@@ -88,16 +92,16 @@ def _replay(arguments: argparse.Namespace) -> int:
 def _find_max(arguments: argparse.Namespace) -> int:
     configure_logging(arguments.log_level, arguments.log_format, "load")
     settings = find_max_settings.from_arguments(arguments)
-    from loadgen import find_max  # noqa: PLC0415 - gevent is imported by a run only
+    from loadgen.search import find_max  # noqa: PLC0415 - gevent is imported by a run only
 
     return find_max.run(settings)
 
 
 def _send(settings: run_settings.RunSettings, workers: int) -> int:
     try:
-        from loadgen import locust_headless  # noqa: PLC0415 - importing Locust patches the sockets of this process
+        from loadgen.distributed import headless  # noqa: PLC0415 - importing Locust patches the sockets of this process
 
-        return locust_headless.run(settings) if workers == 1 else locust_headless.run_with_workers(settings, workers)
+        return headless.run(settings) if workers == 1 else headless.run_with_workers(settings, workers)
     except KeyboardInterrupt:
         print("vllm-slo load: interrupted before the first request; nothing was sent", file=sys.stderr)
         return 130
@@ -107,17 +111,17 @@ def _report(arguments: argparse.Namespace) -> int:
     folder = Path(arguments.folder)
     run, records = read_run(folder), read_records(folder)
     if arguments.slos is not None:
-        run, records = regrade_run(run, records, slos.load(arguments.slos), arguments.slos)
+        run, records = regrade_run(run, records, slo_file.load(arguments.slos), arguments.slos)
     result = summarise(run, records)
     match arguments.format:
         case "table":
             console = Console()
-            report.show(run, result, console)
+            tables.show(run, result, console)
             warm_up.show(folder, console)
         case "json":
-            print(summary_export.as_json(result))
+            print(export.as_json(result))
         case "csv":
-            print(summary_export.as_csv(run, result), end="")
+            print(export.as_csv(run, result), end="")
         case other:  # argparse does not check defaults, which may come from the environment
             raise UsageError(f"--format: {other!r} is unknown; {nearest(other, FORMATS)}")
     if arguments.html:

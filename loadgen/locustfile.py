@@ -13,18 +13,18 @@ from typing import Any
 from locust import events
 from locust.runners import MasterRunner, WorkerRunner
 
-from exporters.errors import UsageError
-from loadgen.live_figures import LiveFigures
-from loadgen.load_metrics import LoadCollector
-from loadgen.load_run import LoadRun
-from loadgen.locust_master import LocustMaster
-from loadgen.locust_tab import add_tab
-from loadgen.locust_user import OpenLoopUser
-from loadgen.master_run import MasterRun
-from loadgen.metrics_endpoint import MetricsEndpoint
-from loadgen.run_settings import RunSettings, from_environment
-from loadgen.worker_load import WorkerLoad
-from loadgen.worker_pool import WorkerPool
+from exporters.text.errors import UsageError
+from loadgen.distributed.locust_master import LocustMaster
+from loadgen.distributed.locust_tab import add_tab
+from loadgen.distributed.locust_user import OpenLoopUser
+from loadgen.distributed.master_run import MasterRun
+from loadgen.distributed.worker_load import WorkerLoad
+from loadgen.distributed.worker_pool import WorkerPool
+from loadgen.run.live_figures import LiveFigures
+from loadgen.run.load_metrics import LoadCollector
+from loadgen.run.load_run import LoadRun
+from loadgen.run.metrics_endpoint import MetricsEndpoint
+from loadgen.run.settings import RunSettings, from_environment
 
 
 class Mix(OpenLoopUser):

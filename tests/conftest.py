@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from compose.prometheus_tools import Tools, find_tools
-from exporters.errors import UsageError
+from compose.programs.tools import Tools, find_tools
+from exporters.text.errors import UsageError
 from tests.support.promtool import Promtool
 
 # No verdict depends on the machine's speed, and a failure prints the decorator that reproduces it. Each run draws

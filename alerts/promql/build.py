@@ -1,4 +1,4 @@
-"""Makes PromQL expressions from the series in `exporters.signals`.
+"""Makes PromQL expressions from the series in `exporters.vocabulary.signals`.
 
 A window is seconds, or a text such as `$__range`.
 """
@@ -21,8 +21,8 @@ from alerts.promql.expression import (
     Subquery,
     Text,
 )
-from exporters.quantities import spell_duration
-from exporters.signals import ENGINE_MODEL, Label, Recorded, Signal
+from exporters.text.units import spell_duration
+from exporters.vocabulary.signals import ENGINE_MODEL, Label, Recorded, Signal
 
 Series = Signal | Recorded
 Window = float | str

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Literal
 
-from exporters.quantities import number
+from exporters.text.units import number
 
 _ORDER = {1: "or", 2: "and unless", 3: "== != <= < >= >", 4: "+ -", 5: "* / % atan2", 7: "^"}
 _PRECEDENCE = {operator: precedence for precedence, operators in _ORDER.items() for operator in operators.split()}

@@ -7,7 +7,7 @@ from itertools import groupby
 from pathlib import Path
 
 from compose.backfill.replay import Scrape
-from exporters.errors import UsageError, system_reason
+from exporters.text.errors import UsageError, system_reason
 
 SHORTEST = 7200
 """Seconds of the shortest block of Prometheus."""

@@ -21,18 +21,18 @@ from compose.backfill.record_store import RecordStore
 from compose.backfill.recorded_series import RuleRunner, Span
 from compose.backfill.replay import Schedule, Scrape, scrapes
 from compose.backfill.rule_order import passes
-from exporters import slos
-from exporters.comparison.comparison_windows import Window
-from exporters.configuration.sidecar_config import MAX_MODELS
-from exporters.errors import UsageError, parse_flag, system_reason
-from exporters.quantities import parse_duration, spell_duration
-from exporters.requestlog.log_files import find_logs
-from exporters.requestlog.query.request_filters import moment
+from exporters.analysis.estimates.windows import Window
+from exporters.analysis.requests.filters import moment
+from exporters.configuration.sidecar import MAX_MODELS
+from exporters.requestlog.files import find_logs
 from exporters.requestlog.reader import LogReader
 from exporters.sidecar.ingest.logged_records import record_of
 from exporters.sidecar.ingest.request_metrics import RequestMetrics
-from exporters.signals import Label
-from exporters.slos import SIDECAR_JOB, SloFile, Source
+from exporters.text.errors import UsageError, parse_flag, system_reason
+from exporters.text.units import parse_duration, spell_duration
+from exporters.vocabulary import slo_file
+from exporters.vocabulary.signals import Label
+from exporters.vocabulary.slo_file import SIDECAR_JOB, SloFile, Source
 
 DEFAULT_LABELS = {Label.JOB: SIDECAR_JOB, Label.INSTANCE: "backfill"}
 
@@ -51,7 +51,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="request logs of the sidecar, each with its rotated files; also compressed by gzip; - is standard input",
     )
     parser.add_argument("--out", required=True, metavar="DIR", help="folder for the blocks; new or empty")
-    slos.add_flag(parser)
+    slo_file.add_flag(parser)
     parser.add_argument(
         "--labels",
         metavar="NAME=VALUE,...",
@@ -87,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Make the blocks, and print what they contain and what to do with them."""
     now = time.time()
     # The log is that of a sidecar, whichever counters the rules of the file read.
-    spec = replace(slos.load(arguments.slos), source=Source.SIDECAR)
+    spec = replace(slo_file.load(arguments.slos), source=Source.SIDECAR)
     spec = replace(spec, scrape_interval=_step(arguments.step, spec, with_rules=not arguments.no_rules))
     target = ",".join(f"{name}={quote(value)}" for name, value in sorted(_labels(arguments.labels, spec).items()))
     length = parse_flag("--max-block-duration", arguments.max_block_duration, partial(parse_duration, examples="24h"))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from exporters.records import Finished, Frames
+from exporters.records.messages import Finished, Frames
 
 SLICE = 600_000
 """Milliseconds of each temporary file; the records of one file are sorted in memory."""

@@ -20,11 +20,11 @@ from alerts.promql.expression import quote
 from compose.backfill.block_files import END, BlockMaker
 from compose.backfill.replay import timestamp
 from compose.backfill.rule_order import TimedRule
-from compose.child_processes import PARENT_DEATH_SIGNAL, tail
-from compose.ports import HOST
-from exporters.errors import UsageError
+from compose.lab.ports import HOST
+from compose.processes.child_processes import PARENT_DEATH_SIGNAL, tail
+from exporters.analysis.prometheus_api import Prometheus, PrometheusError, Series
 from exporters.exposition.accumulators import format_float
-from exporters.prometheus_api import Prometheus, PrometheusError, Series
+from exporters.text.errors import UsageError
 
 MOST_POINTS = 10_000
 """Points of one query; Prometheus refuses more than 11,000."""

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from exporters import signals
 from exporters.exposition.accumulators import Accumulator
-from exporters.records import Finished
+from exporters.records.messages import Finished
 from exporters.sidecar.ingest.request_metrics import RequestMetrics
+from exporters.vocabulary import signals
 
 LONGEST_PAUSE = 3_600_000
 """Milliseconds without a request; after a longer time it is unknown whether a sidecar was running."""

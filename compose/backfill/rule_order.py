@@ -4,12 +4,12 @@ from dataclasses import dataclass, replace
 
 from alerts.plan import STEP, Plan
 from alerts.promql.expression import Selector
+from alerts.recording.steps import counts_of_past
 from alerts.rule_file import rules
-from alerts.rule_groups import Recording
-from alerts.step_counts import counts_of_past
-from alerts.target_labels import with_target_labels
-from exporters.signals import ENGINE_MODEL, HELD_PAGE, PAGE_HELD, STEP_TIME, Label, Recorded, Signal
-from exporters.slos import SloFile
+from alerts.rules.groups import Recording
+from alerts.rules.target_labels import with_target_labels
+from exporters.vocabulary.signals import ENGINE_MODEL, HELD_PAGE, PAGE_HELD, STEP_TIME, Label, Recorded, Signal
+from exporters.vocabulary.slo_file import SloFile
 
 _LEFT_OUT = (ENGINE_MODEL, PAGE_HELD, HELD_PAGE, STEP_TIME)
 """Three begin with series of engines, which no log has; the last finds missed evaluations, and there are none."""

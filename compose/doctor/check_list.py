@@ -12,12 +12,12 @@ from compose.doctor.program_checks import GpuReading, read_gpus
 from compose.doctor.prometheus_reading import PrometheusReading, read_prometheus
 from compose.doctor.rule_difference import Match, best_match, our_rules
 from compose.doctor.sidecar_reading import SidecarReading, read_sidecar
-from compose.ports import Ports
-from exporters.configuration.sidecar_config import SidecarConfig
-from exporters.errors import UsageError
-from exporters.slos import SloFile
-from exporters.worker_threads import WorkerThreads
-from exporters.yaml_reader import open_yaml
+from compose.lab.ports import Ports
+from exporters.configuration.sidecar import SidecarConfig
+from exporters.processes.worker_threads import WorkerThreads
+from exporters.text.errors import UsageError
+from exporters.text.yaml_reader import open_yaml
+from exporters.vocabulary.slo_file import SloFile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

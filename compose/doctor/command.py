@@ -11,16 +11,16 @@ from compose.doctor.check_list import Settings
 from compose.doctor.engine_reading import SEND
 from compose.doctor.finding import Place, State
 from compose.doctor.findings_report import as_json, counts, print_report
-from compose.ports import SERVICES, Ports, parse_ports
-from compose.rewrite_config import COMPOSE_DIRECTORY
-from exporters import slos
-from exporters.addresses import parse_url
-from exporters.engines.engine_token import EngineToken
-from exporters.errors import UsageError, parse_flag
-from exporters.quantities import parse_size
+from compose.lab.ports import SERVICES, Ports, parse_ports
+from compose.lab.rewrite_config import COMPOSE_DIRECTORY
+from exporters.engines.bearer_token import EngineToken
 from exporters.sidecar.supervision.system_limits import CLIENTS
+from exporters.text.addresses import parse_url
+from exporters.text.errors import UsageError, parse_flag
+from exporters.text.units import parse_size
+from exporters.vocabulary import slo_file
 
-_SHIPPED = (("the shipped SLO file", slos.SHIPPED), ("the SLO file of the lab", COMPOSE_DIRECTORY / "slos.yaml"))
+_SHIPPED = (("the shipped SLO file", slo_file.SHIPPED), ("the SLO file of the lab", COMPOSE_DIRECTORY / "slos.yaml"))
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -112,7 +112,7 @@ def _settings(arguments: argparse.Namespace) -> Settings:
         ports=ports,
         clients=arguments.clients,
         slos=arguments.slos,
-        specs=tuple((name, slos.load(path)) for name, path in files),
+        specs=tuple((name, slo_file.load(path)) for name, path in files),
         rules=arguments.rules,
         request_log=arguments.request_log,
         request_log_total=None if total == "never" else parse_flag("--request-log-total", total, parse_size),

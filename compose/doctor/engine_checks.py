@@ -5,8 +5,8 @@ from importlib import metadata
 from compose.doctor.engine_reading import SEND, EngineReading
 from compose.doctor.finding import Finding, State, Unread
 from compose.doctor.sidecar_reading import SidecarPage, SidecarReading
-from exporters import signals
-from exporters.signals import Endpoint, Label, Outcome
+from exporters.vocabulary import signals
+from exporters.vocabulary.signals import Endpoint, Label, Outcome
 
 _WITH_TIMES = (Endpoint.CHAT_COMPLETIONS, Endpoint.COMPLETIONS)
 """The APIs in whose responses vLLM reports its times."""

@@ -7,10 +7,10 @@ from typing import Any
 
 from compose.doctor.finding import Place, Unread
 from compose.doctor.http_fetch import Response, fetch
-from exporters.engines.engine_settings import SERVER_INFO
-from exporters.engines.engine_token import DENIED
+from exporters.engines.bearer_token import DENIED
 from exporters.engines.normalisation import EngineMetrics, normalise
-from exporters.worker_threads import WorkerThreads
+from exporters.engines.settings import SERVER_INFO
+from exporters.processes.worker_threads import WorkerThreads
 
 SEND = "--send-request"
 _MESSAGE = "vllm-slo:"

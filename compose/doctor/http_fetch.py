@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from compose.doctor.finding import Place, Unread
-from exporters.errors import system_reason
+from exporters.text.errors import system_reason
 
 TIMEOUT = 2.0
 """Seconds for the connection, and for each read; all requests run at the same time."""

@@ -9,15 +9,15 @@ from pathlib import Path
 
 from compose.doctor.finding import Finding, State, Unread
 from compose.doctor.sidecar_reading import SidecarPage
-from compose.ports import HOST, SERVICES, Ports, is_busy
-from exporters import signals
-from exporters.configuration.sidecar_config import SidecarConfig
-from exporters.relay.client_limit import client_limit, descriptors_for
+from compose.lab.ports import HOST, SERVICES, Ports, is_busy
+from exporters.configuration.sidecar import SidecarConfig
+from exporters.relay.connections.client_limit import client_limit, descriptors_for
 from exporters.requestlog.rotation import rotated_files
 from exporters.requestlog.standard_output import STANDARD_OUTPUT
 from exporters.sidecar.supervision import system_limits
 from exporters.sidecar.supervision.descriptors import MOST_DESCRIPTORS
-from exporters.signals import Label
+from exporters.vocabulary import signals
+from exporters.vocabulary.signals import Label
 
 _FULL = 0.9
 """Share of the limit of connections from which a burst is rejected soon."""

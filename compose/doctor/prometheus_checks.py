@@ -8,10 +8,10 @@ from alerts.scrape_jobs import jobs
 from compose.doctor.finding import Finding, Place, State, Unread
 from compose.doctor.prometheus_reading import PrometheusReading
 from compose.doctor.rule_difference import Match
-from exporters.errors import InvalidValueError
-from exporters.quantities import parse_duration, spell_duration
-from exporters.signals import Label
-from exporters.slos import SloFile
+from exporters.text.errors import InvalidValueError
+from exporters.text.units import parse_duration, spell_duration
+from exporters.vocabulary.signals import Label
+from exporters.vocabulary.slo_file import SloFile
 
 _KEEPS_CLASSIC = ("always_scrape_classic_histograms", "scrape_classic_histograms")
 """The second is the name in Prometheus 2."""

@@ -10,8 +10,8 @@ import yaml
 from compose.doctor.finding import Place, Unread
 from compose.doctor.http_fetch import TIMEOUT
 from compose.doctor.rule_difference import Rules, our_rules
-from exporters.prometheus_api import Prometheus, PrometheusError, UnreachableError
-from exporters.worker_threads import WorkerThreads
+from exporters.analysis.prometheus_api import Prometheus, PrometheusError, UnreachableError
+from exporters.processes.worker_threads import WorkerThreads
 
 _T = TypeVar("_T")
 

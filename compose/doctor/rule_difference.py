@@ -7,10 +7,10 @@ from functools import cache
 from typing import Any
 
 from alerts.rule_file import rules
-from alerts.rule_groups import Alert, Recording
-from exporters.errors import UsageError
-from exporters.quantities import parse_duration
-from exporters.slos import SloFile, Source
+from alerts.rules.groups import Alert, Recording
+from exporters.text.errors import UsageError
+from exporters.text.units import parse_duration
+from exporters.vocabulary.slo_file import SloFile, Source
 
 _OURS, _COST = "vllm-slo-", "vllm-slo-cost"
 """Prefixes of the names of our groups, and of those that depend on prices, which the SLO file does not have."""

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 from compose.doctor.finding import Place, Unread
 from compose.doctor.http_fetch import Response, fetch
-from exporters import signals
-from exporters.engines.exposition_parser import Exposition, parse_exposition
-from exporters.signals import Label, Signal
-from exporters.worker_threads import WorkerThreads
+from exporters.engines.exposition import Exposition, parse_exposition
+from exporters.processes.worker_threads import WorkerThreads
+from exporters.vocabulary import signals
+from exporters.vocabulary.signals import Label, Signal
 
 _READ = (
     *(signals.SIDECAR_BUILD, signals.SIDECAR_RELOAD_SUCCESSFUL),

@@ -4,15 +4,16 @@ import argparse
 import sys
 from pathlib import Path
 
-from compose import demo_report, interrupt
-from compose.child_processes import ServiceFailedError
-from compose.console import LabConsole, terminal
-from compose.prometheus_tools import find_tools
+from compose.demo import report
+from compose.lab.console import LabConsole, terminal
+from compose.lab.run_directory import RunDirectory
+from compose.processes import interrupt
+from compose.processes.child_processes import ServiceFailedError
+from compose.programs.tools import find_tools
 from compose.rolling_update.haproxy import Balancing, find_haproxy
 from compose.rolling_update.update_checks import checks
 from compose.rolling_update.update_run import UpdateConfig, run
-from compose.run_directory import RunDirectory
-from exporters.errors import UsageError
+from exporters.text.errors import UsageError
 
 
 def main() -> int:
@@ -48,7 +49,7 @@ def main() -> int:
         print(error, file=sys.stderr)
         return 2
     done = checks(result)
-    console.console.print(demo_report.check_table(done))
+    console.console.print(report.check_table(done))
     return 0 if all(check.passed for check in done) else 1
 
 

@@ -10,11 +10,11 @@ from enum import StrEnum
 from functools import partial
 from pathlib import Path
 
-from compose.child_processes import Service
-from compose.debian_packages import unpack_packages
-from compose.program_cache import default_cache, locked
+from compose.processes.child_processes import Service
+from compose.programs.cache import default_cache, locked
+from compose.programs.debian_packages import unpack_packages
 from compose.rolling_update.pod_manifest import RELAY
-from exporters.errors import UsageError
+from exporters.text.errors import UsageError
 
 PORT, _PROBE_PORT = 8080, 8081
 _PACKAGES = ("haproxy", "liblua5.3-0", "libopentracing-c-wrapper0", "libopentracing1")

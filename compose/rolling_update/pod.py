@@ -9,9 +9,9 @@ from pathlib import Path
 
 import aiohttp
 
-from compose.child_processes import ChildProcess, ChildProcesses, Service
+from compose.lab.services import OURS
+from compose.processes.child_processes import ChildProcess, ChildProcesses, Service
 from compose.rolling_update.pod_manifest import ENGINE, METRICS, PodManifest
-from compose.services import OURS
 
 
 @dataclass(frozen=True, slots=True)

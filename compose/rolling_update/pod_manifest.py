@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from compose.rewrite_config import COMPOSE_DIRECTORY
+from compose.lab.rewrite_config import COMPOSE_DIRECTORY
 
 COMPONENT = COMPOSE_DIRECTORY / "kubernetes/components/sidecar"
 

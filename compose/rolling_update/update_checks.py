@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from alerts.tiers import Severity
-from compose.demo_checks import Check
+from compose.demo.checks import Check
 from compose.rolling_update.pod import Stop
-from exporters.signals import Outcome
+from exporters.vocabulary.signals import Outcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

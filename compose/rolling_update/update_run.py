@@ -16,24 +16,24 @@ import aiohttp
 import yaml
 
 from alerts import rule_file
-from alerts.alert_names import AlertName
-from compose import services
-from compose.child_processes import ChildProcess, ChildProcesses, Service
-from compose.ports import free_ports
-from compose.program_cache import Report
-from compose.prometheus_tools import Tools
-from compose.rewrite_config import COMPOSE_DIRECTORY
+from alerts.names import AlertName
+from compose.lab import services
+from compose.lab.ports import free_ports
+from compose.lab.rewrite_config import COMPOSE_DIRECTORY
+from compose.lab.run_directory import RunDirectory
+from compose.lab.services import OURS, LabConfig
+from compose.processes.child_processes import ChildProcess, ChildProcesses, Service
+from compose.programs.cache import Report
+from compose.programs.tools import Tools
 from compose.rolling_update.haproxy import PORT, Balancing, Haproxy, add_replica, remove_replica
 from compose.rolling_update.pod import Pod, PodFiles, Stop
 from compose.rolling_update.pod_manifest import METRICS, read
 from compose.rolling_update.update_checks import UpdateResult
-from compose.run_directory import RunDirectory
-from compose.services import OURS, LabConfig
-from exporters import signals, slos
-from exporters.prometheus_api import Prometheus
-from exporters.quantities import parse_duration
-from exporters.signals import Endpoint, Label
-from loadgen.request_record import SUMMARY
+from exporters.analysis.prometheus_api import Prometheus
+from exporters.text.units import parse_duration
+from exporters.vocabulary import signals, slo_file
+from exporters.vocabulary.signals import Endpoint, Label
+from loadgen.results.record import SUMMARY
 
 _PERIOD, _SCRAPE = "48h", "5s"
 """Short enough to record a budget within minutes; the lab scrapes more often, which would take a core."""
@@ -185,7 +185,7 @@ class _RollingUpdate:
         file |= {"period": _PERIOD, "scrape_interval": _SCRAPE}
         file["alerting"]["cold_start"] = _COLD_START
         self._slos.write_text(yaml.safe_dump(file), encoding="utf-8")
-        (directory.rules / "rules.yaml").write_text(rule_file.render(slos.load(self._slos)), encoding="utf-8")
+        (directory.rules / "rules.yaml").write_text(rule_file.render(slo_file.load(self._slos)), encoding="utf-8")
         targets = [{"files": [str(self._targets)], "refresh_interval": "1s"}]
         prometheus = {
             "global": {"scrape_interval": _SCRAPE, "scrape_timeout": _SCRAPE},

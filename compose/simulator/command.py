@@ -8,13 +8,13 @@ from typing import Any
 
 import uvloop
 
-from compose.simulator.engine_flags import NAMES, SWITCHES, EngineFlagsError, apply_changes, preset_flags
-from compose.simulator.preset_variants import QUANTIZED_WEIGHTS, Variant, vary
-from compose.simulator.presets import BLOCK_SIZE, DEFAULT_PRESET, PRESETS
-from compose.simulator.restarting_server import Simulator, SimulatorConfig
-from exporters.addresses import parse_address
-from exporters.errors import UsageError, parse_flag
-from exporters.logging_setup import add_logging_flags, configure_logging
+from compose.simulator.api.restarting_server import Simulator, SimulatorConfig
+from compose.simulator.engine.flags import NAMES, SWITCHES, EngineFlagsError, apply_changes, preset_flags
+from compose.simulator.engine.preset_variants import QUANTIZED_WEIGHTS, Variant, vary
+from compose.simulator.engine.presets import BLOCK_SIZE, DEFAULT_PRESET, PRESETS
+from exporters.text.addresses import parse_address
+from exporters.text.errors import UsageError, parse_flag
+from exporters.text.logs import add_logging_flags, configure_logging
 
 _HELP = {
     "max_num_seqs": "maximum number of running requests (default: the preset's)",

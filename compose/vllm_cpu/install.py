@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from compose.program_cache import Report, locked, unpacking, user_cache
-from exporters.errors import UsageError
+from compose.programs.cache import Report, locked, unpacking, user_cache
+from exporters.text.errors import UsageError
 
 _DIRECTORY = Path(__file__).parent
 LOCK = _DIRECTORY / "requirements.lock"

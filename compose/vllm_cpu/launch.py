@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from compose.vllm_cpu.install import VllmCpu
-from exporters.errors import UsageError
+from exporters.text.errors import UsageError
 
 NAME = "vllm-cpu"
 MODEL = "tiny"

@@ -12,21 +12,21 @@ from alerts.plan import Plan
 from alerts.promql.build import aggregate, call, either, not_regex, on, regex, select, sum_by
 from alerts.promql.change import map_selectors
 from alerts.promql.expression import Expression, Selector, Variable
-from dashboards import style, tables
-from dashboards.board import Board
-from dashboards.change_windows import AFTER, BEFORE, Window, at, change_variables, changed_engines, selected_change
-from dashboards.layout import Row
+from dashboards.boards.board import Board
+from dashboards.grafana import style, tables
+from dashboards.grafana.layout import Row
+from dashboards.grafana.ranking import highest_first
+from dashboards.grafana.style import BAD, GOOD, NO_TRAFFIC
+from dashboards.grafana.tables import DifferenceColumn, ValueColumn
 from dashboards.panels import engine_load, revisions, slo_status, traffic
 from dashboards.panels.latency import quantile_variable
 from dashboards.queries.labels import with_label
 from dashboards.queries.rates import ENGINE_LABELS
 from dashboards.queries.score_interval import Share, significant_change
-from dashboards.ranked_values import highest_first
-from dashboards.slo_windows import class_order, class_order_variable
-from dashboards.style import BAD, GOOD, NO_TRAFFIC
-from dashboards.tables import DifferenceColumn, ValueColumn
-from exporters import signals
-from exporters.signals import Label, Outcome, Signal
+from dashboards.windows.change import AFTER, BEFORE, Window, at, change_variables, changed_engines, selected_change
+from dashboards.windows.slo import class_order, class_order_variable
+from exporters.vocabulary import signals
+from exporters.vocabulary.signals import Label, Outcome, Signal
 
 _CLASS_KEY: Mapping[str, str] = {Label.CLASS: "Class"}
 _SLO_KEYS: Mapping[str, str] = {Label.SLO: "SLO", Label.CLASS: "Class"}

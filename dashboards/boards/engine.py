@@ -4,14 +4,16 @@ from grafana_foundation_sdk.builders import stat, table, timeseries
 from grafana_foundation_sdk.models import common as common_model
 from grafana_foundation_sdk.models import units
 
-from alerts.engine_alerts import KV_CACHE_FULL
+from alerts.causes.engine import KV_CACHE_FULL
 from alerts.links import DashboardUid, PanelTitle
 from alerts.plan import Plan
 from alerts.promql.build import aggregate, call, count_by, max_by, on, over, ratio, regex, select, sum_by
 from alerts.promql.expression import Expression
-from dashboards import style, tables
-from dashboards.board import Board
-from dashboards.layout import Row
+from dashboards.boards.board import Board
+from dashboards.grafana import style, tables
+from dashboards.grafana.layout import Row
+from dashboards.grafana.ranking import highest_first, lowest_first
+from dashboards.grafana.style import BAD, GOOD, GREY, NO_TRAFFIC, WARN, Query
 from dashboards.panels import engine_features, worst_requests
 from dashboards.panels.engine_load import kv_cache_panel, prefix_cache_panel
 from dashboards.queries.rates import (
@@ -25,10 +27,8 @@ from dashboards.queries.rates import (
     rate_by,
     ratio_by,
 )
-from dashboards.ranked_values import highest_first, lowest_first
-from dashboards.style import BAD, GOOD, GREY, NO_TRAFFIC, WARN, Query
-from exporters import signals
-from exporters.signals import Label
+from exporters.vocabulary import signals
+from exporters.vocabulary.signals import Label
 
 _NO_ENGINE, _NOT_EXPOSED = "no engine", "not exposed"
 _NO_ROOFLINE, _NO_START = "no roofline was given (--roofline)", "some engines do not report when they started"

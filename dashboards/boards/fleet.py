@@ -8,15 +8,17 @@ from grafana_foundation_sdk.builders import table, timeseries
 from grafana_foundation_sdk.models import common as common_model
 from grafana_foundation_sdk.models import units
 
-from alerts.engine_alerts import KV_CACHE_FULL
+from alerts.causes.engine import KV_CACHE_FULL
 from alerts.links import DashboardUid, PanelTitle
 from alerts.plan import Plan
 from alerts.promql.build import aggregate, count_by, max_by, on, quantile, ratio, regex, select, sum_by
 from alerts.promql.expression import Expression
-from dashboards import style, tables
-from dashboards.board import Board
-from dashboards.data_links import to_board
-from dashboards.layout import Row
+from dashboards.boards.board import Board
+from dashboards.grafana import style, tables
+from dashboards.grafana.layout import Row
+from dashboards.grafana.links import to_board
+from dashboards.grafana.style import BAD, GOOD, NO_TRAFFIC, WARN
+from dashboards.grafana.tables import LabelColumns, ValueColumn
 from dashboards.panels.engine_load import kv_cache_panel
 from dashboards.panels.latency import thresholds_of
 from dashboards.panels.slo_status import goodput_limits, goodput_lines
@@ -30,12 +32,10 @@ from dashboards.queries.rates import (
     goodput_ratio,
     rate_by,
 )
-from dashboards.style import BAD, GOOD, NO_TRAFFIC, WARN
-from dashboards.tables import LabelColumns, ValueColumn
-from exporters import signals
-from exporters.signals import UP, Label, Outcome
-from exporters.slos import Measure, SloFile
-from exporters.verdicts import SERVER_FAULT
+from exporters.vocabulary import signals
+from exporters.vocabulary.signals import UP, Label, Outcome
+from exporters.vocabulary.slo_file import Measure, SloFile
+from exporters.vocabulary.verdicts import SERVER_FAULT
 
 _KEYS = {Label.ENGINE: "Engine", Label.INSTANCE: "Sidecar"}
 _TYPE_AND_VERSION = {Label.ENGINE_TYPE: "Type", Label.VERSION: "Version"}

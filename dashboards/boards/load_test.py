@@ -10,9 +10,12 @@ from alerts.links import DashboardUid
 from alerts.plan import Plan
 from alerts.promql.build import call, either, on, quantile, ratio, regex, select
 from alerts.promql.expression import Expression
-from dashboards import style, tables
-from dashboards.board import Board
-from dashboards.layout import Row
+from dashboards.boards.board import Board
+from dashboards.grafana import style, tables
+from dashboards.grafana.layout import Row
+from dashboards.grafana.ranking import lowest_first
+from dashboards.grafana.style import BAD, BLUE, GOOD, GREY, PINK, SKY, WARN
+from dashboards.grafana.tables import DifferenceColumn, ValueColumn
 from dashboards.panels import slo_status, traffic
 from dashboards.panels.load_runs import (
     NO_TEST,
@@ -24,13 +27,10 @@ from dashboards.panels.load_runs import (
 )
 from dashboards.queries.labels import constant, with_label
 from dashboards.queries.rates import PER_CLASS, RATE, increase_by, rate_by
-from dashboards.ranked_values import lowest_first
-from dashboards.style import BAD, BLUE, GOOD, GREY, PINK, SKY, WARN
-from dashboards.tables import DifferenceColumn, ValueColumn
-from exporters import signals
-from exporters.quantities import spell_duration
-from exporters.signals import SEND_LATE, Label, LoadOutcome, Outcome
-from exporters.slos import SloFile
+from exporters.text.units import spell_duration
+from exporters.vocabulary import signals
+from exporters.vocabulary.signals import SEND_LATE, Label, LoadOutcome, Outcome
+from exporters.vocabulary.slo_file import SloFile
 
 _GOOD_COUNT = "Good requests are counted by the sidecar, also those of other clients."
 _LOAD_AND_SIDECARS = "From the load generator's counters and the sidecars'."

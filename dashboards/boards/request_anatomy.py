@@ -2,9 +2,9 @@
 
 from alerts.links import DashboardUid
 from alerts.plan import Plan
-from dashboards.board import Board
-from dashboards.layout import Row
-from dashboards.panels import latency, request_completion, traffic
+from dashboards.boards.board import Board
+from dashboards.grafana.layout import Row
+from dashboards.panels import completion, latency, traffic
 from dashboards.panels.first_tokens import first_tokens_of_all_streams
 
 
@@ -27,7 +27,7 @@ def rows(plan: Plan) -> tuple[Row, ...]:
             ),
         ),
         Row("ITL and TPOT", (latency.inter_chunk_time(spec), latency.time_per_output_token(spec))),
-        Row("End of requests", (request_completion.end_to_end(spec), request_completion.completion_rate(spec))),
+        Row("End of requests", (completion.end_to_end(spec), completion.completion_rate(spec))),
         Row("Client and engine view", latency.client_and_engine_means()),
         Row(
             "Distributions",

@@ -6,16 +6,16 @@ from grafana_foundation_sdk.models import units
 from alerts.links import DashboardUid, PanelTitle
 from alerts.plan import Plan
 from alerts.promql.build import call, count_by, max_by, min_by, sum_by
-from dashboards import style
-from dashboards.board import Board
-from dashboards.layout import Row
+from dashboards.boards.board import Board
+from dashboards.grafana import style
+from dashboards.grafana.layout import Row
+from dashboards.grafana.ranking import highest_first, lowest_first
+from dashboards.grafana.style import BAD, GOOD, NO_TRAFFIC, WARN, Query
 from dashboards.panels.latency import known_engine_times
 from dashboards.queries.rates import ENGINE_LABELS, PER_ENGINE, at_sidecars, increase_by, rate_by
-from dashboards.ranked_values import highest_first, lowest_first
-from dashboards.style import BAD, GOOD, NO_TRAFFIC, WARN, Query
-from exporters import signals
-from exporters.signals import SCRAPE_SECONDS, SCRAPED_SAMPLES, UP, Label, Signal
-from exporters.slos import SloFile
+from exporters.vocabulary import signals
+from exporters.vocabulary.signals import SCRAPE_SECONDS, SCRAPED_SAMPLES, UP, Label, Signal
+from exporters.vocabulary.slo_file import SloFile
 
 _DAY = 86400.0
 _LOOP_LAG_LIMIT = 0.05

@@ -2,11 +2,11 @@
 
 from alerts.links import DashboardUid
 from alerts.plan import Plan
-from dashboards.board import Board
-from dashboards.layout import Row
+from dashboards.boards.board import Board
+from dashboards.grafana.layout import Row
 from dashboards.panels import engine_load, range_totals, slo_status, traffic
 from dashboards.panels.latency import quantile_variable
-from dashboards.slo_windows import burn_window_variable, class_order_variable
+from dashboards.windows.slo import burn_window_variable, class_order_variable
 
 
 def rows(plan: Plan) -> tuple[Row, ...]:

@@ -6,10 +6,10 @@ from grafana_foundation_sdk.models import units
 
 from alerts.plan import STEP
 from alerts.promql.build import aggregate, in_window, over
-from dashboards import style
+from dashboards.grafana import style
+from dashboards.grafana.style import BLUE, GREY, PINK
 from dashboards.queries.rates import RANGE
-from dashboards.style import BLUE, GREY, PINK
-from exporters import signals
+from exporters.vocabulary import signals
 
 _GPUS, _IDLE, _API = "GPUs", "of which idle", "API"
 _WITH_FLAGS = "costs are recorded only with the flags --gpu-hour-price and --api-price of vllm-slo alerts render"

@@ -4,11 +4,11 @@ from grafana_foundation_sdk.builders import table, timeseries
 from grafana_foundation_sdk.models import units
 
 from alerts.promql.build import call
-from dashboards import style, tables
+from dashboards.grafana import style, tables
+from dashboards.grafana.style import NO_TRAFFIC
 from dashboards.queries.rates import increase_by, rate_by
-from dashboards.style import NO_TRAFFIC
-from exporters import signals
-from exporters.signals import Label, Outcome
+from exporters.vocabulary import signals
+from exporters.vocabulary.signals import Label, Outcome
 
 
 def requests_by_endpoint() -> timeseries.Panel:

@@ -4,12 +4,12 @@ from grafana_foundation_sdk.builders import stat, timeseries
 from grafana_foundation_sdk.models import units
 
 from alerts.promql.build import max_by, quantile, sum_by
-from dashboards import style
+from dashboards.grafana import style
+from dashboards.grafana.ranking import highest_first
+from dashboards.grafana.style import GREY
 from dashboards.queries.rates import ENGINE_LABELS, PER_ENGINE, PER_RANK, RANK_LABELS, RATE, rate_by, ratio_by
-from dashboards.ranked_values import highest_first
-from dashboards.style import GREY
-from exporters import signals
-from exporters.signals import Label
+from exporters.vocabulary import signals
+from exporters.vocabulary.signals import Label
 
 _NO_TRANSFER = "the engine transfers no KV cache (in vLLM with the connector NIXL or Mooncake), or does not expose it"
 

@@ -3,14 +3,14 @@
 from grafana_foundation_sdk.builders import timeseries
 from grafana_foundation_sdk.models import units
 
-from alerts.engine_alerts import KV_CACHE_FULL
+from alerts.causes.engine import KV_CACHE_FULL
 from alerts.promql.build import max_by, sum_by
 from alerts.promql.expression import Expression
-from dashboards import style
+from dashboards.grafana import style
+from dashboards.grafana.style import NO_TRAFFIC, WARN
 from dashboards.queries.rates import cache_hit_ratio
-from dashboards.style import NO_TRAFFIC, WARN
-from exporters import signals
-from exporters.signals import Label
+from exporters.vocabulary import signals
+from exporters.vocabulary.signals import Label
 
 
 def batch() -> timeseries.Panel:

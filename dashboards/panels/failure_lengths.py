@@ -5,11 +5,11 @@ from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models import units
 from grafana_foundation_sdk.models.common import HeatmapCellLayout
 
-from dashboards import style
+from dashboards.grafana import style
+from dashboards.grafana.style import query
 from dashboards.queries.rates import ratio_by
-from dashboards.style import query
-from exporters import signals
-from exporters.signals import Label
+from exporters.vocabulary import signals
+from exporters.vocabulary.signals import Label
 
 
 def failure_ratio_by_length() -> heatmap.Panel:

@@ -7,15 +7,15 @@ from grafana_foundation_sdk.models import dashboard as model
 
 from alerts.promql.build import Window, rate, regex, select, sum_by
 from alerts.promql.expression import Expression, Selector
-from dashboards import style
+from dashboards.grafana import style
+from dashboards.grafana.style import BAD, GREY
 from dashboards.panels.latency import quantile_lines, thresholds_of
 from dashboards.queries.labels import with_label
 from dashboards.queries.rates import RATE
-from dashboards.style import BAD, GREY
-from exporters import signals
-from exporters.quantities import number
-from exporters.signals import Label, Outcome
-from exporters.slos import Measure, SloFile
+from exporters.text.units import number
+from exporters.vocabulary import signals
+from exporters.vocabulary.signals import Label, Outcome
+from exporters.vocabulary.slo_file import Measure, SloFile
 
 _FAILED = "|".join(outcome for outcome in Outcome if outcome not in {Outcome.OK, Outcome.CLIENT_ERROR})
 """Outcomes of streams that should have had a token: not those of empty responses and of invalid requests."""

@@ -7,14 +7,14 @@ from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 from alerts.promql.build import call, not_equal, on, regex, select
 from alerts.promql.expression import Expression, Variable
-from dashboards import style
-from dashboards.layout import Variable as BoardVariable
-from dashboards.layout import result_variable
+from dashboards.grafana import style
+from dashboards.grafana.layout import Variable as BoardVariable
+from dashboards.grafana.layout import result_variable
+from dashboards.grafana.style import BAD, BLUE, GREY, NO_TRAFFIC, PINK, SKY, VIOLET, query
 from dashboards.queries.rates import PER_CLASS, increase_by, mean, rate_by, ratio_by
-from dashboards.style import BAD, BLUE, GREY, NO_TRAFFIC, PINK, SKY, VIOLET, query
-from exporters import signals
-from exporters.signals import OTHER, Label, Signal
-from exporters.slos import Latency, Measure, SloFile
+from exporters.vocabulary import signals
+from exporters.vocabulary.signals import OTHER, Label, Signal
+from exporters.vocabulary.slo_file import Latency, Measure, SloFile
 
 _NO_ENGINE_TIMES = (
     "no request has finished, or the engine reports no times: vLLM does with --enable-per-request-metrics or with spans"

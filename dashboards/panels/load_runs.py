@@ -7,13 +7,13 @@ from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models import units
 
 from alerts.promql.build import call, max_by, on, over, rate, ratio, regex, select, sum_by
-from dashboards import style, tables
+from dashboards.grafana import style, tables
+from dashboards.grafana.style import GREY, describe
+from dashboards.grafana.tables import ValueColumn
 from dashboards.panels.first_tokens import first_token_buckets
 from dashboards.queries.rates import RANGE, RATE, increase_by, rate_by
-from dashboards.style import GREY, describe
-from dashboards.tables import ValueColumn
-from exporters import signals
-from exporters.signals import Label, Outcome
+from exporters.vocabulary import signals
+from exporters.vocabulary.signals import Label, Outcome
 
 NO_TEST = "no load test"
 describe_load = partial(describe, may_be_empty="no load test ran in this time")

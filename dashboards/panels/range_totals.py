@@ -5,16 +5,16 @@ from grafana_foundation_sdk.models import units
 
 from alerts.promql.build import Series, call, increase, ratio, regex, select
 from alerts.promql.expression import Expression
-from dashboards import style, tables
+from dashboards.grafana import style, tables
+from dashboards.grafana.style import NO_TRAFFIC
+from dashboards.grafana.tables import ValueColumn
 from dashboards.panels.first_tokens import first_token_buckets
 from dashboards.panels.traffic import arrivals_in_range
 from dashboards.queries.rates import NOT_OK, RANGE, increase_by
-from dashboards.slo_windows import class_order
-from dashboards.style import NO_TRAFFIC
-from dashboards.tables import ValueColumn
-from exporters import signals
-from exporters.quantities import number
-from exporters.signals import Label, Outcome, Signal
+from dashboards.windows.slo import class_order
+from exporters.text.units import number
+from exporters.vocabulary import signals
+from exporters.vocabulary.signals import Label, Outcome, Signal
 
 _DECIMALS = {style.COUNT: 0, units.PercentUnit: 1}
 
@@ -22,7 +22,7 @@ _DECIMALS = {style.COUNT: 0, units.PercentUnit: 1}
 def range_total_queries() -> dict[str, Expression]:
     """Instant queries with one value per class; a load generator can also count the first six.
 
-    They contain `$__range`: expand it with `dashboards.interpolation.expand`.
+    They contain `$__range`: expand it with `dashboards.live.interpolation.expand`.
     """
     ok, failed = (select(signals.REQUESTS, regex(Label.OUTCOME, outcomes)) for outcomes in (Outcome.OK, NOT_OK))
     return {

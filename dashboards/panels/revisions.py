@@ -5,13 +5,13 @@ from grafana_foundation_sdk.models import units
 
 from alerts.promql.build import aggregate, call, count_by, increase, max_by, min_by, on, over, ratio, sum_by
 from alerts.promql.expression import Expression
-from dashboards import style, tables
+from dashboards.grafana import style, tables
+from dashboards.grafana.style import BAD, GOOD, NO_TRAFFIC
 from dashboards.queries.labels import join_labels
 from dashboards.queries.rates import RANGE, RATE
-from dashboards.style import BAD, GOOD, NO_TRAFFIC
-from exporters import signals
-from exporters.signals import Label, Signal
-from exporters.slos import Slo, SloFile
+from exporters.vocabulary import signals
+from exporters.vocabulary.signals import Label, Signal
+from exporters.vocabulary.slo_file import Slo, SloFile
 
 
 def attainment(spec: SloFile) -> table.Panel:

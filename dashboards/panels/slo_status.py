@@ -7,8 +7,8 @@ from grafana_foundation_sdk.models import common as common_model
 from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models import units
 
-from alerts.alert_names import AlertName
 from alerts.links import DashboardUid, PanelTitle
+from alerts.names import AlertName
 from alerts.plan import Plan
 from alerts.promql.build import (
     aggregate,
@@ -26,18 +26,18 @@ from alerts.promql.build import (
 )
 from alerts.promql.expression import Expression, Matcher, Selector
 from alerts.tiers import Severity
-from dashboards import style, tables
-from dashboards.data_links import to_board, to_runbook
+from dashboards.grafana import style, tables
+from dashboards.grafana.links import to_board, to_runbook
+from dashboards.grafana.style import BAD, GOOD, GREY, NO_TRAFFIC, WARN
+from dashboards.grafana.tables import LabelColumns, ValueColumn
 from dashboards.panels.traffic import arrival_rate
 from dashboards.queries.labels import with_label
 from dashboards.queries.rates import PER_CLASS, goodput_ratio, rate_by, ratio_by
-from dashboards.slo_windows import BURN_WINDOW, PERIOD, in_page_window, in_period, in_shortest_window
-from dashboards.style import BAD, GOOD, GREY, NO_TRAFFIC, WARN
-from dashboards.tables import LabelColumns, ValueColumn
-from exporters import signals
-from exporters.quantities import number, spell_duration
-from exporters.signals import ACTIVE_SINCE, FIRING, Label, Recorded
-from exporters.slos import SloFile
+from dashboards.windows.slo import BURN_WINDOW, PERIOD, in_page_window, in_period, in_shortest_window
+from exporters.text.units import number, spell_duration
+from exporters.vocabulary import signals
+from exporters.vocabulary.signals import ACTIVE_SINCE, FIRING, Label, Recorded
+from exporters.vocabulary.slo_file import SloFile
 
 _SLO_AND_CLASS = (Label.SLO, Label.CLASS)
 _FIRING = Matcher("alertstate", "=", "firing")

@@ -10,13 +10,13 @@ from grafana_foundation_sdk.models import units
 from alerts.links import PanelTitle
 from alerts.promql.build import aggregate, call, max_by, over, regex, select, sum_by
 from alerts.promql.expression import Expression, Variable
-from dashboards import style
+from dashboards.grafana import style
+from dashboards.grafana.style import BAD, GOOD, NO_TRAFFIC, WARN
 from dashboards.panels.latency import quantile_panel, thresholds_of
 from dashboards.queries.rates import PER_CLASS, RANGE, RATE, increase_by, rate_by
-from dashboards.style import BAD, GOOD, NO_TRAFFIC, WARN
-from exporters import signals
-from exporters.signals import Label, Phase
-from exporters.slos import Measure, SloFile
+from exporters.vocabulary import signals
+from exporters.vocabulary.signals import Label, Phase
+from exporters.vocabulary.slo_file import Measure, SloFile
 
 
 def arrivals_in_range() -> Expression:

@@ -4,18 +4,18 @@ from grafana_foundation_sdk.builders import table
 from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models import units
 
-from alerts.alert_names import AlertName
+from alerts.names import AlertName
 from alerts.plan import Plan
 from alerts.promql.build import call, max_by, ranged
 from alerts.promql.expression import Expression
-from dashboards import style, tables
-from dashboards.data_links import to_runbook, to_traces
+from dashboards.grafana import style, tables
+from dashboards.grafana.links import to_runbook, to_traces
+from dashboards.grafana.tables import ValueColumn
 from dashboards.queries.labels import join_labels, with_label
 from dashboards.queries.rates import RANGE, RATE
-from dashboards.tables import ValueColumn
-from exporters import signals
-from exporters.quantities import spell_duration
-from exporters.signals import Label
+from exporters.text.units import spell_duration
+from exporters.vocabulary import signals
+from exporters.vocabulary.signals import Label
 
 _COMMAND, _RUNBOOK = "command", "runbook"
 _NONE = "no bad event in the time range"

@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from dashboards.dashboard_reader import TimeRange
-from dashboards.preview import colours
+from dashboards.live.reader import TimeRange
+from dashboards.preview.frames import colours
 
 
 def annotation_events(

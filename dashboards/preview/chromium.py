@@ -14,7 +14,7 @@ from typing import Any
 
 import aiohttp
 
-from exporters.errors import UsageError
+from exporters.text.errors import UsageError
 
 BROWSER_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _START_TIMEOUT = 60.0

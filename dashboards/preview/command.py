@@ -16,17 +16,17 @@ from aiohttp import web
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
-from dashboards.dashboard_reader import TimeRange, read_dashboards
+from dashboards.live.reader import TimeRange, read_dashboards
 from dashboards.preview.chromium import BrowserError, browser
 from dashboards.preview.document import document
-from dashboards.preview.html_page import PageSet
-from dashboards.preview.preview_server import PreviewServer, Selection
-from dashboards.preview.view_state import View
-from exporters.addresses import parse_address
-from exporters.errors import InvalidValueError, UsageError, parse_flag, system_reason
-from exporters.output_files import write_file
-from exporters.prometheus_api import Prometheus
-from exporters.quantities import parse_duration
+from dashboards.preview.page import PageSet
+from dashboards.preview.server import PreviewServer, Selection
+from dashboards.preview.view import View
+from exporters.analysis.prometheus_api import Prometheus
+from exporters.text.addresses import parse_address
+from exporters.text.errors import InvalidValueError, UsageError, parse_flag, system_reason
+from exporters.text.output_files import write_file
+from exporters.text.units import parse_duration
 
 
 def preview(

@@ -8,20 +8,20 @@ from typing import Any
 
 from markdown_it import MarkdownIt
 
-from dashboards.dashboard_reader import annotations_of
-from dashboards.interpolation import UnknownVariableError, expand
-from dashboards.preview.data_frames import Frame, TimeGrid
-from dashboards.preview.field_config import Context, FieldConfigSource, field_config_source
-from dashboards.preview.graph_panel import graph
-from dashboards.preview.grid_layout import PanelPlacement, sections
-from dashboards.preview.heatmap_panel import heatmap
+from dashboards.live.interpolation import UnknownVariableError, expand
+from dashboards.live.reader import annotations_of
+from dashboards.preview.drawing.graph import graph
+from dashboards.preview.drawing.heatmap import heatmap
+from dashboards.preview.drawing.stat_panel import bar_gauge, stat
+from dashboards.preview.drawing.table import table
+from dashboards.preview.frames.field_config import Context, FieldConfigSource, field_config_source
+from dashboards.preview.frames.frame import Frame, TimeGrid
+from dashboards.preview.frames.transformations import transform
+from dashboards.preview.grid import PanelPlacement, sections
 from dashboards.preview.queries import QueryRunner, queries_of
-from dashboards.preview.stat_panel import bar_gauge, stat
-from dashboards.preview.table_panel import table
-from dashboards.preview.transformations import transform
-from dashboards.preview.variable_options import VariableState, parameters_of, pattern_of, variable_states
-from dashboards.preview.view_state import View
-from exporters.prometheus_api import Prometheus
+from dashboards.preview.variables import VariableState, parameters_of, pattern_of, variable_states
+from dashboards.preview.view import View
+from exporters.analysis.prometheus_api import Prometheus
 
 # More would slow down the evaluation of alerts, as in the audit.
 _CONCURRENCY = 2

@@ -4,20 +4,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dashboards.dashboard_reader import (
-    QueryType,
-    annotation_query,
-    api_request,
-    least_step_of,
-    query_type_of,
-    targets_of,
-)
-from dashboards.interpolation import UnknownVariableError, expand, intervals
-from dashboards.preview import data_frames
+from dashboards.live.interpolation import UnknownVariableError, expand, intervals
+from dashboards.live.reader import QueryType, annotation_query, api_request, least_step_of, query_type_of, targets_of
 from dashboards.preview.annotations import annotation_events
-from dashboards.preview.data_frames import Frame
-from dashboards.preview.view_state import View
-from exporters.prometheus_api import Prometheus, QueryError
+from dashboards.preview.frames import frame
+from dashboards.preview.frames.frame import Frame
+from dashboards.preview.view import View
+from exporters.analysis.prometheus_api import Prometheus, QueryError
 
 MAX_SERIES = 200
 """Maximum per query; browsers draw this many lines without delay."""
@@ -119,7 +112,7 @@ class QueryRunner:
             last = [
                 {"metric": series["metric"], "value": series.get("value") or series["values"][-1]} for series in result
             ]
-            return data_frames.table_frames(query.ref, last, value)
+            return frame.table_frames(query.ref, last, value)
         if query.query_type is QueryType.RANGE:
-            return data_frames.matrix_frames(query.ref, result, self.view.grid, query.legend)
-        return data_frames.vector_frames(query.ref, result, query.legend)
+            return frame.matrix_frames(query.ref, result, self.view.grid, query.legend)
+        return frame.vector_frames(query.ref, result, query.legend)

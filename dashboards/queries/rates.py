@@ -5,9 +5,9 @@ from collections.abc import Collection
 from alerts.promql.build import Series, aggregate, increase, rate, ratio, regex, select
 from alerts.promql.expression import Expression, Matcher, Selector
 from alerts.scrape_jobs import job_pattern
-from exporters import signals
-from exporters.signals import Label, Outcome, Signal
-from exporters.slos import SloFile
+from exporters.vocabulary import signals
+from exporters.vocabulary.signals import Label, Outcome, Signal
+from exporters.vocabulary.slo_file import SloFile
 
 RATE, RANGE = "$__rate_interval", "$__range"
 PER_CLASS = "{{class}}"

@@ -6,9 +6,9 @@ from typing import Any
 
 from alerts.promql.change import map_selectors, with_matchers
 from alerts.promql.expression import Expression, Matcher, Selector
-from alerts.target_labels import CONSTANTS
-from exporters import signals
-from exporters.signals import SCRAPE_SECONDS, SCRAPED_SAMPLES, UP, Label
+from alerts.rules.target_labels import CONSTANTS
+from exporters.vocabulary import signals
+from exporters.vocabulary.signals import SCRAPE_SECONDS, SCRAPED_SAMPLES, UP, Label
 
 VARIABLES = (Label.MODEL, Label.CLASS, Label.INSTANCE, Label.ENGINE)
 """The labels with a variable on every dashboard, in its order: its options follow variables before it."""

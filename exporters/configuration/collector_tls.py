@@ -5,7 +5,7 @@ import ssl
 
 import msgspec
 
-from exporters.configuration.pem_file import PemFile
+from exporters.text.pem_file import PemFile
 
 
 class CollectorTls(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,8 +11,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
-from exporters.errors import InvalidValueError, one_of, parse_flag
-from exporters.quantities import parse_duration, parse_size, shortest_duration, shortest_size
+from exporters.text.errors import InvalidValueError, one_of, parse_flag
+from exporters.text.units import parse_duration, parse_size, shortest_duration, shortest_size
 
 NEVER = "never"
 

@@ -3,8 +3,8 @@
 import ssl
 from dataclasses import dataclass
 
-from exporters.addresses import Address, parse_url
 from exporters.configuration.tls import SYSTEM, Trust
+from exporters.text.addresses import Address, parse_url
 
 
 @dataclass(frozen=True, slots=True)

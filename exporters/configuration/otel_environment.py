@@ -5,11 +5,12 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 from urllib.parse import unquote
 
-from exporters.configuration import otlp_endpoints, pem_file
+from exporters.configuration import otlp_endpoints
 from exporters.configuration.collector_tls import CollectorTls
 from exporters.configuration.otlp_endpoints import Semconv
 from exporters.configuration.tls import tls_reason
-from exporters.errors import UsageError
+from exporters.text import pem_file
+from exporters.text.errors import UsageError
 
 DISABLED = "OTEL_SDK_DISABLED"
 SAMPLER = "OTEL_TRACES_SAMPLER"

@@ -6,9 +6,9 @@ from enum import StrEnum
 
 import msgspec
 
-from exporters.addresses import Address, parse_url
 from exporters.configuration.collector_tls import CollectorTls
-from exporters.errors import UsageError
+from exporters.text.addresses import Address, parse_url
+from exporters.text.errors import UsageError
 
 TRACES_PATH = "/v1/traces"
 TIMEOUT = 3.0

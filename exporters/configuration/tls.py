@@ -5,9 +5,9 @@ import ssl
 
 import msgspec
 
-from exporters.configuration import pem_file
-from exporters.configuration.pem_file import PemFile
-from exporters.errors import UsageError
+from exporters.text import pem_file
+from exporters.text.errors import UsageError
+from exporters.text.pem_file import PemFile
 
 _CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 _KEY = re.compile(rb"-----BEGIN ([A-Z]+ )?PRIVATE KEY-----")

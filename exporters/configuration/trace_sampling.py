@@ -2,7 +2,7 @@
 
 import re
 
-from exporters.errors import InvalidValueError
+from exporters.text.errors import InvalidValueError
 
 _RANDOMNESS = 2**56
 _PERCENTAGE = re.compile(r"(\d+(?:\.\d+)?)%")

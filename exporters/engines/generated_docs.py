@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from exporters import signals
 from exporters.engines.signal_table import ENGINE_TYPES, RAY, SIGNALS
 from exporters.engines.table_schema import CapacityGauges, CapacityLabels, EngineType, Family
-from exporters.signals import Signal
+from exporters.vocabulary import signals
+from exporters.vocabulary.signals import Signal
 
 _LORA_NOTE = (
     "the label `running_lora_adapters` of the newest series, because older series stay exposed; V1 adds an adapter at "

@@ -7,9 +7,7 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import TypeVar
 
-from exporters import signals
-from exporters.engine_values import is_sample
-from exporters.engines.exposition_parser import Exposition, LabelPairs, parse_exposition
+from exporters.engines.exposition import Exposition, LabelPairs, parse_exposition
 from exporters.engines.signal_table import ENGINE_TYPES, SAMPLE_NAMES, START_TIME
 from exporters.engines.table_schema import (
     CapacityGauges,
@@ -20,8 +18,10 @@ from exporters.engines.table_schema import (
     Split,
     plain_name,
 )
-from exporters.names import cut
-from exporters.signals import Kind, Signal
+from exporters.text.names import cut
+from exporters.vocabulary import signals
+from exporters.vocabulary.engine_values import is_sample
+from exporters.vocabulary.signals import Kind, Signal
 
 T = TypeVar("T")
 SeriesKey = tuple[str, ...]

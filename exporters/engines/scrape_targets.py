@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
 
-from exporters.addresses import check_host
-from exporters.errors import UsageError
+from exporters.text.addresses import check_host
+from exporters.text.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,15 +10,15 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from exporters.engines.engine_settings import models_settings
-from exporters.engines.engine_state import MODELS_UNAUTHORIZED, UNAUTHORIZED, EngineState
-from exporters.engines.engine_token import DENIED, AccessLog, EngineToken
+from exporters.engines.bearer_token import DENIED, AccessLog, EngineToken
 from exporters.engines.normalisation import EngineMetrics, normalise
 from exporters.engines.scrape_targets import Target
-from exporters.engines.server_info_reader import ServerInfoReader
+from exporters.engines.server_info import ServerInfoReader
+from exporters.engines.settings import models_settings
 from exporters.engines.signal_table import VLLM
+from exporters.engines.state import MODELS_UNAUTHORIZED, UNAUTHORIZED, EngineState
 from exporters.engines.table_schema import EngineType
-from exporters.names import cut
+from exporters.text.names import cut
 
 IDENTITY_SECONDS = 30.0
 """Interval of the requests for models and version while the process stays the same."""

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from exporters import signals
 from exporters.engines.table_schema import (
     CapacityGauges,
     CapacityLabels,
@@ -15,7 +14,8 @@ from exporters.engines.table_schema import (
     row,
     split_by,
 )
-from exporters.signals import Kind
+from exporters.vocabulary import signals
+from exporters.vocabulary.signals import Kind
 
 _VLLM_ROWS = (
     row(

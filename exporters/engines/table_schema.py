@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from exporters.signals import Kind, Signal
+from exporters.vocabulary.signals import Kind, Signal
 
 
 def plain_name(name: str) -> str:

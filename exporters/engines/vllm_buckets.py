@@ -3,10 +3,10 @@
 import re
 from dataclasses import dataclass
 
-from exporters import signals
 from exporters.engines.signal_table import VLLM
 from exporters.engines.table_schema import Family, Row
-from exporters.signals import Signal
+from exporters.vocabulary import signals
+from exporters.vocabulary.signals import Signal
 
 OLDEST, NEWEST = "0.6.6", "0.33.0"
 """The range of releases with known bounds; later releases are assumed to have the bounds of the newest."""

@@ -16,8 +16,8 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Exemplar
 from prometheus_client.utils import floatToGoString
 
-from exporters.quantities import number
-from exporters.signals import Signal
+from exporters.text.units import number
+from exporters.vocabulary.signals import Signal
 
 Labels = tuple[str, ...]
 

@@ -1,7 +1,7 @@
 """Histogram bounds: the declared ones and the thresholds of the SLO file."""
 
-from exporters.signals import INTER_CHUNK, Signal
-from exporters.slos import HISTOGRAMS, Latency, SloFile
+from exporters.vocabulary.signals import INTER_CHUNK, Signal
+from exporters.vocabulary.slo_file import HISTOGRAMS, Latency, SloFile
 
 
 def bounds(signal: Signal, slos: SloFile) -> tuple[float, ...]:

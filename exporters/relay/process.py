@@ -10,17 +10,17 @@ from pathlib import Path
 
 import uvloop
 
-from exporters.child_process import Orders, collect_garbage_rarely, run_child
-from exporters.configuration.child_config import ChildConfig, Reload
-from exporters.errors import system_reason
-from exporters.journal import RelayJournal
-from exporters.record_connection import connect
-from exporters.records import Hello
-from exporters.relay import tcp_keepalive
-from exporters.relay.client_limit import process_client_limit
+from exporters.configuration.child import ChildConfig, Reload
+from exporters.processes.child import Orders, collect_garbage_rarely, run_child
+from exporters.records.connection import connect
+from exporters.records.journal import RelayJournal
+from exporters.records.messages import Hello
+from exporters.relay.connections import tcp_keepalive
+from exporters.relay.connections.client_limit import process_client_limit
 from exporters.relay.record_sender import Sender
 from exporters.relay.relay import Relay
 from exporters.relay.tls_acceptor import BACKLOG, TlsAcceptor
+from exporters.text.errors import system_reason
 
 FLUSH_TIMEOUT = 5.0
 HANDSHAKE_TIMEOUT = 10.0

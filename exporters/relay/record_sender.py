@@ -9,7 +9,7 @@ from typing import cast
 
 import msgspec
 
-from exporters.records import Ack, Batch, Frames, FromExporter, Hello, Record, Snapshot, frame
+from exporters.records.messages import Ack, Batch, Frames, FromExporter, Hello, Record, Snapshot, frame
 
 MAX_RECORDS = 50_000
 """Unacknowledged records in memory; above this limit the oldest are dropped and counted."""

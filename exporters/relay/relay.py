@@ -10,26 +10,26 @@ from concurrent.futures import Executor
 from math import inf
 from operator import itemgetter
 
-from exporters.child_process import TaskErrors
 from exporters.configuration.origin import origin
-from exporters.configuration.sidecar_config import LogContent, SidecarConfig
-from exporters.errors import type_and_place
+from exporters.configuration.sidecar import LogContent, SidecarConfig
 from exporters.exposition.histogram_bounds import gap_bounds
-from exporters.journal import RelayJournal
-from exporters.process_usage import footprint
-from exporters.records import Finished, OpenRequests, Record, Refused, Snapshot
-from exporters.relay import request_body
-from exporters.relay.body_memory import BodyMemory
-from exporters.relay.client_connection import ClientConnection
-from exporters.relay.disconnects import disconnected
-from exporters.relay.exchange import Exchange
-from exporters.relay.hashing_thread import HashingThread
-from exporters.relay.measurement import Measurement, MeasurementContext
+from exporters.processes.child import TaskErrors
+from exporters.processes.usage import footprint
+from exporters.records.journal import RelayJournal
+from exporters.records.messages import Finished, OpenRequests, Record, Refused, Snapshot
+from exporters.relay.bodies import request_body
+from exporters.relay.bodies.hashing_thread import HashingThread
+from exporters.relay.bodies.memory import BodyMemory
+from exporters.relay.connections.client import ClientConnection
+from exporters.relay.connections.disconnects import disconnected
+from exporters.relay.connections.exchange import Exchange
+from exporters.relay.connections.upstream import UpstreamPool
+from exporters.relay.connections.write_batch import WriteBatch
+from exporters.relay.metering.measurement import Measurement, MeasurementContext
 from exporters.relay.record_sender import Sender
-from exporters.relay.upstream import UpstreamPool
-from exporters.relay.write_batch import WriteBatch
-from exporters.signals import Endpoint, Outcome, Phase
-from exporters.slos import SloFile
+from exporters.text.errors import type_and_place
+from exporters.vocabulary.signals import Endpoint, Outcome, Phase
+from exporters.vocabulary.slo_file import SloFile
 
 FLUSH_SECONDS = 0.05
 SNAPSHOT_SECONDS = 0.25

@@ -6,9 +6,9 @@ import logging
 import socket
 import ssl
 
-from exporters.errors import system_reason
-from exporters.relay.client_limit import MAX_REJECTING
+from exporters.relay.connections.client_limit import MAX_REJECTING
 from exporters.relay.relay import Relay
+from exporters.text.errors import system_reason
 
 BACKLOG = 4096
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from exporters.requestlog.log_entry import LogEntry
+from exporters.requestlog.entry import LogEntry
 
 SCHEMA = Path(__file__).with_name("schema.json")
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import msgspec
 
-from exporters.errors import UsageError
-from exporters.requestlog.log_entry import LogEntry
-from exporters.requestlog.log_files import MAX_LINE, IncompleteError, blocks, exists
+from exporters.requestlog.entry import LogEntry
+from exporters.requestlog.files import MAX_LINE, IncompleteError, blocks, exists
+from exporters.text.errors import UsageError
 
 _decode = msgspec.json.Decoder(LogEntry).decode
 _NO_ENTRY = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)

@@ -6,7 +6,7 @@ import fcntl
 import os
 import select
 
-from exporters.records import Finished
+from exporters.records.messages import Finished
 from exporters.requestlog.writer import encode_line
 
 STANDARD_OUTPUT = "-"

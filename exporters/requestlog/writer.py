@@ -15,14 +15,14 @@ from typing import Any
 
 import msgspec
 
-from exporters.errors import UsageError, system_reason
-from exporters.output_files import create_folder
-from exporters.records import Finished
-from exporters.requestlog.log_entry import LogEntry
-from exporters.requestlog.log_files import MAX_LINE
+from exporters.records.messages import Finished
+from exporters.requestlog.entry import LogEntry
+from exporters.requestlog.files import MAX_LINE
 from exporters.requestlog.reader import BadLineError, parse_line
 from exporters.requestlog.rotation import UNLIMITED, RotationLimits, delete_oldest, rotate, rotated_files
-from exporters.signals import Endpoint
+from exporters.text.errors import UsageError, system_reason
+from exporters.text.output_files import create_folder
+from exporters.vocabulary.signals import Endpoint
 
 TAIL_BYTES = 16 * 1024 * 1024
 """Bytes at the end of the log that are read at start: far more than relays keep unacknowledged."""

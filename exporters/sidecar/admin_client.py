@@ -3,8 +3,8 @@
 import argparse
 import http.client
 
-from exporters.addresses import parse_url
-from exporters.errors import UsageError
+from exporters.text.addresses import parse_url
+from exporters.text.errors import UsageError
 
 TIMEOUT = 10.0
 

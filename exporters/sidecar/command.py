@@ -10,27 +10,28 @@ from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 
-from exporters import slos
-from exporters.ceilings import read_ceilings
-from exporters.configuration import flags, pem_file
+from exporters.configuration import flags
 from exporters.configuration.origin import origin
-from exporters.configuration.sidecar_config import LEAST_BUFFERED, LogContent, SidecarConfig, SidecarFlags
+from exporters.configuration.sidecar import LEAST_BUFFERED, LogContent, SidecarConfig, SidecarFlags
 from exporters.configuration.tls import SYSTEM, Certificate, Trust
-from exporters.engines.config_change_store import ConfigChangeStore
-from exporters.engines.engine_names import named_targets
-from exporters.engines.engine_token import EngineToken
-from exporters.errors import UsageError
-from exporters.logging_setup import configure_logging
-from exporters.quantities import shortest_size
+from exporters.engines.bearer_token import EngineToken
+from exporters.engines.changes.store import ConfigChangeStore
+from exporters.engines.names import named_targets
 from exporters.requestlog.standard_output import STANDARD_OUTPUT
 from exporters.requestlog.writer import check_writable
-from exporters.sidecar.follow.follow_flags import read_followed
-from exporters.sidecar.follow.follow_state import FollowStateFile
+from exporters.sidecar.follow.flags import read_followed
+from exporters.sidecar.follow.state import FollowStateFile
 from exporters.sidecar.http_api.admin_messages import read_admin_token
 from exporters.sidecar.http_api.credentials import Credentials
 from exporters.sidecar.supervision.supervisor import supervise
 from exporters.sidecar.tracing import collector_flags
-from exporters.token_file import read_token
+from exporters.text import pem_file
+from exporters.text.errors import UsageError
+from exporters.text.logs import configure_logging
+from exporters.text.token_file import read_token
+from exporters.text.units import shortest_size
+from exporters.vocabulary import slo_file as slos
+from exporters.vocabulary.ceilings import read_ceilings
 
 logger = logging.getLogger("vllm_slo.sidecar")
 

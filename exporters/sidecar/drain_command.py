@@ -6,10 +6,10 @@ import time
 
 import msgspec
 
-from exporters.errors import parse_flag
-from exporters.quantities import parse_duration
 from exporters.sidecar.admin_client import NoResponseError, add_flags, no_sidecar, post
 from exporters.sidecar.http_api.admin_messages import Drained, read_admin_token
+from exporters.text.errors import parse_flag
+from exporters.text.units import parse_duration
 
 RETRY_SECONDS = 0.1
 

@@ -14,31 +14,31 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.core import Metric
 
-from exporters import signals
-from exporters.child_process import Orders, TaskErrors, collect_garbage_rarely, run_child
-from exporters.configuration.child_config import ChildConfig, Reload
-from exporters.configuration.sidecar_config import LogContent, SidecarConfig
-from exporters.engines.config_change_store import ConfigChangeStore
-from exporters.engines.engine_group import EngineGroup
-from exporters.engines.engine_names import named_targets
-from exporters.engines.engine_token import EngineToken
-from exporters.errors import UsageError
+from exporters.configuration.child import ChildConfig, Reload
+from exporters.configuration.sidecar import LogContent, SidecarConfig
+from exporters.engines.bearer_token import EngineToken
+from exporters.engines.changes.store import ConfigChangeStore
+from exporters.engines.group import EngineGroup
+from exporters.engines.names import named_targets
 from exporters.exposition.accumulators import Accumulator, counter, gauge
-from exporters.names import MAX_UNIQUE_BYTES
-from exporters.process_usage import footprint
-from exporters.record_connection import RelayListener
+from exporters.processes.child import Orders, TaskErrors, collect_garbage_rarely, run_child
+from exporters.processes.usage import footprint
+from exporters.records.connection import RelayListener
 from exporters.requestlog.standard_output import STANDARD_OUTPUT, StandardOutputLog
 from exporters.requestlog.writer import RequestLog
 from exporters.sidecar.drain_control import Drain
-from exporters.sidecar.follow.log_follower import ABSENT, LogFollower, slos_of_format
+from exporters.sidecar.follow.follower import ABSENT, LogFollower, slos_of_format
 from exporters.sidecar.http_api.admin import Admin
 from exporters.sidecar.http_api.bounded_server import BoundedServer
 from exporters.sidecar.http_api.credentials import Credentials
 from exporters.sidecar.http_api.http_server import application, exposition, log_no_malformed_requests
-from exporters.sidecar.ingest.record_receiver import RecordReceiver, RelayConnection
-from exporters.sidecar.ingest.request_ledger import RequestLedger
+from exporters.sidecar.ingest.ledger import RequestLedger
+from exporters.sidecar.ingest.receiver import RecordReceiver, RelayConnection
 from exporters.sidecar.ingest.request_metrics import RequestMetrics
 from exporters.sidecar.threaded_loop import run_in_threaded_loop
+from exporters.text.errors import UsageError
+from exporters.text.names import MAX_UNIQUE_BYTES
+from exporters.vocabulary import signals
 
 if TYPE_CHECKING:  # only --otlp and --engine-spans load the SDK and gRPC
     from exporters.sidecar.tracing.engine_spans import Message

@@ -7,12 +7,12 @@ from functools import partial
 
 import msgspec
 
-from exporters.engines.config_changes import DeclarationResult
-from exporters.errors import UsageError, parse_flag
-from exporters.quantities import parse_duration, spell_duration
+from exporters.engines.changes.config_changes import DeclarationResult
 from exporters.sidecar.admin_client import add_flags, no_sidecar, post
 from exporters.sidecar.http_api.admin_messages import Accepted, Declaration, Refused, mistakes, read_admin_token
 from exporters.sidecar.silence import Alertmanager, matchers
+from exporters.text.errors import UsageError, parse_flag
+from exporters.text.units import parse_duration, spell_duration
 
 _MEANING = {
     DeclarationResult.CHANGED: "changed",

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from exporters.addresses import Url, parse_url
-from exporters.errors import UsageError
-from exporters.signals import Label
+from exporters.text.addresses import Url, parse_url
+from exporters.text.errors import UsageError
+from exporters.vocabulary.signals import Label
 
 ALERTS = "LLM.+"
 """Matches the names of all alerts of the rendered rules except the Watchdog, which must not be silenced."""

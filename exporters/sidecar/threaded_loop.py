@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from typing import Any, TypeVar, TypeVarTuple, Unpack
 
-from exporters.worker_threads import WorkerThreads
+from exporters.processes.worker_threads import WorkerThreads
 
 _T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")

@@ -10,8 +10,8 @@ from typing import Annotated, get_origin, get_type_hints
 
 import msgspec
 
-from exporters.yaml_keys import COUNT, DURATION, NAMED, Key, Kind, choice, list_of
-from exporters.yaml_reader import Node
+from exporters.text.yaml_keys import COUNT, DURATION, NAMED, Key, Kind, choice, list_of
+from exporters.text.yaml_reader import Node
 
 CYCLE_PIECES = 96
 """Straight pieces that stand for one cycle of a diurnal rate; the error is below 0.06 % of the amplitude."""

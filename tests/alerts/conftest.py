@@ -2,7 +2,7 @@
 
 import pytest
 
-from exporters.slos import SloFile, load, loads
+from exporters.vocabulary.slo_file import SloFile, load, loads
 from tests.support.promtool import ROOT, Pace
 
 

@@ -1,8 +1,8 @@
 """Queries for firing alerts and burning tiers."""
 
 from alerts.tiers import tiers
-from exporters.quantities import spell_duration
-from exporters.slos import SloFile
+from exporters.text.units import spell_duration
+from exporters.vocabulary.slo_file import SloFile
 
 
 def firing(alert: str, by: str, **labels: str) -> str:

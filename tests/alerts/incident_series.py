@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from alerts.group_limit import FEWEST
 from alerts.plan import Plan
-from exporters.signals import Outcome
-from exporters.slos import SloFile
+from exporters.vocabulary.signals import Outcome
+from exporters.vocabulary.slo_file import SloFile
 from tests.support.promtool import Case, Pace, Promtool, constant, counter
 
 BEFORE, DURING, AFTER = 10, 8, 8

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from alerts.group_limit import FEWEST, MAX_RULES, limited
 from alerts.plan import Plan
 from alerts.rule_file import rules
-from alerts.rule_groups import Recording
+from alerts.rules.groups import Recording
 from compose.cli import main
-from exporters.signals import Label
-from exporters.slos import load
+from exporters.vocabulary.signals import Label
+from exporters.vocabulary.slo_file import load
 from tests.alerts.firing import burning, firing
 from tests.support.promtool import ROOT, Case, Pace, Promtool
 

@@ -7,7 +7,7 @@ import yaml
 
 from alerts.rule_file import render
 from compose.cli import main
-from exporters.slos import SHIPPED, load
+from exporters.vocabulary.slo_file import SHIPPED, load
 
 OPERATOR = ["alerts", "render", "--format", "prometheusrule"]
 

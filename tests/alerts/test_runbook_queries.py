@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from alerts.alert_names import AlertName
-from exporters.slos import load, loads
+from alerts.names import AlertName
+from exporters.vocabulary.slo_file import load, loads
 from tests.alerts.firing import firing
 from tests.support.promtool import ROOT, UP, Case, Pace, Promtool, constant, counter
 from tests.support.replica_series import BAD, GOOD, Fault, replicas

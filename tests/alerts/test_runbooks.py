@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from compose.prometheus_tools import Tools
+from compose.programs.tools import Tools
 from tests.support.dashboard_queries import SERIES, labels_in, matchers_in, series_in
 from tests.support.runbook_queries import PAGES, queries
 

@@ -9,7 +9,7 @@ from alerts.plan import Plan
 from alerts.rule_file import render
 from alerts.scrape_jobs import targets_up
 from dashboards.boards.registry import BOARDS
-from exporters.slos import SHIPPED, SloFile, Source, load, loads
+from exporters.vocabulary.slo_file import SHIPPED, SloFile, Source, load, loads
 from tests.alerts.firing import firing
 from tests.support.promtool import ROOT, Case, Promtool, constant
 from tests.support.slo_files import MINIMAL

@@ -19,12 +19,12 @@ from pathlib import Path
 from random import Random
 
 from alerts.plan import Plan
-from dashboards.audit import Finding, audit
-from dashboards.dashboard_reader import TimeRange
-from exporters.prometheus_api import Prometheus
-from exporters.quantities import spell_duration
-from exporters.signals import FIRING, LENGTHS, LOAD_SIGNALS, OTHER, SIZES, Label, Outcome, Phase
-from exporters.slos import SHIPPED, load
+from dashboards.live.audit import Finding, audit
+from dashboards.live.reader import TimeRange
+from exporters.analysis.prometheus_api import Prometheus
+from exporters.text.units import spell_duration
+from exporters.vocabulary.signals import FIRING, LENGTHS, LOAD_SIGNALS, OTHER, SIZES, Label, Outcome, Phase
+from exporters.vocabulary.slo_file import SHIPPED, load
 from tests.bench.first_load import FirstLoad, Revision, read_revision, tree_of
 from tests.support.prometheus_blocks import DAY, HOUR, SCRAPE, STEP, prometheus_over, samples, tools_in
 from tests.support.promtool import ROOT

@@ -13,14 +13,17 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from dashboards.dashboard_reader import Check, QueryType, annotations_of, checks_of, panels_of, read_dashboards
-from exporters.quantities import parse_duration
+from dashboards.live.reader import Check, QueryType, annotations_of, checks_of, panels_of, read_dashboards
+from exporters.text.units import parse_duration
 from tests.support.dashboard_queries import Series, series_in
 from tests.support.promtool import ROOT
 
 _VOCABULARY = """
 import json
-from exporters.signals import RECORDED, SIGNALS
+try:
+    from exporters.vocabulary.signals import RECORDED, SIGNALS
+except ImportError:  # a revision before the vocabulary had a folder
+    from exporters.signals import RECORDED, SIGNALS
 from tests.support.dashboard_queries import SERIES
 series = {name: [sorted(each.labels), each.is_counter] for name, each in SERIES.items()}
 bounds = {each.bucket: [*map(str, each.bounds), "+Inf"] for each in SIGNALS if each.bounds}

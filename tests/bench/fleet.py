@@ -16,10 +16,10 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from alerts.rule_file import render
-from compose.ports import HOST
-from compose.prometheus_tools import Tools
-from exporters import slos
-from exporters.prometheus_api import Prometheus, PrometheusError
+from compose.lab.ports import HOST
+from compose.programs.tools import Tools
+from exporters.analysis.prometheus_api import Prometheus, PrometheusError
+from exporters.vocabulary import slo_file
 from tests.bench import machine
 from tests.bench.fleet_pages import FleetPages, serving
 from tests.support.ports import free_port
@@ -39,7 +39,7 @@ async def page_of_a_sidecar() -> tuple[str, str]:
     """The name of the engine, and the text of /metrics after requests of each class, with and without a stream."""
     with tempfile.TemporaryDirectory() as name:
         async with simulator() as engine, sidecar(Path(name), engine, slo_file=SLOS.read_text()) as running:
-            for each in slos.load(SLOS).classes:
+            for each in slo_file.load(SLOS).classes:
                 for stream in (True, False):
                     body = {
                         "model": "tiny",
@@ -58,7 +58,7 @@ async def page_of_a_sidecar() -> tuple[str, str]:
 @contextmanager
 def prometheus(tools: Tools, folder: Path, pages: FleetPages, port: int) -> Iterator[tuple[int, str]]:
     """The process id and the URL of a Prometheus that scrapes every page and evaluates the shipped rules."""
-    (folder / "rules.yaml").write_text(render(slos.load(SLOS)))
+    (folder / "rules.yaml").write_text(render(slo_file.load(SLOS)))
     targets = [
         {"targets": [f"{HOST}:{port}"], "labels": {"instance": f"{name}:9464", "__metrics_path__": f"/{name}"}}
         for name in pages.names

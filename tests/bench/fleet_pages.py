@@ -8,7 +8,7 @@ from threading import Event, Thread
 
 from aiohttp import web
 
-from compose.ports import HOST
+from compose.lab.ports import HOST
 
 GROWING = ("counter", "histogram")
 """Types whose samples grow; all others are constant."""

@@ -15,10 +15,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from exporters.errors import UsageError
-from loadgen.report import format_seconds
-from loadgen.request_record import Record, read_records, read_run
-from loadgen.summary import summarise_class
+from exporters.text.errors import UsageError
+from loadgen.report.tables import format_seconds
+from loadgen.results.record import Record, read_records, read_run
+from loadgen.results.summary import summarise_class
 from tests.support.promtool import ROOT
 from tests.support.waiting import HANG, wait_until
 

@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from exporters.journal import RelayJournal
-from exporters.sidecar.ingest.request_ledger import RequestLedger
-from exporters.signals import Endpoint
+from exporters.records.journal import RelayJournal
+from exporters.sidecar.ingest.ledger import RequestLedger
+from exporters.vocabulary.signals import Endpoint
 from tests.support.sample_records import finished
 
 ROUNDS, REQUESTS, BATCH = 9, 20_000, 20

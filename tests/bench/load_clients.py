@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from compose.program_cache import user_cache
+from compose.programs.cache import user_cache
 from compose.vllm_cpu.install import VllmCpu, lock_hash
 from tests.bench import machine
 from tests.bench.generators import CannotMeasureError, generators

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from exporters.child_process import collect_garbage_rarely
-from exporters.configuration.sidecar_config import LogContent, SidecarConfig
-from exporters.http.http1_parser import ChunkedBody
-from exporters.relay.exchange import PARSED_LIMIT, Exchange
+from exporters.configuration.sidecar import LogContent, SidecarConfig
+from exporters.http.parser import ChunkedBody
+from exporters.processes.child import collect_garbage_rarely
+from exporters.relay.connections.exchange import PARSED_LIMIT, Exchange
 from tests.fuzz.wire import CONFIG
 from tests.support.callback_costs import costs_of
 from tests.support.event_streams import stream_meter

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from exporters.requestlog.writer import encode_line
-from exporters.signals import Outcome, Verdict
+from exporters.vocabulary.signals import Outcome, Verdict
 from tests.support.sample_records import finished
 
 DISTINCT = 20_000

@@ -20,8 +20,8 @@ from typing import Any
 import yaml
 
 from alerts.rule_file import render
-from exporters.quantities import parse_duration
-from exporters.slos import SloFile, loads
+from exporters.text.units import parse_duration
+from exporters.vocabulary.slo_file import SloFile, loads
 from tests.support.prometheus_blocks import DAY, HOUR, SCRAPE, STEP, prometheus_over, samples, tools_in
 from tests.support.promtool import ROOT
 

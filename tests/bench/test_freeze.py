@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from loadgen.request_record import Record
+from loadgen.results.record import Record
 from tests.bench.freeze import CONNECTIONS, RATE, figures
 from tests.loadgen.load_records import record
 

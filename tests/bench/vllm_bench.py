@@ -17,13 +17,13 @@ from pathlib import Path
 
 import msgspec
 
-from compose.ports import HOST
+from compose.lab.ports import HOST
 from compose.vllm_cpu import launch
 from compose.vllm_cpu.install import ensure_installed
-from exporters.errors import UsageError
-from loadgen import scenario
-from loadgen.request_plan import Workload
-from loadgen.request_record import BENCH
+from exporters.text.errors import UsageError
+from loadgen.results.record import BENCH
+from loadgen.schedule import scenario
+from loadgen.schedule.requests import Workload
 from tests.bench.measures import log
 from tests.bench.proxies import OURS, SLOS
 from tests.bench.results import Quantity, Result, print_results

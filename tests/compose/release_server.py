@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from compose import release_archives
-from compose.release_archives import PLATFORMS, Release, this_platform
+from compose.programs import release_archives
+from compose.programs.release_archives import PLATFORMS, Release, this_platform
 
 PROMETHEUS = Release("prometheus", "3.9.1", {})
 ALERTMANAGER = Release("alertmanager", "0.34.0", {})

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from exporters.engines.engine_state import EngineState, collect
 from exporters.engines.normalisation import EngineMetrics, normalise
+from exporters.engines.state import EngineState, collect
 from tests.contract.expositions import PAGES
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -7,7 +7,7 @@ import pytest
 
 from exporters.engines.signal_table import VLLM
 from exporters.engines.vllm_buckets import FINISHED, NEWEST, OLDEST, family, first_with, histogram, order
-from exporters.signals import (
+from exporters.vocabulary.signals import (
     ENGINE_DECODE,
     ENGINE_DURATION,
     ENGINE_PREFILL,

@@ -10,14 +10,14 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from exporters import signals
 from exporters.engines.generated_docs import signal_tables
 from exporters.engines.normalisation import Distribution, normalise
 from exporters.engines.signal_table import ENGINE_TYPES, SIGNALS, VLLM
 from exporters.engines.table_schema import Family, Row
 from exporters.engines.vllm_buckets import family as family_of
 from exporters.engines.vllm_buckets import order
-from exporters.signals import Kind
+from exporters.vocabulary import signals
+from exporters.vocabulary.signals import Kind
 from tests.contract.expositions import PAGES, RECORDED, VLLM_VERSIONS, vllm
 from tests.contract.golden_pages import GOLDEN, exposed
 

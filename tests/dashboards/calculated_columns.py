@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dashboards.preview.data_frames import table_frames
-from dashboards.preview.transformations import transform
+from dashboards.preview.frames.frame import table_frames
+from dashboards.preview.frames.transformations import transform
 
 Result = list[tuple[dict[str, str], float]]
 """The labels and the value of each series in the result of one query."""

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from compose.prometheus_tools import Tools
-from exporters.prometheus_api import Prometheus
+from compose.programs.tools import Tools
+from exporters.analysis.prometheus_api import Prometheus
 from tests.support import engine_fleet
 from tests.support.ports import free_port
 from tests.support.prometheus_blocks import prometheus_over

@@ -3,10 +3,10 @@
 import json
 from typing import Any
 
-from dashboards.board import Board
-from dashboards.dashboard_reader import checks_of, panels_of
-from dashboards.interpolation import expand, intervals
-from exporters.slos import SHIPPED, SloFile, load
+from dashboards.boards.board import Board
+from dashboards.live.interpolation import expand, intervals
+from dashboards.live.reader import checks_of, panels_of
+from exporters.vocabulary.slo_file import SHIPPED, SloFile, load
 
 Page = dict[str, Any]
 

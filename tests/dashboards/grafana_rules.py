@@ -8,9 +8,9 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from dashboards.dashboard_reader import panels_of
-from dashboards.style import GREY, PLAIN
-from exporters.signals import Label
+from dashboards.grafana.style import GREY, PLAIN
+from dashboards.live.reader import panels_of
+from exporters.vocabulary.signals import Label
 
 Page = Mapping[str, Any]
 Panel = Mapping[str, Any]

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from dashboards.board import Board
-from dashboards.interpolation import expand
+from dashboards.boards.board import Board
+from dashboards.live.interpolation import expand
 from dashboards.queries.variables import VARIABLES
-from exporters.slos import SHIPPED, SloFile, load
+from exporters.vocabulary.slo_file import SHIPPED, SloFile, load
 from tests.dashboards import dashboard_files
 from tests.support.promtool import Case, Promtool
 

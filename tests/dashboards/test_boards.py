@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
-from dashboards.annotation_queries import config_change_query
-from dashboards.board import TAG, Board
+from dashboards.boards.annotations import config_change_query
+from dashboards.boards.board import TAG, Board
 from dashboards.boards.registry import BOARDS
 from dashboards.command import GENERATED
-from dashboards.interpolation import expand
-from dashboards.layout import to_json
+from dashboards.grafana.layout import to_json
+from dashboards.live.interpolation import expand
 from dashboards.queries.variables import VARIABLES
-from exporters.slos import SHIPPED, SloFile, load
+from exporters.vocabulary.slo_file import SHIPPED, SloFile, load
 from tests.support.promtool import Case, Promtool
 
 EVERYTHING = dict.fromkeys(map(str, VARIABLES), ".*")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dashboards.command import GENERATED
-from dashboards.dashboard_reader import read_dashboards
+from dashboards.live.reader import read_dashboards
 from tests.dashboards import grafana_rules as rules
 from tests.dashboards.grafana_rules import RULES, Rule
 from tests.dashboards.preview.sample_dashboard import BLUE, GREEN, RED, config, fixed, override, panel, thresholds

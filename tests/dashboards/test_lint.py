@@ -19,12 +19,12 @@ import pytest
 from grafana_foundation_sdk.models import units
 
 from alerts.rule_file import rules
-from alerts.rule_groups import Recording
-from dashboards import style
+from alerts.rules.groups import Recording
 from dashboards.command import GENERATED
-from dashboards.dashboard_reader import MAY_BE_EMPTY, checks_of
-from exporters.quantities import parse_duration
-from exporters.signals import (
+from dashboards.grafana import style
+from dashboards.live.reader import MAY_BE_EMPTY, checks_of
+from exporters.text.units import parse_duration
+from exporters.vocabulary.signals import (
     COST_API_IN,
     COST_API_PER_MILLION,
     COST_GOOD_IN,
@@ -44,7 +44,7 @@ from exporters.signals import (
     Outcome,
     Phase,
 )
-from exporters.slos import SHIPPED, load
+from exporters.vocabulary.slo_file import SHIPPED, load
 from tests.support.dashboard_queries import (
     SERIES,
     call_arguments,

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from compose.prometheus_tools import Tools
-from dashboards.board import Board
+from compose.programs.tools import Tools
+from dashboards.boards.board import Board
 from dashboards.boards.registry import BOARDS
 from dashboards.command import GENERATED
-from dashboards.dashboard_reader import QueryType, checks_of
-from dashboards.interpolation import expand, intervals
-from exporters.slos import SHIPPED, load, loads
+from dashboards.live.interpolation import expand, intervals
+from dashboards.live.reader import QueryType, checks_of
+from exporters.vocabulary.slo_file import SHIPPED, load, loads
 from tests.dashboards.dashboard_files import STRICT_SLOS, Page, page_of
 from tests.support.promql_tree import tree
 

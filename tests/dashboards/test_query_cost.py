@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from dashboards.command import GENERATED
-from exporters.quantities import parse_duration
-from exporters.signals import REQUESTS
+from exporters.text.units import parse_duration
+from exporters.vocabulary.signals import REQUESTS
 from tests.support.dashboard_queries import series_in
 
 BOARDS = {path.stem: json.loads(path.read_text()) for path in sorted(GENERATED.glob("*.json"))}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from exporters import signals
+from exporters.vocabulary import signals
 
 ROOT = Path(__file__).resolve().parents[2]
 GENERATED = [*sorted(ROOT.glob("dashboards/generated/*.json")), ROOT / "alerts/generated/rules.yaml"]

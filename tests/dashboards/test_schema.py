@@ -13,8 +13,8 @@ import pytest
 
 from dashboards.boards.engine import BOARD as ENGINE
 from dashboards.command import GENERATED
-from exporters.slos import SHIPPED as SLOS
-from exporters.slos import load
+from exporters.vocabulary.slo_file import SHIPPED as SLOS
+from exporters.vocabulary.slo_file import load
 
 SCHEMA = Path(__file__).parent / "schema"
 SHIPPED = sorted(GENERATED.glob("*.json"))

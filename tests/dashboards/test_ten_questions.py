@@ -9,13 +9,13 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from alerts.alert_names import AlertName
 from alerts.links import Links
+from alerts.names import AlertName
 from alerts.rule_file import rules
-from alerts.rule_groups import Alert
-from dashboards.board import TAG
+from alerts.rules.groups import Alert
+from dashboards.boards.board import TAG
 from dashboards.boards.registry import BOARDS
-from exporters.slos import SHIPPED, load
+from exporters.vocabulary.slo_file import SHIPPED, load
 from tests.dashboards.dashboard_files import Page, page_of, panel
 
 ROOT = Path(__file__).parents[2]

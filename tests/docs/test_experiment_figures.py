@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from compose.cli import main
-from compose.experiment.report_grids import contents
-from compose.experiment.report_groups import read_groups
-from compose.experiment.report_tables import Grid
+from compose.experiments.report.contents import contents
+from compose.experiments.report.groups import read_groups
+from compose.experiments.report.tables import Grid
 from tests.support.markdown_tables import DOCS, section, tables
 
 PAGE = DOCS / "experiments" / "seed-001.md"

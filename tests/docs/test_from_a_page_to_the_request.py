@@ -19,8 +19,8 @@ from pathlib import Path
 import pytest
 
 from compose.cli import COMMANDS
-from compose.ports import SERVICES, Ports
-from compose.services import OURS
+from compose.lab.ports import SERVICES, Ports
+from compose.lab.services import OURS
 from docs.page_pictures import PAGE, commands
 from tests.support.ports import free_lab_ports
 from tests.support.waiting import HANG, wait_until

@@ -13,8 +13,8 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from compose.ports import SERVICES, Ports
-from compose.services import OURS
+from compose.lab.ports import SERVICES, Ports
+from compose.lab.services import OURS
 from tests.support.otlp_collectors import ReceivedSpans, grpc_receiver
 from tests.support.ports import free_lab_ports
 

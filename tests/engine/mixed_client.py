@@ -10,8 +10,8 @@ from typing import Any
 
 import aiohttp
 
-from loadgen import prompt_text
-from loadgen.prompt_text import Part
+from loadgen.schedule import prompts
+from loadgen.schedule.prompts import Part
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 
@@ -64,13 +64,13 @@ class ClientResponse:
 def mixed(seed: int, count: int, aborts: int, model: str) -> list[ClientRequest]:
     """Chat and completions, streams and not, of many lengths, with shared beginnings; `aborts` of them are aborted."""
     random = Random(seed)  # noqa: S311 - repeatable, not secret
-    documents = [prompt_text.join([Part(f"{seed}/{size}", size)]) for size in (120, 300, 500)]
+    documents = [prompts.join([Part(f"{seed}/{size}", size)]) for size in (120, 300, 500)]
     aborted = set(random.sample(range(count), aborts))
     return [_one(random, f"mixed-{seed}-{n}", documents, model, aborts=n in aborted) for n in range(count)]
 
 
 def _one(random: Random, request_id: str, documents: Sequence[str], model: str, *, aborts: bool) -> ClientRequest:
-    text = prompt_text.join([Part(request_id, random.randint(5, 60))])
+    text = prompts.join([Part(request_id, random.randint(5, 60))])
     if random.random() < 0.5:
         text = f"{random.choice(documents)}\n\n{text}"
     endpoint = CHAT if random.random() < 0.6 else COMPLETIONS

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from compose.rewrite_config import COMPOSE_DIRECTORY
-from compose.services import DASHBOARDS, OURS
+from compose.lab.rewrite_config import COMPOSE_DIRECTORY
+from compose.lab.services import DASHBOARDS, OURS
 from compose.vllm_cpu.launch import MODEL, NAME
-from exporters.signals import Outcome
+from exporters.vocabulary.signals import Outcome
 from tests.engine.live_lab import Increase, Lab, running
 from tests.engine.mixed_client import ClientResponse, mixed, send_all
 from tests.support.otlp_collectors import attributes

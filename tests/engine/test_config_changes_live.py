@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from exporters.engines.config_changes import FINGERPRINT
+from exporters.engines.changes.config_changes import FINGERPRINT
 from tests.engine.vllm_process import vllm
 from tests.support.ports import free_port
 from tests.support.sidecar_process import Running, sidecar

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from compose.ports import HOST
+from compose.lab.ports import HOST
 from compose.vllm_cpu import launch
 from tests.engine.vllm_process import vllm
 from tests.support.otlp_collectors import attributes, grpc_collector

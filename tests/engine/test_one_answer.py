@@ -5,7 +5,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from compose.ports import HOST
+from compose.lab.ports import HOST
 from tests.engine.token_counters import engine_counts
 from tests.engine.vllm_process import vllm
 from tests.support.official_clients import QUESTION, embeddings

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import aiohttp
 
-from compose.ports import HOST
+from compose.lab.ports import HOST
 from compose.vllm_cpu import launch
 from compose.vllm_cpu.install import ensure_installed
 from tests.support.waiting import until

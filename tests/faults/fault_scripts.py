@@ -16,7 +16,7 @@ from typing import cast
 
 import aiohttp
 
-from exporters.signals import Outcome
+from exporters.vocabulary.signals import Outcome
 from tests.support.scripted_relay import DONE, END, ROLE, STREAM_HEAD, Received, chunk, content, read_body
 from tests.support.waiting import HANG
 

@@ -6,7 +6,7 @@ import re
 import socket
 from dataclasses import dataclass, field
 
-from exporters.signals import Outcome
+from exporters.vocabulary.signals import Outcome
 from tests.faults.fault_scripts import EARLY_ANSWER, FLOOD, GOOD_BODY, Clients, request_body
 from tests.support.scripted_relay import END
 from tests.support.waiting import until

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import aiohttp
 
-from exporters.signals import Phase
+from exporters.vocabulary.signals import Phase
 from tests.bench.machine import tree
 from tests.support.sidecar_process import Running
 from tests.support.waiting import until

@@ -16,9 +16,9 @@ def main() -> None:
 
         Outbox.__init__.__defaults__ = (OUTBOX_RECORDS,)
     else:
-        from exporters.sidecar.ingest import record_receiver  # noqa: PLC0415 - only the exporter has it
+        from exporters.sidecar.ingest import receiver  # noqa: PLC0415 - only the exporter has it
 
-        record_receiver.MAX_PENDING_RECORDS = PENDING_RECORDS
+        receiver.MAX_PENDING_RECORDS = PENDING_RECORDS
     sys.argv = [module]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 

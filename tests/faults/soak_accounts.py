@@ -26,7 +26,7 @@ from typing import BinaryIO
 import msgspec
 
 from exporters.requestlog.writer import DROP_REASONS, RequestLog
-from exporters.sidecar.ingest.request_ledger import LOST_REASONS, RequestLedger
+from exporters.sidecar.ingest.ledger import LOST_REASONS, RequestLedger
 from tests.faults.fault_scripts import log_errors
 
 BEGUN, LOST = "llm_sidecar_begun_requests_total", "llm_sidecar_lost_requests_total"

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import aiohttp
 
-from exporters.signals import Outcome
+from exporters.vocabulary.signals import Outcome
 from tests.faults import raw_clients
 from tests.faults.fault_scripts import LONG, UNREACHABLE, Clients, Engine
 from tests.faults.sidecar_state import in_flight, kill_exporter, open_descriptors, phases, relays

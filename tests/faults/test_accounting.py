@@ -11,9 +11,9 @@ import pytest
 
 from exporters.relay.record_sender import Outbox
 from exporters.requestlog.writer import RequestLog
-from exporters.sidecar.ingest.record_receiver import RecordReceiver, RelayConnection
+from exporters.sidecar.ingest.receiver import RecordReceiver, RelayConnection
 from exporters.sidecar.ingest.request_metrics import RequestMetrics
-from exporters.signals import Outcome
+from exporters.vocabulary.signals import Outcome
 from tests.faults.fault_scripts import UNREACHABLE, Clients, Engine, log_errors, serving
 from tests.faults.sidecar_state import counted_outcomes, kill_exporter, logged_outcomes, wait_for_in_flight
 from tests.support.exporter_listener import accepting

@@ -7,13 +7,13 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from alerts.alert_names import AlertName
+from alerts.names import AlertName
 from alerts.rule_file import rules
-from alerts.rule_groups import to_yaml
-from compose.prometheus_tools import Tools
-from exporters import slos
-from exporters.prometheus_api import Prometheus
-from exporters.sidecar.ingest.record_receiver import MAX_PENDING_RECORDS
+from alerts.rules.groups import to_yaml
+from compose.programs.tools import Tools
+from exporters.analysis.prometheus_api import Prometheus
+from exporters.sidecar.ingest.receiver import MAX_PENDING_RECORDS
+from exporters.vocabulary import slo_file
 from tests.support.fake_engine import Engine, serving
 from tests.support.prometheus_process import prometheus
 from tests.support.sidecar_process import ROOT, RUN, SLOS, START, Running, children_by, sidecar
@@ -88,7 +88,7 @@ runpy.run_module(module, run_name="__main__", alter_sys=True)
 async def test_lines_dropped_on_a_full_disk_are_counted_exactly_and_raise_a_ticket(
     tools: Tools, tmp_path: Path
 ) -> None:
-    spec = slos.loads(SLOS)
+    spec = slo_file.loads(SLOS)
     (tmp_path / "rules.yaml").write_text(to_yaml(rules(spec)))
     script = tmp_path / "child.py"
     script.write_text(RELAY_WITH_RECORDS)
@@ -99,7 +99,7 @@ async def test_lines_dropped_on_a_full_disk_are_counted_exactly_and_raise_a_tick
             tmp_path, engine.url, "--request-log", "/dev/full", with_log=False, code=code
         ) as running,
         prometheus(
-            tools.prometheus, tmp_path, running.metrics_port, job=slos.SIDECAR_JOB, rules=tmp_path / "rules.yaml"
+            tools.prometheus, tmp_path, running.metrics_port, job=slo_file.SIDECAR_JOB, rules=tmp_path / "rules.yaml"
         ) as url,
     ):
         server = Prometheus(url)

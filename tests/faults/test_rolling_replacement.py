@@ -11,8 +11,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from compose.prometheus_tools import Tools
-from exporters.prometheus_api import Prometheus
+from compose.programs.tools import Tools
+from exporters.analysis.prometheus_api import Prometheus
 from tests.support.fake_engine import Engine, serving, streaming_engine
 from tests.support.ports import free_port
 from tests.support.prometheus_process import prometheus

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from exporters.journal import RelayJournal
+from exporters.records.journal import RelayJournal
 from exporters.requestlog.writer import encode_line
-from exporters.sidecar.ingest.request_ledger import RequestLedger
-from exporters.signals import Endpoint
+from exporters.sidecar.ingest.ledger import RequestLedger
+from exporters.vocabulary.signals import Endpoint
 from tests.faults.soak_accounts import Accounts, Balance, LogFollower, identity_errors
 from tests.support.sample_records import finished
 

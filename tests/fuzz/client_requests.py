@@ -9,8 +9,8 @@ from unittest.mock import patch
 
 import h11
 
-from exporters.http import http1_parser
-from exporters.relay import exchange
+from exporters.http import parser as http1_parser
+from exporters.relay.connections import exchange
 from tests.fuzz.mutate import CONTENT_LENGTHS, cut, mutated
 from tests.fuzz.wire import Bench, Wire, feed, read_response, settle
 from tests.support.api_streams import MESSAGES, RESPONSES

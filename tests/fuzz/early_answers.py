@@ -9,7 +9,7 @@ from functools import partial
 
 import h11
 
-from exporters.relay import exchange
+from exporters.relay.connections import exchange
 from tests.fuzz.wire import Bench, Wire, feed, read_response, settle
 from tests.support.scripted_relay import chunk
 

@@ -4,7 +4,7 @@ import random
 import time
 from dataclasses import dataclass
 
-from exporters.signals import Outcome
+from exporters.vocabulary.signals import Outcome
 from tests.fuzz.event_streams import BARE_CR, without_usage
 from tests.fuzz.event_streams import STRINGS as EVENT_STRINGS
 from tests.fuzz.mutate import CONTENT_LENGTHS, cut, mutated

@@ -4,9 +4,9 @@ import random
 import re
 from dataclasses import dataclass
 
-from exporters.relay import injected_usage
 from exporters.relay.dialects import chat
-from exporters.relay.paths import METERED
+from exporters.relay.dialects.paths import METERED
+from exporters.relay.metering import injected_usage
 from tests.fuzz.mutate import cut, mutated
 from tests.support.api_streams import MESSAGES, RESPONSES, Api, block_delta, delta, named
 from tests.support.event_streams import stream_meter

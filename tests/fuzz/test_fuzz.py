@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from exporters.relay import exchange, message_heads, meter
-from exporters.relay.exchange_state import ResponseState
+from exporters.relay.connections import exchange, message_heads
+from exporters.relay.connections.exchange_state import ResponseState
+from exporters.relay.metering import meter
 from tests.fuzz.run import TARGETS, FaultFoundError, Target, check_case, make_case
 
 EACH = pytest.mark.parametrize("target", [pytest.param(target, id=name) for name, target in TARGETS.items()])

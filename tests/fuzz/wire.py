@@ -8,13 +8,13 @@ from typing import Any
 
 import h11
 
-from exporters import slos
-from exporters.configuration.sidecar_config import SidecarConfig
-from exporters.records import Finished, Hello
-from exporters.relay.exchange import Exchange
+from exporters.configuration.sidecar import SidecarConfig
+from exporters.records.messages import Finished, Hello
+from exporters.relay.connections.exchange import Exchange
+from exporters.relay.connections.upstream import OnConnected, OnFailure, UpstreamConnection, UpstreamPool
 from exporters.relay.record_sender import Sender
 from exporters.relay.relay import Relay
-from exporters.relay.upstream import OnConnected, OnFailure, UpstreamConnection, UpstreamPool
+from exporters.vocabulary import slo_file
 from tests.support.exporter_listener import no_exporter
 from tests.support.scripted_relay import SLOS
 
@@ -149,7 +149,7 @@ class _Relay(Relay):
         raise error
 
 
-SLO_FILE = slos.loads(SLOS)
+SLO_FILE = slo_file.loads(SLOS)
 CONFIG = SidecarConfig(upstream="http://engine:1", slos="", listen="", metrics="")
 
 

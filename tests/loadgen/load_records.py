@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from loadgen.prompt_text import Part
-from loadgen.request_plan import CHAT, PlannedRequest
-from loadgen.request_record import ClientOutcome, Objective, Record, Run
+from loadgen.results.record import ClientOutcome, Objective, Record, Run
 from loadgen.schedule.phases import Steady
+from loadgen.schedule.prompts import Part
+from loadgen.schedule.requests import CHAT, PlannedRequest
 
 
 def planned(**changes: Any) -> PlannedRequest:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from prometheus_client.core import Metric
 
-from exporters.signals import LOAD_SIGNALS
+from exporters.vocabulary.signals import LOAD_SIGNALS
 
 SLOS = """
 version: 1

@@ -3,7 +3,7 @@
 import heapq
 from random import Random
 
-from loadgen.steady_state import Timed
+from loadgen.results.steady_state import Timed
 
 
 def seeded(seed: int) -> Random:

@@ -16,12 +16,12 @@ import pytest
 import yaml
 
 from alerts.prices import parse_prices
-from compose import rewrite_config, services
-from compose.ports import Ports
-from compose.run_directory import RunDirectory
-from exporters.relay.client_limit import client_limit
+from compose.lab import rewrite_config, services
+from compose.lab.ports import Ports
+from compose.lab.run_directory import RunDirectory
+from exporters.relay.connections.client_limit import client_limit
 from exporters.sidecar import command as sidecar_command
-from exporters.signals import SIGNALS
+from exporters.vocabulary.signals import SIGNALS
 from tests.support.ports import free_lab_ports
 from tests.support.sample_records import finished
 from tests.support.sample_traces import MAKER

@@ -23,7 +23,7 @@ SIDECAR_IMAGE = (
     "compose/simulator",
     "compose/cli.py",
     "compose/console_script.py",
-    "compose/webhook_process.py",
+    "compose/lab/webhook_process.py",
 )
 """What the image of the sidecar runs."""
 

@@ -22,7 +22,7 @@ from urllib.parse import quote
 import pytest
 from packaging.utils import canonicalize_name
 
-from exporters.signals import (
+from exporters.vocabulary.signals import (
     ENGINE_CONFIG_CHANGE,
     ENGINE_UP,
     GOODPUT_EVENTS,

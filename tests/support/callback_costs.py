@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from exporters.configuration.sidecar_config import SidecarConfig
+from exporters.configuration.sidecar import SidecarConfig
 from tests.fuzz.wire import CONFIG, Bench, Wire, feed, settle
 from tests.support.hostile_inputs import Input
 from tests.support.prompt_hashing import Hashing

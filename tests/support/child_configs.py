@@ -2,16 +2,16 @@
 
 from typing import Any
 
-from exporters import slos
-from exporters.configuration.child_config import ChildConfig, Slos
-from exporters.configuration.sidecar_config import SidecarConfig
+from exporters.configuration.child import ChildConfig, Slos
+from exporters.configuration.sidecar import SidecarConfig
+from exporters.vocabulary import slo_file
 
-SLOS = Slos(file=slos.load(slos.SHIPPED), read_at=1_700_000_000.0)
+SLOS = Slos(file=slo_file.load(slo_file.SHIPPED), read_at=1_700_000_000.0)
 
 
 def exporter_config(*, restarts: dict[str, int] | None = None, **settings: Any) -> ChildConfig:
     """`settings` are those of the sidecar."""
-    upstream, file = "http://127.0.0.1:1", str(slos.SHIPPED)
+    upstream, file = "http://127.0.0.1:1", str(slo_file.SHIPPED)
     return ChildConfig(
         sidecar=SidecarConfig(upstream=upstream, slos=file, listen="", metrics="", **settings),
         slos=SLOS,

@@ -7,7 +7,7 @@ from typing import Any
 
 import promql_parser as promql
 
-from exporters.signals import ACTIVE_SINCE, FIRING, RECORDED, SIGNALS, Kind, Label
+from exporters.vocabulary.signals import ACTIVE_SINCE, FIRING, RECORDED, SIGNALS, Kind, Label
 
 _TEXT_OR_VARIABLE = re.compile(r'"(?:\\.|[^"\\])*"|\$(?:\{(\w+)\}|(\w+))')
 _LABEL_VALUES = re.compile(r"label_values\((.*), \w+\)")

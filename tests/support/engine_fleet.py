@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from itertools import chain
 
-from exporters import signals
-from exporters.quantities import number
+from exporters.text.units import number
+from exporters.vocabulary import signals
 
 SCRAPE = 5
 START = 1_700_000_000

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 
 from exporters.relay.dialects import chat
 from exporters.relay.dialects.dialect import Dialect
-from exporters.relay.meter import Meter
-from exporters.verdicts import Judge, applicable_slos
+from exporters.relay.metering.meter import Meter
+from exporters.vocabulary.verdicts import Judge, applicable_slos
 from tests.support.scripted_relay import chunk
 
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import NoReturn
 
-from exporters.record_connection import RelayListener, connect
+from exporters.records.connection import RelayListener, connect
 from exporters.relay.record_sender import Sender
 
 

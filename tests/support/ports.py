@@ -5,7 +5,7 @@ import itertools
 import socket
 from collections.abc import Iterator
 
-from compose.ports import HOST, SERVICES, Ports
+from compose.lab.ports import HOST, SERVICES, Ports
 
 _FIRST, _LAST, _BLOCK = 10_000, 32_000, 500
 """Below the range of outgoing connections on Linux, 32768 to 60999."""

@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
-from compose.ports import HOST
-from compose.prometheus_tools import Tools, find_tools
+from compose.lab.ports import HOST
+from compose.programs.tools import Tools, find_tools
 from tests.support.waiting import wait_until
 
 HOUR, DAY, STEP, SCRAPE = 3600, 86400, 300, 15

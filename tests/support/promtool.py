@@ -18,10 +18,10 @@ from alerts.prices import Prices
 from alerts.promql.build import on
 from alerts.promql.expression import Variable
 from alerts.rule_file import rules
-from alerts.rule_groups import Alert, Recording, RuleGroup, document
-from exporters.quantities import number, spell_duration
-from exporters.signals import Label
-from exporters.slos import SloFile
+from alerts.rules.groups import Alert, Recording, RuleGroup, document
+from exporters.text.units import number, spell_duration
+from exporters.vocabulary.signals import Label
+from exporters.vocabulary.slo_file import SloFile
 from tests.support.promql_tree import Selected, selected
 
 _ENVIRONMENT = {**os.environ, "GOGC": "400"}

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from exporters.quantities import number
-from exporters.signals import SIGNALS, UP, Kind, Label, Signal
+from exporters.text.units import number
+from exporters.vocabulary.signals import SIGNALS, UP, Kind, Label, Signal
 from tests.support.promtool import constant, counter
 
 BAD, GOOD = "s:1", "s:2"

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from exporters import slos
-from exporters.records import Finished
-from exporters.signals import Endpoint, Outcome
+from exporters.records.messages import Finished
+from exporters.vocabulary import slo_file
+from exporters.vocabulary.signals import Endpoint, Outcome
 
-SLOS = slos.loads(
+SLOS = slo_file.loads(
     """
 version: 1
 period: 12h

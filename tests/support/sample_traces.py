@@ -8,7 +8,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 
 from exporters.configuration.otlp_endpoints import Semconv
 from exporters.sidecar.tracing.request_spans import SpanMaker
-from exporters.signals import Verdict
+from exporters.vocabulary.signals import Verdict
 from tests.support.sample_records import finished
 
 NOW = 1_700_000_000.0

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from unittest.mock import patch
 
-from exporters import slos
-from exporters.configuration.sidecar_config import SidecarConfig
-from exporters.records import Finished, Hello, Judged, Record, Refused
+from exporters.configuration.sidecar import SidecarConfig
+from exporters.records.messages import Finished, Hello, Judged, Record, Refused
 from exporters.relay.record_sender import Sender
 from exporters.relay.relay import Relay
+from exporters.vocabulary import slo_file as slos
 from tests.support.exporter_listener import no_exporter
 from tests.support.waiting import HANG, until
 

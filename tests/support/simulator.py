@@ -5,9 +5,9 @@ import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
-from compose.simulator.engine_flags import preset_flags
-from compose.simulator.presets import PRESETS, Preset
-from compose.simulator.restarting_server import Simulator, SimulatorConfig
+from compose.simulator.api.restarting_server import Simulator, SimulatorConfig
+from compose.simulator.engine.flags import preset_flags
+from compose.simulator.engine.presets import PRESETS, Preset
 
 
 @contextlib.asynccontextmanager

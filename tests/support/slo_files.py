@@ -2,7 +2,7 @@
 
 import pytest
 
-from exporters.slos import Availability, Latency, Measure, Sli, SloFile, Unary, ValidOutput, loads
+from exporters.vocabulary.slo_file import Availability, Latency, Measure, Sli, SloFile, Unary, ValidOutput, loads
 
 MINIMAL = """\
 version: 1

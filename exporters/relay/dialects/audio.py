@@ -5,11 +5,11 @@ from concurrent.futures import Executor
 import msgspec
 from multipart import MultipartError, MultipartSegment, PushMultipartParser
 
-from exporters.engine_values import ABSENT, Number
+from exporters.relay.bodies.first_elements import First
+from exporters.relay.bodies.request_body import CHARACTERS_PER_TOKEN, RequestBody, without_completion
 from exporters.relay.dialects import completion_events, one_answer
 from exporters.relay.dialects.dialect import MAX_CHOICES, ReadCount, TokenCounts
-from exporters.relay.first_elements import First
-from exporters.relay.request_body import CHARACTERS_PER_TOKEN, RequestBody, without_completion
+from exporters.vocabulary.engine_values import ABSENT, Number
 
 DONE = completion_events.DONE
 

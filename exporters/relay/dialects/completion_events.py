@@ -4,10 +4,10 @@ from typing import ClassVar
 
 import msgspec
 
-from exporters import signals
-from exporters.engine_values import ABSENT, Number
+from exporters.relay.bodies.first_elements import First
 from exporters.relay.dialects.dialect import MAX_CHOICES, EngineTimes, Output, ReadCount, TokenCounts
-from exporters.relay.first_elements import First
+from exporters.vocabulary import signals
+from exporters.vocabulary.engine_values import ABSENT, Number
 
 DONE = b"[DONE]"
 

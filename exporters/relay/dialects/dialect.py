@@ -6,9 +6,9 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 import msgspec
 
-from exporters.engine_values import ABSENT, Number
-from exporters.relay.request_body import NOT_JSON, RequestBody
-from exporters.signals import Signal
+from exporters.relay.bodies.request_body import NOT_JSON, RequestBody
+from exporters.vocabulary.engine_values import ABSENT, Number
+from exporters.vocabulary.signals import Signal
 
 MAX_CHOICES = 128
 """Choices that are decoded of a long event, of a unary body, or to collect the output."""

@@ -5,13 +5,9 @@ from typing import ClassVar
 
 import msgspec
 
-from exporters import signals
-from exporters.engine_values import Number
-from exporters.names import cut
-from exporters.relay.dense_json import Counted
-from exporters.relay.dialects.dialect import Output, ReadCount, TokenCounts
-from exporters.relay.first_elements import First
-from exporters.relay.request_body import (
+from exporters.relay.bodies.dense_json import Counted
+from exporters.relay.bodies.first_elements import First
+from exporters.relay.bodies.request_body import (
     ABSENT,
     CHARACTERS_PER_TOKEN,
     NOT_JSON,
@@ -20,6 +16,10 @@ from exporters.relay.request_body import (
     digests,
     whole_or_dense,
 )
+from exporters.relay.dialects.dialect import Output, ReadCount, TokenCounts
+from exporters.text.names import cut
+from exporters.vocabulary import signals
+from exporters.vocabulary.engine_values import Number
 
 DONE = None
 

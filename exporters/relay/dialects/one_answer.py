@@ -6,11 +6,8 @@ from typing import ClassVar
 
 import msgspec
 
-from exporters import signals
-from exporters.engine_values import Number, is_given
-from exporters.relay.dense_json import MAX_QUOTES, Counted, decode_few_objects, has_many_values
-from exporters.relay.dialects.dialect import Output, ReadCount, TokenCounts, WholeResponse
-from exporters.relay.request_body import (
+from exporters.relay.bodies.dense_json import MAX_QUOTES, Counted, decode_few_objects, has_many_values
+from exporters.relay.bodies.request_body import (
     ABSENT,
     CHARACTERS_PER_TOKEN,
     NOT_JSON,
@@ -22,6 +19,9 @@ from exporters.relay.request_body import (
     json_tokens,
     without_completion,
 )
+from exporters.relay.dialects.dialect import Output, ReadCount, TokenCounts, WholeResponse
+from exporters.vocabulary import signals
+from exporters.vocabulary.engine_values import Number, is_given
 
 DONE = None
 

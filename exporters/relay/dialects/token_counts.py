@@ -2,8 +2,8 @@
 
 from concurrent.futures import Executor
 
+from exporters.relay.bodies.request_body import NOT_JSON, RequestBody, without_completion
 from exporters.relay.dialects import one_answer
-from exporters.relay.request_body import NOT_JSON, RequestBody, without_completion
 
 DONE = None
 decode = decode_first = decode_long = decode_unary = one_answer.decode

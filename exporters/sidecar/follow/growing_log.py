@@ -12,10 +12,10 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from stat import S_ISREG
 
-from exporters.errors import system_reason
-from exporters.requestlog.log_files import MAX_LINE
+from exporters.requestlog.files import MAX_LINE
 from exporters.sidecar.follow.log_parts import Identity, Part, PartFile, list_parts
-from exporters.sidecar.follow.log_position import TAIL, Position, digest, tail_of
+from exporters.sidecar.follow.position import TAIL, Position, digest, tail_of
+from exporters.text.errors import system_reason
 
 BLOCK = 1 << 18
 """Bytes that are read at once; their lines are counted before anything else happens."""

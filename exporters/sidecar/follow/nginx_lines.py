@@ -10,13 +10,13 @@ from math import inf
 
 import msgspec
 
-from exporters.names import cut
-from exporters.records import Finished
-from exporters.relay.paths import METERED, Route, endpoint_of_path, normalise, route_of_path
+from exporters.records.messages import Finished
+from exporters.relay.dialects.paths import METERED, Route, endpoint_of_path, normalise, route_of_path
 from exporters.requestlog.reader import BadLineError
-from exporters.signals import OTHER, Endpoint, Outcome, Verdict
-from exporters.slos import Measure, Slo, SloFile
-from exporters.verdicts import EndedRequest, Ending, judge_request, outcome_of_status
+from exporters.text.names import cut
+from exporters.vocabulary.signals import OTHER, Endpoint, Outcome, Verdict
+from exporters.vocabulary.slo_file import Measure, Slo, SloFile
+from exporters.vocabulary.verdicts import EndedRequest, Ending, judge_request, outcome_of_status
 
 JUDGED = frozenset({Measure.AVAILABILITY, Measure.E2E})
 """Signals of SLOs that are judged; the others need more than nginx knows."""

@@ -1,11 +1,11 @@
 """Converts lines of a sidecar's request log to records, with the verdicts that the sidecar has given."""
 
-from exporters.records import Finished
+from exporters.records.messages import Finished
 from exporters.requestlog.reader import parse_line
 from exporters.sidecar.ingest.logged_records import record_of
-from exporters.signals import OTHER
-from exporters.slos import SloFile
-from exporters.verdicts import goodput
+from exporters.vocabulary.signals import OTHER
+from exporters.vocabulary.slo_file import SloFile
+from exporters.vocabulary.verdicts import goodput
 
 
 class RequestLogLines:

@@ -9,7 +9,7 @@ import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from exporters.engines.engine_group import EngineGroup
+from exporters.engines.group import EngineGroup
 from exporters.sidecar.drain_control import Drain
 from exporters.sidecar.http_api.admin_messages import (
     Accepted,

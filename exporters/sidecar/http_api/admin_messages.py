@@ -4,8 +4,8 @@ import re
 
 import msgspec
 
-from exporters.engines.config_changes import DeclarationResult
-from exporters.token_file import read_token
+from exporters.engines.changes.config_changes import DeclarationResult
+from exporters.text.token_file import read_token
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,99}")
 MAX_VALUE_LENGTH, MAX_NOTE_LENGTH = 200, 1000

@@ -3,7 +3,7 @@
 import base64
 import hmac
 
-from exporters.errors import UsageError, read_text
+from exporters.text.errors import UsageError, read_text
 
 _CHALLENGES = {"bearer": 'Bearer realm="vllm-slo"', "basic": 'Basic realm="vllm-slo", charset="UTF-8"'}
 

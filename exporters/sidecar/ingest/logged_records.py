@@ -1,11 +1,11 @@
 """Converts a line of the request log to the record that it was written from, as far as the line has its fields."""
 
-from exporters.quantities import from_milliseconds as seconds
-from exporters.records import Finished
-from exporters.relay.paths import endpoint_of_path
-from exporters.requestlog.log_entry import LogEntry
-from exporters.signals import Endpoint
-from exporters.verdicts import goodput
+from exporters.records.messages import Finished
+from exporters.relay.dialects.paths import endpoint_of_path
+from exporters.requestlog.entry import LogEntry
+from exporters.text.units import from_milliseconds as seconds
+from exporters.vocabulary.signals import Endpoint
+from exporters.vocabulary.verdicts import goodput
 
 
 def record_of(entry: LogEntry) -> Finished:

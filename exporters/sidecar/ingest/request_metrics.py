@@ -8,15 +8,15 @@ from typing import NamedTuple
 
 from prometheus_client.core import Metric
 
-from exporters import signals
-from exporters.configuration.sidecar_config import MAX_MODELS
+from exporters.configuration.sidecar import MAX_MODELS
 from exporters.exposition.accumulators import Accumulator, Counter, ExemplarTrace, Histogram, Total, counter, gauge
 from exporters.exposition.histogram_bounds import bounds
-from exporters.names import is_unique
-from exporters.records import REFUSALS, UNMETERED, UNPARSED, Finished, Judged, Record, Refused, Snapshot
+from exporters.records.messages import REFUSALS, UNMETERED, UNPARSED, Finished, Judged, Record, Refused, Snapshot
 from exporters.sidecar.ingest.prompt_repeats import Distinct
 from exporters.sidecar.ingest.saved_series import SavedHistogram, SavedSeries
-from exporters.signals import (
+from exporters.text.names import is_unique
+from exporters.vocabulary import signals
+from exporters.vocabulary.signals import (
     LENGTH_BOUNDS,
     LENGTHS,
     NO_TOKENS,
@@ -32,7 +32,7 @@ from exporters.signals import (
     Signal,
     Verdict,
 )
-from exporters.slos import SloFile
+from exporters.vocabulary.slo_file import SloFile
 
 _TIMES = {
     "ttft": signals.TTFT,

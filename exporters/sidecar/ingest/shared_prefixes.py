@@ -2,7 +2,7 @@
 
 from array import array
 
-from exporters.records import PREFIX_BLOCK
+from exporters.records.messages import PREFIX_BLOCK
 
 WINDOW = 3600
 """Seconds for which a hash is remembered."""

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 
-from exporters.configuration.child_config import ChildConfig, Message, Reload, Stop, child_message
+from exporters.configuration.child import ChildConfig, Message, Reload, Stop, child_message
 
 _IGNORED = {signal.SIGHUP, signal.SIGTERM, signal.SIGINT}
 """Signals that children never receive, because they are blocked before they start: a service manager sends them to all

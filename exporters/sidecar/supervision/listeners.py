@@ -7,8 +7,8 @@ import sys
 import time
 from collections.abc import Sequence
 
-from exporters.addresses import parse_address
-from exporters.errors import UsageError, parse_flag, system_reason
+from exporters.text.addresses import parse_address
+from exporters.text.errors import UsageError, parse_flag, system_reason
 
 BACKLOG = 4096
 

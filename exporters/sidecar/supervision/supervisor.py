@@ -14,16 +14,16 @@ from pathlib import Path
 
 import msgspec
 
-from exporters.configuration.child_config import ChildConfig, Reload, ServerCertificate, Slos
-from exporters.configuration.sidecar_config import SidecarConfig
-from exporters.errors import UsageError, system_reason
+from exporters.configuration.child import ChildConfig, Reload, ServerCertificate, Slos
+from exporters.configuration.sidecar import SidecarConfig
 from exporters.requestlog.standard_output import STANDARD_OUTPUT
 from exporters.sidecar.drain_control import Order, Report
 from exporters.sidecar.supervision import system_limits
 from exporters.sidecar.supervision.child import Child
 from exporters.sidecar.supervision.descriptors import raise_limit
 from exporters.sidecar.supervision.listeners import bind_again, listen_when_free
-from exporters.slos import SloFile, load
+from exporters.text.errors import UsageError, system_reason
+from exporters.vocabulary.slo_file import SloFile, load
 
 EXPORTER = "exporter"
 RESTART_PAUSE = 0.2

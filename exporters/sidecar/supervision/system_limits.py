@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from exporters.addresses import is_ip
 from exporters.configuration.origin import origin
-from exporters.configuration.sidecar_config import SidecarConfig
-from exporters.relay.client_limit import client_limit, descriptors_for
+from exporters.configuration.sidecar import SidecarConfig
+from exporters.processes.worker_threads import GRPC_THREADS
+from exporters.relay.connections.client_limit import client_limit, descriptors_for
 from exporters.sidecar import threaded_loop
-from exporters.worker_threads import GRPC_THREADS
+from exporters.text.addresses import is_ip
 
 CLIENTS = 1000
 """Clients that each relay should serve at once."""

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 
 from exporters.configuration import otel_environment, otlp_endpoints
 from exporters.configuration.collector_tls import CollectorTls
-from exporters.configuration.sidecar_config import SidecarFlags
+from exporters.configuration.sidecar import SidecarFlags
 from exporters.configuration.trace_sampling import parse_share
-from exporters.errors import UsageError, parse_flag
 from exporters.sidecar.supervision.listeners import listen_when_free
+from exporters.text.errors import UsageError, parse_flag
 
 TRACE_GOOD = "1%"
 """The default of --trace-good."""

@@ -7,8 +7,8 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped] 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span
 
-from exporters import engine_values, signals
-from exporters.records import NOT_UNDERSTOOD, TOO_LARGE
+from exporters.records.messages import NOT_UNDERSTOOD, TOO_LARGE
+from exporters.vocabulary import engine_values, signals
 
 MESSAGE_BYTES = 1024 * 1024
 """Maximum decompressed size: three full batches of vLLM (512 spans). Parsing takes 0.1 s at worst."""

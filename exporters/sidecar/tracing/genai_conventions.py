@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from exporters.configuration.otlp_endpoints import Semconv
-from exporters.signals import GENERATING, Endpoint
+from exporters.vocabulary.signals import GENERATING, Endpoint
 
 OPERATION = "gen_ai.operation.name"
 REQUEST_MODEL = "gen_ai.request.model"

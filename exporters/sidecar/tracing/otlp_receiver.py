@@ -11,11 +11,10 @@ import grpc
 from aiohttp import web
 from prometheus_client.core import Metric
 
-from exporters import signals
 from exporters.configuration.otlp_endpoints import TRACES_PATH, Receiver
-from exporters.errors import UsageError
 from exporters.exposition.accumulators import counter
-from exporters.records import NOT_UNDERSTOOD, TOO_LARGE
+from exporters.processes.worker_threads import GRPC_THREADS, ThreadsRefusedError, WorkerThreads, require_threads
+from exporters.records.messages import NOT_UNDERSTOOD, TOO_LARGE
 from exporters.sidecar.http_api.bounded_server import IDLE_SECONDS, BoundedServer, process_connection_limit
 from exporters.sidecar.tracing.engine_spans import (
     MESSAGE_BYTES,
@@ -25,7 +24,8 @@ from exporters.sidecar.tracing.engine_spans import (
     decompress,
     parse_message,
 )
-from exporters.worker_threads import GRPC_THREADS, ThreadsRefusedError, WorkerThreads, require_threads
+from exporters.text.errors import UsageError
+from exporters.vocabulary import signals
 
 MAX_CONCURRENT = 8
 """Limit of messages in progress; further messages are rejected as busy, and their senders retry."""

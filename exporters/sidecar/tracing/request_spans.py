@@ -11,11 +11,11 @@ from opentelemetry.trace.status import Status, StatusCode
 from opentelemetry.util.types import AttributeValue
 
 from exporters.configuration.otlp_endpoints import Semconv
-from exporters.records import Finished
+from exporters.records.messages import Finished
 from exporters.sidecar.tracing import genai_conventions
 from exporters.sidecar.tracing.genai_conventions import NAMES
-from exporters.signals import Outcome
-from exporters.verdicts import SERVER_FAULT
+from exporters.vocabulary.signals import Outcome
+from exporters.vocabulary.verdicts import SERVER_FAULT
 
 SERVICE = "vllm-slo-sidecar"
 LONGEST_TEXT = 256

@@ -13,12 +13,11 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from prometheus_client.core import Metric
 
-from exporters import signals
 from exporters.configuration.origin import origin
 from exporters.configuration.otlp_endpoints import Collector
-from exporters.errors import type_and_place
 from exporters.exposition.accumulators import counter
-from exporters.records import Finished
+from exporters.processes.worker_threads import GRPC_THREADS, require_threads
+from exporters.records.messages import Finished
 from exporters.sidecar.tracing.request_spans import SpanMaker, resource
 from exporters.sidecar.tracing.span_forwarder import (
     BATCH_SECONDS,
@@ -30,7 +29,8 @@ from exporters.sidecar.tracing.span_forwarder import (
     sender,
 )
 from exporters.sidecar.tracing.trace_decision import keeps
-from exporters.worker_threads import GRPC_THREADS, require_threads
+from exporters.text.errors import type_and_place
+from exporters.vocabulary import signals
 
 if TYPE_CHECKING:
     import requests

@@ -6,14 +6,14 @@ from math import inf
 
 from prometheus_client.core import Metric
 
-from exporters import signals
 from exporters.configuration.trace_sampling import in_share
 from exporters.exposition.accumulators import counter
-from exporters.records import Finished
+from exporters.records.messages import Finished
 from exporters.sidecar.tracing.engine_spans import EngineSpan, SpanTimes
-from exporters.signals import GENERATING, Outcome, Verdict
-from exporters.slos import Measure
-from exporters.verdicts import goodput
+from exporters.vocabulary import signals
+from exporters.vocabulary.signals import GENERATING, Outcome, Verdict
+from exporters.vocabulary.slo_file import Measure
+from exporters.vocabulary.verdicts import goodput
 
 JOIN_TIMEOUT = 10.0
 """Maximum time that a request waits for its span, and a span for its request."""

@@ -1,9 +1,9 @@
 """Decides from a request's verdicts, its outcome and the client's sampled flag whether its trace is kept."""
 
 from exporters.configuration.trace_sampling import in_share
-from exporters.records import Finished
-from exporters.signals import Outcome, Verdict
-from exporters.verdicts import SERVER_FAULT
+from exporters.records.messages import Finished
+from exporters.vocabulary.signals import Outcome, Verdict
+from exporters.vocabulary.verdicts import SERVER_FAULT
 
 
 def bad(record: Finished) -> bool:

@@ -12,10 +12,10 @@ from typing import Any
 
 import yaml
 
-from compose import services
 from compose.cli import main
-from compose.prometheus_tools import Tools
-from compose.run_directory import RunDirectory
+from compose.lab import services
+from compose.lab.run_directory import RunDirectory
+from compose.programs.tools import Tools
 from tests.support.ports import free_lab_ports
 from tests.support.waiting import wait_until
 

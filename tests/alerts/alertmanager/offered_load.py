@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import aiohttp
 
-from compose.lab import Lab
+from compose.lab.running import Lab
 
 # Requests per second; an engine with one slot serves half of them.
 RATE = 20.0

@@ -15,15 +15,15 @@ from pathlib import Path
 import aiohttp
 import yaml
 
-from compose import services
-from compose.child_processes import ChildProcess, ChildProcesses, Service
-from compose.ports import HOST
-from compose.prometheus_tools import Tools
-from compose.run_directory import RunDirectory
-from compose.services import OURS, LabConfig
-from compose.webhook import Notification, NotificationStore, serve
-from exporters.prometheus_api import Prometheus
-from exporters.signals import REQUEST_START_HEADER
+from compose.lab import services
+from compose.lab.ports import HOST
+from compose.lab.run_directory import RunDirectory
+from compose.lab.services import OURS, LabConfig
+from compose.lab.webhook import Notification, NotificationStore, serve
+from compose.processes.child_processes import ChildProcess, ChildProcesses, Service
+from compose.programs.tools import Tools
+from exporters.analysis.prometheus_api import Prometheus
+from exporters.vocabulary.signals import REQUEST_START_HEADER
 from tests.alerts.alertmanager.live_alertmanager import ROOT
 from tests.alerts.alertmanager.tcp_forwarder import Forwarder
 from tests.support.ports import free_lab_ports, free_port

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import msgspec
 
-from compose.incidents import IncidentCount, count_incidents
-from compose.prometheus_tools import Tools, find_tools
-from compose.webhook import Notification, format_notification
+from compose.demo.incidents import IncidentCount, count_incidents
+from compose.lab.webhook import Notification, format_notification
+from compose.programs.tools import Tools, find_tools
 from tests.alerts.alertmanager.live_alertmanager import ROOT
 from tests.alerts.alertmanager.replica_lab import RATE, ReplicaLab, running
 

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
-from compose.ports import HOST
+from compose.lab.ports import HOST
 
 
 class Forwarder:

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from compose import rewrite_config
 from compose.cli import main
-from compose.prometheus_tools import Tools
-from exporters.slos import SHIPPED
+from compose.lab import rewrite_config
+from compose.programs.tools import Tools
+from exporters.vocabulary.slo_file import SHIPPED
 from tests.alerts.alertmanager.live_alertmanager import PER_TENANT, ROOT, WEBHOOKS, render_configuration
 
 GENERATED = ROOT / "alerts" / "generated"

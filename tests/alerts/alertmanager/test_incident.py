@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from compose.incidents import count_incidents
-from compose.lab import Lab, running
-from compose.prometheus_tools import Tools
-from compose.run_directory import RunDirectory
-from compose.services import LabConfig
-from exporters import slos
+from compose.demo.incidents import count_incidents
+from compose.lab.run_directory import RunDirectory
+from compose.lab.running import Lab, running
+from compose.lab.services import LabConfig
+from compose.programs.tools import Tools
+from exporters.vocabulary import slo_file
 from tests.alerts.alertmanager.live_alertmanager import ROOT
 from tests.alerts.alertmanager.offered_load import offered
 from tests.support.ports import free_lab_ports
@@ -48,7 +48,7 @@ async def test_overload_restart_and_overload_open_few_pages(tools: Tools, tmp_pa
     path.write_text((ROOT / "compose/slos.yaml").read_text().replace("threshold: 5s", "threshold: 500ms"))
     simulator = ("--max-num-seqs", "1", "--restart-seconds", str(RESTART_SECONDS))
     config = LabConfig(directory=RunDirectory(tmp_path / "run"), ports=free_lab_ports(), slos=path, simulator=simulator)
-    async with running(config, slos.load(path), tools, print, print) as lab, offered(lab), asyncio.timeout(500):
+    async with running(config, slo_file.load(path), tools, print, print) as lab, offered(lab), asyncio.timeout(500):
         await lab.during(paged(lab, "LLMErrorBudgetBurn"))
         # The engine is down for longer than a cold start may take, and overloaded again afterwards.
         await set_slots(lab, 2)

@@ -6,13 +6,13 @@ from itertools import chain
 
 import pytest
 
-from alerts.alert_names import AlertName
-from alerts.alertmanager import INHIBITIONS, Inhibition
+from alerts.alertmanager.configuration import INHIBITIONS, Inhibition
+from alerts.names import AlertName
 from alerts.rule_file import rules
-from alerts.rule_groups import Alert
-from compose.prometheus_tools import Tools
-from exporters.signals import RECORDED, SIGNALS, Label
-from exporters.slos import loads
+from alerts.rules.groups import Alert
+from compose.programs.tools import Tools
+from exporters.vocabulary.signals import RECORDED, SIGNALS, Label
+from exporters.vocabulary.slo_file import loads
 from tests.alerts.alertmanager.live_alertmanager import PER_TENANT, WEBHOOKS, Alertmanager, Labels, running
 from tests.support.waiting import wait_until
 

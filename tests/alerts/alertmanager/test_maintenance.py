@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from alerts.alert_names import AlertName
+from alerts.names import AlertName
 from compose.cli import main
-from compose.prometheus_tools import Tools
+from compose.programs.tools import Tools
 from exporters.sidecar.silence import ALERTS
 from tests.alerts.alertmanager.live_alertmanager import WEBHOOKS, Alertmanager, Labels, running
 from tests.support.fake_engine import Engine, serving

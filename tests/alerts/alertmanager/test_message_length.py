@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from alerts.alert_names import AlertName
-from alerts.receivers import TEMPLATE
-from compose.prometheus_tools import Tools
-from exporters.slos import Measure, SloFile, loads
+from alerts.alertmanager.receivers import TEMPLATE
+from alerts.names import AlertName
+from compose.programs.tools import Tools
+from exporters.vocabulary.slo_file import Measure, SloFile, loads
 from tests.support.promtool import Case, Pace, Promtool, constant
 
 MODEL = "organisation/Qwen2.5-14B-Instruct-GPTQ-Int4-with-a-rather-long-name"

@@ -7,12 +7,12 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from compose.lab import Lab, running
-from compose.prometheus_tools import Tools
-from compose.run_directory import RunDirectory
-from compose.services import LabConfig
-from compose.webhook import Notification
-from exporters import slos
+from compose.lab.run_directory import RunDirectory
+from compose.lab.running import Lab, running
+from compose.lab.services import LabConfig
+from compose.lab.webhook import Notification
+from compose.programs.tools import Tools
+from exporters.vocabulary import slo_file
 from tests.alerts.alertmanager.live_alertmanager import ROOT
 from tests.alerts.alertmanager.offered_load import offered
 from tests.support.ports import free_lab_ports
@@ -40,7 +40,7 @@ async def arrives(lab: Lab, status: str) -> Notification:
 async def test_a_burn_pages_with_all_annotations_and_resolves_when_it_ends(tools: Tools, tmp_path: Path) -> None:
     path = tmp_path / "slos.yaml"
     path.write_text((ROOT / "compose/slos.yaml").read_text().replace("threshold: 5s", "threshold: 500ms"))
-    spec = slos.load(path)
+    spec = slo_file.load(path)
     config = LabConfig(
         directory=RunDirectory(tmp_path / "run"), ports=free_lab_ports(), slos=path, simulator=("--max-num-seqs", "1")
     )

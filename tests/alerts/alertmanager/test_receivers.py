@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from compose.prometheus_tools import Tools
+from compose.programs.tools import Tools
 from tests.alerts.alertmanager.live_alertmanager import Alertmanager, running
 from tests.alerts.alertmanager.receiver_servers import HttpSink, MailSink, http_sink, mail_sink
 from tests.support.waiting import wait_until

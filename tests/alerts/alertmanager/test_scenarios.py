@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from compose.incidents import count_incidents
-from compose.prometheus_tools import Tools
-from compose.webhook import Notification, parse_notifications
-from exporters.slos import load
+from compose.demo.incidents import count_incidents
+from compose.lab.webhook import Notification, parse_notifications
+from compose.programs.tools import Tools
+from exporters.vocabulary.slo_file import load
 from tests.alerts.alertmanager import live_alertmanager
 from tests.alerts.alertmanager.live_alertmanager import ROOT, Alertmanager
 from tests.alerts.alertmanager.receiver_servers import HttpSink, http_sink

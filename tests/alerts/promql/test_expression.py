@@ -36,8 +36,8 @@ from alerts.promql.expression import (
     Variable,
 )
 from alerts.promql.multiline import multiline
-from exporters import signals
-from exporters.signals import Kind, Label, Signal
+from exporters.vocabulary import signals
+from exporters.vocabulary.signals import Kind, Label, Signal
 from tests.support.promql_tree import tree
 
 A, B, C = select("a"), select("b"), select("c")

@@ -10,12 +10,12 @@ import pytest
 
 from compose.backfill.recorded_series import temporary_prometheus
 from compose.cli import main
-from compose.prometheus_tools import Tools
-from exporters.prometheus_api import Prometheus
-from exporters.records import Finished
+from compose.programs.tools import Tools
+from exporters.analysis.prometheus_api import Prometheus
+from exporters.records.messages import Finished
 from exporters.requestlog.writer import RequestLog
-from exporters.signals import Outcome, Verdict
-from tests.exporters.comparison.sample_logs import seeded
+from exporters.vocabulary.signals import Outcome, Verdict
+from tests.exporters.analysis.compare.sample_logs import seeded
 from tests.support.sample_records import finished
 
 START = 1_800_000_000

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from compose.backfill.block_files import BlockMaker, block_length
-from exporters.errors import UsageError
+from exporters.text.errors import UsageError
 
 HOUR = 3600.0
 

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from alerts.promql.build import call
-from alerts.rule_groups import Recording
+from alerts.rules.groups import Recording
 from compose.backfill import recorded_series
 from compose.backfill.recorded_series import results, temporary_prometheus
 from compose.backfill.rule_order import TimedRule
-from exporters.errors import UsageError
-from exporters.prometheus_api import Prometheus, Series
-from exporters.signals import SLO_OBJECTIVE
+from exporters.analysis.prometheus_api import Prometheus, Series
+from exporters.text.errors import UsageError
+from exporters.vocabulary.signals import SLO_OBJECTIVE
 
 START = 1_800_000_000_000
 RULE = TimedRule(Recording(SLO_OBJECTIVE, call("vector", 0.95)), interval=60.0, offset=1.5)

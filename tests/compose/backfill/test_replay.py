@@ -8,9 +8,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from compose.backfill import replay
 from compose.backfill.replay import Schedule, scrapes, timestamp
-from exporters.records import Finished
+from exporters.records.messages import Finished
 from exporters.sidecar.ingest.request_metrics import RequestMetrics
-from exporters.signals import Outcome
+from exporters.vocabulary.signals import Outcome
 from tests.support.sample_records import SLOS, finished
 
 STEP = 15_000

@@ -5,20 +5,20 @@ from itertools import chain
 import pytest
 
 from alerts.plan import OPEN, Plan
+from alerts.recording.steps import counts_of_past
 from alerts.rule_file import rules
-from alerts.rule_groups import Recording, RuleGroup
-from alerts.step_counts import counts_of_past
+from alerts.rules.groups import Recording, RuleGroup
 from compose.backfill.rule_order import passes
-from exporters import signals, slos
-from exporters.signals import Label, Recorded
+from exporters.vocabulary import signals, slo_file
+from exporters.vocabulary.signals import Label, Recorded
 from tests.support.promtool import Case, Pace, Promtool
 from tests.support.sample_records import SLOS
 
-SHIPPED = slos.load(slos.SHIPPED)
+SHIPPED = slo_file.load(slo_file.SHIPPED)
 
 
 @pytest.mark.parametrize("spec", [SHIPPED, SLOS], ids=["shipped", "12 hours"])
-def test_each_rule_is_in_one_pass_after_all_rules_that_it_reads(spec: slos.SloFile) -> None:
+def test_each_rule_is_in_one_pass_after_all_rules_that_it_reads(spec: slo_file.SloFile) -> None:
     ordered = passes(spec)
     recordings = [rule for group in rules(spec) for rule in group.rules if isinstance(rule, Recording)]
     assert sorted((each.rule.series.name, str(each.rule.labels)) for each in chain(*ordered)) == sorted(

@@ -12,9 +12,9 @@ from compose.cli import main
 from compose.doctor.finding import Place, Unread
 from compose.doctor.prometheus_reading import read_prometheus
 from compose.doctor.rule_difference import rendered
-from compose.prometheus_tools import Tools
-from compose.rewrite_config import COMPOSE_DIRECTORY
-from exporters.slos import SHIPPED, load
+from compose.lab.rewrite_config import COMPOSE_DIRECTORY
+from compose.programs.tools import Tools
+from exporters.vocabulary.slo_file import SHIPPED, load
 from tests.support.fake_engine import Engine, serving
 from tests.support.ports import free_lab_ports, free_port
 from tests.support.prometheus_process import prometheus

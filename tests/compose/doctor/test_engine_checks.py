@@ -14,7 +14,7 @@ from compose.doctor.engine_reading import EngineReading, read_engine
 from compose.doctor.finding import Finding, Place, State, Unread
 from compose.doctor.http_fetch import Response
 from compose.doctor.sidecar_reading import SidecarPage, SidecarReading, read_sidecar
-from exporters.engines.exposition_parser import parse_exposition
+from exporters.engines.exposition import parse_exposition
 from tests.support.fake_engine import Engine, serving
 from tests.support.fake_prometheus import FakePrometheus
 from tests.support.ports import free_port

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from compose.doctor.finding import Finding, State, Unread
 from compose.doctor.machine_checks import descriptors, disk, free_ports, memory, tasks
 from compose.doctor.sidecar_reading import SidecarPage
-from exporters.configuration.sidecar_config import SidecarConfig
-from exporters.engines.exposition_parser import Exposition
-from exporters.relay.client_limit import client_limit, descriptors_for
+from exporters.configuration.sidecar import SidecarConfig
+from exporters.engines.exposition import Exposition
+from exporters.relay.connections.client_limit import client_limit, descriptors_for
 from exporters.sidecar.supervision import system_limits
 from exporters.sidecar.supervision.system_limits import Limit
 from tests.support.fake_prometheus import FakePrometheus

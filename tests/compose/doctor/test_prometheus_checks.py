@@ -20,8 +20,8 @@ from compose.doctor.prometheus_checks import (
 )
 from compose.doctor.prometheus_reading import PrometheusReading, read_prometheus
 from compose.doctor.rule_difference import Difference, Match, best_match, rendered
-from compose.prometheus_tools import Tools
-from exporters.slos import SHIPPED, SloFile, load
+from compose.programs.tools import Tools
+from exporters.vocabulary.slo_file import SHIPPED, SloFile, load
 from tests.support.fake_prometheus import FakePrometheus
 from tests.support.ports import free_port
 from tests.support.prometheus_process import prometheus

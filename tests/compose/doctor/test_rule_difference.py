@@ -13,7 +13,7 @@ from alerts.links import Links
 from alerts.prices import Prices
 from alerts.rule_file import render, rules
 from compose.doctor.rule_difference import Rule, Rules, best_match, difference, our_rules, rendered
-from exporters.slos import SHIPPED, Measure, SloFile, Source, load
+from exporters.vocabulary.slo_file import SHIPPED, Measure, SloFile, Source, load
 
 SPEC = load(SHIPPED)
 OURS = rendered(SPEC)

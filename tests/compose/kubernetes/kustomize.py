@@ -10,9 +10,9 @@ from typing import Any
 
 import yaml
 
-from compose.debian_packages import unpack_suite
-from compose.program_cache import default_cache, locked
-from exporters.errors import UsageError
+from compose.programs.cache import default_cache, locked
+from compose.programs.debian_packages import unpack_suite
+from exporters.text.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[3]
 MANIFESTS = ROOT / "compose/kubernetes"

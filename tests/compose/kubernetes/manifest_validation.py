@@ -14,7 +14,7 @@ from pathlib import Path
 
 import kubernetes_validate
 
-from exporters.errors import UsageError
+from exporters.text.errors import UsageError
 from tests.compose.kubernetes.kustomize import OPTIONAL, Object, objects, with_components
 
 VERSIONS = ("1.29", "1.33", "1.37")

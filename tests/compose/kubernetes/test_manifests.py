@@ -12,19 +12,19 @@ from typing import Any
 import pytest
 import yaml
 
-from alerts.alert_names import AlertName
 from alerts.group_limit import MAX_RULES, limited
+from alerts.names import AlertName
 from alerts.prometheusrule import prometheus_rule
 from alerts.rule_file import head, rules
-from alerts.rule_groups import Alert, Recording
+from alerts.rules.groups import Alert, Recording
 from compose.cli import main
-from compose.prometheus_tools import Tools
+from compose.programs.tools import Tools
 from dashboards.boards.registry import BOARDS
-from exporters.errors import UsageError
-from exporters.quantities import parse_duration
 from exporters.sidecar import command
 from exporters.sidecar.supervision.supervisor import STOP_TIMEOUT
-from exporters.slos import SHIPPED, load
+from exporters.text.errors import UsageError
+from exporters.text.units import parse_duration
+from exporters.vocabulary.slo_file import SHIPPED, load
 from tests.compose.kubernetes.kustomize import (
     BASE,
     COMPONENTS,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from compose.rolling_update.haproxy import Balancing, Haproxy, find_haproxy
-from exporters.errors import UsageError
+from exporters.text.errors import UsageError
 
 
 def test_without_haproxy_and_apt_the_message_says_what_to_install(

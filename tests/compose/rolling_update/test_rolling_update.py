@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from compose.prometheus_tools import Tools
+from compose.lab.run_directory import RunDirectory
+from compose.programs.tools import Tools
 from compose.rolling_update import update_run
 from compose.rolling_update.haproxy import Balancing, Haproxy, find_haproxy
 from compose.rolling_update.update_checks import checks
 from compose.rolling_update.update_run import UpdateConfig, run
-from compose.run_directory import RunDirectory
-from exporters.errors import UsageError
+from exporters.text.errors import UsageError
 
 pytestmark = pytest.mark.long
 

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from compose.prometheus_tools import Tools
-from compose.run_directory import RunDirectory
-from compose.services import LabConfig, services
+from compose.lab.run_directory import RunDirectory
+from compose.lab.services import LabConfig, services
+from compose.programs.tools import Tools
 from compose.vllm_cpu import install, launch
 from compose.vllm_cpu.install import VllmCpu
-from exporters.errors import UsageError
-from loadgen import scenario
+from exporters.text.errors import UsageError
+from loadgen.schedule import scenario
 from tests.support.ports import free_lab_ports
 
 NO_TOOLS = Tools(

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from dashboards.command import GENERATED
-from dashboards.dashboard_reader import panels_of, read_dashboards
-from dashboards.preview.calculations import CALCS, reduce, sort_rows
-from dashboards.preview.data_frames import Field, Frame, Kind
-from dashboards.preview.field_config import Context, FieldConfig, field_config_source
-from dashboards.preview.scales import labels
-from dashboards.preview.stat_panel import stat
-from dashboards.preview.transformations import transform
+from dashboards.live.reader import panels_of, read_dashboards
+from dashboards.preview.drawing.scales import labels
+from dashboards.preview.drawing.stat_panel import stat
+from dashboards.preview.frames.calculations import CALCS, reduce, sort_rows
+from dashboards.preview.frames.field_config import Context, FieldConfig, field_config_source
+from dashboards.preview.frames.frame import Field, Frame, Kind
+from dashboards.preview.frames.transformations import transform
 from tests.dashboards.preview.sample_dashboard import BLUE, GREEN, RED, config, fixed, thresholds
 
 SCHEMA = Path(__file__).parents[1] / "schema"

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from dashboards.dashboard_reader import TimeRange
+from dashboards.live.reader import TimeRange
 from dashboards.preview import queries
 from dashboards.preview.document import document
-from dashboards.preview.html_page import PageSet, to_json
-from dashboards.preview.variable_options import pattern_of
-from dashboards.preview.view_state import View
-from exporters.prometheus_api import Prometheus
+from dashboards.preview.page import PageSet, to_json
+from dashboards.preview.variables import pattern_of
+from dashboards.preview.view import View
+from exporters.analysis.prometheus_api import Prometheus
 from tests.dashboards.preview.sample_dashboard import (
     END,
     GREEN,

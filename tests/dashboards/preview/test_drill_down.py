@@ -15,18 +15,18 @@ from aiohttp.test_utils import TestServer
 from alerts.links import Links, PanelTitle, panel_id
 from compose.cli import main
 from dashboards.boards.registry import BOARDS
-from dashboards.dashboard_reader import TimeRange
+from dashboards.live.reader import TimeRange
 from dashboards.preview.chromium import BROWSER_NAMES, Tab, browser, find_browser
 from dashboards.preview.command import parse_time_range
 from dashboards.preview.document import document
-from dashboards.preview.html_page import PageSet
-from dashboards.preview.preview_server import PreviewServer, Selection
-from dashboards.preview.view_state import View
-from exporters.prometheus_api import Prometheus
+from dashboards.preview.page import PageSet
+from dashboards.preview.server import PreviewServer, Selection
+from dashboards.preview.view import View
+from exporters.analysis.prometheus_api import Prometheus
+from exporters.analysis.traces.request_search import parse_search
 from exporters.requestlog.writer import RequestLog
-from exporters.signals import Verdict
-from exporters.slos import SHIPPED, load
-from exporters.traces.request_search import parse_search
+from exporters.vocabulary.signals import Verdict
+from exporters.vocabulary.slo_file import SHIPPED, load
 from tests.dashboards.preview.sample_dashboard import END, START, result_of
 from tests.support.fake_prometheus import FakePrometheus
 from tests.support.sample_records import finished

@@ -13,14 +13,14 @@ from aiohttp.test_utils import TestServer
 
 from compose.cli import main
 from dashboards.command import GENERATED
-from dashboards.dashboard_reader import TimeRange, read_dashboards
+from dashboards.live.reader import TimeRange, read_dashboards
 from dashboards.preview.chromium import BROWSER_NAMES, Tab, browser, find_browser
 from dashboards.preview.document import document
-from dashboards.preview.html_page import PageSet
-from dashboards.preview.preview_server import Draw, PreviewServer, Selection
-from dashboards.preview.view_state import View
-from exporters.errors import UsageError
-from exporters.prometheus_api import Prometheus
+from dashboards.preview.page import PageSet
+from dashboards.preview.server import Draw, PreviewServer, Selection
+from dashboards.preview.view import View
+from exporters.analysis.prometheus_api import Prometheus
+from exporters.text.errors import UsageError
 from tests.dashboards.preview.sample_dashboard import (
     BLUE,
     END,

@@ -11,11 +11,11 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
-from dashboards.dashboard_reader import TimeRange
+from dashboards.live.reader import TimeRange
 from dashboards.preview.command import parse_time_range
-from dashboards.preview.html_page import PageSet
-from dashboards.preview.preview_server import Draw, PreviewServer, Selection
-from exporters.errors import UsageError
+from dashboards.preview.page import PageSet
+from dashboards.preview.server import Draw, PreviewServer, Selection
+from exporters.text.errors import UsageError
 
 PAGES = PageSet({"made": "Made", "other": "Other"}, {"made": "made", "other": "other"}, "*")
 Client = TestClient[web.Request, web.Application]

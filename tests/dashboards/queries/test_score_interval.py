@@ -3,8 +3,8 @@
 from alerts.promql.build import call, select
 from alerts.promql.expression import Expression, Selector
 from dashboards.queries.score_interval import Share, significant_change
-from exporters.comparison import estimates
-from exporters.slos import SHIPPED, load
+from exporters.analysis.estimates import estimates
+from exporters.vocabulary.slo_file import SHIPPED, load
 from tests.support.promtool import Case, Promtool
 
 # events with the property and all events, before and after

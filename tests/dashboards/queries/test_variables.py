@@ -4,12 +4,12 @@ import pytest
 
 from alerts.promql.build import aggregate, call, equal, rate, regex, select
 from alerts.promql.expression import Expression, Variable
-from dashboards.board import Board
+from dashboards.boards.board import Board
 from dashboards.boards.registry import BOARDS
-from dashboards.dashboard_reader import QueryType, checks_of
+from dashboards.live.reader import QueryType, checks_of
 from dashboards.queries.variables import VARIABLES, LabelValues, QueryResult, following, printed
-from exporters import signals
-from exporters.signals import LOAD_SIGNALS, SIGNALS, UP, Label
+from exporters.vocabulary import signals
+from exporters.vocabulary.signals import LOAD_SIGNALS, SIGNALS, UP, Label
 from tests.dashboards.dashboard_files import page_of
 from tests.support.dashboard_queries import matchers_in
 

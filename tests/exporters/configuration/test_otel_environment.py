@@ -8,12 +8,13 @@ import pytest
 
 from compose.cli import main
 from exporters.configuration import otel_environment as otel
-from exporters.configuration import otlp_endpoints, pem_file
+from exporters.configuration import otlp_endpoints
 from exporters.configuration.collector_tls import CollectorTls
 from exporters.configuration.otlp_endpoints import Semconv
-from exporters.configuration.sidecar_config import SidecarFlags
-from exporters.errors import UsageError
+from exporters.configuration.sidecar import SidecarFlags
 from exporters.sidecar.tracing import collector_flags
+from exporters.text import pem_file
+from exporters.text.errors import UsageError
 from tests.exporters.configuration.certificates import authority, needs_openssl
 
 BASE = "OTEL_EXPORTER_OTLP_ENDPOINT"

@@ -5,8 +5,8 @@ import pytest
 from compose.cli import main
 from exporters.configuration import otlp_endpoints
 from exporters.configuration.otlp_endpoints import Collector, Receiver
-from exporters.errors import UsageError
 from exporters.sidecar.supervision import listeners
+from exporters.text.errors import UsageError
 from tests.support.ports import busy_port, free_port
 
 

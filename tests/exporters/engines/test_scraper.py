@@ -10,11 +10,11 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from exporters import signals
-from exporters.engines.engine_state import FAILURES, FAULTS, collect
 from exporters.engines.scrape_targets import Target, targets
 from exporters.engines.scraper import MAX_RESPONSE_BYTES, Scraper
-from exporters.names import MAX_BYTES, cut
+from exporters.engines.state import FAILURES, FAULTS, collect
+from exporters.text.names import MAX_BYTES, cut
+from exporters.vocabulary import signals
 from tests.contract.expositions import PAGES
 from tests.exporters.engines.scraping import HEAD, PAGE, TLS, raw_server, scrape_once, scraped, scraper_of
 from tests.support.fake_engine import CACHING_OFF, CACHING_ON, Engine, serving, with_start_time

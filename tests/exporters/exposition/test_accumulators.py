@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
 
-from exporters import signals
 from exporters.exposition.accumulators import Accumulator, Counter, ExemplarTrace, Families, Histogram, gauge
 from exporters.sidecar.http_api.http_server import exposition
+from exporters.vocabulary import signals
 from tests.support.openmetrics import whole
 
 TEXT, OPENMETRICS = "text/plain;version=0.0.4", "application/openmetrics-text;version=1.0.0"

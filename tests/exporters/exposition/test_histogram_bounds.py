@@ -7,12 +7,12 @@ from random import Random
 
 import pytest
 
-from exporters import signals
-from exporters.comparison.estimates import BucketQuantile
+from exporters.analysis.estimates.estimates import BucketQuantile
 from exporters.exposition.accumulators import Buckets
 from exporters.exposition.histogram_bounds import bounds
-from exporters.signals import Signal
-from exporters.slos import SHIPPED, load, loads
+from exporters.vocabulary import signals
+from exporters.vocabulary.signals import Signal
+from exporters.vocabulary.slo_file import SHIPPED, load, loads
 
 FINE = [pytest.param(each, id=each.name) for each in (signals.TTFT, signals.DURATION)]
 SHORTEST, LONGEST = 0.05, 120.0

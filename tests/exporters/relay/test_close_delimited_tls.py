@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from exporters.configuration import pem_file
 from exporters.configuration.tls import Trust
-from exporters.signals import Outcome
+from exporters.text import pem_file
+from exporters.vocabulary.signals import Outcome
 from tests.exporters.configuration.certificates import authority, needs_openssl
 from tests.support.scripted_relay import CHAT, DONE, END, EVENTS, Stage, chunk, post, staged
 

@@ -11,7 +11,7 @@ import anthropic
 import openai
 import pytest
 
-from exporters.signals import Outcome
+from exporters.vocabulary.signals import Outcome
 from tests.support.scripted_relay import (
     CHAT,
     STREAM_HEAD,

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from exporters.records import frame
+from exporters.records.messages import frame
 from exporters.relay.dialects import chat, completion_events
-from exporters.relay.measurement import Measurement
-from exporters.signals import Outcome, Phase, Verdict
+from exporters.relay.metering.measurement import Measurement
+from exporters.vocabulary.signals import Outcome, Phase, Verdict
 from tests.support.scripted_relay import (
     CHAT,
     CHAT_WITH_USAGE,
@@ -42,11 +42,11 @@ def fail(*_: object, **__: object) -> bytes:
 @pytest.mark.parametrize(
     "where",
     [
-        pytest.param("exporters.relay.measurement.Judge", id="at the start"),
-        pytest.param("exporters.relay.meter.Meter.stream", id="in the stream"),
-        pytest.param("exporters.relay.meter.Meter.count_chunk", id="on the fast path"),
-        pytest.param("exporters.relay.meter.Meter.finish", id="at the end"),
-        pytest.param("exporters.relay.meter.Meter.latencies", id="in the record"),
+        pytest.param("exporters.relay.metering.measurement.Judge", id="at the start"),
+        pytest.param("exporters.relay.metering.meter.Meter.stream", id="in the stream"),
+        pytest.param("exporters.relay.metering.meter.Meter.count_chunk", id="on the fast path"),
+        pytest.param("exporters.relay.metering.meter.Meter.finish", id="at the end"),
+        pytest.param("exporters.relay.metering.meter.Meter.latencies", id="in the record"),
     ],
 )
 async def test_a_metering_error_does_not_change_the_response(
@@ -151,7 +151,7 @@ async def test_a_fault_at_a_deadline_stops_neither_the_timer_nor_the_stream(
         await received.send(chunk(ROLE[HALF:]), chunk(content("a", "stop")), chunk(DONE), END)
 
     async with staged(tmp_path, later) as stage:
-        monkeypatch.setattr("exporters.verdicts.Judge.check_deadlines", fail)
+        monkeypatch.setattr("exporters.vocabulary.verdicts.Judge.check_deadlines", fail)
         client = await stage.client(post(CHAT, headers=f"x-request-start: t={time.time() - 40:.6f}\r\n"))
         await until(lambda: stage.judged)
         judged.set()
@@ -163,7 +163,7 @@ async def test_a_fault_at_a_deadline_stops_neither_the_timer_nor_the_stream(
 
 async def test_a_fault_in_the_record_keeps_the_verdicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with staged(tmp_path, whole_stream) as stage:
-        monkeypatch.setattr("exporters.relay.meter.Meter.latencies", fail)
+        monkeypatch.setattr("exporters.relay.metering.meter.Meter.latencies", fail)
         await stage.ask(post(CHAT))
         record = await stage.record()
         assert record.unmetered == "RuntimeError"
@@ -173,8 +173,8 @@ async def test_a_fault_in_the_record_keeps_the_verdicts(tmp_path: Path, monkeypa
 @pytest.mark.parametrize(
     "where",
     [
-        pytest.param("exporters.relay.message_heads.request_head", id="of the request"),
-        pytest.param("exporters.relay.message_heads.response_head", id="of the response"),
+        pytest.param("exporters.relay.connections.message_heads.request_head", id="of the request"),
+        pytest.param("exporters.relay.connections.message_heads.response_head", id="of the response"),
     ],
 )
 async def test_a_relaying_error_returns_502_at_once(
@@ -192,7 +192,7 @@ async def test_errors_of_one_kind_are_logged_once_with_their_location(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with staged(tmp_path, whole_stream) as stage:
-        monkeypatch.setattr("exporters.relay.meter.Meter.stream", fail)
+        monkeypatch.setattr("exporters.relay.metering.meter.Meter.stream", fail)
         for _ in range(2):
             await stage.ask(post(CHAT))
         (logged,) = caplog.records

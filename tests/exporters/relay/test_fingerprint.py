@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from exporters.relay.meter import MAX_FINGERPRINT
+from exporters.relay.metering.meter import MAX_FINGERPRINT
 from tests.support.event_streams import stream_meter
 
 TEXT = {"index": 0, "delta": {"content": "a"}, "finish_reason": None}

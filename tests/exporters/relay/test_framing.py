@@ -7,8 +7,8 @@ import pytest
 
 from exporters.configuration.origin import origin
 from exporters.configuration.otlp_endpoints import Collector
-from exporters.http.http1_parser import MAX_HEADERS, MAX_OPTIONS, MAX_PATH
-from exporters.signals import Outcome
+from exporters.http.parser import MAX_HEADERS, MAX_OPTIONS, MAX_PATH
+from exporters.vocabulary.signals import Outcome
 from tests.support.scripted_relay import (
     CHAT,
     DONE,

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from exporters.configuration.sidecar_config import LogContent
+from exporters.configuration.sidecar import LogContent
 from tests.fuzz.wire import CONFIG
 from tests.support.callback_costs import costs_of
 from tests.support.hostile_inputs import (

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from exporters.relay.upstream import IDLE_SECONDS
-from exporters.signals import Outcome
+from exporters.relay.connections.upstream import IDLE_SECONDS
+from exporters.vocabulary.signals import Outcome
 from tests.support.scripted_relay import CHAT, END, OK, UNARY, error_in, post, read_request, staged, whole_stream
 from tests.support.waiting import HANG, until
 
@@ -132,12 +132,12 @@ async def test_a_connection_that_the_engine_may_close_soon_is_not_reused(
 ) -> None:
     # uvicorn, the HTTP server of vLLM, closes idle connections after 5 s.
     assert IDLE_SECONDS < 5
-    monkeypatch.setattr("exporters.relay.upstream.IDLE_SECONDS", HANG)
+    monkeypatch.setattr("exporters.relay.connections.upstream.IDLE_SECONDS", HANG)
     async with engine(good, good) as (url, opened), staged(tmp_path, None, upstream=url) as stage:
         await stage.ask(post(UNARY))
         await stage.ask(post(UNARY))
         assert opened == [0]
-        monkeypatch.setattr("exporters.relay.upstream.IDLE_SECONDS", 0.0)
+        monkeypatch.setattr("exporters.relay.connections.upstream.IDLE_SECONDS", 0.0)
         await stage.ask(post(UNARY))
         assert opened == [0, 1]
 
@@ -192,7 +192,7 @@ async def test_a_connection_is_opened_ahead_for_each_new_client(tmp_path: Path) 
 async def test_no_connection_is_opened_ahead_while_enough_are_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("exporters.relay.upstream.MAX_AHEAD", 2)
+    monkeypatch.setattr("exporters.relay.connections.upstream.MAX_AHEAD", 2)
     async with engine(good, good) as (url, opened), staged(tmp_path, None, upstream=url) as stage:
         clients = [await stage.connect() for _ in range(4)]
         await until(lambda: len(stage.relay.connections) == 4)

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from exporters.http.http1_parser import MAX_HEADERS, MAX_OPTIONS, MAX_PATH
-from exporters.relay.client_connection import MAX_PIPELINED
-from exporters.relay.exchange import Exchange
-from exporters.signals import Outcome
+from exporters.http.parser import MAX_HEADERS, MAX_OPTIONS, MAX_PATH
+from exporters.relay.connections.client import MAX_PIPELINED
+from exporters.relay.connections.exchange import Exchange
+from exporters.vocabulary.signals import Outcome
 from tests.support.scripted_relay import (
     CHAT,
     STREAM_HEAD,

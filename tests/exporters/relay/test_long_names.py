@@ -8,13 +8,13 @@ import msgspec
 import pytest
 from opentelemetry.sdk.resources import Resource
 
-from exporters.child_process import TaskErrors
 from exporters.configuration.otlp_endpoints import Collector, Semconv
-from exporters.http.http1_parser import MAX_PATH
-from exporters.names import MAX_BYTES, cut
-from exporters.records import Snapshot
+from exporters.http.parser import MAX_PATH
+from exporters.processes.child import TaskErrors
+from exporters.records.messages import Snapshot
 from exporters.requestlog.writer import encode_line
 from exporters.sidecar.tracing.request_spans import SpanMaker
+from exporters.text.names import MAX_BYTES, cut
 from tests.support.scripted_relay import CHAT, DONE, END, SLOS, STREAM_HEAD, Received, chunk, error_in, post, staged
 from tests.support.waiting import until
 

@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from exporters.records import Snapshot
+from exporters.records.messages import Snapshot
 from exporters.relay import relay
-from exporters.relay.client_connection import ClientConnection
-from exporters.relay.exchange import Exchange
-from exporters.relay.measurement import Measurement
+from exporters.relay.connections.client import ClientConnection
+from exporters.relay.connections.exchange import Exchange
+from exporters.relay.connections.upstream import UpstreamPool
+from exporters.relay.metering.measurement import Measurement
 from exporters.relay.record_sender import Sender
 from exporters.relay.relay import Relay
-from exporters.relay.upstream import UpstreamPool
-from exporters.signals import Outcome, Verdict
+from exporters.vocabulary.signals import Outcome, Verdict
 from tests.support.scripted_relay import CHAT, UNARY, Received, Stage, ok, post, staged
 from tests.support.waiting import until
 

@@ -15,8 +15,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from exporters.record_connection import RelayListener, connect
-from exporters.records import Ack, Batch, Finished, Frames, FromRelay, Hello, Record, Snapshot, frame
+from exporters.records.connection import RelayListener, connect
+from exporters.records.messages import Ack, Batch, Finished, Frames, FromRelay, Hello, Record, Snapshot, frame
 from exporters.relay import record_sender as sender_module
 from exporters.relay.record_sender import BATCH_RECORDS, Outbox, Sender
 from tests.support.exporter_listener import accepting, no_exporter

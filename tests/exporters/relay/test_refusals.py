@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from exporters.http.http1_parser import MAX_PATH
-from exporters.records import REFUSALS, Refused
-from exporters.relay.client_connection import MAX_PIPELINED
-from exporters.signals import Outcome, Verdict
-from exporters.verdicts import outcome_of_status
+from exporters.http.parser import MAX_PATH
+from exporters.records.messages import REFUSALS, Refused
+from exporters.relay.connections.client import MAX_PIPELINED
+from exporters.vocabulary.signals import Outcome, Verdict
+from exporters.vocabulary.verdicts import outcome_of_status
 from tests.support.scripted_relay import CHAT, OK, UNARY, RawClient, Received, Stage, chunk, error_in, ok, post, staged
 from tests.support.waiting import until
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from exporters.relay import request_body
+from exporters.relay.bodies import request_body
 from exporters.relay.dialects import chat
-from exporters.signals import Outcome, Phase, Verdict
+from exporters.vocabulary.signals import Outcome, Phase, Verdict
 from tests.support.scripted_relay import (
     CHAT,
     CHAT_WITH_USAGE,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from exporters.signals import Outcome
+from exporters.vocabulary.signals import Outcome
 from tests.support.scripted_relay import (
     CHAT,
     DONE,

@@ -3,10 +3,10 @@
 import asyncio
 from pathlib import Path
 
-from exporters import slos
 from exporters.configuration.otlp_endpoints import Receiver
-from exporters.signals import Verdict
-from exporters.slos import Measure
+from exporters.vocabulary import slo_file
+from exporters.vocabulary.signals import Verdict
+from exporters.vocabulary.slo_file import Measure
 from tests.support.scripted_relay import (
     CHAT,
     DONE,
@@ -50,7 +50,7 @@ async def test_an_open_request_keeps_its_slo_file_and_the_next_one_gets_the_new_
     async with staged(tmp_path, script) as stage:
         client = await stage.client(post(CHAT, headers="x-tenant: team-a\r\n"))
         await client.until(b'"a"')
-        stage.relay.use(slos.loads(OTHER))
+        stage.relay.use(slo_file.loads(OTHER))
         last = await stage.client(post(CHAT, headers="x-tenant: team-a\r\n"))
         await last.until(b'"a"')
         may_finish.set()

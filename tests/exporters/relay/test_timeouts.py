@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from exporters.relay.exchange_state import RequestState
-from exporters.signals import Outcome
+from exporters.relay.connections.exchange_state import RequestState
+from exporters.vocabulary.signals import Outcome
 from tests.support.scripted_relay import (
     CHAT,
     DONE,
@@ -79,8 +79,8 @@ class Clock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.passed = 0.0
         moved = SimpleNamespace(monotonic=lambda: time.monotonic() + self.passed)
-        for connection in ("client_connection", "upstream"):
-            monkeypatch.setattr(f"exporters.relay.{connection}.time", moved)
+        for connection in ("client", "upstream"):
+            monkeypatch.setattr(f"exporters.relay.connections.{connection}.time", moved)
 
 
 async def test_idle_time_counts_from_the_end_of_the_response(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -309,7 +309,7 @@ def forwarding(stage: Stage) -> bool:
 async def test_the_time_of_an_upload_is_no_silence_of_the_engine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
-    monkeypatch.setattr("exporters.relay.exchange.PARSED_LIMIT", 60)
+    monkeypatch.setattr("exporters.relay.connections.exchange.PARSED_LIMIT", 60)
     async with staged(tmp_path, Received.gone, cut_idle=600.0) as stage:
         client = await stage.connect()
         request = post(UNARY, path=path)

@@ -7,7 +7,7 @@ import pytest
 
 from exporters.configuration.otlp_endpoints import Collector, Receiver
 from exporters.configuration.trace_sampling import in_share
-from exporters.signals import Verdict
+from exporters.vocabulary.signals import Verdict
 from tests.support.scripted_relay import CHAT, STREAM_HEAD, Received, holds, ok, post, staged, whole_stream
 from tests.support.waiting import until
 

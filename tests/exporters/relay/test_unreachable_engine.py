@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from exporters.relay import upstream
-from exporters.signals import Outcome
+from exporters.relay.connections import upstream
+from exporters.vocabulary.signals import Outcome
 from tests.exporters.configuration.certificates import authority, needs_openssl
 from tests.support.scripted_relay import CHAT, UNARY, Stage, error_in, ok, post, staged
 from tests.support.unreachable_engines import (

@@ -13,9 +13,9 @@ import aiohttp
 import pytest
 from aiohttp import WSMsgType, web
 
-from exporters.relay import websocket_exchange
+from exporters.relay.connections import websocket_exchange
 from exporters.relay.tls_acceptor import TlsAcceptor
-from exporters.signals import Endpoint, Outcome, Phase
+from exporters.vocabulary.signals import Endpoint, Outcome, Phase
 from tests.exporters.configuration.certificates import authority, needs_openssl
 from tests.support.scripted_relay import OK, RawClient, Received, Script, Stage, closes, error_in, ok, sends, staged
 from tests.support.sidecar_process import PATIENCE, sidecar

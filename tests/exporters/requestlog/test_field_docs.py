@@ -4,8 +4,8 @@ import json
 
 import msgspec
 
+from exporters.requestlog.entry import LogEntry
 from exporters.requestlog.field_docs import SCHEMA, json_schema
-from exporters.requestlog.log_entry import LogEntry
 
 
 def test_the_committed_schema_is_generated_from_the_fields() -> None:

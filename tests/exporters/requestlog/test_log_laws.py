@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exporters.requestlog.log_files import blocks
+from exporters.requestlog.files import blocks
 from exporters.requestlog.rotation import RotationLimits, rotated_files
 from exporters.requestlog.writer import RequestLog
 from exporters.sidecar.follow.growing_log import GrowingLog

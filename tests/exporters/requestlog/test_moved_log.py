@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from exporters.errors import UsageError
-from exporters.records import Finished
+from exporters.records.messages import Finished
 from exporters.requestlog.rotation import UNLIMITED, RotationLimits
 from exporters.requestlog.writer import RequestLog, check_writable
+from exporters.text.errors import UsageError
 from tests.support.sample_records import finished
 
 SMALL = RotationLimits(size=5000)

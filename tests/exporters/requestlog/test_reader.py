@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from exporters.errors import UsageError
-from exporters.requestlog import log_files, reader
+from exporters.requestlog import files, reader
 from exporters.requestlog.reader import BadLineError, BadLines, LogReader, parse_line
 from exporters.requestlog.writer import RequestLog
-from exporters.signals import Outcome, Verdict
+from exporters.text.errors import UsageError
+from exporters.vocabulary.signals import Outcome, Verdict
 from tests.support.sample_records import finished
 
 SMALLEST = {"time": "2026-01-31T12:00:10Z", "class": "siso", "stream": True, "outcome": "ok", "e2e_ms": 5000.0}
@@ -94,8 +94,8 @@ def test_a_compressed_log_that_ends_early_has_one_bad_line_more(tmp_path: Path) 
 
 
 def test_a_line_that_is_too_long_is_one_bad_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_files, "BLOCK", 500)
-    for module in (log_files, reader):
+    monkeypatch.setattr(files, "BLOCK", 500)
+    for module in (files, reader):
         monkeypatch.setattr(module, "MAX_LINE", 1000)
     path = tmp_path / "log"
     longest = encoded(model="m" * (999 - len(encoded(model=""))))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exporters.records import Finished
+from exporters.records.messages import Finished
 from exporters.requestlog.reader import LogReader
 from exporters.requestlog.rotation import RotationLimits, rotated_files
 from exporters.requestlog.writer import RequestLog

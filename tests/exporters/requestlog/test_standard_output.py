@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from exporters.records import Batch, Finished
+from exporters.records.messages import Batch, Finished
 from exporters.requestlog.standard_output import PIPE_SIZE, StandardOutputLog
-from exporters.sidecar.ingest import record_receiver as receiver_module
-from exporters.sidecar.ingest.record_receiver import RecordReceiver
+from exporters.sidecar.ingest import receiver as receiver_module
+from exporters.sidecar.ingest.receiver import RecordReceiver
 from exporters.sidecar.ingest.request_metrics import RequestMetrics
 from tests.support.sample_records import SLOS, finished
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from exporters.errors import UsageError
-from exporters.records import Finished
+from exporters.records.messages import Finished
 from exporters.requestlog.writer import RequestLog, check_writable
-from exporters.signals import Outcome, OutputKind, OutputResult, Verdict
+from exporters.text.errors import UsageError
+from exporters.vocabulary.signals import Outcome, OutputKind, OutputResult, Verdict
 from tests.support.sample_records import finished
 
 

@@ -1,4 +1,4 @@
-"""The exposition of the exporter has the series that `exporters.signals` declares, in both formats."""
+"""The exposition of the exporter has the series that `exporters.vocabulary.signals` declares, in both formats."""
 
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -10,13 +10,13 @@ from aiohttp.test_utils import TestServer
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from exporters import signals
-from exporters.ceilings import Ceilings
 from exporters.engines.normalisation import normalise
-from exporters.records import Footprint, Hello, OpenRequests, Snapshot
+from exporters.records.messages import Footprint, Hello, OpenRequests, Snapshot
 from exporters.sidecar.exporter import Exporter
 from exporters.sidecar.http_api.http_server import application
-from exporters.signals import Label, Signal
+from exporters.vocabulary import signals
+from exporters.vocabulary.ceilings import Ceilings
+from exporters.vocabulary.signals import Label, Signal
 from tests.contract.expositions import PAGES
 from tests.support.child_configs import exporter_config
 from tests.support.fake_engine import CACHING_OFF

@@ -7,14 +7,14 @@ from functools import partial
 import pytest
 from aiohttp import ClientSession
 
-from exporters import child_process
-from exporters.engines.engine_group import EngineGroup
+from exporters.engines.group import EngineGroup
 from exporters.engines.scrape_targets import targets
 from exporters.engines.scraper import Scraper
-from exporters.records import Snapshot
+from exporters.processes import child
+from exporters.records.messages import Snapshot
 from exporters.sidecar import exporter as exporter_module
 from exporters.sidecar.exporter import Exporter
-from exporters.sidecar.ingest.record_receiver import RecordReceiver
+from exporters.sidecar.ingest.receiver import RecordReceiver
 from tests.support.child_configs import exporter_config
 from tests.support.openmetrics import whole
 from tests.support.waiting import until
@@ -40,7 +40,7 @@ async def test_an_exception_in_a_periodic_task_is_counted_and_the_task_goes_on(
     def fail(*_: object) -> None:
         raise LookupError("a fault")
 
-    monkeypatch.setattr(child_process, "RESTART_SECONDS", 0.0)
+    monkeypatch.setattr(child, "RESTART_SECONDS", 0.0)
     monkeypatch.setattr(exporter_module, "TIMEOUT_CHECK_SECONDS", 0.0)
     monkeypatch.setattr(owner, name, fail)
     tasks = [asyncio.ensure_future(each) for each in exporter.periodic_tasks()]
@@ -59,7 +59,7 @@ async def test_an_exception_in_a_periodic_task_is_counted_and_the_task_goes_on(
 async def test_an_exception_in_one_scraper_does_not_stop_those_of_other_engines(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(child_process, "RESTART_SECONDS", 0.0)
+    monkeypatch.setattr(child, "RESTART_SECONDS", 0.0)
     scraped: list[str] = []
 
     async def scrape(scraper: Scraper, _session: ClientSession) -> None:
@@ -74,7 +74,7 @@ async def test_an_exception_in_one_scraper_does_not_stop_those_of_other_engines(
         lambda _models: None,
         ssl.create_default_context(),
     )
-    running = asyncio.ensure_future(group.run(partial(child_process.TaskErrors().keep_running, "scraping an engine")))
+    running = asyncio.ensure_future(group.run(partial(child.TaskErrors().keep_running, "scraping an engine")))
     await until(lambda: min(scraped.count("a"), scraped.count("b")) > 2)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)

@@ -5,7 +5,7 @@ import asyncio
 import msgspec
 
 from exporters.configuration.otlp_endpoints import receiver
-from exporters.records import Batch, Hello
+from exporters.records.messages import Batch, Hello
 from exporters.sidecar.exporter import Exporter, _count_last_requests
 from tests.support.child_configs import exporter_config
 from tests.support.openmetrics import whole

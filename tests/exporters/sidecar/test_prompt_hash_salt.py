@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from compose.cli import main
-from exporters.records import PREFIX_BLOCK
+from exporters.records.messages import PREFIX_BLOCK
 from tests.support.fake_engine import Engine, serving
 from tests.support.sidecar_process import SLOS, sidecar
 

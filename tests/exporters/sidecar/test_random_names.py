@@ -11,19 +11,19 @@ from typing import cast
 
 import pytest
 
-from exporters.configuration.sidecar_config import SidecarConfig
-from exporters.http import http1_parser
-from exporters.records import Hello, Snapshot
-from exporters.relay import request_body
+from exporters.configuration.sidecar import SidecarConfig
+from exporters.http import parser
+from exporters.records.messages import Hello, Snapshot
+from exporters.relay.bodies import request_body
+from exporters.relay.connections.exchange import Exchange
 from exporters.relay.dialects import chat
-from exporters.relay.exchange import Exchange
-from exporters.relay.measurement import Measurement
+from exporters.relay.metering.measurement import Measurement
 from exporters.relay.record_sender import Sender
 from exporters.relay.relay import Relay
 from exporters.sidecar.ingest import prompt_repeats
-from exporters.sidecar.ingest.record_receiver import RecordReceiver
+from exporters.sidecar.ingest.receiver import RecordReceiver
 from exporters.sidecar.ingest.request_metrics import RequestMetrics
-from exporters.signals import Outcome
+from exporters.vocabulary.signals import Outcome
 from tests.support.exporter_listener import no_exporter
 from tests.support.openmetrics import whole
 from tests.support.sample_records import SLOS
@@ -81,7 +81,7 @@ class Traffic:
         self.receiver.snapshot("relay-0", self.snapshots.pop())
 
     def _begin(self, name: str) -> Exchange:
-        head = http1_parser.parse_request(
+        head = parser.parse_request(
             f"POST /v1/completions HTTP/1.1\r\nhost: x\r\nx-tenant: {name}\r\nx-request-class: {name}\r\n"
             f"x-request-id: {name}\r\nuser-agent: {name}\r\n\r\n".encode()
         )

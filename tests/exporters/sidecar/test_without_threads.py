@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from exporters.configuration.sidecar_config import SidecarConfig
+from exporters.configuration.sidecar import SidecarConfig
 from exporters.sidecar.supervision.system_limits import tasks_of
 from tests.bench.machine import tree
 from tests.support.fake_engine import Engine, serving

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from exporters.records import Judged
-from exporters.relay.meter import Meter
-from exporters.relay.paths import METERED
-from exporters.signals import Outcome, Verdict
-from exporters.slos import Latency, Measure, Slo
-from exporters.verdicts import Judge, applicable_slos
+from exporters.records.messages import Judged
+from exporters.relay.dialects.paths import METERED
+from exporters.relay.metering.meter import Meter
+from exporters.vocabulary.signals import Outcome, Verdict
+from exporters.vocabulary.slo_file import Latency, Measure, Slo
+from exporters.vocabulary.verdicts import Judge, applicable_slos
 from tests.support import scripted_relay
 from tests.support.api_streams import APIS, Api, block_delta, delta, named, post, unary_request
 from tests.support.event_streams import raise_error, stream_meter
@@ -66,7 +66,7 @@ def test_the_answer_is_judged_when_it_begins_also_after_reasoning_on_the_fast_pa
     assert path is not None
     with pytest.MonkeyPatch.context() as patch:
         for moment in (2.0, 3.0):
-            patch.setattr("exporters.relay.fast_path.time.monotonic", lambda now=moment: now)
+            patch.setattr("exporters.relay.metering.fast_path.time.monotonic", lambda now=moment: now)
             assert path.forward(chunk(api.reasoning))
         assert verdicts == []
         assert not path.forward(chunk(api.output))

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporters.relay.paths import METERED
-from exporters.relay.request_body import LONG_BODY, RequestBody
+from exporters.relay.bodies.request_body import LONG_BODY, RequestBody
+from exporters.relay.dialects.paths import METERED
 
 SALT = b"salt"
 HASHING = ThreadPoolExecutor(1, "hashing")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from exporters.relay.paths import METERED
-from exporters.signals import Outcome, Phase, Verdict
+from exporters.relay.dialects.paths import METERED
+from exporters.vocabulary.signals import Outcome, Phase, Verdict
 from tests.support import scripted_relay
 from tests.support.api_streams import (
     APIS,

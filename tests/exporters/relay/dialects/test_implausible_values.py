@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from exporters import signals
-from exporters.relay.paths import METERED
+from exporters.relay.dialects.paths import METERED
+from exporters.vocabulary import signals
 from tests.support.api_streams import named
 from tests.support.event_streams import stream_meter
 from tests.support.scripted_relay import (

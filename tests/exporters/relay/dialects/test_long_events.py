@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-from exporters import engine_values
-from exporters.http.sse import LONG_EVENT, MAX_EVENT_LINES, payload
+from exporters.http.events import LONG_EVENT, MAX_EVENT_LINES, payload
+from exporters.relay.bodies.request_body import MAX_PARSED_AGAIN
 from exporters.relay.dialects.dialect import MAX_CHOICES, text_of
-from exporters.relay.paths import METERED
-from exporters.relay.request_body import MAX_PARSED_AGAIN
-from exporters.relay.structured_output import LIMIT, Checked, StructuredOutput
-from exporters.signals import Outcome, OutputKind, OutputResult
+from exporters.relay.dialects.paths import METERED
+from exporters.relay.metering.structured_output import LIMIT, Checked, StructuredOutput
+from exporters.vocabulary import engine_values
+from exporters.vocabulary.signals import Outcome, OutputKind, OutputResult
 from tests.contract.recordings import NAMES, recording
 from tests.support.event_streams import stream_meter
 

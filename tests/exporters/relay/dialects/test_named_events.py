@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exporters.relay.meter import Meter
-from exporters.relay.paths import METERED
+from exporters.relay.dialects.paths import METERED
+from exporters.relay.metering.meter import Meter
 from tests.support.api_streams import APIS, MESSAGES, RESPONSES, Api, block_delta, delta, named
 from tests.support.event_streams import raise_error, stream_as_relay, stream_meter
 from tests.support.scripted_relay import chunk
@@ -81,7 +81,7 @@ def test_named_events_on_the_fast_path_are_counted_and_forwarded_like_parsed_one
         assert parsed.stream(event, float(at)) == event
         stream = compared.fast_path(forwarded.append, raise_error)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("exporters.relay.fast_path.time.monotonic", lambda now=float(at): now)
+            patch.setattr("exporters.relay.metering.fast_path.time.monotonic", lambda now=float(at): now)
             if stream is None or not stream.forward(chunk(event)):
                 forwarded.append(chunk(compared.stream(event, float(at))))
     assert forwarded == [chunk(event) for event in events]

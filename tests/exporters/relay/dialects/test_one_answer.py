@@ -9,12 +9,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from exporters.records import TOO_LARGE, Finished
+from exporters.records.messages import TOO_LARGE, Finished
+from exporters.relay.bodies.request_body import LONG_BODY, RequestBody
+from exporters.relay.connections.exchange import PARSED_LIMIT
 from exporters.relay.dialects.audio import MAX_FIELD, MAX_PARTS, form_fields
-from exporters.relay.exchange import PARSED_LIMIT
-from exporters.relay.paths import METERED
-from exporters.relay.request_body import LONG_BODY, RequestBody
-from exporters.signals import Endpoint, Outcome, Verdict
+from exporters.relay.dialects.paths import METERED
+from exporters.vocabulary.signals import Endpoint, Outcome, Verdict
 from tests.support.event_streams import stream_as_relay, stream_meter
 from tests.support.scripted_relay import (
     DONE,

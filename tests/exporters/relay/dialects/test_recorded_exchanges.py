@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from exporters.http.http1_parser import ChunkedBody
-from exporters.relay.meter import Meter
-from exporters.relay.paths import METERED
-from exporters.signals import Outcome, Verdict
+from exporters.http.parser import ChunkedBody
+from exporters.relay.dialects.paths import METERED
+from exporters.relay.metering.meter import Meter
+from exporters.vocabulary.signals import Outcome, Verdict
 from tests.contract.recordings import NAMES, Recording, recording
 from tests.support.event_streams import stream_as_relay, stream_meter
 from tests.support.scripted_relay import chunk, closes, staged

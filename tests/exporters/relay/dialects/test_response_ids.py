@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from exporters.relay.dialects import chat
-from exporters.relay.meter import Meter
-from exporters.relay.paths import METERED
+from exporters.relay.dialects.paths import METERED
+from exporters.relay.metering.meter import Meter
 from tests.contract.recordings import NAMES, Recording, recording
 from tests.support.event_streams import stream_meter
 from tests.support.scripted_relay import CHAT, answers, post, staged

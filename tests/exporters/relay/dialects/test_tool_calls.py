@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from exporters.relay.paths import METERED
+from exporters.relay.dialects.paths import METERED
 from tests.support.api_streams import APIS, MESSAGES, RESPONSES, block_delta, delta, named, post
 from tests.support.event_streams import stream_as_relay, stream_meter
 from tests.support.scripted_relay import DONE, content, staged, streams

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from exporters.requestlog.writer import log_entry
-from exporters.signals import Endpoint, Outcome
+from exporters.vocabulary.signals import Endpoint, Outcome
 from tests.contract.recordings import recording
 from tests.support import scripted_relay
 from tests.support.api_streams import RESPONSES

@@ -7,8 +7,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from exporters.configuration.sidecar_config import LogFormat
-from exporters.sidecar.follow.log_follower import ABSENT
+from exporters.configuration.sidecar import LogFormat
+from exporters.sidecar.follow.follower import ABSENT
 from tests.exporters.sidecar.follow.nginx_process import nginx
 from tests.support.sidecar_process import following_sidecar
 from tests.support.simulator import simulator

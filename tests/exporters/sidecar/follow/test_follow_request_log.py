@@ -10,11 +10,11 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from exporters import signals
-from exporters.configuration.sidecar_config import LogFormat
+from exporters.configuration.sidecar import LogFormat
 from exporters.requestlog.writer import encode_line
-from exporters.sidecar.follow.log_follower import ABSENT
-from exporters.signals import Outcome, Signal, Verdict
+from exporters.sidecar.follow.follower import ABSENT
+from exporters.vocabulary import signals
+from exporters.vocabulary.signals import Outcome, Signal, Verdict
 from tests.support.fake_engine import Engine, serving
 from tests.support.sample_records import finished
 from tests.support.sidecar_process import SLOS, Running, following_sidecar, sidecar

@@ -10,9 +10,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from exporters.requestlog.log_files import MAX_LINE
+from exporters.requestlog.files import MAX_LINE
 from exporters.sidecar.follow.growing_log import BLOCK, ROTATED_SECONDS, GrowingLog
-from exporters.sidecar.follow.log_position import Position
+from exporters.sidecar.follow.position import Position
 from tests.exporters.sidecar.follow.growing_log_writer import Writer
 
 

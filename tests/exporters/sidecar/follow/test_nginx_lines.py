@@ -7,8 +7,8 @@ import pytest
 
 from exporters.requestlog.reader import BadLineError
 from exporters.sidecar.follow.nginx_lines import NginxLines, judged_by_nginx
-from exporters.signals import Endpoint, Outcome, Verdict
-from exporters.slos import loads
+from exporters.vocabulary.signals import Endpoint, Outcome, Verdict
+from exporters.vocabulary.slo_file import loads
 from tests.exporters.sidecar.follow.nginx_process import FORMAT
 from tests.support.sample_records import SLOS
 from tests.support.sidecar_process import ROOT

@@ -5,7 +5,7 @@ import pytest
 from exporters.requestlog.reader import BadLineError
 from exporters.requestlog.writer import encode_line
 from exporters.sidecar.follow.request_log_lines import RequestLogLines
-from exporters.signals import Endpoint, Verdict
+from exporters.vocabulary.signals import Endpoint, Verdict
 from tests.support.sample_records import SLOS, finished
 
 LINES = RequestLogLines(SLOS)

@@ -4,11 +4,11 @@ import shutil
 from contextlib import closing
 from pathlib import Path
 
-from exporters.child_process import TaskErrors
-from exporters.configuration.sidecar_config import FollowedLog, LogFormat
+from exporters.configuration.sidecar import FollowedLog, LogFormat
+from exporters.processes.child import TaskErrors
 from exporters.requestlog.writer import RequestLog
-from exporters.sidecar.follow.follow_state import FollowStateFile
-from exporters.sidecar.follow.log_follower import COUNTED, LogFollower
+from exporters.sidecar.follow.follower import COUNTED, LogFollower
+from exporters.sidecar.follow.state import FollowStateFile
 from exporters.sidecar.ingest.request_metrics import RequestMetrics
 from tests.support.sample_records import SLOS, finished
 

@@ -13,7 +13,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from compose.cli import main
-from exporters.engines.engine_group import EngineGroup
+from exporters.engines.group import EngineGroup
 from exporters.sidecar.drain_control import Drain
 from exporters.sidecar.http_api import admin as admin_module
 from exporters.sidecar.http_api.http_server import application

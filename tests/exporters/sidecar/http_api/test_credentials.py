@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from compose.cli import main
-from exporters.errors import UsageError
 from exporters.sidecar.http_api.credentials import Credentials
+from exporters.text.errors import UsageError
 from tests.support.fake_engine import Engine, serving
 from tests.support.sidecar_process import Running, children, sidecar
 from tests.support.waiting import until

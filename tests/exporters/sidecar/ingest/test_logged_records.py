@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from exporters import signals
-from exporters.records import Finished
+from exporters.records.messages import Finished
 from exporters.requestlog.reader import parse_line
 from exporters.requestlog.writer import encode_line
 from exporters.sidecar.ingest.logged_records import record_of
 from exporters.sidecar.ingest.request_metrics import RequestMetrics
-from exporters.signals import Endpoint, Outcome, OutputKind, OutputResult, Verdict
-from exporters.verdicts import goodput
+from exporters.vocabulary import signals
+from exporters.vocabulary.signals import Endpoint, Outcome, OutputKind, OutputResult, Verdict
+from exporters.vocabulary.verdicts import goodput
 from tests.support.openmetrics import whole
 from tests.support.sample_records import SLOS, finished
 

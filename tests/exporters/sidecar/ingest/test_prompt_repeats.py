@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from exporters import signals
-from exporters.records import Batch, Judged
+from exporters.records.messages import Batch, Judged
 from exporters.requestlog.writer import RequestLog
 from exporters.sidecar.ingest import prompt_repeats
 from exporters.sidecar.ingest.prompt_repeats import ERROR, Distinct, Prompts
-from exporters.sidecar.ingest.record_receiver import RecordReceiver
+from exporters.sidecar.ingest.receiver import RecordReceiver
 from exporters.sidecar.ingest.request_metrics import RequestMetrics
+from exporters.vocabulary import signals
 from tests.support.openmetrics import whole
 from tests.support.sample_records import SLOS, finished
 

@@ -11,14 +11,24 @@ from hypothesis import strategies as st
 from prometheus_client.core import Metric
 from prometheus_client.samples import Exemplar
 
-from exporters import signals, slos
 from exporters.exposition.accumulators import Accumulator
 from exporters.exposition.histogram_bounds import bounds, gap_bounds
-from exporters.names import cut
-from exporters.records import REFUSALS, UNMETERED, Judged, OpenRequests, Record, Refused, Snapshot
-from exporters.relay.gaps import Gaps
+from exporters.records.messages import REFUSALS, UNMETERED, Judged, OpenRequests, Record, Refused, Snapshot
+from exporters.relay.metering.gaps import Gaps
 from exporters.sidecar.ingest.request_metrics import RequestMetrics
-from exporters.signals import Endpoint, Kind, Label, Outcome, OutputKind, OutputResult, Phase, Signal, Verdict
+from exporters.text.names import cut
+from exporters.vocabulary import signals, slo_file
+from exporters.vocabulary.signals import (
+    Endpoint,
+    Kind,
+    Label,
+    Outcome,
+    OutputKind,
+    OutputResult,
+    Phase,
+    Signal,
+    Verdict,
+)
 from tests.support.openmetrics import whole
 from tests.support.sample_records import SLOS, finished
 
@@ -501,7 +511,7 @@ def test_open_requests_of_a_model_that_the_engine_does_not_serve_are_other() -> 
     assert fed.value("llm_requests_in_flight", model="other", phase="waiting", **{"class": "long"}) == 1
 
 
-OTHER_FILE = slos.loads(
+OTHER_FILE = slo_file.loads(
     """
 version: 1
 period: 12h

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from exporters.records import PREFIX_BLOCK, Batch, Finished
+from exporters.records.messages import PREFIX_BLOCK, Batch, Finished
 from exporters.requestlog.writer import RequestLog
-from exporters.sidecar.ingest.record_receiver import RecordReceiver
+from exporters.sidecar.ingest.receiver import RecordReceiver
 from exporters.sidecar.ingest.request_metrics import RequestMetrics
 from exporters.sidecar.ingest.shared_prefixes import MAX_HASHES, WAYS, WINDOW, SeenHashes, SharedPrefixes
 from tests.support.openmetrics import whole

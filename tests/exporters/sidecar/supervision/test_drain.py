@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from exporters.errors import UsageError
 from exporters.sidecar.supervision.listeners import listen
+from exporters.text.errors import UsageError
 from tests.faults.sidecar_state import another_exporter, begin_drain
 from tests.support.fake_engine import Engine, serving
 from tests.support.ports import free_port

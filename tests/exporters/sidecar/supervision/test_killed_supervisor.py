@@ -10,10 +10,10 @@ import aiohttp
 import pytest
 
 from exporters.configuration.otlp_endpoints import receiver
-from exporters.errors import UsageError
 from exporters.sidecar.supervision import listeners
 from exporters.sidecar.supervision.listeners import listen, listen_when_free
 from exporters.sidecar.tracing.collector_flags import check_receivers
+from exporters.text.errors import UsageError
 from tests.faults.sidecar_state import begin_drain
 from tests.support.fake_engine import Engine, serving
 from tests.support.ports import free_port

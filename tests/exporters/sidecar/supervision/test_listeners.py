@@ -4,8 +4,8 @@ import socket
 
 import pytest
 
-from exporters.errors import UsageError
 from exporters.sidecar.supervision import listeners
+from exporters.text.errors import UsageError
 from tests.support.ports import free_port
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from exporters.configuration.otlp_endpoints import Collector, Receiver
-from exporters.configuration.sidecar_config import FollowedLog, LogFormat, SidecarConfig
+from exporters.configuration.sidecar import FollowedLog, LogFormat, SidecarConfig
+from exporters.processes.worker_threads import GRPC_THREADS
 from exporters.sidecar.supervision.system_limits import (
     MEMORY,
     PIDS,
@@ -20,7 +21,6 @@ from exporters.sidecar.supervision.system_limits import (
     tasks_of,
     warnings,
 )
-from exporters.worker_threads import GRPC_THREADS
 
 MIB = 2**20
 SPANS = (Receiver(grpc=False, host="127.0.0.1", port=4318),)

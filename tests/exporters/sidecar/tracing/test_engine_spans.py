@@ -16,7 +16,7 @@ from exporters.sidecar.tracing.engine_spans import (
     decompress,
     parse_message,
 )
-from exporters.signals import DECODE, PREFILL, QUEUE
+from exporters.vocabulary.signals import DECODE, PREFILL, QUEUE
 from tests.support.engine_span_messages import loading, message, request_span, sent
 
 OURS = "00f067aa0ba902b7"

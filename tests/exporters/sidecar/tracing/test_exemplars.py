@@ -7,8 +7,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from compose.prometheus_tools import Tools
-from exporters import signals
+from compose.programs.tools import Tools
+from exporters.vocabulary import signals
 from tests.support.fake_engine import serving, streaming_engine
 from tests.support.otlp_collectors import http_collector
 from tests.support.prometheus_process import prometheus

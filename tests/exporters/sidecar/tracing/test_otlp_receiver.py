@@ -18,12 +18,12 @@ from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.trace import SpanContext
 
 from exporters.configuration.otlp_endpoints import Collector, Receiver
-from exporters.errors import UsageError
 from exporters.sidecar.http_api import bounded_server
 from exporters.sidecar.tracing import otlp_receiver as receiver_module
 from exporters.sidecar.tracing.engine_spans import MESSAGE_BYTES, EngineSpan, Message
 from exporters.sidecar.tracing.otlp_receiver import MAX_CONCURRENT, METHOD, SERVICE, OtlpReceiver, engine_span_receiver
 from exporters.sidecar.tracing.span_exporter import exporter
+from exporters.text.errors import UsageError
 from tests.support.engine_span_messages import loading, request_span, sent
 from tests.support.ports import free_port
 from tests.support.waiting import HANG, until

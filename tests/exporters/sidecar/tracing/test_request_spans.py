@@ -15,10 +15,10 @@ from opentelemetry.trace import SpanKind
 from opentelemetry.trace.status import StatusCode
 
 from exporters.configuration.otlp_endpoints import Semconv
-from exporters.records import Finished
+from exporters.records.messages import Finished
 from exporters.sidecar.tracing.request_spans import LONGEST_TEXT, SpanMaker, resource
 from exporters.sidecar.tracing.span_exporter import SpanQueue
-from exporters.signals import Endpoint, Outcome, Verdict
+from exporters.vocabulary.signals import Endpoint, Outcome, Verdict
 from tests.support.refused_threads import refuse_threads
 from tests.support.sample_records import finished as sample
 

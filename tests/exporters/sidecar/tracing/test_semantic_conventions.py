@@ -20,7 +20,7 @@ from opentelemetry.util.types import AttributeValue
 
 from exporters.configuration.otlp_endpoints import Semconv
 from exporters.sidecar.tracing.request_spans import SpanMaker, resource
-from exporters.signals import MEASURED, Endpoint, Outcome, Verdict
+from exporters.vocabulary.signals import MEASURED, Endpoint, Outcome, Verdict
 from tests.support.sample_records import finished
 
 ROOT = Path(__file__).parents[4]

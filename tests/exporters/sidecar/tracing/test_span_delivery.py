@@ -10,12 +10,12 @@ from typing import Any
 import grpc
 import pytest
 
-from exporters.configuration import pem_file
 from exporters.configuration.collector_tls import CollectorTls
 from exporters.configuration.otlp_endpoints import Collector
-from exporters.configuration.pem_file import PemFile
 from exporters.sidecar.tracing.span_exporter import exporter, span_queue
 from exporters.sidecar.tracing.span_forwarder import sender
+from exporters.text import pem_file
+from exporters.text.pem_file import PemFile
 from tests.exporters.configuration.certificates import Authority, authority, needs_openssl
 from tests.support.engine_span_messages import loading, sent
 from tests.support.otlp_collectors import ReceivedSpans, grpc_collector, grpc_receiver, http_collector

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from exporters.records import Batch, Finished, Hello, Judged, Snapshot
+from exporters.records.messages import Batch, Finished, Hello, Judged, Snapshot
 from exporters.relay.record_sender import Outbox
 from exporters.requestlog.writer import RequestLog
-from exporters.sidecar.ingest import record_receiver as receiver_module
-from exporters.sidecar.ingest.record_receiver import RecordReceiver
+from exporters.sidecar.ingest import receiver as receiver_module
+from exporters.sidecar.ingest.receiver import RecordReceiver
 from exporters.sidecar.ingest.request_metrics import RequestMetrics
 from exporters.sidecar.tracing import span_join as join_module
 from exporters.sidecar.tracing.engine_spans import EngineSpan, SpanTimes
 from exporters.sidecar.tracing.span_join import JOIN_TIMEOUT, SILENCE_TIMEOUT, SpanJoin
-from exporters.signals import Endpoint, Outcome, Verdict
-from exporters.slos import Measure
+from exporters.vocabulary.signals import Endpoint, Outcome, Verdict
+from exporters.vocabulary.slo_file import Measure
 from tests.support.openmetrics import whole
 from tests.support.sample_records import SLOS
 from tests.support.sample_records import finished as plain

@@ -6,16 +6,16 @@ import pytest
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from exporters import signals
 from exporters.configuration.otlp_endpoints import Semconv
-from exporters.records import Batch, Finished
+from exporters.records.messages import Batch, Finished
 from exporters.sidecar.http_api.http_server import exposition
-from exporters.sidecar.ingest.record_receiver import RecordReceiver
+from exporters.sidecar.ingest.receiver import RecordReceiver
 from exporters.sidecar.ingest.request_metrics import RequestMetrics
 from exporters.sidecar.tracing.request_spans import SpanMaker
 from exporters.sidecar.tracing.span_exporter import SpanQueue
 from exporters.sidecar.tracing.trace_decision import keeps
-from exporters.signals import Outcome, Verdict
+from exporters.vocabulary import signals
+from exporters.vocabulary.signals import Outcome, Verdict
 from tests.support.openmetrics import parse_openmetrics
 from tests.support.sample_records import SLOS
 from tests.support.sample_records import finished as sample

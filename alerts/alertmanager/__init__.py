@@ -1,0 +1,1 @@
+"""The configuration of Alertmanager: routes, receivers, inhibition."""

@@ -1,0 +1,1 @@
+"""Alerts on causes: engines, replicas, traffic, and the sidecar itself."""

@@ -1,0 +1,253 @@
+"""Alerts on sidecars, engines and certificates that are down, stalled, lossy or about to expire."""
+
+from alerts.burn.cold_start import starting
+from alerts.causes.missing_targets import missing_targets, no_target
+from alerts.links import DashboardUid, PanelTitle
+from alerts.names import AlertName
+from alerts.plan import Plan
+from alerts.promql.build import (
+    aggregate,
+    call,
+    either,
+    equal,
+    increase,
+    max_by,
+    on,
+    over,
+    select,
+    sum_by,
+    with_model,
+)
+from alerts.promql.expression import Expression
+from alerts.rules.annotations import alert
+from alerts.rules.groups import Alert, Recording
+from alerts.scrape_jobs import targets_up
+from alerts.tiers import Severity
+from exporters.text.units import spell_duration
+from exporters.vocabulary import signals
+from exporters.vocabulary.signals import ENGINE_MODEL, Label, Phase, Signal
+
+_DAY = 86400.0
+_COUNT = '{{ printf "%.0f" $value }}'
+_OF_MODEL = "{{ with $labels.model }} of {{ . }}{{ end }}"
+_INSTANCE, _ENGINE = on(Label.INSTANCE), on(Label.INSTANCE, Label.ENGINE)
+
+
+def engine_model(plan: Plan) -> Recording:
+    """The models of each engine. While an engine is down, the last ones are kept, as long as its target exists."""
+    now = aggregate("group", signals.ENGINE_RUNNING, by=ENGINE_MODEL.labels)
+    last = over("last_over_time", ENGINE_MODEL, "1h").and_(targets_up(plan), _INSTANCE)
+    return Recording(ENGINE_MODEL, now.or_(last, _ENGINE))
+
+
+def liveness_alerts(plan: Plan) -> tuple[Alert, ...]:
+    sidecar = (_sidecar_down(plan),) if plan.has_sidecar else ()
+    return (*sidecar, _engine_down(plan), _watchdog(plan), *missing_targets(plan))
+
+
+def sidecar_alerts(plan: Plan) -> tuple[Alert, ...]:
+    """For sidecars that work, but incompletely or not for long: they need no evaluation at each scrape."""
+    return (
+        *_losses(plan),
+        _reload_failed(plan),
+        _certificate(plan, Severity.PAGE, _DAY, 8),
+        _certificate(plan, Severity.TICKET, 7 * _DAY, 4),
+    )
+
+
+def _sidecar_down(plan: Plan) -> Alert:
+    down = targets_up(plan).binary("==", 0)
+    models = aggregate("group", ENGINE_MODEL, by=[Label.INSTANCE, Label.MODEL])
+    return alert(
+        plan,
+        AlertName.SIDECAR_DOWN,
+        Severity.PAGE,
+        (DashboardUid.SIDECAR, PanelTitle.SIDECAR),
+        # With another job name, no alert could ever fire.
+        models.binary("*", down, on(Label.INSTANCE, left=[Label.JOB])).or_(down.or_(no_target(plan)), _INSTANCE),
+        f"the sidecar {{{{ $labels.instance }}}}{_OF_MODEL} does not answer Prometheus",
+        f"No scrape of the job {' or '.join(plan.spec.scrape_job)} "
+        f"{{{{ with $labels.instance }}}}at {{{{ . }}}} {{{{ end }}}}succeeded for {spell_duration(plan.down_after)}. "
+        "Its requests are not measured and may not be served, and no other alert can fire for it. "
+        "Look first at whether clients still get responses.",
+        pending_for=plan.down_after,
+    )
+
+
+def _engine_down(plan: Plan) -> Alert:
+    """Not while the engine may be starting: a starting engine looks like one that is down."""
+    down_for, limit, second = map(spell_duration, (plan.down_after, plan.cold_start, plan.second_start))
+    by = (Label.INSTANCE, Label.ENGINE)
+    down = max_by(over("max_over_time", signals.ENGINE_UP, plan.down_after), by).binary("==", 0)
+    expr = with_model(down.unless(select(signals.COLD_START), _ENGINE))
+    if plan.has_sidecar:
+        engine, observer = "the engine {{ $labels.engine }}", "its sidecar"
+        symptom = f"{{{{ $labels.instance }}}} is up, but has not reached {engine} for {down_for} or more"
+        healthy = f" (if no request failed, within {spell_duration(plan.restart_loop)})"
+    else:
+        job = plan.spec.engine.job
+        engine = f"the {{{{ with $labels.engine }}}}engine {{{{ . }}}}{{{{ else }}}}job {job}{{{{ end }}}}"
+        observer = "Prometheus"
+        expr = expr.or_(no_target(plan, plan.down_after))
+        symptom = f"No scrape of {engine} has worked for {down_for} or more"
+        healthy = ""
+    return alert(
+        plan,
+        AlertName.ENGINE_DOWN,
+        Severity.PAGE,
+        (DashboardUid.ENGINE, PanelTitle.ENGINE),
+        expr,
+        f"{engine}{_OF_MODEL} does not answer {observer}",
+        f"{symptom}. A start of up to {limit} raises no page, unless it is the second within {second}{healthy}. No "
+        "request is served there. Look first at the last lines of the engine's log.",
+        # An engine that restarts and exits again is one incident.
+        keep_firing_for=plan.step,
+    )
+
+
+def stalled_alert(plan: Plan) -> Alert:
+    """Requests are open but no token count grows: by each engine's counters, else by the waits at the sidecar.
+
+    With `llm_engine_token_counts_live` 0, an engine counts tokens only when a request ends, so its counters stand
+    still during each long response. The sidecar also counts at the end, but it knows which requests wait and which
+    stream. Such an engine counts as stalled when no request streams. A stall of streaming responses is detected only
+    after their clients have disconnected.
+    """
+    # Twice in a window for targets that are scraped each minute.
+    window = max(4 * plan.spec.scrape_interval, min(2.5 * 60.0, plan.step))
+    pending_for = max(plan.step, 30.0)
+
+    def latest(signal: Signal) -> Expression:
+        return over("max_over_time", signal, window)
+
+    def increased(counters: tuple[Signal, ...], by: list[Label]) -> Expression:
+        return either(sum_by(increase(counter, window), by) > 0 for counter in counters)
+
+    engine, instance = [Label.INSTANCE, Label.ENGINE, Label.MODEL], [Label.INSTANCE]
+    tokens = (signals.ENGINE_GENERATION_TOKENS, signals.ENGINE_PROMPT_TOKENS)
+    requests = either(sum_by(latest(each), engine) > 0 for each in (signals.ENGINE_RUNNING, signals.ENGINE_WAITING))
+    # With one sample in the window, tokens show no growth however fast they move.
+    scraped_twice = over("count_over_time", signals.ENGINE_UP, window) >= 2
+    by_counts = requests.and_(latest(signals.ENGINE_COUNTS_LIVE).binary("==", 1), _ENGINE)
+    # Not during a cold start: the engine compiles and captures graphs before the first token.
+    stalled = (
+        by_counts.and_(scraped_twice, _ENGINE)
+        .unless(increased(tokens, engine), _ENGINE)
+        .unless(select(signals.COLD_START), _ENGINE)
+    )
+    if plan.has_sidecar:
+        streams = over("max_over_time", select(signals.IN_FLIGHT, equal(Label.PHASE, Phase.STREAMING)), window)
+        all_tokens = (*tokens, signals.PROMPT_TOKENS, signals.COMPLETION_TOKENS)
+        waits = max_by(latest(signals.OLDEST_WAIT), [Label.INSTANCE, Label.MODEL]) > plan.down_after
+        by_waits = (
+            with_model(waits, (Label.INSTANCE, Label.MODEL))
+            .and_(latest(signals.ENGINE_UP).binary("==", 1), _INSTANCE)
+            .and_(scraped_twice, _INSTANCE)
+            .unless(sum_by(streams, instance) > 0, _INSTANCE)
+            .unless(increased(all_tokens, instance), _INSTANCE)
+            .unless(by_counts, _INSTANCE)
+            .unless(starting(), _INSTANCE)
+        )
+        stalled = stalled.or_(by_waits)
+    engine_at = "{{ with $labels.engine }}the engine {{ . }}{{ else }}an engine{{ end }} at {{ $labels.instance }}"
+    return alert(
+        plan,
+        AlertName.ENGINE_STALLED,
+        Severity.PAGE,
+        (DashboardUid.ENGINE, PanelTitle.ENGINE_OUTPUT_TOKENS),
+        stalled,
+        f"{engine_at}{_OF_MODEL} holds requests and generates no token",
+        f"Requests are open at {engine_at}, and for {spell_duration(pending_for)} no prompt or generation token has "
+        f"been counted. The engine still answers its metrics. Held back for {spell_duration(plan.cold_start)} "
+        "after a start. Look first at the GPU and at the end of the engine's log.",
+        pending_for=pending_for,
+    )
+
+
+def _losses(plan: Plan) -> tuple[Alert, ...]:
+    """Tickets for what a sidecar has not counted or not logged."""
+    window = spell_duration(plan.half_hour)
+
+    def loss(name: AlertName, counter: Signal, more: list[Label], summary: str, description: str) -> Alert:
+        lost = sum_by(increase(counter, plan.half_hour), [Label.INSTANCE, *more]) > 0
+        panel = DashboardUid.SIDECAR, PanelTitle.NOT_COUNTED
+        return alert(plan, name, Severity.TICKET, panel, lost, summary, f"{{{{ $labels.instance }}}} has {description}")
+
+    return (
+        loss(
+            AlertName.DROPPING,
+            signals.SIDECAR_DROPPED,
+            [],
+            "the sidecar {{ $labels.instance }} loses measurements",
+            f"dropped the records of {_COUNT} requests in the last {window}: its exporter process was away for too "
+            "long or is too slow. Requests were served, but these are in no count. Look first at the CPU time and the "
+            "log of the exporter process.",
+        ),
+        loss(
+            AlertName.LOG_LINES,
+            signals.SIDECAR_DROPPED_LINES,
+            [Label.REASON],
+            "the request log of the sidecar {{ $labels.instance }} is incomplete",
+            f"dropped {_COUNT} lines of its request log in the last {window} ({{{{ $labels.reason }}}}), because it "
+            "could not write the log for too long. Requests were served and all series are correct; reports that read "
+            "the log miss these requests. Look first at the disk of the request log.",
+        ),
+        loss(
+            AlertName.LOST,
+            signals.SIDECAR_LOST,
+            [Label.REASON],
+            "a process of the sidecar {{ $labels.instance }} ended with requests open or unrecorded",
+            f"lost {_COUNT} requests in the last {window} ({{{{ $labels.reason }}}}). They are in no other count and "
+            "consume no error budget. relay_crashed: their clients saw the connection end, and the supervisor has "
+            "started the relay again. sidecar_stopped: the sidecar ended before the exporter had recorded them. Look "
+            "first at the memory limit, then at the log of the supervisor.",
+        ),
+    )
+
+
+def _reload_failed(plan: Plan) -> Alert:
+    return alert(
+        plan,
+        AlertName.RELOAD_FAILED,
+        Severity.TICKET,
+        (DashboardUid.SIDECAR, PanelTitle.SLO_FILE),
+        select(signals.SIDECAR_RELOAD_SUCCESSFUL).binary("==", 0),
+        "the sidecar {{ $labels.instance }} has rejected its SLO file",
+        "The SLO file was invalid when {{ $labels.instance }} received SIGHUP. It judges requests by the last valid "
+        "file, which rules that are rendered from a newer file may not match. It does not start with the invalid file. "
+        "Look first at the error in the log of the supervisor.",
+    )
+
+
+def _certificate(plan: Plan, severity: Severity, least: float, nth: int) -> Alert:
+    """Less than `least` seconds are left; for certificates renewed within a week, less than an `nth` of the lifetime.
+
+    The lifetime is not exposed. The maximum time left, over a week with a renewal, approximates it.
+    """
+    expiry = select(signals.SIDECAR_CERTIFICATE_EXPIRY)
+    left = expiry - call("time")
+    renewed = over("changes", expiry, "7d", "30m") > 0
+    return alert(
+        plan,
+        AlertName.CERTIFICATE,
+        severity,
+        (DashboardUid.SIDECAR, PanelTitle.CERTIFICATE),
+        (left < least).unless((left > over("max_over_time", left, "7d", "30m") / nth).and_(renewed)),
+        "the certificate of {{ $labels.instance }} ends in {{ $value | humanizeDuration }}",
+        f"Clients refuse {{{{ $labels.instance }}}} when its certificate has ended, in {{{{ $value | "
+        f"humanizeDuration }}}}. A {severity} from {spell_duration(least)} on; where it is renewed "
+        f"every week or sooner, when less than 1/{nth} of its life is left. Look first at why none replaced it; "
+        "SIGHUP makes the sidecar read the new file.",
+    )
+
+
+def _watchdog(plan: Plan) -> Alert:
+    return alert(
+        plan,
+        AlertName.WATCHDOG,
+        Severity.NONE,
+        (DashboardUid.OVERVIEW, PanelTitle.FIRING_ALERTS),
+        call("vector", 1),
+        "the alerting path works",
+        "Fires always. Route it to a dead man's switch, which speaks up when it no longer hears this.",
+    )

@@ -1,0 +1,1 @@
+"""Checks an SLO file and explains it: mistakes, detection times, what an outage costs."""

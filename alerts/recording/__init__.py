@@ -1,0 +1,1 @@
+"""Recording rules: counts of windows, burn rates, baselines, costs."""

@@ -1,0 +1,1 @@
+"""`vllm-slo experiment`: engine configurations under the same requests."""

@@ -1,0 +1,1 @@
+"""Measures one configuration at one load: in virtual time, with the simulator, or with an engine."""

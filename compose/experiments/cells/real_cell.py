@@ -1,0 +1,219 @@
+"""Measures one cell in real time: starts engine, sidecar and load, and reads what the engine reports."""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from compose.experiments.cells.cell_run import SCENARIO, CellPlan
+from compose.experiments.cells.engine_program import SIMULATOR, EngineProgram
+from compose.experiments.cells.engine_samples import EngineSample, differences, parse_sample, reading
+from compose.experiments.setup.cell_store import SLOS, Cell, CellStatus, EngineReading
+from compose.lab.ports import Ports, free_ports
+from compose.lab.services import OURS
+from compose.processes.child_processes import ChildProcesses, Service, ServiceFailedError, describe_exit
+from exporters.text.addresses import Address
+from exporters.text.units import spell_duration
+from loadgen.results.record import REQUESTS, SUMMARY, read_run
+
+REQUEST_LOG = "request-log.jsonl"
+IDLE_WITHIN = 120.0
+"""Longest wait in seconds for an empty engine after the load."""
+_INTERVAL = 1.0
+_TIMEOUT = aiohttp.ClientTimeout(total=5)
+
+
+class InvalidCellError(Exception):
+    """The measurement does not describe the configuration; the message is the reason."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellSettings:
+    """What all cells of an experiment have in common; `cool_down` in seconds.
+
+    Prometheus scrapes the load generator at `metrics` and the sidecar at `sidecar_metrics`, every `scrape_interval`
+    seconds.
+    """
+
+    program: EngineProgram
+    directory: Path
+    max_concurrency: int | None
+    cool_down: float
+    metrics: Address | None = None
+    sidecar_metrics: Address | None = None
+    scrape_interval: float = 0.0
+
+
+async def measure(settings: CellSettings, plan: CellPlan) -> Cell:
+    """Measure a cell; whatever happens, its processes have ended on return."""
+    begin = time.monotonic()
+    status, reason, figures, started = CellStatus.DONE, None, EngineReading(), None
+    processes = ChildProcesses(plan.folder / "logs")
+    try:
+        async with aiohttp.ClientSession() as http:
+            watched = _WatchedEngine(http, free_ports())
+            try:
+                await _measure(settings, plan, watched, processes)
+            finally:
+                figures, started = watched.reading(plan.folder), watched.started
+    except InvalidCellError as error:
+        status, reason = CellStatus.INVALID, str(error)
+    except ServiceFailedError as error:
+        status, reason = CellStatus.FAILED, str(error)
+    finally:
+        await processes.stop()
+    return Cell(
+        configuration=plan.configuration,
+        rate=plan.level.rate,
+        concurrency=plan.level.concurrency,
+        repeat=plan.repeat,
+        status=status,
+        reason=reason,
+        seconds=round(time.monotonic() - begin, 3),
+        engine_start=started,
+        engine=figures,
+    )
+
+
+async def _measure(
+    settings: CellSettings, plan: CellPlan, watched: "_WatchedEngine", processes: ChildProcesses
+) -> None:
+    ports = watched.ports
+    engine = settings.program.service(plan.engine, ports.engine)
+    begin = time.monotonic()
+    for service in (engine, _sidecar(settings, plan.folder, ports)):
+        child = await processes.start(service)
+        await child.wait_until_ready(watched.http, service.start_timeout)
+        if service is engine:
+            watched.started = round(time.monotonic() - begin, 3)
+    await watched.read_settings(simulated=settings.program.name == SIMULATOR)
+    if wrong := differences(plan.engine.flags or {}, watched.settings):
+        raise InvalidCellError("; ".join(wrong))
+    watcher = asyncio.ensure_future(watched.watch())
+    try:
+        load = await processes.start(_load(settings, plan, ports))
+        code = await processes.during(load.wait())
+        if code:
+            raise ServiceFailedError(load.service.name, describe_exit(code), load.log)
+        await processes.during(watched.wait_until_idle())
+    finally:
+        watcher.cancel()
+        with suppress(asyncio.CancelledError):
+            await watcher
+    if faults := _faults(plan.folder):
+        raise InvalidCellError("; ".join(faults))
+    await asyncio.sleep(settings.cool_down)
+
+
+class _WatchedEngine:
+    """The engine's own reports."""
+
+    def __init__(self, http: aiohttp.ClientSession, ports: Ports) -> None:
+        self.http = http
+        self.ports = ports
+        self.started: float | None = None
+        self.settings: dict[str, str] = {}
+        self._samples: list[EngineSample] = []
+
+    async def read_settings(self, *, simulated: bool) -> None:
+        """Read what the engine reports of its settings; an engine without metrics reports none."""
+        if (sample := await self._sample()) is not None:
+            self.settings |= sample.settings
+        for model in (await self._json("/v1/models")).get("data", []):
+            if model.get("max_model_len") is not None:
+                self.settings["max_model_len"] = str(model["max_model_len"])
+        if simulated:
+            config: Mapping[str, Any] = (await self._json("/simulator/config")).get("config", {})
+            self.settings |= {name: str(value) for name, value in config.items()}
+
+    async def watch(self) -> None:
+        """Sample until cancelled."""
+        while True:
+            if (sample := await self._sample()) is not None:
+                self._samples.append(sample)
+            await asyncio.sleep(_INTERVAL)
+
+    async def wait_until_idle(self) -> None:
+        """Wait until no request runs or waits.
+
+        Raises:
+            InvalidCellError: some still do after the limit.
+        """
+        end = time.monotonic() + IDLE_WITHIN
+        while (sample := await self._sample()) is not None and not sample.idle:
+            if time.monotonic() > end:
+                raise InvalidCellError(f"the engine still had requests {IDLE_WITHIN:.0f} s after the load")
+            await asyncio.sleep(_INTERVAL)
+        if sample is not None:
+            self._samples.append(sample)
+
+    def reading(self, folder: Path) -> EngineReading:
+        """The figures of the load whose output is in this folder."""
+        start = read_run(folder).start if (folder / REQUESTS).exists() else float("inf")
+        return reading(self._samples, self.settings, start)
+
+    async def _sample(self) -> EngineSample | None:
+        with suppress(aiohttp.ClientError, TimeoutError, ValueError):
+            async with self.http.get(f"{self.ports.url('engine')}/metrics", timeout=_TIMEOUT) as response:
+                return parse_sample(await response.text(), time.time())
+        return None
+
+    async def _json(self, path: str) -> dict[str, Any]:
+        with suppress(aiohttp.ClientError, TimeoutError, ValueError):
+            async with self.http.get(self.ports.url("engine") + path, timeout=_TIMEOUT) as response:
+                found = await response.json()
+                return found if isinstance(found, dict) else {}
+        return {}
+
+
+def _sidecar(settings: CellSettings, folder: Path, ports: Ports) -> Service:
+    metrics = settings.sidecar_metrics or ports.address("sidecar")
+    linger = 0.0 if settings.sidecar_metrics is None else 2 * settings.scrape_interval  # one scrape may fail
+    flags = {
+        "--upstream": ports.url("engine"),
+        "--listen": ports.address("relay"),
+        "--metrics": str(metrics),
+        "--slos": str(settings.directory / SLOS),
+        "--engine-name": f"{ports.url('engine')}=engine",  # the same series in all cells
+        "--request-log": str(folder / REQUEST_LOG),
+        "--drain-delay": "0s",  # no load balancer has to notice
+        "--drain": "5s",
+        "--linger": spell_duration(linger),
+    }
+    return Service(
+        name="sidecar",
+        command=(*OURS, "sidecar", *(word for flag in flags.items() for word in flag)),
+        ready_url=f"http://{metrics}/readyz",
+        grace=25 + linger,
+    )
+
+
+def _load(settings: CellSettings, plan: CellPlan, ports: Ports) -> Service:
+    flags = {"--target": ports.url("relay"), "--out": str(plan.folder), "--slos": str(settings.directory / SLOS)}
+    flags |= {"--experiment": plan.experiment, "--configuration": plan.group}
+    if settings.metrics is not None:
+        flags["--metrics"] = str(settings.metrics)
+    if settings.max_concurrency is not None:
+        flags["--max-concurrency"] = str(settings.max_concurrency)
+    if plan.engine.warm_up is not None:
+        flags["--warm-up"] = str(plan.engine.warm_up)
+    arguments = (word for flag in flags.items() for word in flag)
+    return Service(
+        name="load",
+        # The cell is INVALID where the report of the load says so.
+        command=(*OURS, "load", "run", str(plan.folder / SCENARIO), *arguments, "--allow-invalid"),
+        may_exit=True,
+        grace=60,
+    )
+
+
+def _faults(folder: Path) -> list[str]:
+    """What makes the load invalid."""
+    summary: dict[str, Any] = msgspec.json.decode((folder / SUMMARY).read_bytes())
+    return [str(fault) for fault in summary["health"]["faults"]]

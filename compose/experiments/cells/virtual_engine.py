@@ -1,0 +1,81 @@
+"""The simulator's engine in virtual time: its scheduler, and the response cache in front of it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+from random import Random
+
+from compose.simulator.api.response_cache import ResponseCache
+from compose.simulator.engine.completion import Completion, draw_completion
+from compose.simulator.engine.flags import EngineFlags
+from compose.simulator.engine.presets import Preset
+from compose.simulator.engine.request import ServedModel
+from compose.simulator.engine.scheduler import Job, Scheduler
+from compose.simulator.engine.tokenizer import encode, encode_chat
+from loadgen.schedule.requests import CHAT, PlannedRequest, encode_body
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Answer:
+    """A request in the engine, or its copy in the response cache, with the number of chunks of its stream."""
+
+    job: Job
+    completion: Completion
+    chunks: int = 0
+
+
+class VirtualEngine:
+    """An engine from its start, for one load after the other; each load has a clock that begins at 0."""
+
+    def __init__(self, flags: EngineFlags, preset: Preset) -> None:
+        self.flags = flags
+        self.request_ids: Iterator[int] = count()
+        self._preset = preset
+        self.start()
+
+    def start(self) -> None:
+        """Start, or start again: the caches are empty, and the random numbers begin again."""
+        flags = self.flags
+        self.scheduler = Scheduler(flags, self._preset)
+        self._random = Random(flags.seed)  # noqa: S311 - repeatable, not secret
+        self._served = ServedModel(self._preset.model, flags.max_model_len, self._random)
+        self._cache = ResponseCache[Answer]() if flags.response_cache else None
+
+    def submit(self, request: PlannedRequest, now: float) -> Answer:
+        """Queue a request.
+
+        Raises:
+            RequestError: the engine rejects it.
+        """
+        tokens = _prompt(request)
+        length = self._served.max_tokens(tokens, request.max_tokens, "max_tokens")
+        completion = draw_completion(self._random, max_tokens=length, min_tokens=0, ignore_eos=True)
+        job = Job(
+            tokens=tokens,
+            prompt_length=len(tokens),
+            output_length=completion.length,
+            finish=completion.finish,
+            generate=completion.token,
+        )
+        self.scheduler.submit(job, now)
+        return Answer(job, completion)
+
+    def cached(self, request: PlannedRequest) -> Answer | None:
+        """The complete answer to an earlier request with the same body."""
+        return None if self._cache is None else self._cache.find(request.endpoint, self._body(request))
+
+    def keep(self, request: PlannedRequest, answer: Answer) -> None:
+        """Keep a complete answer, if there is a response cache."""
+        if self._cache is not None:
+            self._cache.keep(request.endpoint, self._body(request), answer)
+
+    def _body(self, request: PlannedRequest) -> bytes:
+        return encode_body(request, self._preset.model)
+
+
+def _prompt(request: PlannedRequest) -> list[int]:
+    """The tokens of a request as its JSON body gives them to the simulator."""
+    if request.endpoint != CHAT:
+        return encode(request.prompt)
+    history = [(message.role, message.content) for message in request.history]
+    return encode_chat([*history, ("user", request.prompt)])

@@ -1,0 +1,1 @@
+"""Judges the results of an experiment: scores, criteria, costs."""

@@ -1,0 +1,1 @@
+"""The experiment file, the folder of its results, and its cells."""

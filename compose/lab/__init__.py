@@ -1,0 +1,1 @@
+"""`vllm-slo up`: the native lab, its services and their state."""

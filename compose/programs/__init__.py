@@ -1,0 +1,1 @@
+"""Programs of others, such as Prometheus: found, downloaded or unpacked, and kept."""

@@ -1,0 +1,1 @@
+"""The scheduler model of the simulated engine."""

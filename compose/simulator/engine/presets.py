@@ -1,0 +1,160 @@
+"""Presets of a GPU and a model: memory traffic, arithmetic and KV cache size, with the sources of the numbers."""
+
+from dataclasses import dataclass, replace
+
+from compose.simulator.engine.speculative_decoding import DraftModel, Speculation
+from exporters.analysis.roofline.formulas import read_seconds
+
+BF16_BYTES = 2
+BLOCK_SIZE = 16  # vLLM's default on CUDA
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preset:
+    """One GPU with one model, and the default flags."""
+
+    name: str
+    model: str
+    weight_bytes: float  # read once per step
+    kv_bytes_per_token: float  # read once per step for each token of context
+    flop_per_token: float
+    memory_bytes_per_second: float
+    flop_per_second: float  # dense peak in the data sheet
+    efficiency: float  # share of that peak for large matrix products
+    overhead_seconds: float  # scheduling, kernel launches and sampling per step
+    eager_seconds: float  # more per step without CUDA graphs
+    memory_bytes: float  # of the GPU, as nvidia-smi reports it
+    gpu_memory_utilization: float = 0.92  # at which it has `num_gpu_blocks`
+    num_gpu_blocks: int
+    max_num_seqs: int = 128
+    max_num_batched_tokens: int = 2048
+    max_model_len: int = 8192
+    speculation: Speculation | None = None
+
+    def step_seconds(self, *, tokens: int, context: int) -> float:
+        """The duration of a step that computes `tokens` and attends over `context` cached tokens in total.
+
+        By the roofline model, matrix products take the longer of reading the weights and computing; attention adds
+        reading the KV cache. The model ignores the arithmetic of attention, so very long prompts are too fast.
+        """
+        return self.overhead_seconds + self._forward_seconds(self, tokens, context)
+
+    def draft_seconds(self, *, requests: int, context: int) -> float:
+        """The time to draft for `requests` with `context` cached tokens in total: one forward pass for each token.
+
+        The prompts and the launches of the kernels of the draft model are not included.
+        """
+        if self.speculation is None or self.speculation.draft is None:
+            return 0.0
+        return self.speculation.tokens * self._forward_seconds(self.speculation.draft, requests, context)
+
+    def tpot_floor(self, context: float) -> float:
+        """The least TPOT in seconds of a batch with `context` cached tokens in total, without speculative decoding."""
+        return read_seconds(
+            weight_bytes=self.weight_bytes,
+            kv_bytes=context * self.kv_bytes_per_token,
+            bandwidth=self.memory_bytes_per_second,
+        )
+
+    def _forward_seconds(self, model: "Preset | DraftModel", tokens: int, context: int) -> float:
+        weights = model.weight_bytes / self.memory_bytes_per_second
+        arithmetic = tokens * model.flop_per_token / (self.flop_per_second * self.efficiency)
+        attention = context * model.kv_bytes_per_token / self.memory_bytes_per_second
+        return max(weights, arithmetic) + attention
+
+
+def _kv_bytes(*, layers: int, kv_heads: int, head_size: int) -> float:
+    """Bytes of the keys and values of one token."""
+    return 2 * layers * kv_heads * head_size * BF16_BYTES
+
+
+_RTX_6000_ADA = Preset(
+    name="rtx6000ada-qwen2.5-14b",
+    model="Qwen/Qwen2.5-14B-Instruct",
+    # From the model's config.json: 48 layers, 8 KV heads of 128; 14 G parameters (without the embedding, which needs no
+    # arithmetic) at 2 B and 2 flop each.
+    weight_bytes=28e9,
+    kv_bytes_per_token=_kv_bytes(layers=48, kv_heads=8, head_size=128),
+    flop_per_token=28e9,
+    # Data sheet: 960 GB/s GDDR6, 364 TFLOPS dense bf16. Reading the weights takes 29 ms per step.
+    memory_bytes_per_second=960e9,
+    flop_per_second=364e12,
+    efficiency=0.5,  # assumed: prefill on this card is power-bound; gives 6,500 prompt tokens/s
+    overhead_seconds=0.0015,
+    eager_seconds=0.005,  # assumed: 10 kernels in each of 48 layers, 10 us each
+    memory_bytes=51.5e9,
+    num_gpu_blocks=3562,  # 57k tokens, the rest of 48 GB after the weights
+)
+
+PRESETS: dict[str, Preset] = {
+    preset.name: preset
+    for preset in (
+        _RTX_6000_ADA,
+        replace(
+            _RTX_6000_ADA,  # with as many blocks, as in the recording on an H200
+            name="h200-qwen2.5-14b",
+            # Data sheet: 4.8 TB/s HBM3e, 989 TFLOPS dense bf16.
+            memory_bytes_per_second=4.8e12,
+            flop_per_second=989e12,
+            overhead_seconds=0.004,  # assumed: the host takes longer than the GPU for small steps
+            memory_bytes=150.7e9,
+        ),
+        Preset(
+            name="h200-llama-70b-fp8",
+            model="nvidia/Llama-3.1-70B-Instruct-FP8",
+            # From the model's config.json: 80 layers, 8 KV heads of 128; 70 G parameters and KV cache at 1 B.
+            weight_bytes=70e9,
+            kv_bytes_per_token=_kv_bytes(layers=80, kv_heads=8, head_size=128) / BF16_BYTES,
+            flop_per_token=140e9,
+            # Data sheet: 4.8 TB/s HBM3e, 1,979 TFLOPS dense fp8.
+            memory_bytes_per_second=4.8e12,
+            flop_per_second=1979e12,
+            efficiency=0.5,  # assumed; gives 7,000 prompt tokens/s
+            overhead_seconds=0.004,  # assumed, as above
+            eager_seconds=0.008,  # assumed: 10 kernels in each of 80 layers, 10 us each
+            memory_bytes=150.7e9,
+            gpu_memory_utilization=0.9,
+            num_gpu_blocks=21_770,  # 53.15 GiB, as vLLM 0.14.1 reports
+            max_num_seqs=1024,
+            max_num_batched_tokens=8192,
+            max_model_len=16384,
+        ),
+        Preset(
+            name="t4-qwen2.5-0.5b",
+            model="Qwen/Qwen2.5-0.5B-Instruct",
+            # config.json: 24 layers, 2 KV heads of 64; 0.49 G parameters, fp16 because a T4 has no bf16.
+            weight_bytes=0.99e9,
+            kv_bytes_per_token=_kv_bytes(layers=24, kv_heads=2, head_size=64),
+            flop_per_token=0.99e9,
+            # Data sheet: 320 GB/s GDDR6, 65 TFLOPS fp16 (far less at 70 W, hence the efficiency).
+            memory_bytes_per_second=320e9,
+            flop_per_second=65e12,
+            efficiency=0.3,  # assumed
+            overhead_seconds=0.006,  # assumed: T4 hosts typically have two slow cores
+            # TPOT at 50 concurrent requests rose from 14.2 to 24.6 ms in a published run (vLLM 0.15.1).
+            eager_seconds=0.0104,
+            memory_bytes=16.1e9,
+            # (15 GB x 0.9 - weights - 1.5 GB of activations) / 196,608 B per block
+            num_gpu_blocks=56_000,
+        ),
+        Preset(
+            name="toy",
+            model="toy",
+            # Not a real GPU: 1 ms steps, 20k prompt tokens/s and a small KV cache, for fast tests.
+            weight_bytes=1e6,
+            kv_bytes_per_token=100,
+            flop_per_token=1e6,
+            memory_bytes_per_second=1e9,
+            flop_per_second=2e10,
+            efficiency=1.0,
+            overhead_seconds=0.0,
+            eager_seconds=0.001,
+            memory_bytes=10e6,
+            num_gpu_blocks=1024,
+            max_num_seqs=64,
+            max_num_batched_tokens=512,
+            max_model_len=4096,
+        ),
+    )
+}
+DEFAULT_PRESET = "rtx6000ada-qwen2.5-14b"

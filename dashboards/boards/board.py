@@ -1,0 +1,80 @@
+"""The parts of every dashboard: uid, variables, annotations, and links to the other dashboards."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from grafana_foundation_sdk.builders import dashboard
+from grafana_foundation_sdk.models import dashboard as model
+
+from alerts.links import Links
+from alerts.plan import Plan
+from dashboards.boards.annotations import annotations
+from dashboards.grafana import layout
+from dashboards.grafana.links import PROJECT_LINKS
+from dashboards.queries.variables import VARIABLES
+from exporters.vocabulary import signals
+from exporters.vocabulary.signals import Label
+from exporters.vocabulary.slo_file import SloFile, Source
+
+TAG = "vllm-slo"
+"""The tag that Grafana uses for the links between the dashboards."""
+
+_VARIABLES: dict[Label, Callable[[], dashboard.QueryVariable]] = {
+    Label.MODEL: lambda: layout.label_variable(Label.MODEL, signals.IN_FLIGHT),
+    Label.CLASS: lambda: layout.label_variable(Label.CLASS, signals.IN_FLIGHT, Label.MODEL),
+    Label.INSTANCE: lambda: layout.label_variable(Label.INSTANCE, signals.SIDECAR_BUILD),
+    # the only series of an engine that was never up
+    Label.ENGINE: lambda: layout.label_variable(Label.ENGINE, signals.ENGINE_UP, Label.INSTANCE),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """One dashboard. `uid` starts with `vllm-slo-` and never changes: alerts and bookmarks link to it."""
+
+    uid: str
+    title: str
+    description: str
+    rows: Callable[[Plan], tuple[layout.Row, ...]]
+    own_variables: Callable[[SloFile], tuple[layout.Variable, ...]] = lambda _: ()
+    """Variables that only this dashboard has, after those of every dashboard."""
+    shows_load_tests: bool = False
+    shows_request_log: bool = False
+    time_from: str = "now-1h"
+    # the rules are evaluated once a minute, and each refresh queries the whole fleet
+    refresh: str = "1m"
+
+    @property
+    def file_name(self) -> str:
+        return f"{self.uid.removeprefix('vllm-')}.json"
+
+    def build(self, spec: SloFile) -> model.Dashboard:
+        """The dashboard for one SLO file, which determines thresholds and colours of classes."""
+        # dashboards show the series of sidecars, whatever the rules read
+        plan = Plan.of(replace(spec, source=Source.SIDECAR))
+        links = dashboard.DashboardLink("Dashboards").type(model.DashboardLinkType.DASHBOARDS).tags([TAG])
+        links.keep_time(True).include_vars(True)
+        frame = (
+            dashboard.Dashboard(self.title)
+            .uid(self.uid)
+            .description(f"{self.description} Made by: vllm-slo dashboards render")
+            .tags([TAG])
+            .timezone("browser")
+            .time(self.time_from, "now")
+            .refresh(self.refresh)
+            .tooltip(model.DashboardCursorSync.CROSSHAIR)
+            .readonly()
+            .link(links)
+            .with_variable(dashboard.DatasourceVariable("datasource").label("Data source").type("prometheus"))
+        )
+        targets = (layout.label_variable(label, signals.SIDECAR_BUILD) for label in spec.group_by)
+        for variable in (*targets, *(_VARIABLES[label]() for label in VARIABLES), *self.own_variables(spec)):
+            frame.with_variable(variable)
+        for annotation in annotations(spec, load_tests=self.shows_load_tests):
+            frame.annotation(annotation)
+        return layout.arrange(frame, self.rows(plan))
+
+    def render(self, spec: SloFile, links: Links = PROJECT_LINKS, log_selector: str = "") -> str:
+        """The dashboard as JSON; deterministic for an SLO file. `log_selector` selects the request log in Loki."""
+        selector = log_selector if self.shows_request_log else ""
+        return layout.to_json(self.build(spec), spec.group_by, links, selector)

@@ -1,0 +1,1 @@
+"""Builders on the foundation SDK: layout, style, tables, links, ConfigMaps."""

@@ -1,0 +1,124 @@
+"""Places rows and panels on a dashboard, builds its variables, and completes the output of the SDK."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from string import ascii_uppercase
+from typing import TypeAlias
+
+from grafana_foundation_sdk.builders import dashboard
+from grafana_foundation_sdk.cog.builder import Builder
+from grafana_foundation_sdk.models import dashboard as model
+
+from alerts.links import Links, panel_id
+from alerts.promql.build import regex, select
+from alerts.promql.expression import Expression
+from dashboards.grafana.links import PROJECT_LINKS, complete_links
+from dashboards.grafana.log_lines import add_log_lines
+from dashboards.grafana.style import DATASOURCE
+from dashboards.queries.variables import LabelValues, QueryResult, printed
+from exporters.vocabulary.signals import Label, Recorded, Signal
+
+Panel: TypeAlias = Builder[model.Panel]
+Variable: TypeAlias = Builder[model.VariableModel]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row and its panels from left to right; a line of panels is 24 columns wide."""
+
+    title: str
+    panels: tuple[Panel, ...]
+    is_collapsed: bool = False
+    """Grafana runs the queries of its panels only after a click: for features that few installations use."""
+
+
+def result_variable(name: str, expression: Expression) -> dashboard.QueryVariable:
+    """A variable whose options are the result of a query; Grafana updates it with the time range."""
+    return _query_variable(name, QueryResult(expression))
+
+
+def _query_variable(name: str, query: QueryResult | LabelValues) -> dashboard.QueryVariable:
+    return (
+        dashboard.QueryVariable(name)
+        .datasource(DATASOURCE)
+        # 5 is a classic query, as text
+        .query({"qryType": 5, "query": query, "refId": f"Variable-{name}"})
+        .definition(query)  # type: ignore[arg-type] # printed with the dashboard
+        .refresh(model.VariableRefresh.ON_TIME_RANGE_CHANGED)
+    )
+
+
+def label_variable(label: Label | str, series: Signal | Recorded, *narrowed_by: Label) -> dashboard.QueryVariable:
+    """A variable over the values of a label in `series`, initially all; `narrowed_by` are earlier variables."""
+    selector = select(series, *(regex(before, f"${before}") for before in narrowed_by))
+    return (
+        _query_variable(str(label), LabelValues(selector, label))
+        .label(label.capitalize())
+        .sort(model.VariableSort.NATURAL_ASC)
+        .multi(True)
+        .include_all(True)
+        .all_value(".*")
+        .current(model.VariableOption(selected=True, text=["All"], value=["$__all"]))
+    )
+
+
+def arrange(builder: dashboard.Dashboard, rows: Sequence[Row]) -> model.Dashboard:
+    """Place the rows from top to bottom; set refIds, and ids that do not depend on the order of the panels."""
+    for row in rows:
+        builder.with_row(dashboard.Row(row.title))
+        for panel in row.panels:
+            builder.with_panel(panel)
+    result = builder.build()
+    for element in result.panels or []:
+        element.id_val = panel_id(element.title or "")
+        if isinstance(element, model.Panel):
+            for letter, target in zip(ascii_uppercase, element.targets or [], strict=False):
+                # the SDK's base class of queries declares no field
+                target.ref_id = letter  # type: ignore[attr-defined]
+    _collapse(result, {row.title for row in rows if row.is_collapsed})
+    return result
+
+
+def _collapse(result: model.Dashboard, titles: set[str]) -> None:
+    """Move the panels of these rows into them, and everything below up by their height."""
+    shown: list[model.Panel | model.RowPanel] = []
+    row, hidden = model.RowPanel(), 0
+    for element in result.panels or []:
+        place, above = _place(element), _place(row)
+        if isinstance(element, model.RowPanel):
+            if row.collapsed:
+                # the row above has moved up already
+                hidden = place.y - above.y - above.h
+            row, element.collapsed = element, element.title in titles
+        place.y -= hidden
+        if isinstance(element, model.Panel) and row.collapsed:
+            row.panels.append(element)
+        else:
+            shown.append(element)
+    result.panels = shown
+
+
+def _place(element: model.Panel | model.RowPanel) -> model.GridPos:
+    return element.grid_pos or model.GridPos()
+
+
+def to_json(
+    dashboard_model: model.Dashboard,
+    target_labels: Sequence[str] = (),
+    links: Links = PROJECT_LINKS,
+    log_selector: str = "",
+) -> str:
+    """The dashboard as JSON; deterministic. Its queries follow the variables over labels and of `target_labels`."""
+    tree = json.loads(json.dumps(dashboard_model, default=lambda node: printed(node, target_labels) or node.to_json()))
+    # The SDK always sets `placement`, which moves the switch of an annotation, or a link, into a menu.
+    for item in [*tree.get("annotations", {}).get("list", []), *tree.get("links", [])]:
+        item.pop("placement", None)
+    # It also adds a disabled footer to tables; Grafana removed that option in 12.2.
+    for element in tree.get("panels", []):
+        for panel in (element, *element.get("panels", [])):
+            panel.get("options", {}).pop("footer", None)
+    complete_links(tree, links)
+    if log_selector:
+        add_log_lines(tree, log_selector)
+    return json.dumps(tree, indent=2, sort_keys=True, ensure_ascii=False) + "\n"

@@ -1,0 +1,306 @@
+"""Defaults of panels: unit, description, data source, and colours that have one meaning on every dashboard."""
+
+import re
+from collections.abc import Iterable
+from typing import TypeAlias, TypeVar
+
+from grafana_foundation_sdk.builders import bargauge, common, dashboard, heatmap, prometheus, stat, table, timeseries
+from grafana_foundation_sdk.models import common as common_model
+from grafana_foundation_sdk.models import dashboard as model
+from grafana_foundation_sdk.models import units
+from grafana_foundation_sdk.models.heatmap import HeatmapColorMode, HeatmapColorScale
+
+from alerts.promql.build import Series, vector
+from alerts.promql.expression import Expression
+from dashboards.live.reader import MAY_BE_EMPTY
+from exporters.vocabulary.signals import OTHER, Outcome
+from exporters.vocabulary.slo_file import SloFile
+
+DATASOURCE = common_model.DataSourceRef(type_val="prometheus", uid="${datasource}")
+NO_TRAFFIC = "no traffic"
+
+PER_SECOND = "suffix:/s"
+"""The unit of rates of what the title names."""
+
+COUNT = "locale"
+"""The unit of counts, such as 1,541; `short` without decimals prints it as 2 K. The SDK does not list it."""
+
+# Each has a contrast of 3:1 to the panel in light and in dark mode; those of one panel are distinguishable with colour
+# blindness.
+GOOD, WARN, BAD, PLAIN = "#009E73", "#C48600", "#CC3D00", "text"
+BLUE, SKY, PINK, VIOLET, GREY = "#2266CC", "#3399CC", "#E055B8", "#8844FF", "#929292"
+
+# From few to many requests or failures; visible in dark and light mode.
+# Below an opacity of 30 % Grafana writes on a cell in the colour of the theme, above it nearly always in white.
+BLUES, REDS = (tuple(f"{colour}{alpha}" for alpha in ("1C", "33", "4B", "FF")) for colour in (BLUE, BAD))
+
+OUTCOME_COLOURS = {
+    Outcome.OK: GOOD,
+    Outcome.CLIENT_ABORT: PINK,
+    Outcome.CLIENT_ERROR: GREY,
+    Outcome.REJECTED: VIOLET,
+    Outcome.TIMEOUT_FIRST_TOKEN: WARN,
+    Outcome.TIMEOUT_IDLE: "#9944BB",
+    Outcome.TRUNCATED: SKY,
+    Outcome.UPSTREAM_ERROR: BAD,
+    Outcome.UPSTREAM_UNREACHABLE: "#7788FF",
+}
+UP_DOWN_MAPPINGS: list[model.ValueMapping] = [
+    model.ValueMap({"0": model.ValueMappingResult("down", index=0), "1": model.ValueMappingResult("up", index=1)})
+]
+VALID_REJECTED_MAPPINGS: list[model.ValueMapping] = [
+    model.ValueMap(
+        {"0": model.ValueMappingResult("rejected", index=0), "1": model.ValueMappingResult("valid", index=1)}
+    )
+]
+ANNOTATION_COLOURS = {"Config changes": PINK, "Engine starts": SKY, "Pages": BAD, "Tickets": WARN, "Load tests": GREY}
+
+CLASS_COLOURS = ("#3366FF", "#AA33AA", "#557733", "#4499DD", "#995577", "#FF33CC")
+"""In the order of the SLO file, the most different ones first; `other` is grey. None is a colour of verdicts."""
+
+
+Query: TypeAlias = tuple[Expression | Series, str]
+"""An expression and the legend of its series."""
+
+ColouredQuery: TypeAlias = tuple[Expression | Series, str, str]
+"""A query of one series, and the colour of it."""
+
+_Panel = TypeVar("_Panel", stat.Panel, bargauge.Panel, heatmap.Panel, table.Panel, timeseries.Panel)
+_GraphPanel = TypeVar("_GraphPanel", heatmap.Panel, timeseries.Panel)
+_ValuePanel = TypeVar("_ValuePanel", stat.Panel, bargauge.Panel, table.Panel)
+
+
+DOTTED = [
+    model.DynamicConfigValue("custom.lineStyle", {"fill": "dot", "dash": [0, 6]}),
+    # dots of one pixel are invisible
+    model.DynamicConfigValue("custom.lineWidth", 2),
+]
+"""The settings of a dotted line."""
+
+
+def query(expression: Expression | Series, legend: str, *, instant: bool = False) -> prometheus.Dataquery:
+    """`dashboards.grafana.layout` prints the expression, which follows the variables of the dashboard."""
+    target = prometheus.Dataquery().legend_format(legend).datasource(DATASOURCE)
+    target.expr(vector(expression))  # type: ignore[arg-type] # printed with the dashboard
+    return target.instant() if instant else target.range()
+
+
+def _add_queries(panel: _Panel, queries: Iterable[Query | ColouredQuery], *, instant: bool) -> None:
+    for expression, legend, *colours in queries:
+        panel.with_target(query(expression, legend, instant=instant))
+        for colour in colours:
+            panel.override_by_name(legend, [fixed_colour(colour)])
+
+
+def thresholds(base: str, *steps: tuple[float, str]) -> dashboard.ThresholdsConfig:
+    """`base` below the first step, then the colour of each step."""
+    return (
+        dashboard.ThresholdsConfig()
+        .mode(model.ThresholdsMode.ABSOLUTE)
+        .steps([model.Threshold(None, base), *(model.Threshold(value, colour) for value, colour in sorted(steps))])
+    )
+
+
+def colour_mode(mode: model.FieldColorModeId) -> dashboard.FieldColor:
+    return dashboard.FieldColor().mode(mode)
+
+
+def describe(text: str, *, may_be_empty: str) -> str:
+    """The description of a panel that may be empty, with the reason."""
+    return f"{text} {MAY_BE_EMPTY}{may_be_empty}."
+
+
+def absence(
+    text: str, match: model.SpecialValueMatch = model.SpecialValueMatch.NULL_AND_NAN, colour: str = PLAIN
+) -> model.SpecialValueMap:
+    """Shows missing values as `text` in a neutral colour; a `noValue` alone has the colour of the lowest threshold."""
+    result = model.ValueMappingResult(text, color=colour, index=0)
+    return model.SpecialValueMap(model.DashboardSpecialValueMapOptions(match, result))
+
+
+def if_absent(panel: _ValuePanel, text: str, *mappings: model.ValueMapping) -> _ValuePanel:
+    """The text of missing values without one in `mappings`, and of the panel if its queries return no series."""
+    return panel.no_value(text).mappings([*mappings, absence(text)])
+
+
+def _with_common_options(
+    panel: _Panel, title: str, description: str, unit: str, width: int, height: int, may_be_empty: str = ""
+) -> _Panel:
+    """`may_be_empty` is the reason why the panel may be empty."""
+    text = describe(description, may_be_empty=may_be_empty) if may_be_empty else description
+    panel.title(title).description(text).datasource(DATASOURCE).unit(unit).span(width).height(height)
+    # rates over at least 15 s, and over four scrapes
+    return panel.interval("15s")
+
+
+def stat_panel(
+    title: str,
+    description: str,
+    unit: str,
+    width: int,
+    height: int = 7,
+    *queries: Query | ColouredQuery,
+    no_value: str = "",
+    may_be_empty: str = "",
+    decimals: int | None = None,
+    base: str = PLAIN,
+    steps: tuple[tuple[float, str], ...] = (),
+) -> stat.Panel:
+    """The last value of each series as text of one size, so that several series remain readable."""
+    panel = (
+        _with_common_options(stat.Panel(), title, description, unit, width, height, may_be_empty)
+        .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
+        .text_mode(common_model.BigValueTextMode.VALUE_AND_NAME)
+        .graph_mode(common_model.BigValueGraphMode.NONE)
+        .text(common.VizTextDisplayOptions().title_size(14).value_size(24))
+        .color_mode(common_model.BigValueColorMode.VALUE)
+        .thresholds(thresholds(base, *steps))
+    )
+    _add_queries(panel, queries, instant=True)
+    if decimals is not None:
+        panel.decimals(decimals)
+    return if_absent(panel, no_value) if no_value else panel
+
+
+def bar_gauge_panel(title: str, description: str, unit: str, width: int, height: int = 7) -> bargauge.Panel:
+    """Horizontal bars from 0; `dashboards.grafana.ranking` adds them."""
+    return (
+        _with_common_options(bargauge.Panel(), title, description, unit, width, height)
+        .orientation(common_model.VizOrientation.HORIZONTAL)
+        .name_placement(common_model.BarGaugeNamePlacement.LEFT)
+        .display_mode(common_model.BarGaugeDisplayMode.BASIC)
+        .min(0)
+    )
+
+
+def ratio_bars_panel(
+    title: str, description: str, width: int, *steps: tuple[float, str], height: int = 7
+) -> bargauge.Panel:
+    """Bars from 0 to 100 %, coloured by `steps`."""
+    panel = bar_gauge_panel(title, description, units.PercentUnit, width, height)
+    return if_absent(panel.max(1).decimals(1), NO_TRAFFIC).thresholds(thresholds(BAD, *steps))
+
+
+def time_series_panel(
+    title: str,
+    description: str,
+    unit: str,
+    width: int,
+    *lines: Query | ColouredQuery,
+    height: int = 9,
+    signed: bool = False,
+    may_be_empty: str = "",
+) -> timeseries.Panel:
+    """Lines over time, starting at 0 unless `signed`; the legend has the last and the greatest value.
+
+    That of a narrow panel has the greatest one only: beside two columns, the name of an engine is truncated.
+    """
+    calcs = ("lastNotNull", "max") if width >= 8 else ("max",)
+    panel = _with_common_options(timeseries.Panel(), title, description, unit, width, height, may_be_empty)
+    _add_queries(panel, lines, instant=False)
+    return (
+        (panel if signed else panel.min(0))
+        .line_width(1)
+        .fill_opacity(0)
+        .show_points(common_model.VisibilityMode.NEVER)
+        # by name, so that a class has the same colour in all panels
+        .color_scheme(colour_mode(model.FieldColorModeId.PALETTE_CLASSIC_BY_NAME))
+        # Grafana shows three or four rows of it
+        .legend(table_legend(common_model.LegendPlacement.BOTTOM, *calcs))
+        .tooltip(
+            common.VizTooltipOptions()
+            .mode(common_model.TooltipDisplayMode.MULTI)
+            .sort(common_model.SortOrder.DESCENDING)
+        )
+    )
+
+
+def ratio_panel(
+    title: str, description: str, width: int, *lines: Query, height: int = 9, may_be_empty: str = ""
+) -> timeseries.Panel:
+    """Lines over time from 0 to 100 %."""
+    return time_series_panel(
+        title, description, units.PercentUnit, width, *lines, height=height, may_be_empty=may_be_empty
+    ).max(1)
+
+
+def logarithmic(panel: timeseries.Panel) -> timeseries.Panel:
+    return panel.scale_distribution(common.ScaleDistributionConfig().type(common_model.ScaleDistribution.LOG).log(10))
+
+
+def show_names(panel: stat.Panel) -> stat.Panel:
+    """Show the names of the series instead of their values; a name is longer than a number."""
+    small = common.VizTextDisplayOptions().title_size(14).value_size(14)
+    return panel.text_mode(common_model.BigValueTextMode.NAME).text(small)
+
+
+def table_legend(placement: common_model.LegendPlacement, *calcs: str) -> common.VizLegendOptions:
+    """A row per series, with the given calculations; the greatest first, because few rows are visible."""
+    table = common.VizLegendOptions().show_legend(True).display_mode(common_model.LegendDisplayMode.TABLE)
+    return table.placement(placement).calcs(list(calcs)).sort_by("Max").sort_desc(True)
+
+
+def heatmap_panel(title: str, description: str, unit: str, per_cell: str, width: int, height: int = 9) -> heatmap.Panel:
+    """A histogram over time; `unit` is that of the buckets, `per_cell` that of their values."""
+    # Cividis is safe for colour blindness; the square root keeps a few slow requests visible next to many fast ones
+    colours = heatmap.HeatmapColorOptions().mode(HeatmapColorMode.SCHEME).scheme("Cividis").steps(64)
+    return (
+        limit_points(_with_common_options(heatmap.Panel(), title, description, unit, width, height))
+        .calculate(False)
+        .color(colours.scale(HeatmapColorScale.EXPONENTIAL).exponent(0.5))
+        .show_value(common_model.VisibilityMode.NEVER)
+        .y_axis(heatmap.YAxisConfig().unit(unit).axis_placement(common_model.AxisPlacement.LEFT))
+        .cell_values(heatmap.CellValues().unit(per_cell))
+        .exemplars_color(PINK)
+        .show_legend()
+    )
+
+
+def table_panel(
+    title: str, description: str, unit: str, width: int, height: int = 9, *, may_be_empty: str = ""
+) -> table.Panel:
+    """A table without columns; `dashboards.grafana.tables` adds them."""
+    return _with_common_options(table.Panel(), title, description, unit, width, height, may_be_empty).min_width(60)
+
+
+def with_threshold_lines(panel: timeseries.Panel, *lines: tuple[float, str]) -> timeseries.Panel:
+    """Draw each value as a dashed line across the panel."""
+    dashed = common.GraphThresholdsStyleConfig().mode(common_model.GraphThresholdsStyleMode.DASHED)
+    return panel.thresholds(thresholds("transparent", *lines)).thresholds_style(dashed)
+
+
+def limit_points(panel: _GraphPanel, points: int = 120) -> _GraphPanel:
+    """At most a point each 30 s in an hour; a rate covers more than a step, so no event is lost."""
+    return panel.max_data_points(points)
+
+
+def stack(panel: timeseries.Panel) -> timeseries.Panel:
+    stack = common.StackingConfig().mode(common_model.StackingMode.NORMAL).group("A")
+    # the edge has the contrast that the area does not have
+    return panel.stacking(stack).fill_opacity(40).line_width(1)
+
+
+def hide_zero_series(panel: timeseries.Panel) -> timeseries.Panel:
+    """Hide a class, an outcome or a reason that is 0 over the whole time range."""
+    all_zero = model.MatcherConfig("byValue", {"reducer": "allIsZero", "op": "gte", "value": 0})
+    hidden = {"legend": True, "tooltip": True, "viz": True}
+    return panel.with_override(all_zero, [model.DynamicConfigValue("custom.hideFrom", hidden)])
+
+
+def colour_by_class(panel: _Panel, spec: SloFile) -> _Panel:
+    """Give each class its own colour; the legend is the class, or starts with it."""
+    for index, name in enumerate(spec.class_names):
+        colour = GREY if name == OTHER else CLASS_COLOURS[index % len(CLASS_COLOURS)]
+        panel.override_by_regexp(f"/^{re.escape(name)}( |$)/", [fixed_colour(colour)])
+    return panel
+
+
+def colour_by_outcome(panel: _Panel) -> _Panel:
+    """Give each outcome its own colour; the legend is the outcome."""
+    for outcome, colour in OUTCOME_COLOURS.items():
+        panel.override_by_name(outcome, [fixed_colour(colour)])
+    return panel
+
+
+def fixed_colour(colour: str) -> model.DynamicConfigValue:
+    return model.DynamicConfigValue("color", {"fixedColor": colour, "mode": "fixed"})

@@ -1,0 +1,1 @@
+"""Dashboards of a running Grafana: the audit, the interpolation of its variables."""

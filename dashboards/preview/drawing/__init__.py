@@ -1,0 +1,1 @@
+"""Panels as plots and tables."""

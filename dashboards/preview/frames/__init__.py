@@ -1,0 +1,1 @@
+"""Results of queries as data frames, and what Grafana computes from them."""

@@ -1,0 +1,1 @@
+"""Windows of SLOs and of config changes."""

@@ -1,0 +1,1 @@
+"""Commands that read what the sidecar has written: requests, compare, diagnose, roofline, traces."""

@@ -1,0 +1,1 @@
+"""`vllm-slo compare`: requests before and after a config change."""

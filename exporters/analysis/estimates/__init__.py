@@ -1,0 +1,1 @@
+"""Estimates of a difference between two stretches of time, with confidence intervals."""

@@ -1,0 +1,90 @@
+"""The figures of GPUs' datasheets, from a YAML file."""
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from exporters.text.errors import UsageError
+from exporters.text.yaml_reader import Node, open_yaml
+
+SHIPPED = Path(__file__).parent / "gpus.yaml"
+_VENDORS = re.compile(r"nvidia|amd|instinct|tesla|[^a-z0-9]")
+
+
+class Dtype(StrEnum):
+    """A number format of weights, KV cache or matrix products."""
+
+    FP16 = "fp16"
+    BF16 = "bf16"
+    FP8 = "fp8"
+    INT8 = "int8"
+    FP4 = "fp4"
+    INT4 = "int4"
+
+    @property
+    def bytes(self) -> float:
+        """Bytes per number, without the scales of quantised groups (a few percent for 4 bits)."""
+        return int(re.sub(r"\D", "", self)) / 8
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """Bytes, bytes per second, and dense FLOP per second for each dtype that the tensor cores multiply."""
+
+    name: str
+    memory: float
+    bandwidth: float
+    flops: Mapping[Dtype, float]
+    source: str
+
+
+def read_gpus(path: Path) -> tuple[Gpu, ...]:
+    """The GPUs of a file in the form of the shipped one.
+
+    Raises:
+        UsageError: the file cannot be read or has mistakes; the message lists all of them.
+    """
+    reader = open_yaml(path)
+    top = reader.node().fields(("gpus",), required=("gpus",))
+    gpus = [_gpu(node) for node in top["gpus"].items()] if "gpus" in top else []
+    reader.finish()
+    return tuple(gpu for gpu in gpus if gpu is not None)
+
+
+def find_gpu(name: str, gpus: Iterable[Gpu]) -> Gpu:
+    """The GPU with this name, in any common spelling: `NVIDIA H200`, `h200`, `rtx-6000-ada`.
+
+    Raises:
+        UsageError: the name is unknown.
+    """
+    by_name = {_normalise_name(gpu.name): gpu for gpu in gpus}
+    if match := by_name.get(_normalise_name(name)):
+        return match
+    close = difflib.get_close_matches(_normalise_name(name), by_name, n=1)
+    guess = f"did you mean {by_name[close[0]].name!r}? " if close else ""
+    names = ", ".join(gpu.name for gpu in by_name.values())
+    raise UsageError(f"--gpu: {name!r} is unknown; {guess}known: {names}; define others with --gpu-file FILE")
+
+
+def _normalise_name(name: str) -> str:
+    return _VENDORS.sub("", name.lower())
+
+
+def _gpu(node: Node) -> Gpu | None:
+    keys = ("name", "memory_gib", "bandwidth_gb_s", "tflops", "source")
+    fields = node.fields(keys, required=keys)
+    if len(fields) < len(keys):
+        return None
+    name, source = fields["name"].text(), fields["source"].text()
+    memory, bandwidth = fields["memory_gib"].number(least=1), fields["bandwidth_gb_s"].number(least=1)
+    tflops = {
+        dtype: rate
+        for dtype, entry in fields["tflops"].fields(Dtype).items()
+        if (rate := entry.number(least=1)) is not None
+    }
+    if name is None or source is None or memory is None or bandwidth is None:
+        return None
+    return Gpu(name, memory * 2**30, bandwidth * 1e9, {Dtype(key): rate * 1e12 for key, rate in tflops.items()}, source)

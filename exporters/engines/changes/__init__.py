@@ -1,0 +1,1 @@
+"""Config changes of engines: detection and storage."""

@@ -1,0 +1,85 @@
+"""The engines behind one sidecar."""
+
+import asyncio
+import ssl
+import time
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+
+from prometheus_client.core import Metric
+
+from exporters.engines.bearer_token import EngineToken
+from exporters.engines.changes.config_changes import DeclarationResult, revision
+from exporters.engines.changes.store import ConfigChangeStore
+from exporters.engines.scrape_targets import Target
+from exporters.engines.scraper import Scraper
+from exporters.engines.state import EngineState, collect
+from exporters.vocabulary import signals
+
+Run = Callable[[], Coroutine[None, None, None]]
+
+
+class EngineGroup:
+    """One scraper per engine, so a stalled engine does not delay the others; readers get the last results."""
+
+    def __init__(
+        self,
+        targets: Sequence[Target],
+        interval: float,
+        on_models: Callable[[tuple[str, ...]], None],
+        tls: ssl.SSLContext,
+        store: ConfigChangeStore | None = None,
+        token: EngineToken | None = None,
+    ) -> None:
+        self._scrapers = [Scraper(target, interval, on_models, tls, self._save, token) for target in targets]
+        self._store = store
+        stored = {} if store is None else store.load()
+        for state in self.states:
+            state.watch = stored.get(state.name, state.watch)
+
+    @property
+    def states(self) -> list[EngineState]:
+        return [scraper.state for scraper in self._scrapers]
+
+    def set_interval(self, interval: float) -> None:
+        for scraper in self._scrapers:
+            scraper.set_interval(interval)
+
+    async def run(self, keep_running: Callable[[Run], Coroutine[None, None, None]] = lambda run: run()) -> None:
+        """Scrape all engines forever; `keep_running` runs the scraper of one engine and handles its exceptions."""
+        await asyncio.gather(*(keep_running(scraper.run) for scraper in self._scrapers))
+
+    def collect(self) -> Iterator[Metric]:
+        return collect(self.states, time.monotonic())
+
+    def running(self) -> dict[str, float]:
+        """The running requests of all ranks, by engine; without engines that are down or do not expose them."""
+        by_engine = {state.name: state.metrics.values.get(signals.ENGINE_RUNNING) for state in self.states if state.up}
+        return {name: sum(ranks.values()) for name, ranks in by_engine.items() if ranks}
+
+    @property
+    def revision(self) -> str | None:
+        """The revision of the only engine; a hash of all revisions if several engines may serve a request."""
+        revisions = {state.name: state.watch.revision for state in self.states if state.watch.revision is not None}
+        if len(self._scrapers) == 1:
+            return next(iter(revisions.values()), None)
+        return revision(revisions) if revisions else None
+
+    def observe_fingerprint(self, fingerprint: str, at: float) -> None:
+        """Record the fingerprint of a response that ended at `at` (unix); ignored with several engines."""
+        if len(self._scrapers) == 1:
+            self._scrapers[0].state.watch.observe_fingerprint(fingerprint, at)
+
+    def declare(
+        self, engines: Sequence[str], settings: Mapping[str, str], note: str
+    ) -> dict[str, dict[str, DeclarationResult]]:
+        """Record an operator's declaration that these engines run with these settings."""
+        now = time.time()
+        results = {
+            state.name: state.watch.declare(settings, note, now) for state in self.states if state.name in engines
+        }
+        self._save()
+        return results
+
+    def _save(self) -> None:
+        if self._store is not None:
+            self._store.save({state.name: state.watch.history for state in self.states}, time.time())

@@ -1,0 +1,1 @@
+"""Child processes of the sidecar: their orders, periodic tasks, resource usage and threads."""

@@ -1,0 +1,1 @@
+"""Request bodies: parsing, hashes, memory."""

@@ -1,0 +1,1 @@
+"""Connections of the relay to clients and engines, and the exchanges between them."""

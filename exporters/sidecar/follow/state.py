@@ -1,0 +1,115 @@
+"""The file of `--follow-state`: positions in the log and the counts up to them, replaced in one step.
+
+After a crash, lines behind the saved positions are counted again, into the saved counts: none is lost or counted twice.
+"""
+
+import logging
+import os
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from exporters.configuration.sidecar import FollowedLog
+from exporters.sidecar.follow.position import Position
+from exporters.sidecar.ingest.saved_series import SavedSeries
+from exporters.text.errors import UsageError, system_reason
+from exporters.text.output_files import create_folder
+
+logger = logging.getLogger("vllm_slo.follow")
+
+
+class FollowState(msgspec.Struct, kw_only=True):
+    """The contents of the file."""
+
+    version: Literal[1] = 1
+    log: str
+    format: str
+    positions: list[Position]
+    lines: dict[str, int]
+    series: SavedSeries
+
+
+class FollowStateFile:
+    """The file; a failed write is logged once and retried."""
+
+    def __init__(self, followed: FollowedLog) -> None:
+        self._followed = followed
+        self._path = Path(followed.state)
+        self._temporary_path = self._path.with_name(f"{self._path.name}.new")
+        self._save_failed = False
+
+    def check(self) -> None:
+        """Check that the file can be written, and that it belongs to the followed log.
+
+        Raises:
+            UsageError: it cannot be written, or belongs to another log.
+        """
+        try:
+            create_folder(self._path)
+            self._temporary_path.open("wb").close()
+            self._temporary_path.unlink()
+            if self._path.is_dir():
+                raise IsADirectoryError(None, "is a directory")
+        except OSError as error:
+            raise UsageError(f"--follow-state: {self._path} cannot be written: {system_reason(error)}") from error
+        state = self.load()
+        if state is not None and (state.log, state.format) != (self._followed.path, self._followed.format):
+            raise UsageError(
+                f"--follow-state: {self._path} belongs to {state.log} with --format {state.format}; use another file "
+                f"for {self._followed.path} with --format {self._followed.format}"
+            )
+
+    def load(self) -> FollowState | None:
+        """The stored state; None if there is no file.
+
+        Raises:
+            UsageError: the file is invalid.
+        """
+        try:
+            return msgspec.msgpack.decode(self._path.read_bytes(), type=FollowState)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise UsageError(f"--follow-state: {self._path} cannot be read: {system_reason(error)}") from error
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise UsageError(
+                f"--follow-state: {self._path} is not a valid state file: {error}; without it, the log is counted from "
+                "its start"
+            ) from error
+
+    def exists(self) -> bool:
+        return self._path.exists()
+
+    def save(self, encoded: bytes) -> bool:
+        """Replace the file; returns whether that has succeeded."""
+        try:
+            create_folder(self._path)
+            with open(self._temporary_path, "wb", opener=_private) as file:
+                file.write(encoded)
+                file.flush()
+                os.fsync(file.fileno())
+            self._temporary_path.replace(self._path)
+            _sync_folder(self._path.parent)
+        except OSError as error:
+            if not self._save_failed:
+                logger.error(  # noqa: TRY400 - the message suffices
+                    "--follow-state: %s cannot be written: %s; retrying", self._path, system_reason(error)
+                )
+            self._save_failed = True
+            return False
+        self._save_failed = False
+        return True
+
+
+def _private(name: str, flags: int) -> int:
+    return os.open(name, flags, 0o600)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Write the name of a renamed file to the disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

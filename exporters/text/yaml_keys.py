@@ -1,0 +1,201 @@
+"""Declares the keys of a YAML file as fields of dataclasses; reads the file and generates its JSON Schema."""
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from enum import StrEnum
+from typing import Any, Generic, TypeVar, get_type_hints
+
+from exporters.text.units import DURATION_UNITS, spell_duration
+from exporters.text.yaml_reader import NAME, Node, nearest
+
+Schema = dict[str, object]
+
+NO_TIMEOUT = "none"
+
+_T = TypeVar("_T")
+_E = TypeVar("_E", bound=StrEnum)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind(Generic[_T]):
+    """The kind of a value: its reader, which returns None after it has reported a mistake, and its JSON Schema."""
+
+    read: Callable[[Node], _T | None]
+    schema: Schema
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """The `Annotated` metadata of a field; a field without a default is a required key."""
+
+    kind: Kind[Any]
+    description: str = ""
+    name: str = ""
+    """The key in the file, if it differs from the name of the field."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spread(Generic[_T]):
+    """The `Annotated` metadata of a field whose value several keys of the mapping determine together.
+
+    The fields of the dataclass `keys` declare them. `build` makes the value from an instance of it, and reports to
+    the node of the mapping.
+    """
+
+    keys: type
+    build: Callable[[Any, Node], _T | None]
+
+
+def read(cls: type[_T], node: Node) -> _T:
+    """Read a mapping. A required value that is missing or wrong is reported and None."""
+    keys = _keys(cls)
+    return _built(cls, node, node.fields(keys, _required(keys)))
+
+
+def _built(cls: type[_T], node: Node, nodes: dict[str, Node]) -> _T:
+    values: dict[str, object] = {}
+    for field, declared in _declared(cls):
+        if isinstance(declared, Spread):
+            value = declared.build(_built(declared.keys, node, nodes), node)
+        else:
+            name = declared.name or field.name
+            value = declared.kind.read(nodes[name]) if name in nodes else None
+        values[field.name] = _default(field) if value is None else value
+    return cls(**values)
+
+
+def schema(cls: type) -> Schema:
+    """The JSON Schema of a dataclass, with its docstring as the description."""
+    keys = _keys(cls)
+    properties = {name: _property(*declared) for name, declared in keys.items()}
+    required = {"required": names} if (names := _required(keys)) else {}
+    shape = {"type": "object", "properties": properties, "additionalProperties": False}
+    return {"description": cls.__doc__, **shape, **required}
+
+
+def section(cls: type[_T], rules: Schema | None = None) -> Kind[_T]:
+    """A nested mapping; `rules` are added to its schema."""
+    return Kind(lambda node: read(cls, node), {**schema(cls), **(rules or {})})
+
+
+def list_of(item: Kind[_T], empty: str | None = None) -> Kind[tuple[_T | None, ...]]:
+    """A list; with `empty`, the error message for a list without items, it needs at least one."""
+
+    def read_all(node: Node) -> tuple[_T | None, ...]:
+        problems = len(node.reader.problems)
+        items = node.items()
+        if not items and empty and len(node.reader.problems) == problems:
+            node.problem(empty)
+        return tuple(map(item.read, items))
+
+    return Kind(read_all, {"type": "array", "items": item.schema, **({"minItems": 1} if empty else {})})
+
+
+def distinct_list_of(item: Kind[_T], empty: str | None = None) -> Kind[tuple[_T, ...]]:
+    """As `list_of`, but repeated values are mistakes, and values with a mistake are omitted."""
+    every = list_of(item, empty)
+
+    def read_all(node: Node) -> tuple[_T, ...]:
+        values: list[_T] = []
+        for value, place in zip(every.read(node) or (), node.items() if node.is_list else (), strict=True):
+            if value in values:
+                place.problem(f"{str(value)!r} is listed twice; keep one")
+            elif value is not None:
+                values.append(value)
+        return tuple(values)
+
+    return Kind(read_all, {**every.schema, "uniqueItems": True})
+
+
+def one_or_list(item: Kind[_T], empty: str) -> Kind[tuple[_T, ...]]:
+    """One value, or a list of at least one; `empty` is the error message for a list without items."""
+    several = distinct_list_of(item, empty)
+
+    def read_some(node: Node) -> tuple[_T, ...] | None:
+        if node.is_list:
+            return several.read(node) or None
+        value = item.read(node)
+        return None if value is None else (value,)
+
+    return Kind(read_some, {"anyOf": [item.schema, several.schema]})
+
+
+def choice(options: type[_E]) -> Kind[_E]:
+    def read_choice(node: Node) -> _E | None:
+        text = node.text()
+        if text is not None and text not in set(options):
+            node.problem(f"{text!r} is unknown; {nearest(text, options)}")
+            return None
+        return None if text is None else options(text)
+
+    return Kind(read_choice, {"enum": [str(option) for option in options]})
+
+
+def matched(pattern: str, parse: Callable[[re.Match[str]], _T], refusal: str, **rules: object) -> Kind[_T]:
+    """A text that matches the pattern; `refusal` ends the error message for others, `rules` are added to the schema."""
+
+    def read_match(node: Node) -> _T | None:
+        text = node.text()
+        match = None if text is None else re.fullmatch(pattern, text)
+        if text is not None and match is None:
+            node.problem(f"{text!r} {refusal}")
+        return None if match is None else parse(match)
+
+    return Kind(read_match, {**text_of(pattern), **rules})
+
+
+def text_of(pattern: str) -> Schema:
+    return {"type": "string", "pattern": f"^(?:{pattern})$"}
+
+
+def _count(node: Node) -> int | None:
+    value = node.number(least=1, whole=True)
+    return None if value is None else int(value)
+
+
+COUNT = Kind(_count, {"type": "integer", "minimum": 1})
+FLAG = Kind(Node.boolean, {"type": "boolean"})
+NAMED = Kind(Node.name, text_of(NAME.pattern))
+TEXT = Kind(Node.text, {"type": ["string", "number"]})
+_DURATION = rf"(?=.*[1-9])(\d+(\.\d+)?({'|'.join(DURATION_UNITS)}))+"
+"""Above zero: not all digits are 0."""
+DURATION = Kind(Node.duration, {"description": "A duration such as 250ms, 5s, 12h or 30d.", **text_of(_DURATION)})
+"""Seconds, above zero."""
+TIMEOUT = Kind(
+    lambda node: math.inf if node.plain() == NO_TIMEOUT else node.duration(f"250ms, 5s, 1m or 12h, or {NO_TIMEOUT}"),
+    {"description": f"A duration such as 5s or 1m, or {NO_TIMEOUT}.", **text_of(f"{NO_TIMEOUT}|{_DURATION}")},
+)
+"""Seconds, above zero; infinite for `none`."""
+
+
+def _declared(cls: type) -> list[tuple[Field[Any], Key | Spread[Any]]]:
+    annotated = get_type_hints(cls, include_extras=True)
+    return [(field, annotated[field.name].__metadata__[0]) for field in fields(cls)]
+
+
+def _keys(cls: type) -> dict[str, tuple[Field[Any], Key]]:
+    """The keys of the mapping, with the fields that declare them."""
+    keys: dict[str, tuple[Field[Any], Key]] = {}
+    for field, declared in _declared(cls):
+        keys |= (
+            _keys(declared.keys) if isinstance(declared, Spread) else {declared.name or field.name: (field, declared)}
+        )
+    return keys
+
+
+def _required(keys: dict[str, tuple[Field[Any], Key]]) -> list[str]:
+    return [name for name, (field, _) in keys.items() if field.default is MISSING]
+
+
+def _default(field: Field[Any]) -> Any:
+    return None if field.default is MISSING else field.default
+
+
+def _property(field: Field[Any], key: Key) -> Schema:
+    rules, default = dict(key.kind.schema), _default(field)
+    description = f"{key.description} {rules.pop('description', '')}".strip()
+    if default is not None and not is_dataclass(default):
+        rules.setdefault("default", spell_duration(default) if isinstance(default, float) else default)  # a duration
+    return {"description": description, **rules}

@@ -1,0 +1,559 @@
+"""The SLO file: request classes, the SLOs of each class, the period and the alerting thresholds."""
+
+import argparse
+import operator
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from math import inf
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+import msgspec
+
+from exporters.text.units import number, spell_duration
+from exporters.text.yaml_keys import (
+    COUNT,
+    DURATION,
+    FLAG,
+    NAMED,
+    TEXT,
+    TIMEOUT,
+    Key,
+    Kind,
+    Schema,
+    Spread,
+    choice,
+    list_of,
+    matched,
+    one_or_list,
+    read,
+    section,
+    text_of,
+)
+from exporters.text.yaml_reader import NAME, FileError, Node, Problem, Reader, nearest, parse_yaml, read_file
+from exporters.vocabulary import signals
+from exporters.vocabulary.labels import ALERT_LABELS, SEVERITY, TARGET_LABELS, AlertLabels
+from exporters.vocabulary.signals import GENERATING, MEASURED, OTHER, Endpoint
+
+SHIPPED = Path(__file__).resolve().parents[2] / "alerts" / "slos.yaml"
+"""The default SLO file, in a checkout and in an installation."""
+
+SIDECAR_JOB = "vllm-slo-sidecar"
+"""The default scrape job of sidecars."""
+
+
+class Measure(StrEnum):
+    """The signal that an SLO judges."""
+
+    TTFT = "ttft"
+    TTFT_ANSWER = "ttft_answer"
+    TPOT = "tpot"
+    ITL_P95 = "itl_p95"
+    E2E = "e2e"
+    QUEUE = "queue"
+    PREFILL = "prefill"
+    DECODE = "decode"
+    AVAILABILITY = "availability"
+    VALID_OUTPUT = "valid_output"
+
+
+HISTOGRAMS = {
+    Measure.TTFT: signals.TTFT,
+    Measure.TTFT_ANSWER: signals.TTFT_ANSWER,
+    Measure.TPOT: signals.TPOT,
+    Measure.ITL_P95: signals.INTER_CHUNK,
+    Measure.E2E: signals.DURATION,
+    Measure.QUEUE: signals.QUEUE,
+    Measure.PREFILL: signals.PREFILL,
+    Measure.DECODE: signals.DECODE,
+}
+"""The sidecar's histogram for each signal. That of itl_p95 counts gaps; all others count requests."""
+
+
+class Unary(StrEnum):
+    """How an SLO on a streaming signal judges a unary request."""
+
+    SKIP = "skip"
+    E2E = "e2e"
+
+
+class Latency(msgspec.Struct, frozen=True, tag=True):
+    """A time is good up to `threshold` (seconds)."""
+
+    measure: Measure
+    threshold: float
+    unary: Unary = Unary.SKIP
+
+
+class Availability(msgspec.Struct, frozen=True, tag=True):
+    """Each response is good that does not fail."""
+
+    measure: ClassVar = Measure.AVAILABILITY
+
+
+class ValidOutput(msgspec.Struct, frozen=True, tag=True):
+    """Output that has to be JSON is good if it is valid."""
+
+    measure: ClassVar = Measure.VALID_OUTPUT
+
+
+Sli = Latency | Availability | ValidOutput
+"""How an SLO judges requests. Structs with a tag, since the supervisor sends the SLO file to its child processes."""
+
+_SLIS_WITHOUT_THRESHOLD: dict[Measure, Sli] = {each.measure: each for each in (Availability(), ValidOutput())}
+
+
+class Rejected(StrEnum):
+    """How an SLO judges a 429 or 503."""
+
+    BAD = "bad"
+    EXCLUDE = "exclude"
+
+
+class Source(StrEnum):
+    """The exporter of the counters that the recording rules read."""
+
+    SIDECAR = "sidecar"
+    ENGINE = "engine"
+
+
+_COMPARE: dict[str, Callable[[float, float], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A comparison such as `<512`, in tokens."""
+
+    compare: str
+    tokens: int
+
+    def admits(self, tokens: float) -> bool:
+        return _COMPARE[self.compare](tokens, self.tokens)
+
+    def __str__(self) -> str:
+        return f"{self.compare}{self.tokens}"
+
+
+_FOREIGN = (
+    ("OpenSLO", re.compile(r"^apiVersion:\s*['\"]?openslo(?:\.com)?/\S*", re.MULTILINE)),
+    (
+        "Sloth",
+        re.compile(r"^(?:version:\s*['\"]?prometheus/v1|apiVersion:\s*['\"]?sloth\.slok\.dev/)\S*", re.MULTILINE),
+    ),
+)
+"""The keys that identify SLO files of other programs."""
+
+VERSION = re.compile(r"v?\d+(\.\d+){1,3}")
+"""The version number of a vLLM release."""
+
+_HEADER = r"[A-Za-z0-9!#$%&'*+.^_`|~-]+"
+_BOUND = matched(
+    r"\s*(<=|>=|<|>)\s*(\d+)\s*",
+    lambda match: Bound(match[1], int(match[2])),
+    'is not a valid bound; write a comparison in quotes, such as "<512" or ">=2048"',
+)
+
+
+def _class_name(node: Node) -> str | None:
+    name = node.name()
+    if name == OTHER:
+        node.problem(f"{OTHER!r} is reserved for requests that fit no class; choose another name")
+    return name
+
+
+def _objective(node: Node) -> float | None:
+    text = node.text()
+    if text is None:
+        return None
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", text)
+    percent = float(match[1]) if match else None
+    if percent is None:
+        node.problem(f"{text!r} is not a valid percentage; write {_as_percentage(text)}")
+    elif percent >= 100:
+        node.problem(f"{text} leaves no error budget, so the burn rate is undefined; write at most 99.9%")
+    elif percent <= 0:
+        node.problem(f"{text} is always met; write a percentage above 0%, such as 95%")
+    else:
+        return round(percent / 100, 12)
+    return None
+
+
+def _as_percentage(text: str) -> str:
+    """The percentage that a number probably means: 95% for 0.95 and for 95."""
+    share = float(text) if re.fullmatch(r"\d+(?:\.\d+)?", text) else 0.0
+    if not 0 < share < 100 or share == 1:
+        return "one such as 99.5%"
+    return f"{number(share if share > 1 else round(100 * share, 9))}%"
+
+
+def _endpoint(node: Node) -> Endpoint | None:
+    text = node.text()
+    if text is not None and text not in MEASURED:
+        node.problem(f"{text!r} is no endpoint with SLO events; {nearest(text, MEASURED)}")
+        return None
+    return None if text is None else Endpoint(text)
+
+
+_ENDPOINTS = one_or_list(
+    Kind(_endpoint, {"enum": [str(endpoint) for endpoint in MEASURED]}),
+    "is empty; name at least one endpoint, or remove it for any",
+)
+_SCRAPE_JOBS = one_or_list(TEXT, "is empty; name at least one scrape job")
+_CLASS_NAME = Kind(_class_name, text_of(rf"(?!{OTHER}$){NAME.pattern}"))
+_OBJECTIVE = Kind(_objective, text_of(r"\s*(?!0+(\.0+)?\s*%)0*\d{1,2}(\.\d+)?\s*%\s*"))
+_THRESHOLD_RULES: Schema = {
+    "if": {"properties": {"signal": {"enum": list(_SLIS_WITHOUT_THRESHOLD)}}, "required": ["signal"]},
+    "then": {"properties": {"threshold": False}},
+    "else": {"required": ["threshold"]},
+}
+"""All other signals need a threshold."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestClass:
+    """A class of requests by size and endpoint; a missing key accepts any."""
+
+    name: Annotated[str, Key(_CLASS_NAME, "Name of the class; the value of the label `class`.")]
+    prompt_tokens: Annotated[
+        Bound | None, Key(_BOUND, 'Bound on prompt tokens, such as "<512"; estimated as characters / 4.')
+    ] = None
+    max_tokens: Annotated[
+        Bound | None, Key(_BOUND, 'Bound on max_tokens, such as "<=512"; without max_tokens it is infinite.')
+    ] = None
+    endpoint: Annotated[
+        tuple[Endpoint, ...] | None, Key(_ENDPOINTS, "Endpoint of the requests, or a list of endpoints.")
+    ] = None
+
+    def fits(self, prompt_tokens: float, max_tokens: float, endpoint: Endpoint) -> bool:
+        return (
+            (self.prompt_tokens is None or self.prompt_tokens.admits(prompt_tokens))
+            and (self.max_tokens is None or self.max_tokens.admits(max_tokens))
+            and (self.endpoint is None or endpoint in self.endpoint)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _SliKeys:
+    measure: Annotated[Measure | None, Key(choice(Measure), "Signal that the SLO judges.", name="signal")]
+    threshold: Annotated[float | None, Key(DURATION, "Highest value that is good.")] = None
+    unary: Annotated[
+        Unary, Key(choice(Unary), "How an SLO on ttft, ttft_answer, tpot or itl_p95 judges unary requests.")
+    ] = Unary.SKIP
+
+
+def _sli(keys: _SliKeys, place: Node) -> Sli | None:
+    if keys.measure is None:
+        return None
+    written = place.mapping().get("threshold")
+    if (sli := _SLIS_WITHOUT_THRESHOLD.get(keys.measure)) is not None:
+        if written:
+            written.problem(f"{keys.measure} takes no threshold; remove it or choose a latency signal")
+        return sli
+    if not written:
+        place.problem(f"threshold is missing; {keys.measure} needs one, such as threshold: 5s")
+    return None if keys.threshold is None else Latency(keys.measure, keys.threshold, keys.unary)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slo:
+    """An SLO: the share of requests of some classes that must be good by one signal."""
+
+    name: Annotated[str, Key(NAMED, "Name of the SLO; the value of the label `slo`.")]
+    classes: Annotated[
+        tuple[str, ...],
+        Key(
+            list_of(Kind(Node.text, NAMED.schema), "is empty; name at least one class"),
+            "Classes that the SLO applies to; `other` is allowed.",
+        ),
+    ]
+    sli: Annotated[Sli, Spread(_SliKeys, _sli)]
+    objective: Annotated[float, Key(_OBJECTIVE, "Share of events that must be good, such as 99.5%.")]
+    rejected: Annotated[Rejected, Key(choice(Rejected), "Whether a status 429 or 503 is a bad event or none.")] = (
+        Rejected.BAD
+    )
+    labels: Annotated[
+        AlertLabels, Key(ALERT_LABELS, "Labels of the alerts of this SLO; they replace those of the file.")
+    ] = ()
+
+    @property
+    def measure(self) -> Measure:
+        return self.sli.measure
+
+    @property
+    def budget(self) -> float:
+        """The error budget: the share of events that may be bad."""
+        return round(1 - self.objective, 12)
+
+
+@dataclass(frozen=True, slots=True)
+class Tenants:
+    """The request header with the tenant, and the tenants that are label values."""
+
+    header: Annotated[
+        str,
+        Key(
+            matched(_HEADER, lambda match: match[0].lower(), "is not a valid header name; use letters, digits and -"),
+            "HTTP header with the name of the tenant.",
+        ),
+    ] = "x-tenant"
+    allow: Annotated[tuple[str, ...], Key(list_of(TEXT), "Tenants with their own label value, else `other`.")] = ()
+
+    def bounded(self, tenant: str | None) -> str:
+        return tenant if tenant in self.allow and tenant is not None else OTHER
+
+
+@dataclass(frozen=True, slots=True)
+class MinEvents:
+    """Minimum number of events in the long window of a tier."""
+
+    page: Annotated[int, Key(COUNT, "Minimum for a page.")] = 50
+    ticket: Annotated[int, Key(COUNT, "Minimum for a ticket.")] = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Severities:
+    """The values of the label `severity`."""
+
+    page: Annotated[str, Key(SEVERITY, "Value for pages.")] = "page"
+    ticket: Annotated[str, Key(SEVERITY, "Value for tickets.")] = "ticket"
+
+
+@dataclass(frozen=True, slots=True)
+class Alerting:
+    """Settings that prevent unnecessary alerts."""
+
+    min_events: Annotated[MinEvents, Key(section(MinEvents))] = MinEvents()
+    min_bad: Annotated[int, Key(COUNT, "Minimum number of bad events in the long window of a tier.")] = 10
+    per_tenant: Annotated[bool, Key(FLAG, "Whether each tenant of tenants.allow gets rules and pages.")] = False
+    cold_start: Annotated[
+        float,
+        Key(
+            DURATION,
+            "How long pages are muted while an engine starts, and again after it; by default at most period / 8640.",
+        ),
+    ] = 300.0
+    severities: Annotated[Severities, Key(section(Severities))] = Severities()
+
+
+@dataclass(frozen=True, slots=True)
+class ScrapedEngine:
+    """The scraped vLLM, for rules with `source: engine`."""
+
+    version: Annotated[
+        str | None,
+        Key(
+            matched(
+                VERSION.pattern,
+                lambda match: match[0],
+                "is not a vLLM release; write a version number, such as 0.25 or v0.25.1",
+                type=["string", "number"],
+            ),
+            "vLLM release, such as 0.25; the default is the newest known release.",
+        ),
+    ] = None
+    job: Annotated[str, Key(TEXT, "Prometheus scrape job of vLLM.")] = "vllm"
+
+
+def _format_version(node: Node) -> float | None:
+    version = node.number()
+    if version not in {None, 1.0}:
+        node.problem(f"{node.quoted()} is not supported; write 1")
+    return version
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SloFile:
+    """The SLO file, which configures the sidecar, rules, dashboards and the grading of load tests."""
+
+    version: Annotated[float, Key(Kind(_format_version, {"const": 1}), "Version of the file format.")]
+    period: Annotated[float, Key(DURATION, "Period of the error budget; all alerting windows scale with it.")]
+    scrape_interval: Annotated[
+        float, Key(DURATION, "Interval at which Prometheus scrapes the sidecar and the sidecar scrapes the engine.")
+    ] = 15.0
+    first_token_timeout: Annotated[
+        float,
+        Key(
+            TIMEOUT,
+            "A request without a first token by then is bad for tpot, itl_p95, decode and availability; it stays open.",
+        ),
+    ] = 60.0
+    trust_request_start: Annotated[
+        bool, Key(FLAG, "Whether latencies count from the x-request-start header instead of the arrival.")
+    ] = False
+    scrape_job: Annotated[
+        tuple[str, ...],
+        Key(_SCRAPE_JOBS, "Prometheus scrape job of the sidecars, or a list of jobs."),
+    ] = (SIDECAR_JOB,)
+    group_by: Annotated[
+        tuple[str, ...],
+        Key(
+            TARGET_LABELS,
+            "Labels of targets, such as cluster; each combination of values has its own rules and alerts.",
+        ),
+    ] = ()
+    source: Annotated[Source, Key(choice(Source), "Exporter of the counters in recording rules.")] = Source.SIDECAR
+    engine: Annotated[ScrapedEngine, Key(section(ScrapedEngine))] = ScrapedEngine()
+    tenants: Annotated[Tenants, Key(section(Tenants))] = Tenants()
+    classes: Annotated[
+        tuple[RequestClass, ...],
+        Key(
+            list_of(section(RequestClass), "is empty; write at least one class, such as {name: all}"),
+            "Request classes. The x-request-class header selects the class, else the first that fits, else `other`.",
+        ),
+    ]
+    slos: Annotated[
+        tuple[Slo, ...],
+        Key(list_of(section(Slo, _THRESHOLD_RULES), "is empty; write at least one SLO"), "The SLOs."),
+    ]
+    alerting: Annotated[Alerting, Key(section(Alerting))] = Alerting()
+    labels: Annotated[AlertLabels, Key(ALERT_LABELS, "Labels of all alerts, such as {team: ml}.")] = ()
+
+    @property
+    def first_token_rule(self) -> str:
+        """The first-token timeout for reports."""
+        if self.first_token_timeout == inf:
+            return "no first-token timeout"
+        return f"first-token timeout of {spell_duration(self.first_token_timeout)}"
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Every value of the label `class`, `other` last."""
+        return (*(c.name for c in self.classes), OTHER)
+
+    @property
+    def tenant_names(self) -> tuple[str, ...]:
+        """Every value of the label `tenant`, `other` last."""
+        return (*self.tenants.allow, OTHER)
+
+    def slos_of(self, class_name: str) -> tuple[Slo, ...]:
+        return tuple(slo for slo in self.slos if class_name in slo.classes)
+
+    def classify(self, header: str | None, prompt_tokens: float, max_tokens: float | None, endpoint: Endpoint) -> str:
+        """The class of a request: a known header value, else the first class that fits, else `other`.
+
+        `prompt_tokens` may be an estimate; a missing `max_tokens` counts as unlimited, or as 0 without a completion.
+        """
+        if header is not None and header in self.class_names:
+            return header
+        if max_tokens is None:
+            max_tokens = inf if endpoint in GENERATING else 0
+        for request_class in self.classes:
+            if request_class.fits(prompt_tokens, max_tokens, endpoint):
+                return request_class.name
+        return OTHER
+
+
+def add_flag(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument(
+        "--slos", type=Path, default=SHIPPED, metavar="FILE", help="SLO file (default: the shipped one)"
+    )
+
+
+def open_slos(path: Path) -> Reader:
+    """Parse an SLO file into nodes with positions; raises as `load` does."""
+    return _parse_nodes(read_file(path), str(path))
+
+
+def load(path: Path) -> SloFile:
+    """Read the SLO file.
+
+    Raises:
+        FileError: all mistakes in the file, each with line, path, reason and fix.
+        UsageError: the file cannot be read.
+    """
+    return parse(open_slos(path))
+
+
+def loads(text: str, source: str = "slos.yaml") -> SloFile:
+    """Read an SLO file from text; raises as `load` does."""
+    return parse(_parse_nodes(text, source))
+
+
+def _parse_nodes(text: str, source: str) -> Reader:
+    """Other programs' files first: they may hold several documents, which this format has not."""
+    for program, pattern in _FOREIGN:
+        if match := pattern.search(text):
+            key, line = match[0].partition(":")[0], text.count("\n", 0, match.start()) + 1
+            problem = (
+                f"this is an SLO file of {program}, which has queries instead of classes and signals; write each of "
+                "its objectives as an entry of slos, starting from a copy of alerts/slos.yaml, as in docs/slo-file.md"
+            )
+            raise FileError(source, [Problem(line, 1, key, problem, len(match[0]))], text)
+    return parse_yaml(text, source)
+
+
+def parse(reader: Reader) -> SloFile:
+    """Read an SLO file, or a section of another file in its format; raises as `load` does."""
+    root = reader.node()
+    file, keys = read(SloFile, root), root.mapping()
+    _check_period(file, keys)
+    class_places = keys["classes"].items() if file.classes else []
+    slo_places = keys["slos"].items() if file.slos else []
+    _check_names(class_places, [each.name for each in file.classes or ()], "class")
+    _check_names(slo_places, [slo.name for slo in file.slos or ()], "SLO")
+    class_names = [*(each.name for each in file.classes or () if each.name), OTHER]
+    for place, slo in zip(slo_places, file.slos or (), strict=True):
+        _check_classes(place, slo, class_names)
+    allow = tuple(tenant for tenant in file.tenants.allow if tenant and tenant != OTHER)
+    if file.alerting.per_tenant and not allow:
+        keys["alerting"].problem("per_tenant needs tenants; list them in tenants.allow or write false")
+    for labels in (keys.get("labels"), *(each.mapping().get("labels") for each in slo_places)):
+        _check_labels(labels, file.group_by)
+    severities = file.alerting.severities
+    if len({severities.page, severities.ticket, "none"}) < 3:
+        keys["alerting"].mapping()["severities"].problem(
+            "page and ticket need different values, and none is that of the Watchdog"
+        )
+    reader.finish()
+    alerting = file.alerting
+    if "alerting" not in keys or "cold_start" not in keys["alerting"].mapping():
+        # short periods, as in a lab, have shorter windows
+        alerting = replace(alerting, cold_start=min(alerting.cold_start, round(file.period / 8640, 3)))
+    return replace(file, tenants=replace(file.tenants, allow=allow), alerting=alerting)
+
+
+def _check_period(file: SloFile, keys: Mapping[str, Node]) -> None:
+    period, scrape = file.period, file.scrape_interval
+    if not period or any(problem.path == "scrape_interval" for problem in keys["period"].reader.problems):
+        return
+    # The short window of the fastest tier is period / 720 / 12; it needs 2 scrapes for a rate and 4 against noise.
+    if period / 8640 < 4 * scrape:
+        keys["period"].problem(
+            f"is too short for a scrape interval of {number(scrape)} s: the shortest burn rate window would be "
+            f"{number(period / 8640)} s and needs 4 scrapes; use a period of at least "
+            f"{number(4 * scrape * 8640 / 3600)}h or a scrape_interval of at most {number(round(period / 34560, 3))}s"
+        )
+
+
+def _check_names(places: Iterable[Node], names: Iterable[str], what: str) -> None:
+    earlier: set[str] = set()
+    for place, name in zip(places, names, strict=True):
+        if name in earlier:
+            place.mapping()["name"].problem(f"{name!r} is the name of another {what}; names must be unique")
+        if name:  # None after a mistake
+            earlier.add(name)
+
+
+def _check_labels(place: Node | None, group_by: Iterable[str]) -> None:
+    for name, value in place.mapping().items() if place else ():
+        if name in group_by:
+            value.problem(f"{name!r} is in group_by, so each alert has it from its targets; choose another name")
+
+
+def _check_classes(place: Node, slo: Slo, class_names: list[str]) -> None:
+    """Check that its classes exist."""
+    earlier: set[str] = set()
+    for item, name in zip(place.mapping()["classes"].items(), slo.classes, strict=True) if slo.classes else ():
+        if name and name not in class_names:
+            item.problem(f"{name!r} is not a class of this file; {nearest(name, class_names)}")
+        elif name in earlier:
+            item.problem(f"{name!r} is listed twice; keep one")
+        elif name:
+            earlier.add(name)

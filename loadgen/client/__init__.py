@@ -1,0 +1,1 @@
+"""One request: connection, events of its response, tokens."""

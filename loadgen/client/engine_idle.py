@@ -1,0 +1,69 @@
+"""Waits until the target runs no request, by the gauges of its /metrics, or for a fixed time if it has none."""
+
+import re
+from time import monotonic
+
+import gevent
+
+from exporters.http.parser import BadHttpError
+from exporters.vocabulary import signals
+from loadgen.client.completion import CompletionResponse
+from loadgen.client.http_client import HttpClient, UnreachableError
+from loadgen.client.target import Target
+
+LIMIT = 120.0
+"""Longest wait in seconds for an empty engine."""
+_INTERVAL = 0.5
+_TIMEOUT = 5.0
+_GAUGES = ("vllm:num_requests_running", "vllm:num_requests_waiting")
+_SIDECAR_GAUGES = (signals.ENGINE_RUNNING.name, signals.ENGINE_WAITING.name)
+_SAMPLE = re.compile(rf"^({'|'.join((*_GAUGES, *_SIDECAR_GAUGES))})(?:\{{.*\}})? +([0-9.e+]+)", re.MULTILINE)
+
+
+def open_requests(exposition: str) -> float | None:
+    """The running and waiting requests of all engines; None without such a series."""
+    samples = [float(match[2]) for match in _SAMPLE.finditer(exposition)]
+    return sum(samples) if samples else None
+
+
+def wait_until_idle(target: Target, client: HttpClient, cool_down: float) -> bool | None:
+    """Whether the engine became idle within the limit; None after the cool-down of one that does not report it."""
+    end = monotonic() + LIMIT
+    while (found := _read(target, client)) is not None:
+        if not found:
+            return True
+        if monotonic() > end:
+            return False
+        gevent.sleep(_INTERVAL)
+    gevent.sleep(cool_down)
+    return None
+
+
+def unreachable(target: Target, client: HttpClient) -> str | None:
+    """Why the target does not respond; None if it does, whatever it responds."""
+    try:
+        with gevent.Timeout(_TIMEOUT):
+            _get(target, client, "/v1/models")
+    except gevent.Timeout:
+        return f"no response in {_TIMEOUT:.0f} s"
+    except UnreachableError as error:
+        return str(error)
+    except BadHttpError:
+        return None
+    return None
+
+
+def _read(target: Target, client: HttpClient) -> float | None:
+    try:
+        with gevent.Timeout(_TIMEOUT):
+            response = _get(target, client, "/metrics")
+    except (gevent.Timeout, UnreachableError, BadHttpError):
+        return None
+    return open_requests(response.body.decode("utf-8", "replace")) if response.http.status == 200 else None
+
+
+def _get(target: Target, client: HttpClient, path: str) -> CompletionResponse:
+    response = CompletionResponse()
+    head = f"GET {target.path}{path} HTTP/1.1\r\nhost: {target.netloc}\r\nconnection: close\r\n\r\n"
+    client.exchange(head.encode("ascii"), response)
+    return response

@@ -1,0 +1,1 @@
+"""A run over several Locust processes, and its web page."""

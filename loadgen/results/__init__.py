@@ -1,0 +1,1 @@
+"""Results of a run: records, summary, grades, exports."""

@@ -1,0 +1,1 @@
+"""A run: dispatch of its requests, warm-up, progress, metrics."""

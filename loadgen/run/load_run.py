@@ -1,0 +1,121 @@
+"""One run, from its settings to its report; Locust only receives an event for each request."""
+
+import gc
+import resource
+from collections.abc import Callable
+from itertools import chain, islice
+
+import gevent
+from rich.console import Console
+
+from loadgen.client.completion import CompletionResponse
+from loadgen.results.record import ClientOutcome, Record
+from loadgen.run import preflight, warm_up
+from loadgen.run.dispatcher import Dispatcher
+from loadgen.run.load_metrics import LoadCollector
+from loadgen.run.monitor import RunMonitor
+from loadgen.run.progress import TICK
+from loadgen.run.settings import RunSettings
+from loadgen.run.stalls import StallWatch
+from loadgen.run.wave_sender import WaveSender
+from loadgen.schedule.requests import schedule_hash
+
+
+class FailedRequestError(Exception):
+    """Reported to Locust for a failed request; contains the outcome only, to keep Locust's table short."""
+
+
+class LoadRun:
+    """One run of a scenario."""
+
+    def __init__(
+        self,
+        settings: RunSettings,
+        series: LoadCollector,
+        fire: Callable[..., None],
+        console: Console | None = None,
+    ) -> None:
+        """Check the target and create the output folder before the load starts; the report goes to `console`.
+
+        Raises:
+            UsageError: the target does not respond, or the folder cannot be used.
+        """
+        self._settings = settings
+        self._fire = fire
+        client, model = preflight.connect(settings)
+        self._schedule = settings.plan.schedule
+        self.monitor = RunMonitor(settings, series, model, schedule_hash(self._schedule), console)
+        raise_file_limit(settings.max_open)
+        self.dispatcher = Dispatcher(settings, model, client, series, self._record, self.monitor.figures)
+        self._waves = WaveSender(settings, model, client)
+
+    def run(self) -> None:
+        """Send all requests, wait for the open ones, and report; a stopped run waits for the grace period only."""
+        dispatcher, settings = self.dispatcher, self._settings
+        if settings.warm_up:
+            warm_up.run(settings.warm_up, self._waves.send, settings.out, lambda: dispatcher.stopped)
+        groups = dispatcher.encode(self._schedule)
+        first = list(islice(groups, 1))  # before the start, so that requests at 0 s are not late
+        free_from_collection()
+        dispatcher.begin()
+        stalls = StallWatch()
+        self.monitor.start(dispatcher.start_unix, dispatcher.start, stalls)
+        greenlets = [gevent.spawn(self._tick), gevent.spawn(stalls.run)]
+        ending = "killed"
+        try:
+            dispatcher.offer(chain(first, groups), self._schedule, settings.phases)
+            dispatcher.drain(settings.plan.timeout + 1)
+            ending = "stopped" if dispatcher.stopped else "completed"
+            if dispatcher.stopped:
+                dispatcher.wait_after_stop(settings.grace)
+        finally:
+            dispatcher.cut()
+            gevent.killall(greenlets)
+            self.monitor.end(ending, stalls)
+
+    def stop(self) -> None:
+        """Stop sending and end the run after the grace period; a second call ends the run immediately."""
+        if self.dispatcher.stopped:
+            self.dispatcher.cut()
+            return
+        self.dispatcher.stop()
+        self._waves.stop()
+        self.monitor.log_stop()
+
+    def _record(self, record: Record, response: CompletionResponse) -> None:
+        self.monitor.store.add(record, response)
+        self.monitor.notice(record)
+        report_to_locust(self._fire, record, response.size)
+
+    def _tick(self) -> None:
+        while True:
+            gevent.sleep(TICK)
+            if self.monitor.tick(self.dispatcher.oldest_due, stopped=self.dispatcher.stopped):
+                self.dispatcher.stop()
+
+
+def report_to_locust(fire: Callable[..., None], record: Record, size: int) -> None:
+    """For display only: Locust rounds its percentiles to two digits and has no TTFT."""
+    fire(
+        request_type="STREAM" if record.stream else "POST",
+        name=record.request_class,
+        response_time=(record.e2e or 0.0) * 1000,
+        response_length=size,
+        exception=None if record.outcome is ClientOutcome.OK else FailedRequestError(record.outcome.value),
+        context={"phase": record.phase},
+    )
+
+
+def free_from_collection() -> None:
+    """Let the garbage collector leave out what Locust has imported, so that it stops the event loop for less time."""
+    gc.collect()
+    gc.freeze()
+
+
+def raise_file_limit(max_open: int) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = max_open + 256
+    if hard != resource.RLIM_INFINITY:
+        wanted = min(wanted, hard)
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

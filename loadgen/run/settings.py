@@ -1,0 +1,321 @@
+"""The settings of a load run, from flags, or from environment variables under plain Locust."""
+
+import argparse
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from exporters.text.addresses import Address, parse_address
+from exporters.text.environment import set_defaults
+from exporters.text.errors import UsageError
+from exporters.text.units import parse_duration
+from exporters.vocabulary import slo_file
+from exporters.vocabulary.signals import SEND_LATE
+from loadgen.client import target as load_target
+from loadgen.run.warm_up import Waves, waves
+from loadgen.schedule import scenario, traces
+from loadgen.schedule.phases import Phase, Replay, scale_rates, with_duration
+from loadgen.schedule.requests import Schedule, Workload
+
+duration = partial(parse_duration, examples="30s or 5m")
+"""The type of flags with a duration above 0."""
+_seconds = partial(duration, allow_zero=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadPlan:
+    """What is sent: a schedule by its name, the client's timeout in seconds, and the share of each class."""
+
+    name: str
+    timeout: float
+    shares: Mapping[str, float]
+    schedule: Schedule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSettings:
+    """The settings of one run; `phases` and `seed` are those of the scenario unless flags override them."""
+
+    plan: LoadPlan
+    phases: tuple[Phase, ...]
+    seed: int
+    target: load_target.Target
+    out: Path
+    slos: slo_file.SloFile
+    model: str | None
+    rate_scale: float
+    grace: float
+    max_open: int
+    max_concurrency: int | None
+    max_send_lag: float
+    allow_invalid: bool
+    stop_when_saturated: bool
+    save_detailed: bool
+    check: bool
+    metrics: Address | None
+    metrics_wait: float
+    warm_up: Waves = ()
+    experiment: str = ""
+    configuration: str = ""
+
+
+_AS_GIVEN = (
+    *("model", "rate_scale", "grace", "max_open", "max_concurrency", "max_send_lag", "allow_invalid"),
+    *("stop_when_saturated", "save_detailed", "metrics", "metrics_wait", "experiment", "configuration"),
+)
+"""The settings that are the values of flags."""
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """The flags of a run."""
+    add_common_flags(parser)
+    parser.add_argument(
+        "--duration", type=_seconds, metavar="TIME", help="length of the run, such as 5m (default: the scenario's)"
+    )
+    parser.add_argument(
+        "--rate-scale", type=_factor, metavar="X", default=1.0, help="factor for every rate (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--warm-up",
+        type=_at_least_one,
+        metavar="N",
+        help="before the first phase, send 1, 2, 4 ... N requests at once, cold and again warm, and then the texts "
+        "that prompts share (default: none)",
+    )
+    parser.add_argument(
+        "--allow-invalid", action="store_true", help="exit with 0 even if the load generator was too slow"
+    )
+    parser.add_argument(
+        "--stop-when-saturated",
+        action="store_true",
+        help="stop when the server does not keep up with a constant rate: open requests grow without bound",
+    )
+    parser.add_argument(
+        "--metrics",
+        type=partial(parse_address, example="127.0.0.1:9465"),
+        metavar="HOST:PORT",
+        help="serve /metrics here; the run waits up to two scrape intervals for a scrape before and after the load",
+    )
+    parser.add_argument(
+        "--metrics-wait",
+        type=_seconds,
+        metavar="TIME",
+        default=5.0,  # the discovery of a Prometheus that has just started, as in the lab
+        help="additional time for Prometheus to discover this process before the first scrape (default: 5s)",
+    )
+
+    parser.add_argument(
+        "--experiment", metavar="NAME", default="", help="experiment of the run, for run.json and the metrics"
+    )
+    parser.add_argument(
+        "--configuration",
+        metavar="NAME",
+        default="",
+        help="configuration of the engine in this run, for run.json and the metrics",
+    )
+
+
+def with_defaults(arguments: argparse.Namespace) -> argparse.Namespace:
+    """The arguments of a command that has only the common flags, with the defaults of the others."""
+    parser = argparse.ArgumentParser()
+    add_flags(parser)
+    required = ["--target", arguments.target, "--out", arguments.out]
+    return argparse.Namespace(**(vars(parser.parse_args(required)) | vars(arguments)))
+
+
+def add_common_flags(parser: argparse.ArgumentParser) -> None:
+    """The flags of a run and of each probe of a search."""
+    parser.add_argument(
+        "--target",
+        metavar="URL",
+        required=True,
+        help="base URL of the sidecar or engine, such as http://127.0.0.1:8000",
+    )
+    parser.add_argument("--out", metavar="DIR", required=True, help="output folder of the run")
+    parser.add_argument(
+        "--api-key-file",
+        metavar="FILE",
+        help=f"file with the API key of the target, sent as a bearer token (default: the key in {load_target.API_KEY})",
+    )
+    parser.add_argument(
+        "--target-ca", metavar="FILE", help="CA certificates of an https target, in PEM (default: the system's)"
+    )
+    slo_file.add_flag(parser)
+    parser.add_argument("--seed", type=_whole, metavar="N", help="random seed (default: the scenario's)")
+    parser.add_argument("--model", metavar="NAME", help="model to request (default: the first in /v1/models)")
+    parser.add_argument(
+        "--grace",
+        type=_seconds,
+        metavar="TIME",
+        default=10.0,
+        help="time for open requests to finish when the run is stopped (default: 10s)",
+    )
+    parser.add_argument(
+        "--max-open",
+        type=_whole,
+        metavar="N",
+        default=5000,
+        help="limit of open requests; requests above it are recorded as not_sent (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--max-concurrency",
+        type=_at_least_one,
+        metavar="N",
+        help="limit of requests on the way; others wait, and their latencies include the wait (default: none)",
+    )
+    parser.add_argument(
+        "--max-send-lag",
+        type=_seconds,
+        metavar="TIME",
+        default=SEND_LATE,
+        help="99th percentile of the delay between due time and sending above which the run is invalid (default: 50ms)",
+    )
+    parser.add_argument(
+        "--save-detailed",
+        action="store_true",
+        help="save the answer and the gaps between the chunks of each request too, which takes memory",
+    )
+    parser.add_argument("--allow-remote", action="store_true", help="allow a target on another machine")
+    parser.add_argument("--no-check", action="store_true", help="do not request /v1/models first; needs --model")
+
+
+def add_workers_flag(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--workers",
+        type=_at_least_one,
+        metavar="N",
+        default=1,
+        help="processes that send a share of the requests each; one core for each (default: %(default)s)",
+    )
+
+
+def add_trace_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--format", choices=tuple(traces.TraceFormat), help="format of the trace (default: by its first line)"
+    )
+    parser.add_argument(
+        "--class",
+        dest="trace_class",
+        metavar="NAME",
+        default="trace",
+        help="class of requests for which the trace has none (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--timeout",
+        type=duration,
+        metavar="TIME",
+        default=180.0,
+        help="client timeout, from the due time of the request (default: 3m)",
+    )
+
+
+def from_arguments(arguments: argparse.Namespace, environment: Mapping[str, str] = os.environ) -> RunSettings:
+    """The settings of a scenario from parsed flags.
+
+    Raises:
+        UsageError: a file or a flag is invalid.
+    """
+    chosen = scenario.load(scenario.find(arguments.scenario))
+    phases = scale_rates(chosen.phases, arguments.rate_scale)
+    if arguments.duration is not None:
+        phases = with_duration(phases, arguments.duration)
+    seed = chosen.seed if arguments.seed is None else arguments.seed
+    plan = LoadPlan(
+        name=chosen.name,
+        timeout=chosen.timeout,
+        shares=chosen.shares,
+        schedule=Workload(chosen, phases, seed),
+    )
+    ramp = () if arguments.warm_up is None else waves(chosen, arguments.warm_up, seed)
+    return replace(_settings(arguments, plan, phases, seed, environment), warm_up=ramp)
+
+
+def of_trace(arguments: argparse.Namespace, environment: Mapping[str, str] = os.environ) -> RunSettings:
+    """The settings of a replay from parsed flags.
+
+    Raises:
+        UsageError: a file or a flag is invalid.
+    """
+    if arguments.warm_up is not None:
+        raise UsageError("--warm-up: needs a scenario, whose classes give the prompts; a trace has no other ones")
+    path, seed = Path(arguments.trace), arguments.seed or 0
+    requests = traces.read_trace(path, arguments.format and traces.TraceFormat(arguments.format), arguments.trace_class)
+    schedule = traces.TraceSchedule(requests, seed, arguments.rate_scale, arguments.duration)
+    plan = LoadPlan(name=path.name, timeout=arguments.timeout, shares=schedule.shares, schedule=schedule)
+    return _settings(arguments, plan, (Replay(traces.PHASE, schedule.seconds),), seed, environment)
+
+
+def _settings(
+    arguments: argparse.Namespace,
+    plan: LoadPlan,
+    phases: tuple[Phase, ...],
+    seed: int,
+    environment: Mapping[str, str],
+) -> RunSettings:
+    if arguments.no_check and arguments.model is None:
+        raise UsageError("--no-check: the model is unknown without /v1/models; set --model too")
+    return RunSettings(
+        plan=plan,
+        phases=phases,
+        seed=seed,
+        target=load_target.parse(
+            arguments.target,
+            allow_remote=arguments.allow_remote,
+            api_key=load_target.read_api_key(arguments.api_key_file, environment),
+            ca_file=arguments.target_ca,
+        ),
+        out=Path(arguments.out),
+        slos=slo_file.load(arguments.slos),
+        check=not arguments.no_check,
+        **{name: getattr(arguments, name) for name in _AS_GIVEN},
+    )
+
+
+def from_environment(environment: Mapping[str, str], host: str | None) -> RunSettings:
+    """The settings from VLLM_SLO_SCENARIO, VLLM_SLO_TARGET etc.; Locust's `host` overrides VLLM_SLO_TARGET.
+
+    Raises:
+        UsageError: a file or a value is invalid.
+    """
+    parser = argparse.ArgumentParser(prog="locust", exit_on_error=False)
+    parser.add_argument("scenario")
+    add_flags(parser)
+    variables = {"VLLM_SLO_OUT": "load-results", **environment}
+    if host:
+        variables["VLLM_SLO_TARGET"] = host
+    if "VLLM_SLO_TARGET" not in variables:
+        raise UsageError("no target: set VLLM_SLO_TARGET, or Locust's --host, such as http://127.0.0.1:8000")
+    set_defaults(parser, variables)
+    try:
+        return from_arguments(parser.parse_args([environment.get("VLLM_SLO_SCENARIO", "mixed")]), environment)
+    except argparse.ArgumentError as error:
+        raise UsageError(f"environment: {error}") from error
+
+
+def number(text: str) -> float:
+    """NaN for a text that is not a number, as no range has it."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def _factor(text: str) -> float:
+    if not 0 < (value := number(text)) < math.inf:
+        raise argparse.ArgumentTypeError(f"invalid factor {text!r}; write a number above 0, such as 1.5")
+    return value
+
+
+def _at_least_one(text: str) -> int:
+    if not (value := _whole(text)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return value
+
+
+def _whole(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
+    return int(text)

@@ -1,0 +1,1 @@
+"""`vllm-slo load find-max`: the highest rate within the SLOs."""

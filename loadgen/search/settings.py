@@ -1,0 +1,188 @@
+"""The settings of `vllm-slo load find-max`, from flags, and what a decision needs of each probe."""
+
+import argparse
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+
+from exporters.text.errors import UsageError
+from exporters.text.units import spell_duration
+from exporters.vocabulary.slo_file import Measure
+from loadgen.run import settings
+from loadgen.run.settings import LoadPlan, RunSettings
+from loadgen.schedule import scenario
+from loadgen.schedule.phases import OpenLoop
+from loadgen.search.probes import Demand, ProbePlan, Timing, demand, first_rate_phase, plan
+from loadgen.search.rate_search import FINEST, Limits
+
+_CAP_OF_START = 64
+_MISSED_BY_A_QUEUE = (Measure.TTFT, Measure.TTFT_ANSWER, Measure.E2E, Measure.AVAILABILITY)
+_SEEDS = 1000
+"""Seeds of a search: probes have different prompts, so that none finds those of another in the prefix cache."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindMaxSettings:
+    """The settings of a search; `run` has those that all probes share, `cool_down` is in seconds."""
+
+    run: RunSettings
+    scenario: scenario.Scenario
+    phase: OpenLoop | None
+    limits: Limits
+    timing: Timing
+    demand: Demand
+    cool_down: float
+    digest: str
+
+    @property
+    def saturation_misses(self) -> bool:
+        """Whether an SLO of every class is missed in the end if the queue grows without bound.
+
+        Those on TTFT and E2E are, because they count from the due time, and availability, because the client gives up.
+        """
+        measures = {slo.name: slo.measure for slo in self.run.slos.slos}
+        missing = {name for name, slo in self.demand.objectives if measures[slo] in _MISSED_BY_A_QUEUE}
+        return missing == {name for name, share in self.scenario.shares.items() if share}
+
+    def plan(self, rate: float, number: int) -> ProbePlan:
+        """The plan of the probe with this number, from 1."""
+        seed = self.run.seed * _SEEDS + number
+        return plan(self.scenario, self.run.slos, self.phase, rate, seed, self.timing, self.demand)
+
+    def of_probe(self, planned: ProbePlan, folder: Path) -> RunSettings:
+        """The settings of the run that sends the requests of a probe."""
+        load = LoadPlan(
+            name=self.run.plan.name,
+            timeout=self.run.plan.timeout,
+            shares=self.run.plan.shares,
+            schedule=planned.schedule,
+        )
+        return replace(self.run, plan=load, phases=(planned.phase,), seed=planned.seed, out=folder)
+
+    def described(self) -> dict[str, str | float]:
+        """What must be equal for a search to be continued."""
+        return {
+            "scenario": self.run.plan.name,
+            "scenario and SLO file": self.digest,
+            "--target": str(self.run.target),
+            "--seed": self.run.seed,
+            "--model": self.run.model or "",
+            "--start": self.limits.start,
+            "--cap": self.limits.cap,
+            "--resolution": self.limits.resolution,
+            "--confidence": self.timing.confidence,
+            "--min-probe": self.timing.least,
+            "--max-probe": self.timing.most,
+            "--max-open": self.run.max_open,
+            "--max-concurrency": self.run.max_concurrency or 0,
+        }
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    settings.add_common_flags(parser)
+    parser.add_argument(
+        "--start", type=_rate, metavar="RATE", help="first rate, in requests/s (default: the scenario's first rate)"
+    )
+    parser.add_argument(
+        "--cap", type=_rate, metavar="RATE", help=f"highest rate, in requests/s (default: {_CAP_OF_START} x --start)"
+    )
+    parser.add_argument(
+        "--resolution",
+        type=_between(FINEST, 1.0, "0.05"),
+        metavar="X",
+        default=0.05,
+        help="width of the answer: its ends differ by at most this share (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--confidence",
+        type=_between(0.5, 0.9999, "0.95"),
+        metavar="X",
+        default=0.95,
+        help="confidence of the decision of each probe (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--min-probe", type=settings.duration, metavar="TIME", default=60.0, help="shortest probe (default: 1m)"
+    )
+    parser.add_argument(
+        "--max-probe", type=settings.duration, metavar="TIME", default=1800.0, help="longest probe (default: 30m)"
+    )
+    parser.add_argument(
+        "--cool-down",
+        type=settings.duration,
+        metavar="TIME",
+        default=15.0,
+        help="pause between probes if the target serves no /metrics with running and waiting requests (default: 15s)",
+    )
+
+
+def from_arguments(arguments: argparse.Namespace) -> FindMaxSettings:
+    """The settings from parsed flags.
+
+    Raises:
+        UsageError: a file or a flag is invalid, or the probes would be too short to decide.
+    """
+    run = settings.from_arguments(settings.with_defaults(arguments))
+    path = scenario.find(arguments.scenario)
+    chosen = scenario.load(path)
+    phase = first_rate_phase(chosen.phases)
+    start = arguments.start or (phase and max(phase.pieces[0].begin, phase.pieces[0].end))
+    if not start:
+        raise UsageError("--start: the scenario has no rate to start with; set one, in requests/s, such as --start 2")
+    cap = arguments.cap or _CAP_OF_START * start
+    if cap < start:
+        raise UsageError(f"--cap {cap:g}: is below the first rate, {start:g} requests/s (--start)")
+    if arguments.max_probe < arguments.min_probe:
+        raise UsageError(
+            f"--max-probe {spell_duration(arguments.max_probe)}: is below --min-probe "
+            f"{spell_duration(arguments.min_probe)}"
+        )
+    timing = Timing(arguments.min_probe, arguments.max_probe, arguments.confidence)
+    demanded = demand(chosen, run.slos, phase, timing.confidence)
+    if demanded is None:
+        raise UsageError(f"{path}: no SLO of {arguments.slos} judges a class of this scenario; check the class names")
+    if demanded.requests / start > timing.most:
+        name, slo = demanded.binding
+        raise UsageError(
+            f"--max-probe {spell_duration(timing.most)}: too short to decide at {start:g} requests/s, where {name} has "
+            f"the {demanded.events} requests that {slo} needs after "
+            f"{rounded_duration(demanded.requests / start)}; set a longer --max-probe or a higher --start"
+        )
+    return FindMaxSettings(
+        run=run,
+        scenario=chosen,
+        phase=phase,
+        limits=Limits(start, demanded.requests / timing.most, cap, arguments.resolution),
+        timing=timing,
+        demand=demanded,
+        cool_down=arguments.cool_down,
+        digest=_digest(path, run),
+    )
+
+
+def rounded_duration(seconds: float) -> str:
+    """A duration for people: whole seconds, or whole minutes from ten minutes on."""
+    unit = 60 if seconds >= 600 else 1
+    return spell_duration(max(1, round(seconds / unit)) * unit)
+
+
+def _digest(path: Path, run: RunSettings) -> str:
+    """A hash of the scenario, and of what the SLO file says about requests."""
+    judged_by = (run.slos.classes, run.slos.slos, run.slos.first_token_timeout)
+    return sha256(path.read_bytes() + repr(judged_by).encode()).hexdigest()[:16]
+
+
+def _rate(text: str) -> float:
+    if not 0 < (value := settings.number(text)) < math.inf:
+        raise argparse.ArgumentTypeError(f"invalid rate {text!r}; write requests/s above 0, such as 2.5")
+    return value
+
+
+def _between(least: float, most: float, example: str) -> Callable[[str], float]:
+    def parse(text: str) -> float:
+        if not least <= (value := settings.number(text)) <= most:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number from {least:g} to {most:g}, such as {example}")
+        return value
+
+    return parse

@@ -1,0 +1,275 @@
+"""Alerts distinguish a sidecar that is down, an engine that is down, and an engine that stalls."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from alerts.names import AlertName
+from alerts.plan import Plan
+from alerts.rule_file import rules
+from alerts.rules.groups import Alert
+from alerts.tiers import Severity
+from exporters.vocabulary.signals import RECORDED, SIGNALS
+from exporters.vocabulary.slo_file import SloFile, Source, load
+from tests.alerts.firing import firing
+from tests.support.promtool import ROOT, UP, Case, Pace, Promtool, constant, counter
+
+SIDECAR, ENGINE, STALLED = "LLMSidecarDown", "LLMEngineDown", "LLMEngineStalled"
+DROPPING, LOG_LINES, LOST = "LLMSidecarDroppingRecords", "LLMSidecarDroppingLogLines", "LLMSidecarLostRequests"
+RELOAD_FAILED = "LLMSidecarConfigReloadFailed"
+CERTIFICATE, WATCHDOG = "LLMCertificateExpiry", "VLLMSLOWatchdog"
+HERE = 'instance="s:1",job="vllm-slo-sidecar"'
+DROPPED = f'llm_sidecar_dropped_records_total{{{HERE},endpoint="chat_completions"}}'
+DROPPED_LINES = f'llm_sidecar_dropped_log_lines_total{{{HERE},reason="no_space"}}'
+LOST_REQUESTS = f'llm_sidecar_lost_requests_total{{{HERE},reason="relay_crashed"}}'
+
+
+def interval(pace: Pace) -> float:
+    return pace.spec.scrape_interval
+
+
+def test_a_sidecar_that_is_down_pages_and_its_engine_does_not(promtool: Promtool, pace: Pace) -> None:
+    wait = Plan.of(pace.spec).down_after / pace.spec.scrape_interval
+    series = {UP: f"1x20 {constant(0, round(wait) + 20)} 1x20"}
+    detected = 21 * interval(pace) + Plan.of(pace.spec).down_after
+    back = (21 + round(wait) + 21) * interval(pace)
+    case = Case(pace.spec, series, interval(pace), sidecar_is_up=False).expect_silent(detected - interval(pace))
+    case.expect_firing(detected + 2 * interval(pace), SIDECAR).expect_silent(detected + 2 * interval(pace), ENGINE)
+    promtool.test([case.expect_silent(back + 5 * interval(pace), SIDECAR)])
+
+
+def test_a_missing_scrape_job_pages(promtool: Promtool, pace: Pace) -> None:
+    case = Case(pace.spec, {}, interval(pace), sidecar_is_up=False)
+    promtool.test([case.expect_firing(Plan.of(pace.spec).down_after + 3 * interval(pace), SIDECAR)])
+
+
+def engine(name: str, scrapes: int, *, live: bool = True, held: float = 3, moving: str = "") -> dict[str, str]:
+    """An engine behind a sidecar of the same name; `moving` tokens grow. `a/b` is engine b behind sidecar a."""
+    labels = f'instance="{name.partition("/")[0]}",job="vllm-slo-sidecar",engine="{name}"'
+    labels = f'{labels},rank="0",model="org/m"'
+    tokens = {kind: counter((5 if kind == moving else 0, scrapes), start=500) for kind in ("generation", "prompt")}
+    return {
+        f"llm_engine_up{{{labels}}}": constant(1, scrapes),
+        f"llm_engine_token_counts_live{{{labels}}}": constant(live, scrapes),
+        f"llm_engine_requests_running{{{labels}}}": constant(held, scrapes),
+        f"llm_engine_requests_waiting{{{labels}}}": constant(0, scrapes),
+        **{f"llm_engine_{kind}_tokens_total{{{labels}}}": values for kind, values in tokens.items()},
+    }
+
+
+def request_series(name: str, oldest: str, streaming: str, completed: str) -> dict[str, str]:
+    """The request series of the sidecar `name`."""
+    labels = f'instance="{name}",job="vllm-slo-sidecar",model="org/m",class="siso"'
+    return {
+        f"llm_oldest_wait_seconds{{{labels}}}": oldest,
+        f'llm_requests_in_flight{{{labels},phase="streaming"}}': streaming,
+        f'llm_completion_tokens_total{{{labels},tenant="other"}}': completed,
+    }
+
+
+def scrapes_until_stalled(pace: Pace) -> int:
+    """Scrapes after which an engine that was up from the start is warm and has stalled for long enough."""
+    return round((Plan.of(pace.spec).cold_start + max(pace.step, 30)) / interval(pace)) + 15
+
+
+def test_an_engine_with_live_counters_stalls_when_it_holds_requests_and_no_token_moves(
+    promtool: Promtool, pace: Pace
+) -> None:
+    n = scrapes_until_stalled(pace)
+    series = {
+        **engine("stalls", n),
+        **engine("generates", n, moving="generation"),
+        **engine("prefills", n, moving="prompt"),
+        **engine("idle", n, held=0),
+        **engine("cold", n),
+        'llm_engine_up{instance="cold",job="vllm-slo-sidecar",engine="cold"}': (f"{constant(1, n - 9)} 0x1 1x10"),
+    }
+    case = Case(pace.spec, series, interval(pace))
+    promtool.test([case.expect((n - 2) * interval(pace), firing(STALLED, "engine"), {'{engine="stalls"}': 1})])
+
+
+def test_a_stalled_engine_fires_beside_a_busy_and_a_starting_one(promtool: Promtool, pace: Pace) -> None:
+    n = scrapes_until_stalled(pace)
+    busy, starts = engine("a/busy", n, moving="generation"), engine("a/starts", n)
+    starts['llm_engine_up{instance="a",job="vllm-slo-sidecar",engine="a/starts"}'] = f"{constant(1, n - 9)} 0x1 1x10"
+    series = {**engine("a/stalls", n), **busy, **starts}
+    series |= request_series("a", constant(0, n), constant(5, n), counter((50, n)))
+    case = Case(pace.spec, series, interval(pace))
+    promtool.test([case.expect((n - 2) * interval(pace), firing(STALLED, "engine"), {'{engine="a/stalls"}': 1})])
+
+
+def test_an_engine_that_counts_at_the_end_of_requests_stalls_when_requests_wait_and_none_streams(
+    promtool: Promtool, pace: Pace
+) -> None:
+    """Long responses are no stall, even if others wait: their tokens are counted when they end."""
+    n = scrapes_until_stalled(pace)
+    names = ("stalls", "long responses", "long responses, full batch", "serves others", "short waits")
+    series: dict[str, str] = {}
+    for name in names:
+        series |= engine(name, n, live=False)
+    waits, none, still = f"0+{interval(pace):g}x{n}", constant(0, n), constant(900, n)
+    series |= request_series("stalls", waits, none, still)
+    series |= request_series("long responses", none, constant(3, n), still)
+    series |= request_series("long responses, full batch", waits, constant(3, n), still)
+    series |= request_series("serves others", waits, none, counter((50, n)))
+    series |= request_series("short waits", constant(2, n), none, still)
+    case = Case(pace.spec, series, interval(pace))
+    promtool.test(
+        [
+            case.expect(
+                (n - 2) * interval(pace),
+                firing(STALLED, "instance, engine"),
+                {'{engine="stalls",instance="stalls"}': 1},
+            )
+        ]
+    )
+
+
+def test_an_idle_engine_that_hangs_stalls_by_the_waits_at_the_sidecar(promtool: Promtool, pace: Pace) -> None:
+    """Its gauges still show an idle engine."""
+    n = scrapes_until_stalled(pace)
+    series = engine("s:1", n, held=0)
+    series |= request_series("s:1", f"0+{interval(pace):g}x{n}", constant(0, n), constant(900, n))
+    case = Case(pace.spec, series, interval(pace))
+    stalled = {'{engine="s:1",instance="s:1"}': 1.0}
+    promtool.test([case.expect((n - 2) * interval(pace), firing(STALLED, "instance, engine"), stalled)])
+
+
+def test_a_stall_ends_when_tokens_move_or_requests_stream(promtool: Promtool, pace: Pace) -> None:
+    n = scrapes_until_stalled(pace)
+    series = engine("live", 3 * n) | engine("not", 3 * n, live=False)
+    generated = next(name for name in series if "generation" in name and 'engine="live"' in name)
+    series[generated] = f"{constant(500, n)} {counter((5, 2 * n), start=500)}"
+    series |= request_series(
+        "not",
+        f"0+{interval(pace):g}x{n} {constant(0, 2 * n)}",
+        f"{constant(0, n)} {constant(3, 2 * n)}",
+        constant(900, 3 * n),
+    )
+    both = {'{instance="live"}': 1.0, '{instance="not"}': 1.0}
+    case = Case(pace.spec, series, interval(pace)).expect((n - 2) * interval(pace), firing(STALLED, "instance"), both)
+    promtool.test([case.expect((n + 8) * interval(pace), firing(STALLED, "instance"), {})])
+
+
+def test_a_busy_engine_that_is_scraped_every_60_s_is_not_stalled(promtool: Promtool) -> None:
+    """The file says 15 s. One sample in a window shows no growth, so it is no evidence of a stall."""
+    spec = load(ROOT / "alerts/slos.yaml")
+    n = 25
+    series = engine("busy", n, moving="generation") | engine("stalls", n) | engine("counts at the end", n, live=False)
+    series |= request_series("counts at the end", constant(90, n), constant(0, n), counter((200, n)))
+    # 14 s: evaluations and scrapes coincide only every 7 minutes, so a window of 60 s has one sample.
+    as_rendered = Case(spec, {}, 14.0)
+    case = Case(replace(spec, scrape_interval=60.0), series, 14.0)
+    for at in range(406, 1400, 14):
+        case.expect_silent(at, STALLED, instance="busy").expect_silent(at, STALLED, instance="counts at the end")
+    promtool.test([as_rendered, case.expect(1400, firing(STALLED, "engine"), {'{engine="stalls"}': 1})])
+
+
+def test_lost_measurements_raise_a_ticket_that_ends(promtool: Promtool, pace: Pace) -> None:
+    """Dropped records, then lines that are not logged, then lost requests."""
+    lost, series = {DROPPED: DROPPING, DROPPED_LINES: LOG_LINES, LOST_REQUESTS: LOST}, dict[str, str]()
+    case = Case(pace.spec, series, interval(pace))
+    for number, (name, alert) in enumerate(lost.items()):
+        begun = 10 * (number + 1)
+        series[name] = f"0x{begun} {counter((5, 4), start=0)} 20x{pace.scrapes(12)}"
+        ticket, window = firing(alert, "severity", severity="ticket"), 6 * pace.step
+        case.expect_silent((begun - 2) * interval(pace), alert)
+        case.expect((begun + 6) * interval(pace), ticket, {'{severity="ticket"}': 1})
+        case.expect_silent((begun + 10) * interval(pace) + window, alert)
+    promtool.test([case.expect_silent(8 * interval(pace))])
+
+
+def test_a_rejected_slo_file_raises_a_ticket_until_a_valid_one_is_loaded(promtool: Promtool, pace: Pace) -> None:
+    series = {f"llm_sidecar_config_last_reload_successful{{{HERE}}}": "1x10 0x10 1x10"}
+    ticket = firing(RELOAD_FAILED, "severity", severity="ticket")
+    case = Case(pace.spec, series, interval(pace)).expect_silent(10 * interval(pace), RELOAD_FAILED)
+    case.expect(13 * interval(pace), ticket, {'{severity="ticket"}': 1})
+    promtool.test([case.expect_silent(25 * interval(pace), RELOAD_FAILED)])
+
+
+@pytest.mark.parametrize(
+    "left,severity", [(0.5, "page"), (1.5, "ticket"), (6.5, "ticket"), (7.5, None)], ids="{} days".format
+)
+def test_a_certificate_that_is_not_renewed_raises_a_ticket_then_a_page(
+    promtool: Promtool, pace: Pace, left: float, severity: str | None
+) -> None:
+    expiry = f"llm_sidecar_certificate_expiry_timestamp_seconds{{{HERE}}}"
+    series = {expiry: f"{constant(round(left * 86400), 20)} {constant(90 * 86400, 20)}"}
+    fires = {"page": ("page", "ticket"), "ticket": ("ticket",), None: ()}[severity]
+    case = Case(pace.spec, series, interval(pace))
+    case.expect(10 * interval(pace), firing(CERTIFICATE, "severity"), {f'{{severity="{each}"}}': 1 for each in fires})
+    promtool.test([case.expect_silent(30 * interval(pace), CERTIFICATE)])
+
+
+def test_a_certificate_of_days_or_hours_is_compared_with_its_own_lifetime_after_a_renewal(
+    promtool: Promtool,
+) -> None:
+    """One of six days, renewed every three days, and one of a day, renewed every half day; then neither is renewed."""
+    spec, hour = load(ROOT / "alerts/slos.yaml"), 3600
+    pace = replace(spec, scrape_interval=60.0)
+    six, day = (f'llm_sidecar_certificate_expiry_timestamp_seconds{{instance="{name}"}}' for name in ("six", "day"))
+    series = {
+        six: " ".join(constant(144 * hour + at * hour, 72 * 60 - 1) for at in (0, 72, 144)) + f" {288 * hour}x10000",
+        day: " ".join(constant(24 * hour + at * hour, 12 * 60 - 1) for at in range(0, 216, 12))
+        + f" {228 * hour}x10000",
+    }
+
+    page, ticket = (firing(CERTIFICATE, "instance", severity=severity) for severity in ("page", "ticket"))
+    case = Case(pace, series, 0.5 * hour)
+    for at in range(74, 216, 6):
+        case.expect(at * hour, ticket, {}).expect(at * hour, page, {})
+    only_day, only_six = {'{instance="day"}': 1.0}, {'{instance="six"}': 1.0}
+    case.expect(221 * hour, ticket, {}).expect(223 * hour, ticket, only_day)
+    case.expect(224 * hour, page, {}).expect(226 * hour, page, only_day)
+    case.expect(251 * hour, ticket, only_day).expect(253 * hour, ticket, only_day | only_six)
+    promtool.test([case.expect(271 * hour, page, only_day | only_six)])
+
+
+def test_the_watchdog_always_fires_with_severity_none(promtool: Promtool, pace: Pace) -> None:
+    case = Case(pace.spec, {}, interval(pace))
+    promtool.test([case.expect(interval(pace), firing(WATCHDOG, "severity"), {'{severity="none"}': 1})])
+
+
+def test_runbooks_query_only_series_that_exist() -> None:
+    known = {name for s in SIGNALS for name in (s.name, s.bucket, s.sum, s.count)} | {r.name for r in RECORDED}
+    for path in (ROOT / "alerts/runbooks").glob("*.md"):
+        assert set(re.findall(r"\bllm_[\w:]+", path.read_text())) <= known, path.name
+
+
+def test_every_alert_has_a_severity_and_all_annotations(spec: SloFile) -> None:
+    sources = (spec, replace(spec, source=Source.ENGINE), replace(spec, group_by=("cluster",)))
+    rendered = [rule for each in sources for group in rules(each) for rule in group.rules if isinstance(rule, Alert)]
+    assert {alert.name for alert in rendered} | {AlertName.TENANT_BURN} == set(AlertName)
+    for alert in rendered:
+        assert alert.labels["severity"] in set(Severity)
+        assert alert.labels["alert_source"] == "vllm-slo"
+        assert set(alert.annotations) - {"note"} == {"summary", "description", "runbook_url"}
+        base = "https://git.example.org/vllm-slo/blob/main/alerts/runbooks"
+        assert alert.annotations["runbook_url"] == f"{base}/{alert.name}.md"
+        if alert.name != WATCHDOG:
+            assert "ook first at" in alert.annotations["description"]
+
+
+def test_no_rule_reads_the_series_of_alerts(spec: SloFile) -> None:
+    """They differ between evaluators, and no rule can depend on them without a delay."""
+    for group in rules(spec):
+        assert not [rule for rule in group.rules if "ALERTS" in str(rule.expr)]
+
+
+def test_every_alert_has_a_runbook() -> None:
+    assert {path.stem for path in (ROOT / "alerts/runbooks").glob("*.md")} == set(AlertName)
+
+
+def test_every_alert_on_an_engine_names_the_engine_and_its_instance(spec: SloFile) -> None:
+    of_engines = {
+        *(AlertName.ENGINE_DOWN, AlertName.ENGINE_STALLED, AlertName.ENGINE_RESTARTS),
+        *(AlertName.QUEUE, AlertName.KV_CACHE, AlertName.PREFIX_CACHE),
+    }
+    rendered = [rule for group in rules(spec) for rule in group.rules if isinstance(rule, Alert)]
+    assert {each.name for each in rendered} >= of_engines
+    for alert in rendered:
+        if alert.name in of_engines:
+            text = alert.annotations["summary"] + alert.annotations["description"]
+            assert "$labels.engine" in text, alert.name
+            assert "$labels.instance" in text, alert.name

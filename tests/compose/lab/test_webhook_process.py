@@ -1,0 +1,67 @@
+"""The webhook as a process."""
+
+import json
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from tests.support.ports import free_lab_ports
+from tests.support.waiting import HANG, wait_until
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[3]
+DELIVERY = {
+    "version": "4",
+    "receiver": "page",
+    "alerts": [
+        {
+            "status": "firing",
+            "labels": {"alertname": "LLMEngineDown", "severity": "page"},
+            "annotations": {"summary": "the engine is down"},
+            "startsAt": "2026-01-31T12:00:00Z",
+        }
+    ],
+}
+
+
+def command(listen: str, file: Path) -> list[str]:
+    return [sys.executable, "-m", "compose.lab.webhook_process", "--listen", listen, "--file", str(file)]
+
+
+def is_up(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=1):
+            return True
+    except OSError:
+        return False
+
+
+def test_a_page_is_a_line_of_the_log_and_a_line_of_the_file(tmp_path: Path) -> None:
+    ports, file = free_lab_ports(), tmp_path / "pages.jsonl"
+    webhook = command(ports.address("webhook"), file)
+    with subprocess.Popen(webhook, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert wait_until(lambda: is_up(ports.url("webhook") + "/healthz"))
+            request = urllib.request.Request(ports.url("webhook") + "/page", data=json.dumps(DELIVERY).encode())
+            with urllib.request.urlopen(request, timeout=HANG) as response:
+                assert response.status == 200
+        finally:
+            process.send_signal(signal.SIGTERM)
+        _, log = process.communicate(timeout=HANG)
+    assert process.returncode == 0
+    assert " INFO webhook: page firing " in log
+    assert log.endswith("LLMEngineDown - the engine is down\n")
+    (line,) = file.read_text().splitlines()
+    assert json.loads(line)["labels"] == {"alertname": "LLMEngineDown", "severity": "page"}
+
+
+def test_a_wrong_address_is_refused(tmp_path: Path) -> None:
+    webhook = command("here", tmp_path / "pages.jsonl")
+    run = subprocess.run(webhook, cwd=ROOT, capture_output=True, text=True, check=False, timeout=HANG)
+    assert run.returncode == 2
+    assert run.stderr == ("webhook: --listen: 'here' is not a valid address; write HOST:PORT, such as 127.0.0.1:8001\n")

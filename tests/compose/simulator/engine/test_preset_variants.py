@@ -1,0 +1,69 @@
+"""Flags that change the cost of a step or the size of the KV cache."""
+
+from dataclasses import replace
+
+import pytest
+
+from compose.simulator.engine.flags import EngineFlagsError
+from compose.simulator.engine.preset_variants import QUANTIZED_WEIGHTS, Variant, vary
+from compose.simulator.engine.presets import BLOCK_SIZE, PRESETS
+
+ADA = PRESETS["rtx6000ada-qwen2.5-14b"]
+
+
+def test_no_flag_changes_nothing() -> None:
+    assert vary(ADA, {}) == ADA
+    assert vary(ADA, {Variant.ENFORCE_EAGER: "false", Variant.GPU_MEMORY_UTILIZATION: "0.92"}) == ADA
+
+
+@pytest.mark.parametrize("method", QUANTIZED_WEIGHTS)
+def test_the_memory_of_the_weights_goes_to_the_kv_cache(method: str) -> None:
+    varied = vary(ADA, {Variant.QUANTIZATION: method})
+    saved = ADA.weight_bytes * (1 - QUANTIZED_WEIGHTS[method])
+    gained = (varied.num_gpu_blocks - ADA.num_gpu_blocks) * BLOCK_SIZE * ADA.kv_bytes_per_token
+    assert gained == pytest.approx(saved, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    "method,slower",
+    [
+        pytest.param("awq", True, id="dequantizes in each step"),
+        pytest.param("awq_marlin", False, id="the same weights with another kernel"),
+        pytest.param("fp8", False, id="8 bits"),
+    ],
+)
+def test_a_decode_step_is_faster_unless_the_kernel_dequantizes(method: str, slower: bool) -> None:
+    varied = vary(ADA, {Variant.QUANTIZATION: method})
+    step, before = (preset.step_seconds(tokens=32, context=32_000) for preset in (varied, ADA))
+    assert step != before
+    assert (step > before) is slower
+
+
+def test_without_cuda_graphs_a_step_has_more_overhead() -> None:
+    varied = vary(ADA, {Variant.ENFORCE_EAGER: "true"})
+    assert varied == replace(ADA, overhead_seconds=ADA.overhead_seconds + ADA.eager_seconds)
+
+
+def test_a_larger_share_of_the_memory_is_kv_cache() -> None:
+    """As vLLM 0.14.1 reports: 53.15 GiB at 0.9 and 60.14 GiB at 0.95 for Llama 70B in FP8 on an H200."""
+    preset = PRESETS["h200-llama-70b-fp8"]
+    sizes = [
+        vary(preset, {Variant.GPU_MEMORY_UTILIZATION: share}).num_gpu_blocks * BLOCK_SIZE * preset.kv_bytes_per_token
+        for share in ("0.9", "0.95")
+    ]
+    assert [size / 2**30 for size in sizes] == pytest.approx([53.15, 60.14], abs=0.05)
+
+
+def test_all_mistakes_are_reported() -> None:
+    changes = {
+        Variant.QUANTIZATION: "awk",
+        Variant.ENFORCE_EAGER: "yes",
+        Variant.GPU_MEMORY_UTILIZATION: "0.1",
+    }
+    with pytest.raises(EngineFlagsError) as caught:
+        vary(ADA, changes)
+    assert caught.value.mistakes == [
+        "quantization: 'awk' is not simulated; did you mean 'awq'?",
+        "enforce_eager: 'yes' is not true or false",
+        "gpu_memory_utilization: 0.1 leaves no memory for the KV cache; write a larger share",
+    ]

@@ -1,0 +1,206 @@
+"""The first screen: status of each SLO and class, alerts, and offered requests; thresholds of the SLO file."""
+
+from typing import Any
+
+import pytest
+
+from dashboards.boards.slo_overview import BOARD
+from dashboards.live.interpolation import expand
+from dashboards.panels.range_totals import range_total_queries
+from dashboards.preview.frames.frame import Field, Frame, Kind
+from dashboards.preview.frames.transformations import transform
+from dashboards.queries.variables import following
+from exporters.vocabulary.slo_file import SHIPPED, load, loads
+from tests.dashboards.dashboard_files import STRICT_SLOS, expanded_queries, page_of
+from tests.dashboards.promql_history import limits, panel
+from tests.support.promtool import Case, Pace, Promtool, constant, counter
+
+SPEC = load(SHIPPED)
+WATCHDOG = 'ALERTS{alertname="VLLMSLOWatchdog",alertstate="firing",severity="none"}'
+
+
+def test_thresholds_come_from_the_slo_file() -> None:
+    spec = loads(STRICT_SLOS)
+    assert limits(panel(BOARD, "Oldest wait", spec)) == [0.3, 20.0]
+    assert limits(panel(BOARD, "Goodput of offered", spec)) == [0.6, 0.8]
+    assert limits(panel(BOARD, "Burn rate", spec)) == [1, 6, 14.4]
+
+
+def test_an_slo_file_without_a_ttft_slo_has_no_ttft_threshold() -> None:
+    spec = loads(STRICT_SLOS.replace("signal: ttft_answer", "signal: e2e").replace("signal: ttft", "signal: e2e"))
+    assert limits(panel(BOARD, "Time to first token", spec)) == []
+    assert limits(panel(BOARD, "Oldest wait", spec)) == [20.0]
+
+
+def test_each_range_total_is_a_column_of_one_table() -> None:
+    totals = panel(BOARD, "Totals in range")
+    queries = range_total_queries()
+    assert len(queries) == 12
+    *columns, order = (target["expr"] for target in totals["targets"])
+    assert sorted(columns) == sorted(str(following(query)) for query in queries.values())
+    sorts = [each["options"]["sort"] for each in totals["transformations"] if each["id"] == "sortBy"]
+    assert (sorts, "$class_order" in order) == ([[{"field": "class"}], [{"field": "Value #M"}]], True)
+
+
+def test_a_class_without_requests_in_the_range_has_no_totals() -> None:
+    totals = panel(BOARD, "Totals in range")
+    counts = {
+        f"Value #{target['refId']}": target["expr"]
+        for target in totals["targets"]
+        if target["legendFormat"] in {"Offered", "OK", "Not OK"}
+    }
+    columns = [Field("class", Kind.STRING, ["siso", "late", "other"])]
+    # requests of the class `late` arrived before the range and ended in it
+    values: dict[str, list[Any]] = {"Offered": [5.0, 0.0, 0.0], "OK": [4.0, 0.0, None], "Not OK": [1.0, 2.0, 0.0]}
+    columns += [Field(name, Kind.NUMBER, each) for name, each in zip(counts, values.values(), strict=True)]
+    filters = [each for each in totals["transformations"] if each["id"] == "filterByValue"]
+    (frame,) = transform([Frame("A", tuple(columns))], filters)
+    assert frame.fields[0].values == ["siso", "late"]
+
+
+def test_classes_are_sorted_as_in_the_slo_file() -> None:
+    (variable,) = [each for each in page_of(BOARD)["templating"]["list"] if each["name"] == "class_order"]
+    places = [
+        f'label_replace(vector({place}), "class", "{name}", "", "")' for place, name in enumerate(SPEC.class_names)
+    ]
+    assert variable["query"] == variable["current"]["value"] == " or ".join(places)
+    assert (variable["hide"], variable["skipUrlSync"]) == (2, True)
+
+
+def test_the_status_of_an_slo_is_its_attainment_its_budget_and_the_time_until_it_is_spent(promtool: Promtool) -> None:
+    pace, steps = Pace(SPEC), 24
+    scrapes = pace.scrapes(steps)
+    of_siso = 'class="siso",slo="ttft",tenant="other"'
+    series = {
+        f'llm_slo_events_total{{model="m",instance="s:1",{of_siso}}}': counter((100, scrapes)),
+        f'llm_slo_bad_events_total{{model="m",instance="s:1",{of_siso}}}': counter((1, scrapes)),
+        f'llm_slo_events_total{{model="m",instance="s:2",{of_siso}}}': counter((100, scrapes)),
+        f'llm_slo_bad_events_total{{model="m",instance="s:2",{of_siso}}}': counter((3, scrapes)),
+    }
+    all_replicas = {
+        f'{{class="{name}",instance="All",slo="{slo.name}"}}': 0.0
+        for slo in SPEC.slos
+        for name in slo.classes
+        if (slo.name, name) != ("ttft", "siso")
+    }
+    expected: dict[str, dict[str, float]] = {
+        "Attainment": {'{slo="ttft",class="siso"}': 0.98},
+        "In period": {'{slo="ttft",class="siso"}': 0.98},
+        "Budget spent": {'{slo="ttft",class="siso"}': 0.4},
+        "Budget left": {'{slo="ttft",class="siso"}': 0.6},
+        # 60 % of the budget of 30 d at a burn rate of 0.4
+        "Exhausted in": {'{slo="ttft",class="siso"}': 45 * 86400},
+        # two dozens of steps
+        "Data": {'{slo="ttft",class="siso"}': round(2 / 720, 6)},
+        "Worst replica": {'{class="siso",instance="s:2",slo="ttft"}': 0.03, **all_replicas},
+    }
+    queries = expanded_queries(page_of(BOARD), "SLO status")
+    case = Case(SPEC, series, pace.step)
+    for legend, samples in expected.items():
+        case.expect(pace.seconds(steps), f"round(1e6 * (({queries[legend]}) >= 0)) / 1e6", samples)
+    promtool.test([case])
+
+
+def test_the_worst_slo_is_the_first_row_and_its_worst_replica_is_one_click_away() -> None:
+    status = panel(BOARD, "SLO status")
+    assert status["options"]["sortBy"][0] == {"displayName": "Budget spent", "desc": True}
+    (links,) = [
+        each["value"]
+        for override in status["fieldConfig"]["overrides"]
+        if override["matcher"]["options"] == "instance"
+        for each in override["properties"]
+        if each["id"] == "links"
+    ]
+    (link,) = links
+    assert link["url"].startswith(
+        "/d/vllm-slo-fleet?${__url_time_range}&var-class=${__data.fields.class}&var-instance=${__data.fields.instance}&"
+    )
+
+
+def firing_alerts(promtool: Promtool, series: dict[str, str], expected: dict[str, float], watchdog: str = "") -> None:
+    (query,) = expanded_queries(page_of(BOARD), "Firing alerts").values()
+    query = query.replace('alertname="VLLMSLOWatchdog"', f'alertname="VLLMSLOWatchdog"{watchdog}')
+    case = Case(SPEC, {**series, "other": constant(1, 4)}, 15.0)
+    promtool.test([case.expect(60.0, query, expected)])
+
+
+def test_firing_alerts_are_listed_with_the_time_since_when_they_are_active(promtool: Promtool) -> None:
+    labels = 'alertname="LLMErrorBudgetBurn",severity="page",slo="ttft",class="siso",model="m"'
+    pending = 'alertname="LLMEngineDown",severity="page",instance="s:1"'
+    series = {
+        WATCHDOG: constant(1, 4),
+        f'ALERTS{{{labels},alertstate="firing"}}': constant(1, 4),
+        f"ALERTS_FOR_STATE{{{labels}}}": constant(30, 4),
+        f'ALERTS{{{pending},alertstate="pending"}}': constant(1, 4),
+        f"ALERTS_FOR_STATE{{{pending}}}": constant(45, 4),
+    }
+    row = '{alertname="LLMErrorBudgetBurn",class="siso",severity="page",slo="ttft"}'
+    firing_alerts(promtool, series, {row: 30000})
+
+
+def test_a_row_states_that_no_alert_fires(promtool: Promtool) -> None:
+    firing_alerts(promtool, {WATCHDOG: constant(1, 4)}, {'{severity="none"}': 0})
+
+
+def test_rules_that_are_not_evaluated_do_not_look_healthy(promtool: Promtool) -> None:
+    row = '{alertname="VLLMSLOWatchdog",severity="no data"}'
+    # promtool evaluates the rules, but none with this label
+    firing_alerts(promtool, {}, {row: 0}, watchdog=',cluster="gone"')
+
+
+def test_a_prometheus_that_does_not_answer_does_not_look_healthy() -> None:
+    assert panel(BOARD, "Firing alerts")["fieldConfig"]["defaults"]["noValue"] == "no data"
+
+
+def test_requests_that_fail_together_do_not_count_as_offered(promtool: Promtool) -> None:
+    """One request arrives per second; 150 of them wait and then fail at a restart."""
+    (query,) = expanded_queries(page_of(BOARD), "Throughput: requests offered").values()
+    series = {
+        'llm_requests_total{class="siso",model="m",outcome="upstream_error"}': "1000x11 1165x9",
+        'llm_requests_in_flight{class="siso",model="m",phase="waiting"}': "0+15x11 15+15x9",
+    }
+    case = Case(SPEC, series, 15.0)
+    for at in (180.0, 195.0, 210.0):
+        case.expect(at, f"round({query})", {'{class="siso"}': 1})
+    promtool.test([case])
+
+
+def override(title: str, matcher: str) -> list[Any]:
+    overrides = panel(BOARD, title)["fieldConfig"]["overrides"]
+    return [each["properties"] for each in overrides if each["matcher"]["id"] == matcher]
+
+
+@pytest.mark.parametrize("title", ["Outcomes", "Throughput: requests offered", "Requests in flight over time"])
+def test_a_class_or_outcome_that_never_occurs_is_hidden(title: str) -> None:
+    hidden = {"legend": True, "tooltip": True, "viz": True}
+    assert override(title, "byValue") == [[{"id": "custom.hideFrom", "value": hidden}]]
+
+
+def test_the_columns_of_the_first_screen_fit_its_width() -> None:
+    widths = {
+        title: [
+            each["value"]
+            for override in panel(BOARD, title)["fieldConfig"]["overrides"]
+            for each in override["properties"]
+            if each["id"] == "custom.width"
+        ]
+        for title in ("SLO status", "Firing alerts")
+    }
+    # the panels in a window of 1440 px
+    assert (sum(widths["SLO status"]) <= 1380, sum(widths["Firing alerts"]) <= 550) == (True, True), widths
+
+
+def test_the_burn_rate_has_one_line_per_slo_and_class() -> None:
+    burn = panel(BOARD, "Burn rate")
+    (target,) = burn["targets"]
+    assert target["expr"].startswith("max by (slo, class) (llm_slo:error_budget:burn_rate{")
+    # Grafana prints it at every hidden tick of a logarithmic axis
+    assert "noValue" not in burn["fieldConfig"]["defaults"]
+
+
+def test_the_first_window_of_the_burn_rate_is_the_long_window_of_the_fast_page(promtool: Promtool) -> None:
+    (variable,) = [each for each in page_of(BOARD)["templating"]["list"] if each["name"] == "burn_window"]
+    expression = variable["definition"].removeprefix("query_result(").removesuffix(")")
+    first = expand(f"bottomk(1, {expression.removeprefix('sort')})", {})
+    case = Case(SPEC, {"other": constant(1, 40)}, 15.0)
+    promtool.test([case.expect(600.0, first, {'{window="1h"}': 0})])

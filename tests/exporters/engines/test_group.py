@@ -1,0 +1,141 @@
+"""Several engines: their URLs and names, and that a stalled engine does not delay the others."""
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+
+from compose.cli import main
+from exporters.engines.changes.config_changes import revision
+from exporters.engines.group import EngineGroup
+from exporters.engines.scrape_targets import Target, targets
+from exporters.engines.scraper import Scraper
+from tests.exporters.engines.scraping import HEAD, PAGE, TLS, CountingEngine, raw_server
+from tests.support.fake_engine import Engine, serving
+from tests.support.sidecar_process import sidecar
+from tests.support.waiting import HANG, until
+
+
+async def test_an_engine_is_scraped_once_per_interval_independent_of_reads() -> None:
+    interval, reads = 0.1, 0
+    engine = CountingEngine()
+    async with serving(engine):
+        group = EngineGroup(targets(engine.url, ()), interval, lambda _: None, TLS)
+        began = time.monotonic()
+        running = asyncio.ensure_future(group.run())
+        while engine.scrapes < 4 or reads < 100:
+            list(group.collect())
+            reads += 1
+            await asyncio.sleep(0.001)
+        running.cancel()
+    assert engine.scrapes <= 1 + (time.monotonic() - began) / interval
+
+
+async def test_a_stalled_engine_does_not_delay_scrapes_of_others_and_reads() -> None:
+    engine = CountingEngine()
+    async with raw_server(HEAD + b"\r\n" + PAGE, hangs=True) as hanging, serving(engine):
+        group = EngineGroup([hanging.target, *targets(engine.url, ())], 0.05, lambda _: None, TLS)
+        group._scrapers[0]._timeout = HANG
+        running = asyncio.ensure_future(group.run())
+        while hanging.requests < 1 or engine.scrapes < 5:
+            await asyncio.sleep(0.01)
+            list(group.collect())
+        running.cancel()
+    assert sum(group.states[0].errors.values()) == 0  # its first scrape is still waiting
+    assert [state.up for state in group.states] == [False, True]
+
+
+async def test_the_revision_of_several_engines_is_a_hash_of_their_revisions() -> None:
+    group = EngineGroup(targets("http://gateway", ["http://a/metrics", "http://b/metrics"]), 1.0, lambda _: None, TLS)
+    assert group.revision is None
+    for state, block_size in zip(group.states, ("16", "32"), strict=True):
+        state.watch.observe({"block_size": block_size}, None, 1.0)
+    assert group.revision == revision({"a": revision({"block_size": "16"}), "b": revision({"block_size": "32"})})
+
+
+def test_an_engine_is_named_after_its_metrics_url() -> None:
+    assert targets("http://u:8000/v1x/", ()) == (
+        Target("u:8000", "http://u:8000/v1x/metrics", "http://u:8000/v1x", "http://u:8000/v1x/v1/models"),
+    )
+    assert targets("http://u:8000", ["http://me:secret@u:9000/prometheus/metrics"]) == (
+        Target("u:9000", "http://me:secret@u:9000/prometheus/metrics", "http://u:8000", "http://u:8000/v1/models"),
+    )
+    models = "http://gateway/v1/models"
+    assert targets("http://gateway", ["https://a/metrics", "http://b/1/metrics?x=y", "http://b/2/metrics"]) == (
+        Target("a", "https://a/metrics", "https://a", models),
+        Target("b/1/metrics", "http://b/1/metrics?x=y", "http://b", models),
+        Target("b/2/metrics", "http://b/2/metrics", "http://b", models),
+    )
+
+
+@pytest.mark.parametrize(
+    "metrics, message",
+    [
+        pytest.param(
+            ["engine:8000"],
+            "--engine-metrics: 'engine:8000' is not a URL; write http://host:port/metrics",
+            id="no scheme",
+        ),
+        pytest.param(
+            ["http:///metrics"],
+            "--engine-metrics: 'http:///metrics' is not a URL; write http://host:port/metrics",
+            id="no host",
+        ),
+        pytest.param(
+            ["http://a:80000/metrics"],
+            "--engine-metrics: 'http://a:80000/metrics' is not a URL: Port out of range 0-65535; write "
+            "http://host:port/metrics",
+            id="a port out of range",
+        ),
+        pytest.param(
+            ["http://a/metrics", "http://b/metrics", "http://a/metrics"],
+            "--engine-metrics: 'http://a/metrics' is given twice; give each engine once",
+            id="twice",
+        ),
+        pytest.param(
+            ["http://a/metrics?engine=1", "http://a/metrics?engine=2"],
+            "--engine-metrics: 'http://a/metrics?engine=1' and 'http://a/metrics?engine=2' would both have the name "
+            "'a/metrics'; give them different paths",
+            id="equal names",
+        ),
+    ],
+)
+def test_ambiguous_or_invalid_urls_are_rejected(
+    metrics: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = [f"--engine-metrics={url}" for url in metrics]
+    assert main(["sidecar", "--upstream", "http://127.0.0.1:1", *flags]) == 2
+    assert capsys.readouterr().err == f"vllm-slo: {message}\n"
+
+
+@pytest.mark.slow
+async def test_a_sidecar_exposes_every_engine_behind_a_gateway_while_one_is_stalled(tmp_path: Path) -> None:
+    async with (
+        serving(Engine()) as one,
+        serving(Engine(version="0.33.0")) as two,
+        raw_server(HEAD + b"\r\n" + PAGE, hangs=True) as hanging,
+    ):
+        urls = (f"{one.url}/metrics", f"{two.url}/metrics", hanging.target.metrics_url)
+        flags = [f"--engine-metrics={url}" for url in urls]
+        async with sidecar(tmp_path, one.url, *flags) as running:
+            names = [target.name for target in targets(one.url, urls)]
+            for name, up in zip(names, (1, 1, 0), strict=True):
+                await running.shows(f"llm_engine_up{{{name}}}", up)
+            timeouts = f"llm_engine_scrape_errors_total{{{names[2]},timeout}}"
+            before = await running.samples()
+            for _ in range(10):
+                assert await running.status("/metrics") == 200
+            after = await running.samples()
+            assert after[timeouts] - before[timeouts] < 10  # 10 if each response waited for the stalled scrape
+            await running.shows(f"llm_engine_info{{127.0.0.1:{two.port},vllm,0.33.0}}", 1)
+
+
+async def test_a_changed_interval_applies_from_the_next_scrape_on() -> None:
+    engine = CountingEngine()
+    async with serving(engine):
+        (target,) = targets(engine.url, ())
+        scraper = Scraper(target, 10 * HANG, lambda _: None, TLS, lambda: scraper.set_interval(0.01))
+        running = asyncio.ensure_future(scraper.run())
+        await until(lambda: engine.scrapes > 2)
+        running.cancel()

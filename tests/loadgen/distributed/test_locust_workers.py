@@ -1,0 +1,156 @@
+"""`locust --master` and `locust --worker` with the project's locustfile, as separate processes."""
+
+import json
+import signal
+import urllib.error
+import urllib.request
+from collections import Counter
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loadgen.distributed.common_settings import differences
+from loadgen.results.record import ClientOutcome, Record, read_records, read_run
+from tests.loadgen.load_process import received, release, scripted_server, write_scenario
+from tests.loadgen.locust_process import cluster
+from tests.support.ports import free_port
+from tests.support.waiting import HANG, wait_until
+
+pytestmark = pytest.mark.slow
+
+HEADLESS = ("--headless", "--only-summary")
+IMPATIENT = """
+from loadgen import worker_pool
+from loadgen.locustfile import Mix
+worker_pool.LOST_AFTER = 6.0  # instead of 15 s
+"""
+
+
+def _variables(scenario: Path, out: Path, target: str) -> dict[str, str]:
+    return {"scenario": str(scenario), "out": str(out), "target": target, "grace": "100ms"}
+
+
+def _messages(log: Path) -> list[str]:
+    """The messages of the load generator, without Locust's time and process."""
+    lines = [line.partition("/loadgen.")[2] for line in log.read_text().splitlines()]
+    return [line.partition(": ")[2] for line in lines if line]
+
+
+def _in_order(records: list[Record]) -> list[int]:
+    return sorted(record.number for record in records)
+
+
+@pytest.mark.long
+def test_the_share_of_a_killed_worker_counts_as_never_sent_and_the_master_reports(tmp_path: Path) -> None:
+    path, out, log = write_scenario(tmp_path, "siso", rate=30, duration="2s"), tmp_path / "out", tmp_path / "log"
+    (tmp_path / "impatient.py").write_text(IMPATIENT)
+    flags = (*HEADLESS, "-f", str(tmp_path / "impatient.py"))
+    with (
+        scripted_server("--hold") as target,
+        cluster(log, _variables(path, out, target), *flags) as (master, workers),
+    ):
+        assert wait_until(lambda: any(out.glob("*/run.json")) and len(received(target)) > 10)
+        workers[0].kill()
+        assert wait_until(lambda: "was lost" in log.read_text())
+        release(target)
+        assert (master.wait(HANG), workers[1].wait(HANG)) == (1, 0)
+        sent = received(target)
+    (folder,) = out.iterdir()
+    assert {path.name for path in folder.iterdir()} >= {"run.json", "requests.jsonl", "summary.json", "report.html"}
+    run, records = read_run(folder), read_records(folder)
+    (lost,) = [index for index, worker in enumerate(run.workers) if worker.lost is not None]
+    assert f"worker {lost} was lost: its requests without a record count as not sent" in _messages(log)
+    assert _in_order(records) == list(range(len(records)))
+    assert {record.outcome for record in records if record.number % 2 == lost} == {ClientOutcome.NOT_SENT}
+    ok = [record for record in records if record.number % 2 != lost]
+    assert {record.outcome for record in ok} == {ClientOutcome.OK}
+    assert {record.request_id for record in ok} < {request["x-request-id"] for request in sent}
+    assert f"INVALID: worker {lost} was lost after" in log.read_text()
+
+
+def test_ctrl_c_at_the_master_ends_all_with_a_report(tmp_path: Path) -> None:
+    path, out, log = write_scenario(tmp_path, "hang", rate=30, duration="1m"), tmp_path / "out", tmp_path / "log"
+    with (
+        scripted_server() as target,
+        cluster(log, _variables(path, out, target), *HEADLESS) as (master, workers),
+    ):
+        assert wait_until(lambda: len(received(target)) > 4)
+        master.send_signal(signal.SIGINT)
+        assert (master.wait(HANG), [worker.wait(HANG) for worker in workers]) == (1, [0, 0])  # Locust: requests failed
+        requests = received(target)
+    (folder,) = out.iterdir()
+    run, records = read_run(folder), read_records(folder)
+    assert (run.ended, [worker.lost for worker in run.workers]) == ("stopped", [None, None])
+    assert Counter(record.outcome for record in records) == {ClientOutcome.CUT: len(requests)}
+    assert "Traceback" not in log.read_text()
+
+
+@pytest.mark.long
+def test_each_start_in_the_web_page_is_a_run_and_its_stop_button_ends_it(tmp_path: Path) -> None:
+    path, out, log = write_scenario(tmp_path, "hang", rate=30, duration="1m"), tmp_path / "out", tmp_path / "log"
+    page = f"http://127.0.0.1:{(port := free_port())}"
+    flags = ("--web-host", "127.0.0.1", "--web-port", str(port))
+
+    def ask(address: str, form: bytes | None = None) -> dict[str, Any]:
+        try:
+            with urllib.request.urlopen(f"{page}{address}", form, timeout=HANG) as response:
+                answer: dict[str, Any] = json.load(response)
+                return answer
+        except urllib.error.HTTPError:
+            raise
+        except OSError:
+            return {}  # not listening yet
+
+    def has_received(target: str, count: int) -> bool:
+        return len(received(target)) >= count
+
+    def has_reports(count: int) -> bool:
+        return len(list(out.glob("*/summary.json"))) == count
+
+    with scripted_server() as target, cluster(log, _variables(path, out, target), *flags):
+        assert wait_until(lambda: len(ask("/stats/requests").get("workers", ())) == 2)
+        for number in (1, 2):
+            enough = len(received(target)) + 5
+            assert ask("/swarm", b"user_count=1&spawn_rate=1")["success"]
+            assert wait_until(partial(has_received, target, enough))
+            assert ask("/stop", b"")["success"]
+            assert wait_until(partial(has_reports, number))
+        requests = received(target)
+    runs = [read_run(folder) for folder in sorted(out.iterdir())]
+    assert [(run.ended, len(run.workers)) for run in runs] == [("stopped", 2)] * 2
+    assert sum(len(read_records(folder)) for folder in out.iterdir()) == len(requests)
+
+
+@pytest.mark.long
+def test_workers_with_other_files_or_without_access_are_refused(tmp_path: Path) -> None:
+    path, out, log = write_scenario(tmp_path, "siso", rate=1, duration="1s"), tmp_path / "out", tmp_path / "log"
+    own = ({"seed": "4", "max_open": "9"}, {"scenario": str(tmp_path / "none.yaml")})
+    with (
+        scripted_server() as target,
+        cluster(log, _variables(path, out, target), *HEADLESS, of_workers=own) as (master, workers),
+    ):
+        assert (master.wait(HANG), [worker.wait(HANG) for worker in workers]) == (2, [0, 0])
+        assert received(target) == []
+    messages = sorted(message.split(": ", 1)[1] for message in _messages(log))
+    assert messages == [
+        f"{tmp_path / 'none.yaml'}: neither a file nor a built-in scenario; known: demo, mixed, vllm-cpu",
+        (
+            "has other settings than the master: schedule, --max-open (9, the master's is 5000); start all with the "
+            "same version, files and VLLM_SLO_* variables"
+        ),
+    ]
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    "worker, text",
+    [
+        pytest.param({"schedule": "0" * 64, "--grace": "10 s"}, "", id="equal"),
+        pytest.param({"schedule": "1" * 64, "--grace": "10 s"}, "schedule", id="a hash is not shown"),
+        pytest.param({"schedule": "0" * 64}, "--grace (unknown, the master's is 10 s)", id="an older version"),
+    ],
+)
+def test_the_settings_that_differ_are_named(worker: dict[str, str], text: str) -> None:
+    assert differences(worker, {"schedule": "0" * 64, "--grace": "10 s"}) == text

@@ -1,0 +1,92 @@
+"""The summary of a run as JSON and CSV."""
+
+import csv
+import io
+import json
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+
+from compose.cli import main
+from exporters.vocabulary.signals import Verdict
+from loadgen.results.export import as_csv
+from loadgen.results.record import REQUESTS, RUN, ClientOutcome, Record, Run, encode_line, write_json
+from loadgen.results.summary import ClassSummary, Quantiles, summarise
+from tests.loadgen.load_records import record, run
+
+GOOD = record(phase="calm", ttft=0.25, slo={"ttft": Verdict.GOOD}, good=True, prompt_tokens=50, completion_tokens=7)
+BAD = record(phase="busy", outcome=ClientOutcome.UPSTREAM_ERROR, slo={"ttft": Verdict.BAD}, good=False)
+RECORDS = [GOOD, GOOD, GOOD, BAD]
+
+
+def rows(made: Run, records: list[Record]) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(as_csv(made, summarise(made, records)))))
+
+
+def test_there_is_a_row_for_each_phase_and_class() -> None:
+    table = rows(run(), RECORDS)
+    assert [(row["phase"], row["class"], row["offered"]) for row in table] == [
+        ("calm", "siso", "3"),
+        ("calm", "all", "3"),
+        ("busy", "siso", "1"),
+        ("busy", "all", "1"),
+        ("whole run", "siso", "4"),
+        ("whole run", "all", "4"),
+    ]
+    calm, total = table[0], table[-1]
+    expected = {"validity": "valid", "ok": "3", "upstream_error": "1", "goodput": "0.75", "slo_ttft_bad": "1"}
+    expected |= {"slo_ttft_judged": "4", "prompt_tokens": "150", "ttft_p50": "0.25", "ttft_of_started_p99": "0.25"}
+    expected |= {"ttft_p95": "", "ttft_p99": ""}  # the percentile falls on the failed stream
+    assert expected.items() <= total.items()
+    # output tokens only, over the 2 s of the run; a phase has no throughput
+    assert (total["output_tokens_per_second"], calm["output_tokens_per_second"]) == ("10.5", "")
+
+
+def test_every_figure_of_a_class_is_a_column() -> None:
+    header = rows(run(), RECORDS)[0].keys()
+    for field in fields(ClassSummary):
+        if field.type == Quantiles:
+            assert f"{field.name}_p50" in header
+        elif field.name not in {"name", "outcomes", "slos"}:
+            assert field.name in header
+    assert {outcome.value for outcome in ClientOutcome} <= header
+
+
+def test_an_invalid_run_says_so_in_every_row() -> None:
+    late = [structs.replace(each, send_lag=1.0) for each in RECORDS]
+    assert {row["validity"] for row in rows(run(), late)} == {"INVALID"}
+
+
+def test_names_with_commas_stay_in_their_column() -> None:
+    names = run(classes=["a, b"])
+    assert rows(names, [structs.replace(GOOD, request_class="a, b")])[0]["class"] == "a, b"
+
+
+def test_a_class_that_a_spreadsheet_would_execute_is_a_text() -> None:
+    names = run(classes=["=1+1"])
+    assert rows(names, [structs.replace(GOOD, request_class="=1+1")])[0]["class"] == "'=1+1"
+
+
+def _folder(tmp_path: Path) -> str:
+    write_json(tmp_path / RUN, run())
+    (tmp_path / REQUESTS).write_bytes(b"".join(map(encode_line, RECORDS)))
+    return str(tmp_path)
+
+
+def test_the_report_is_also_json_and_csv(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = _folder(tmp_path)
+    assert main(["load", "report", folder, "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["total"]["offered"] == 4
+    assert main(["load", "report", folder, "--format", "csv"]) == 0
+    assert capsys.readouterr().out == as_csv(run(), summarise(run(), RECORDS))
+
+
+def test_an_unknown_format_in_the_environment_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = _folder(tmp_path)
+    monkeypatch.setenv("VLLM_SLO_FORMAT", "cvs")
+    assert main(["load", "report", folder]) == 2
+    assert "--format: 'cvs' is unknown; did you mean 'csv'" in capsys.readouterr().err

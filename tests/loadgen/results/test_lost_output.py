@@ -1,0 +1,92 @@
+"""A run whose files cannot be written stops, reports what it has in memory, and says which file is incomplete."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from loadgen.results.record import read_records, read_run
+from tests.loadgen.load_process import ROOT, load, received, release, running_load, scripted_server, write_scenario
+from tests.support.waiting import HANG, wait_until
+
+pytestmark = pytest.mark.slow
+
+LIMITED = """
+import resource, sys
+from compose.cli import main
+_, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, most))  # bytes of a file
+code = main()
+resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+sys.exit(code)
+"""
+
+
+def test_a_full_disk_stops_the_run_and_keeps_what_was_written(tmp_path: Path) -> None:
+    path, out = write_scenario(tmp_path, "siso", rate=20, duration="1h"), tmp_path / "out"
+    with scripted_server() as target:
+        command = [sys.executable, "-c", LIMITED, "load", "run", str(path), "--target", target, "--out", str(out)]
+        process = subprocess.run(
+            [*command, "--log-level", "warning", "--allow-invalid"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=HANG,
+            check=False,
+        )
+    requests = f"{out / 'requests.jsonl'}: cannot be written: file too large"
+    summary = f"{out / 'summary.json'}: cannot be written: file too large"
+    bench = f"{out / 'bench.json'}: cannot be written: file too large"
+    page = f"{out / 'report.html'}: cannot be written: file too large"
+    messages = [line.partition(" ERROR load: ")[2] for line in process.stderr.splitlines()]
+    assert messages == [f"{requests}; the run stops", requests, summary, bench, page]
+    assert process.returncode == 1
+    assert "scripted: stopped after" in process.stdout
+
+    # what was written before remains, without a part of a file
+    assert not (out / "summary.json").exists()
+    assert not (out / "bench.json").exists()
+    assert not (out / "report.html").exists()
+    assert [file.name for file in out.iterdir() if file.suffix == ".tmp"] == []
+    assert read_run(out).ended == "stopped"
+    records = read_records(out)
+    assert len(records) == (out / "requests.jsonl").read_bytes().count(b"\n") > 0
+    shown = load("report", str(out))
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "scripted: stopped after" in shown.stdout
+
+
+def test_a_folder_that_is_deleted_during_the_run_is_written_again(tmp_path: Path) -> None:
+    path, out = write_scenario(tmp_path, "siso", rate=40, duration="200ms"), tmp_path / "out"
+    with scripted_server("--hold") as target, running_load(path, target, out) as process:
+        assert wait_until(lambda: len(received(target)) > 2)
+        shutil.rmtree(out)
+        release(target)
+        _, errors = process.communicate(timeout=HANG)
+        requests = received(target)
+    assert (process.returncode, errors) == (0, "")
+    assert read_run(out).ended == "completed"
+    assert len(read_records(out)) == len(requests)
+    assert (out / "summary.json").exists()
+
+
+def test_a_folder_that_cannot_be_written_again_is_reported(tmp_path: Path) -> None:
+    path, out = write_scenario(tmp_path, "siso", rate=40, duration="200ms"), tmp_path / "out"
+    with scripted_server("--hold") as target, running_load(path, target, out) as process:
+        assert wait_until(lambda: len(received(target)) > 2)
+        shutil.rmtree(out)
+        out.touch()
+        release(target)
+        shown, errors = process.communicate(timeout=HANG)
+    messages = [line.partition(" ERROR load: ")[2] for line in errors.splitlines()]
+    assert messages == [
+        f"{out}: cannot be written: file exists",
+        *(
+            f"{out / name}: cannot be written: not a directory"
+            for name in ("run.json", "summary.json", "bench.json", "report.html")
+        ),
+    ]
+    assert process.returncode == 1
+    assert "scripted: completed after" in shown

@@ -1,0 +1,162 @@
+"""A live table on a terminal of any width, and log lines elsewhere."""
+
+import io
+import logging
+import sys
+from collections.abc import Iterator
+
+import pytest
+from rich.console import Console
+
+from loadgen.results.record import ClientOutcome
+from loadgen.results.saturation import Saturation
+from loadgen.run import progress
+from loadgen.run import settings as run_settings
+from loadgen.run.live_figures import LiveFigures
+from loadgen.run.progress import Progress
+from loadgen.run.stalls import StallWatch
+from tests.loadgen.load_records import record
+from tests.loadgen.run_flags import parsed
+
+CLASSES = ("siso", "a class with a long name")
+
+
+def shown(width: int, *, terminal: bool = True) -> tuple[Progress, LiveFigures, Console]:
+    """The progress of a run of `mixed` whose requests ended 14 s after its start, with its figures and console."""
+    figures = LiveFigures(CLASSES)
+    for name in CLASSES:
+        for number in range(2000):
+            at = 14 + number / 2000
+            figures.offer(name)
+            figures.dispatch(name, 0.0123, at)
+            outcome = ClientOutcome.OK if number % 10 else ClientOutcome.REJECTED
+            ttft = 0.123 if number % 10 else None
+            figures.end(
+                record(
+                    request_class=name,
+                    closed=at,
+                    outcome=outcome,
+                    ttft=ttft,
+                    e2e=1.0,
+                    good=ttft is not None,
+                    completion_tokens=100,
+                )
+            )
+    figures.offer("siso")
+    settings = run_settings.from_arguments(parsed("mixed", "--target", "http://127.0.0.1:1", "--out", "o"), {})
+    console = Console(file=io.StringIO(), width=width, force_terminal=terminal, color_system=None)
+    return Progress(figures, 0.0, settings, StallWatch(), console), figures, console
+
+
+def lines(width: int, now: float = 15.0) -> list[str]:
+    progress_, _, console = shown(width)
+    with console.capture() as capture:
+        console.print(progress_.render(now))
+    return [line.rstrip() for line in capture.get().splitlines()]
+
+
+def test_80_columns_show_every_figure() -> None:
+    assert lines(80) == [
+        "steady ━                        4:45 left",
+        "class        offered open   ok not ok goodput TTFT p50 p95 tok/s     lag",
+        "────────────────────────────────────────────────────────────────────────",
+        "siso            2001    1 1800    200    90 %   123 ms   ∞ 20000 12.3 ms",
+        "a class wit…    2000    0 1800    200    90 %   123 ms   ∞ 20000 12.3 ms",
+        "all             4001    1 3600    400    90 %   123 ms   ∞ 40000 12.3 ms",
+        "goodput to lag: of the last 10 s",
+    ]
+
+
+def test_a_saturated_server_is_shown_on_a_terminal_and_in_the_log_line() -> None:
+    progress_, _, console = shown(80)
+    progress_.saturation = Saturation(phase="steady", since=61.0, detected=130.0, offered=12.0, completed=9.96)
+    with console.capture() as capture:
+        console.print(progress_.render(131.0))
+    text = "saturated since about 61 s: 12 requests/s offered, 9.96 end"
+    assert text in [line.rstrip() for line in capture.get().splitlines()]
+    assert text in progress_.line(131.0)
+
+
+def test_a_wide_terminal_shows_the_figures_of_the_run_too() -> None:
+    header = " ".join(lines(160)[1].split())
+    assert header == "class offered open ended ok not ok goodput TTFT p50 p95 tok/s lag goodput TTFT p50 p95"
+    assert lines(160)[4].startswith("a class with a long name")
+
+
+@pytest.mark.parametrize("width", [40, 79, 80, 100, 160])
+def test_no_line_is_longer_than_the_terminal(width: int) -> None:
+    assert max(map(len, lines(width))) <= width
+
+
+def test_after_the_last_phase_open_requests_have_the_timeout() -> None:
+    assert lines(80, now=310.0)[0] == "draining ━                        2:50 left"
+
+
+def test_what_makes_the_run_invalid_is_shown_as_it_arises() -> None:
+    progress_, figures, _ = shown(160)
+    for _ in range(100):
+        figures.dispatch("siso", 0.2, 14.5)
+    fault = "INVALID so far: send lag p99 is 200 ms, above 50 ms: the load generator was overloaded; "
+    assert fault in progress_.line(15.0)
+    assert "INVALID" not in progress_.line(5.0)  # too early for a share
+
+
+@pytest.fixture
+def log() -> Iterator[io.StringIO]:
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    logger = logging.getLogger("loadgen")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    yield stream
+    logger.removeHandler(handler)
+    logger.setLevel(logging.NOTSET)
+
+
+def test_without_a_terminal_there_is_a_log_line_every_ten_seconds(
+    monkeypatch: pytest.MonkeyPatch, log: io.StringIO
+) -> None:
+    progress_, _, console = shown(80, terminal=False)
+    for now in (9.0, 10.0, 15.0, 19.9, 20.0):
+        monkeypatch.setattr(progress, "monotonic", lambda now=now: now)
+        progress_.tick()
+    progress_.close()
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue() == ""
+    first, second = log.getvalue().splitlines()
+    assert first == (
+        "   10 s steady     offered 4001  open 1  ok 3600  not ok 400  last 10 s: goodput 90 %, TTFT p50 123 ms, "
+        "40000 output tokens/s  worst send lag 12.3 ms"
+    )
+    assert second.startswith("   20 s steady ")
+
+
+def test_log_lines_appear_above_the_table_and_the_log_is_as_before_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    progress_, _, console = shown(80)
+    original = sys.stderr
+    handler = logging.StreamHandler(original)
+    logger = logging.getLogger()
+    logger.addHandler(handler)
+    try:
+        progress_.tick()
+        assert handler.stream is not original
+        logger.warning("the first 5 requests all failed")
+        progress_.tick()
+        progress_.close()
+    finally:
+        logger.removeHandler(handler)
+    assert handler.stream is original
+    assert sys.stderr is original
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert text.index("the first 5 requests all failed") > text.index("siso")
+    assert "\x1b[2J" not in text  # the screen is never cleared, which would flicker
+
+
+def test_a_terminal_without_cursor_movement_gets_log_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    progress_, _, console = shown(80)
+    progress_.tick()
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue() == ""
