@@ -32,6 +32,23 @@ def test_headers_are_parsed_as_by_h11(lines: list[tuple[str, str, str, str]]) ->
     assert parser.parse_request(block).headers == [(bytes(name), bytes(value)) for name, value in event.headers]
 
 
+@pytest.mark.parametrize("digits, accepted", [(parser.MAX_DIGITS, True), (parser.MAX_DIGITS + 1, False)])
+def test_a_length_has_a_limit_of_digits(digits: int, accepted: bool) -> None:
+    head = b"HTTP/1.1 200 OK\r\ncontent-length: %s\r\n\r\n" % (b"0" * (digits - 1) + b"7")
+    if accepted:
+        assert parser.parse_response(head, head_only=False).length == 7
+    else:
+        with pytest.raises(parser.BadHttpError):
+            parser.parse_response(head, head_only=False)
+
+
+@pytest.mark.parametrize("size, broken", [(parser.MAX_LINE, False), (parser.MAX_LINE + 1, True)])
+def test_an_incomplete_size_line_has_a_limit(size: int, broken: bool) -> None:
+    body = parser.ChunkedBody()
+    body.feed(b"2;" + b"x" * (size - 2))
+    assert body.broken is broken
+
+
 CHUNK = st.tuples(st.binary(min_size=1, max_size=40), st.sampled_from([b"", b";a=b", b' ; quoted="x"']))
 
 
