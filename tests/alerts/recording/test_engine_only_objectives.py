@@ -236,8 +236,8 @@ def test_no_rule_reads_series_of_the_sidecar() -> None:
 
 @pytest.mark.slow
 def test_equal_files_render_to_equal_bytes_in_every_process() -> None:
-    program = "import sys; from alerts import rule_file; from exporters import slos; "
-    program += "print(rule_file.render(slos.loads(sys.stdin.read())))"
+    program = "import sys; from alerts import rule_file; from exporters.vocabulary import slo_file; "
+    program += "print(rule_file.render(slo_file.loads(sys.stdin.read())))"
     outputs = {
         subprocess.run(
             [sys.executable, "-c", program],

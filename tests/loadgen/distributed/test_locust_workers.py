@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 HEADLESS = ("--headless", "--only-summary")
 IMPATIENT = """
-from loadgen import worker_pool
+from loadgen.distributed import worker_pool
 from loadgen.locustfile import Mix
 worker_pool.LOST_AFTER = 6.0  # instead of 15 s
 """

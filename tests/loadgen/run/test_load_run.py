@@ -215,7 +215,8 @@ def test_a_run_stops_when_the_server_is_saturated(tmp_path: Path, workers: str) 
     """The server answers at once, then not at all; the run samples its queue every 20 ms instead of every second."""
     path, out = write_scenario(tmp_path, "siso", rate=100, duration="5m"), tmp_path / "out"
     before = (
-        "import locust; from loadgen import load_run, master_run, saturation, worker_load; "
+        "import locust; from loadgen.distributed import master_run, worker_load; "
+        "from loadgen.results import saturation; from loadgen.run import load_run; "
         "load_run.TICK = master_run.TICK = worker_load.INTERVAL = saturation.INTERVAL = 0.02"
     )
     with scripted_server() as target:

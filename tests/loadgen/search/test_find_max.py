@@ -24,7 +24,7 @@ from tests.loadgen.load_process import SHAPE, hold, load, received, scripted_ser
 from tests.loadgen.load_records import record
 from tests.support.waiting import HANG, wait_until
 
-_SLOW = 'from loadgen import client_health; client_health.MAX_STALLED = float("inf")'
+_SLOW = 'from loadgen.results import client_health; client_health.MAX_STALLED = float("inf")'
 """The load generator may be slow on a busy machine."""
 
 _SLOS = """version: 1
@@ -244,7 +244,8 @@ def test_a_saturated_probe_is_missed_before_a_look_decides_it(tmp_path: Path) ->
     """The server answers at once, then not at all; open requests count as good, so no look finds a miss."""
     path, judged = _files(tmp_path)
     often = "find_max._TICK = load_run.TICK = saturation.INTERVAL = 0.02"
-    before = f"{_SLOW}\nimport locust\nfrom loadgen import find_max, load_run, saturation\n{often}"
+    modules = "from loadgen.results import saturation\nfrom loadgen.run import load_run\nfrom loadgen.search import find_max"
+    before = f"{_SLOW}\nimport locust\n{modules}\n{often}"
     with scripted_server() as target:
         files = (str(path), "--slos", str(judged), "--target", target, "--out", str(tmp_path / "out"))
         times = ("--start", "100", "--min-probe", "2m", "--max-probe", "4m", "--grace", "0s", "--cool-down", "1ms")

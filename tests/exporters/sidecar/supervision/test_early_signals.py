@@ -52,15 +52,15 @@ async def test_signals_from_the_first_line_of_the_program_on_end_no_process(tmp_
 EDIT_AFTER_READING = """
 import os, signal
 from pathlib import Path
-from exporters import slos
-load = slos.load
+from exporters.vocabulary import slo_file
+load = slo_file.load
 def load_then_edit(path):
-    slos.load = load
+    slo_file.load = load
     file = load(path)
     Path(path).write_text({text!r})
     os.kill(os.getpid(), signal.SIGHUP)
     return file
-slos.load = load_then_edit
+slo_file.load = load_then_edit
 """
 
 
