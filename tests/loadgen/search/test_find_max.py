@@ -244,8 +244,8 @@ def test_a_saturated_probe_is_missed_before_a_look_decides_it(tmp_path: Path) ->
     """The server answers at once, then not at all; open requests count as good, so no look finds a miss."""
     path, judged = _files(tmp_path)
     often = "find_max._TICK = load_run.TICK = saturation.INTERVAL = 0.02"
-    modules = "from loadgen.results import saturation\nfrom loadgen.run import load_run\nfrom loadgen.search import find_max"
-    before = f"{_SLOW}\nimport locust\n{modules}\n{often}"
+    modules = "import locust; from loadgen.results import saturation; from loadgen.run import load_run"
+    before = f"{_SLOW}; {modules}; from loadgen.search import find_max; {often}"
     with scripted_server() as target:
         files = (str(path), "--slos", str(judged), "--target", target, "--out", str(tmp_path / "out"))
         times = ("--start", "100", "--min-probe", "2m", "--max-probe", "4m", "--grace", "0s", "--cool-down", "1ms")
