@@ -48,7 +48,6 @@ class ChildConfig(msgspec.Struct, frozen=True, kw_only=True):
     process: str
     run_id: str  # unique to this start
     restarts: dict[str, int]
-    runs: dict[str, str] = {}  # the last run id of each relay; the exporter counts later ones as restarts
     salt: bytes
     # Relay: listener, drain notice, to the exporter. Exporter: metrics, from the relays, drain control.
     socket_fds: tuple[int, ...]

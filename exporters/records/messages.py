@@ -43,10 +43,11 @@ PREFIX_BLOCK = 2048
 
 
 class Hello(msgspec.Struct, array_like=True, tag="hello"):
-    """The first message of a relay: the name and the run id of its process."""
+    """The first message of a relay: the name and the run id of its process, and how often it was restarted before."""
 
     process: str
     run_id: str
+    restarts: int = 0
 
 
 class Finished(msgspec.Struct, array_like=True, tag="finished"):

@@ -33,7 +33,9 @@ async def serve(config: ChildConfig) -> None:
     loop = asyncio.get_running_loop()
     tls = None if config.tls is None else config.tls.certificate.context()
     listener, drain_notice, exporter = (socket.socket(fileno=fd) for fd in config.socket_fds)
-    sender = Sender(partial(connect, exporter), Hello(config.process, config.run_id), loop)
+    sender = Sender(
+        partial(connect, exporter), Hello(config.process, config.run_id, config.restarts[config.process]), loop
+    )
     numbers = itertools.count(1)
     relay = Relay(
         config.sidecar,

@@ -119,7 +119,7 @@ class Exporter:
             on_fingerprint=self.engines.observe_fingerprint,
             task_errors=self.task_errors,
             ledger=self.ledger,
-            run_ids=config.runs,
+            restarts=config.restarts,
         )
         self.log_follower: LogFollower | None = None
         if follow is not None:
@@ -138,11 +138,8 @@ class Exporter:
         yield from self.engines.collect()
         yield gauge(signals.SIDECAR_MODELS_OVER_LIMIT, [((), float(len(self._models_over_limit())))])
         yield gauge(signals.SIDECAR_BUILD, [((version("vllm-slo"),), 1.0)])
-        before, since = self._config.restarts, self.record_receiver.restarts
-        yield counter(
-            signals.SIDECAR_RESTARTS,
-            [((process,), float(count + since.get(process, 0))) for process, count in before.items()],
-        )
+        restarts = self.record_receiver.restarts
+        yield counter(signals.SIDECAR_RESTARTS, [((process,), float(count)) for process, count in restarts.items()])
         footprints = {process: snapshot.footprint for process, snapshot in self.request_metrics.snapshots().items()}
         footprints[self._config.process] = footprint()
         reported = [((process,), usage) for process, usage in footprints.items() if usage is not None]

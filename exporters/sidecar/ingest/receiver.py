@@ -131,9 +131,9 @@ class RecordReceiver:
         on_fingerprint: Callable[[str, float], None] = lambda _fingerprint, _at: None,
         task_errors: TaskErrors | None = None,
         ledger: RequestLedger | None = None,
-        run_ids: Mapping[str, str] = MappingProxyType({}),
+        restarts: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
-        """`run_ids` has the run of each relay that is known, by name."""
+        """`restarts` are those of each process before this exporter started, by name."""
         self._request_metrics = request_metrics
         self._request_log = request_log
         self._config_revision = config_revision
@@ -158,9 +158,10 @@ class RecordReceiver:
         self._retry_at = -inf
         self.log_errors = 0
         self.connected: set[str] = set()
-        self._run_ids = dict(run_ids)
-        self.restarts: dict[str, int] = {}
-        """Restarts by relay since this exporter started: reconnections with a new run id."""
+        self._run_ids: dict[str, str] = {}
+        """The last run of each relay."""
+        self.restarts = dict(restarts)
+        """Restarts by process; those of a relay are known when its last run has connected."""
         self.cut_requests = 0
         """Requests that relays have cut before they exited."""
 
@@ -403,9 +404,10 @@ class RecordReceiver:
             report_counted(counted)
         self._forget_old_runs(hello)
         self.connected.add(hello.process)
-        if self._run_ids.setdefault(hello.process, hello.run_id) != hello.run_id:
+        # The connection of a killed run may arrive after a new exporter has started.
+        if hello.restarts >= self.restarts.get(hello.process, 0):
+            self.restarts[hello.process] = hello.restarts
             self._run_ids[hello.process] = hello.run_id
-            self.restarts[hello.process] = self.restarts.get(hello.process, 0) + 1
 
     def _forget_old_runs(self, hello: Hello) -> None:
         run_ids = self._runs_by_relay.setdefault(hello.process, [])
@@ -420,7 +422,7 @@ class RecordReceiver:
 
     def is_last_run(self, hello: Hello) -> bool:
         """Whether no later run of this relay has connected: both may wait for an exporter that starts."""
-        return self._run_ids[hello.process] == hello.run_id
+        return self._run_ids.get(hello.process) == hello.run_id
 
     def snapshot(self, process: str, snapshot: Snapshot) -> None:
         self._request_metrics.snapshot(process, snapshot)

@@ -328,7 +328,6 @@ class Supervisor:
             process=child.name,
             run_id=child.run_id,
             restarts={other.name: max(0, other.starts - 1) for other in self._children},
-            runs={relay.name: relay.run_id for relay in self._relays if relay.run_id},
             salt=self._salt,
             journals=self._journals,
             socket_fds=tuple(each.fileno() for each in (*child.sockets, *shared)),

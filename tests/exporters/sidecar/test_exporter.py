@@ -75,8 +75,8 @@ def exporter(tmp_path: Path) -> Iterator[Exporter]:
 
 def feed(exporter: Exporter) -> None:
     """Fill all series."""
-    exporter.record_receiver.hello(Hello("relay-0", "a"))
-    exporter.record_receiver.hello(Hello("relay-0", "b"))
+    exporter.record_receiver.hello(Hello("relay-0", "a", 2))
+    exporter.record_receiver.hello(Hello("relay-0", "b", 3))
     exporter.request_metrics.snapshot(
         "relay-0",
         Snapshot(
@@ -188,7 +188,7 @@ def test_at_start_only_series_with_bounded_labels_are_exposed(exporter: Exporter
 
 def test_an_exporter_is_ready_if_all_relays_are_connected_and_none_drains(exporter: Exporter) -> None:
     assert exporter.why_not_ready() == "0 of 1 relays are connected"
-    exporter.record_receiver.hello(Hello("relay-0", "a"))
+    exporter.record_receiver.hello(Hello("relay-0", "a", 2))
     assert exporter.why_not_ready() is None
     exporter.record_receiver.snapshot("relay-0", Snapshot([], 0.0, 0, draining=True))
     assert exporter.why_not_ready() == "draining"

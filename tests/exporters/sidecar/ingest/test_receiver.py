@@ -260,8 +260,8 @@ def test_without_a_log_a_batch_is_counted_and_acknowledged(history: EventLog) ->
 def test_only_the_last_runs_of_a_relay_are_remembered(history: EventLog, log: RecordingLog, tmp_path: Path) -> None:
     receiver = receiver_of(history, log)
     runs = [f"relay-0-{number:x}" for number in range(1000)]
-    for run in runs:
-        receiver.hello(Hello("relay-0", run))
+    for restarts, run in enumerate(runs):
+        receiver.hello(Hello("relay-0", run, restarts))
         receiver.receive(run, batch(1, 2))
     kept = runs[-receiver_module.KEPT_RUNS :]
     assert list(receiver._runs) == list(log.last_numbers) == kept
@@ -288,22 +288,16 @@ def test_a_run_with_unwritten_lines_is_remembered_until_they_are_written(
     assert list(receiver._runs) == [*runs[1 - receiver_module.KEPT_RUNS :], "next"]
 
 
-def test_a_relay_that_reconnects_with_another_run_id_is_a_restart(history: EventLog) -> None:
-    receiver = receiver_of(history, None)
-    receiver.hello(Hello("relay-0", "a"))
-    receiver.disconnected("relay-0")
-    receiver.hello(Hello("relay-0", "a"))
-    receiver.hello(Hello("relay-1", "b"))
-    assert receiver.restarts == {}
-    receiver.hello(Hello("relay-0", "c"))
-    assert receiver.restarts == {"relay-0": 1}
-
-
-def test_a_relay_that_restarts_before_it_has_connected_to_a_new_exporter_is_counted() -> None:
-    receiver = RecordReceiver(RequestMetrics(SLOS), None, lambda: None, run_ids={"relay-0": "a", "relay-1": "a"})
-    receiver.hello(Hello("relay-0", "b"))
-    receiver.hello(Hello("relay-1", "a"))
-    assert receiver.restarts == {"relay-0": 1}
+def test_the_last_run_of_a_relay_is_the_one_that_was_restarted_most_often() -> None:
+    """The connection of a killed run may arrive after a new exporter has started, and after that of its successor."""
+    receiver = RecordReceiver(RequestMetrics(SLOS), None, lambda: None, restarts={"relay-0": 2, "relay-1": 0})
+    killed, last = Hello("relay-0", "a", 1), Hello("relay-0", "b", 2)
+    for hello in (killed, last, killed, last):
+        receiver.hello(hello)
+    assert receiver.restarts == {"relay-0": 2, "relay-1": 0}
+    assert [receiver.is_last_run(hello) for hello in (killed, last)] == [False, True]
+    receiver.hello(Hello("relay-0", "c", 3))
+    assert receiver.restarts == {"relay-0": 3, "relay-1": 0}
 
 
 @dataclass
