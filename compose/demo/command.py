@@ -35,6 +35,7 @@ from exporters.analysis.traces.server import FoundRequests, FoundTrace
 from exporters.analysis.traces.span_parser import request_of
 from exporters.exposition.histogram_bounds import bounds
 from exporters.requestlog.entry import LogEntry
+from exporters.text.errors import UsageError
 from exporters.vocabulary import signals, slo_file
 from exporters.vocabulary.slo_file import SloFile
 from loadgen.results import record
@@ -242,10 +243,9 @@ async def _get(lab: Lab, url: str, kind: type[_T]) -> _T:
 async def _load_start(lab: Lab) -> float:
     """The start of the load run in unix seconds, once it has started."""
     while True:
-        with contextlib.suppress(OSError, msgspec.DecodeError):  # missing, or partly written
-            run_ = msgspec.json.decode((lab.config.directory.load / record.RUN).read_bytes(), type=record.Run)
-            if run_.start:
-                return run_.start
+        with contextlib.suppress(UsageError):  # missing, or partly written
+            if start := record.read_run(lab.config.directory.load).start:
+                return start
         await asyncio.sleep(0.2)
 
 
