@@ -20,7 +20,7 @@ from alerts.prices import parse_prices
 from alerts.prometheusrule import checked_labels, checked_name, prometheus_rule
 from alerts.rule_file import head, rules
 from alerts.rules.groups import Alert, to_yaml
-from alerts.rules.text import describe, rescaled
+from alerts.rules.wording import describe, rescaled
 from exporters.text.errors import UsageError, parse_flag
 from exporters.text.output_files import write_file
 from exporters.text.units import parse_duration, spell_duration

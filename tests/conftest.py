@@ -1,4 +1,4 @@
-"""For all tests: profiles of Hypothesis, the mark of slow fixtures, the number of workers, Prometheus's programs."""
+"""Shared by all tests: Hypothesis profiles, the mark of slow fixtures, the number of workers, Prometheus's programs."""
 
 import os
 import signal

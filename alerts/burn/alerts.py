@@ -9,11 +9,11 @@ from alerts.promql.expression import Expression, Selector
 from alerts.recording.limits import over_limit
 from alerts.recording.pools import is_pooled, pool_burns, pooled_bad_events, unless_pool_paged, who
 from alerts.recording.windows import largest_window
-from alerts.rules import text as burn_text
+from alerts.rules import wording
 from alerts.rules.annotations import alert
 from alerts.rules.groups import Alert, Recording
 from alerts.rules.target_labels import if_found
-from alerts.rules.text import percent
+from alerts.rules.wording import percent
 from alerts.tiers import Severity, Tier
 from exporters.text.units import spell_duration
 from exporters.vocabulary.signals import (
@@ -29,7 +29,7 @@ from exporters.vocabulary.signals import (
 )
 from exporters.vocabulary.slo_file import Slo
 
-_WHO = f"{{{{ $labels.class }}}} requests to {burn_text.MODEL}"
+_WHO = f"{{{{ $labels.class }}}} requests to {wording.MODEL}"
 _SAME = on(Label.MODEL, Label.CLASS, Label.SLO)
 
 
@@ -105,8 +105,8 @@ def _of_tiers(some: tuple[Tier, ...], slo: Slo | None = None) -> Selector:
 
 
 def _summary(plan: Plan, slo: Slo) -> str:
-    gone = burn_text.exhaustion(plan, slo, ", budget gone in ", ", budget spent")
-    return burn_text.summary(slo, "{{ $labels.class }}") + gone
+    gone = wording.exhaustion(plan, slo, ", budget gone in ", ", budget spent")
+    return wording.summary(slo, "{{ $labels.class }}") + gone
 
 
 def _description(plan: Plan, slo: Slo, severity: Severity) -> str:
@@ -114,25 +114,25 @@ def _description(plan: Plan, slo: Slo, severity: Severity) -> str:
     recent = min(plan.published(severity)[0].short, plan.half_hour)
     waits = "the oldest wait" if plan.has_sidecar else "the engine's queue"
     return (
-        f"{burn_text.SHARE} of {who(slo, burn_text.MODEL)} {burn_text.miss(slo)} (objective {percent(slo.objective)})."
-        f"{pooled_bad_events(plan, slo)}{burn_text.budget_left(plan, slo)}"
-        f"{burn_text.worst_replicas(plan, slo, recent)}{burn_text.last_config_change(plan)}"
+        f"{wording.SHARE} of {who(slo, wording.MODEL)} {wording.miss(slo)} (objective {percent(slo.objective)})."
+        f"{pooled_bad_events(plan, slo)}{wording.budget_left(plan, slo)}"
+        f"{wording.worst_replicas(plan, slo, recent)}{wording.last_config_change(plan)}"
         f"{''.join(_tier_note(plan, slo, tier) for tier in plan.fitted(slo, severity))} Look first at {waits}."
     )
 
 
 def _tier_note(plan: Plan, slo: Slo, tier: Tier) -> str:
     """The limit of a tier, if it burns."""
-    limit = f"over {percent(tier.bad_ratio(slo))} in {burn_text.spaced(tier.long)}"
+    limit = f"over {percent(tier.bad_ratio(slo))} in {wording.spaced(tier.long)}"
     rescaled_note = ", rescaled" if tier not in plan.tiers else ""
-    burning = burn_text.of_alert(TIER_ERROR_RATIO, slo, equal(Label.WINDOW, spell_duration(tier.short)))
+    burning = wording.of_alert(TIER_ERROR_RATIO, slo, equal(Label.WINDOW, spell_duration(tier.short)))
     return if_found(burning, plan.spec.group_by, f" Tier {tier.name}: {limit}{rescaled_note}.")
 
 
 def _held_note(plan: Plan, slo: Slo) -> str:
-    last = burn_text.spaced(plan.step)
+    last = wording.spaced(plan.step)
     text = f" A page is held back: all bad events of the last {last} are from engines that are starting."
-    return if_found(burn_text.of_alert(PAGE_HELD, slo), plan.spec.group_by, text)
+    return if_found(wording.of_alert(PAGE_HELD, slo), plan.spec.group_by, text)
 
 
 def low_traffic_alert(plan: Plan) -> Alert:
@@ -150,9 +150,9 @@ def low_traffic_alert(plan: Plan) -> Alert:
         Severity.TICKET,
         (DashboardUid.OVERVIEW, PanelTitle.SLO_STATUS),
         unless_paged(plan, missed, longest.short, plan.spec.slos),
-        f'{{{{ $labels.class }}}} on {burn_text.MODEL}: {{{{ printf "%.0f" $value }}}} bad events of '
-        f"{{{{ $labels.slo }}}} in {burn_text.spaced(longest.long)}",
-        f"In the last {burn_text.spaced(longest.long)}, {_WHO} had fewer than {few} events of {{{{ $labels.slo }}}}, "
+        f'{{{{ $labels.class }}}} on {wording.MODEL}: {{{{ printf "%.0f" $value }}}} bad events of '
+        f"{{{{ $labels.slo }}}} in {wording.spaced(longest.long)}",
+        f"In the last {wording.spaced(longest.long)}, {_WHO} had fewer than {few} events of {{{{ $labels.slo }}}}, "
         f'too few for a burn rate. {{{{ printf "%.0f" $value }}}} of them were bad, which is more than the objective '
         f"allows. The ticket needs {least} bad events. Look first at {where}.",
         keep_firing_for=plan.step,

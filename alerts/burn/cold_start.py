@@ -32,7 +32,7 @@ def failed_requests(plan: Plan) -> Expression:
 
 
 def cold_start(plan: Plan) -> Recording:
-    """Present if an engine went down, came up or first appeared within the limit, and this is no second failure."""
+    """Present if an engine went down, came up or first appeared within the limit, unless that is its second failure."""
     up, started, recent = select(ENGINE_UP), select(ENGINE_START_TIME), plan.cold_start
 
     def second_start(interval: float) -> Expression:

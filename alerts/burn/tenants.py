@@ -8,10 +8,10 @@ from alerts.plan import Plan
 from alerts.promql.build import either, in_window, on, ratio, sum_by, within
 from alerts.promql.expression import Expression
 from alerts.recording.windows import BUDGET, PER_BUDGET, direct_count, largest_window
-from alerts.rules import text
+from alerts.rules import wording
 from alerts.rules.annotations import alert
 from alerts.rules.groups import Alert, Recording, RuleGroup, windowed
-from alerts.rules.text import percent
+from alerts.rules.wording import percent
 from alerts.tiers import Severity, Tier
 from exporters.vocabulary import signals
 from exporters.vocabulary.signals import Label
@@ -45,7 +45,9 @@ def _window(length: float) -> Iterator[Recording]:
 def _burn(plan: Plan, slo: Slo) -> Alert:
     """Does not fire while all tenants together burn as fast, which has its own page."""
     pages = plan.fitted(slo, Severity.PAGE)
-    limits = ", ".join(f"{tier.name} over {percent(tier.bad_ratio(slo))} in {text.spaced(tier.long)}" for tier in pages)
+    limits = ", ".join(
+        f"{tier.name} over {percent(tier.bad_ratio(slo))} in {wording.spaced(tier.long)}" for tier in pages
+    )
     burning = either(_burning(plan, slo, tier) for tier in pages)
     return alert(
         plan,
@@ -53,9 +55,9 @@ def _burn(plan: Plan, slo: Slo) -> Alert:
         Severity.PAGE,
         (DashboardUid.WORKLOAD, PanelTitle.GOODPUT_BY_TENANT),
         round(100 * slo.budget, 9) * largest_window(burning),
-        text.summary(slo, "{{ $labels.class }} of {{ $labels.tenant }}"),
-        f"{text.SHARE} of {{{{ $labels.class }}}} requests of {{{{ $labels.tenant }}}} to {{{{ $labels.model }}}} "
-        f"{text.miss(slo)} (objective {percent(slo.objective)}). All tenants together burn slower. "
+        wording.summary(slo, "{{ $labels.class }} of {{ $labels.tenant }}"),
+        f"{wording.SHARE} of {{{{ $labels.class }}}} requests of {{{{ $labels.tenant }}}} to {{{{ $labels.model }}}} "
+        f"{wording.miss(slo)} (objective {percent(slo.objective)}). All tenants together burn slower. "
         f"Tiers: {limits}. Look first at what this tenant sends that others do not.",
         slo=slo,
         keep_firing_for=plan.page_bridge,

@@ -9,7 +9,7 @@ from alerts.promql.expression import Expression
 from alerts.recording.baselines import baseline
 from alerts.rules.annotations import alert
 from alerts.rules.groups import Alert
-from alerts.rules.text import percent
+from alerts.rules.wording import percent
 from alerts.tiers import Severity
 from exporters.text.units import spell_duration
 from exporters.vocabulary import signals

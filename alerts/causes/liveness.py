@@ -46,7 +46,7 @@ def liveness_alerts(plan: Plan) -> tuple[Alert, ...]:
 
 
 def sidecar_alerts(plan: Plan) -> tuple[Alert, ...]:
-    """For sidecars that work, but incompletely or not for long: they need no evaluation at each scrape."""
+    """Alerts on losses, failed reloads and certificates; they need no evaluation at each scrape."""
     return (
         *_losses(plan),
         _reload_failed(plan),

@@ -4,10 +4,10 @@ from alerts.links import DashboardUid, PanelTitle
 from alerts.names import AlertName
 from alerts.plan import Plan
 from alerts.promql.build import ago, in_window, on, over, select, sum_by
-from alerts.rules import text as burn_text
+from alerts.rules import wording
 from alerts.rules.annotations import alert
 from alerts.rules.groups import Alert, Recording, windowed
-from alerts.rules.text import percent
+from alerts.rules.wording import percent
 from alerts.scrape_jobs import targets_up
 from alerts.tiers import Severity
 from exporters.text.units import spell_duration
@@ -46,10 +46,10 @@ def offered_alert(plan: Plan) -> Alert:
         Severity.TICKET,
         (DashboardUid.OVERVIEW, PanelTitle.OFFERED),
         (offered < NEARLY_NONE * (usual >= least)).and_(engines, on(Label.MODEL)),
-        f'{burn_text.MODEL} received {{{{ printf "%.0f" $value }}}} requests in {text}, less than '
+        f'{wording.MODEL} received {{{{ printf "%.0f" $value }}}} requests in {text}, less than '
         f"{percent(NEARLY_NONE)} of the usual",
         f"In the last {text}, "
-        f'{{{{ printf "%.0f" $value }}}} requests to {burn_text.MODEL} were open or ended. '
+        f'{{{{ printf "%.0f" $value }}}} requests to {wording.MODEL} were open or ended. '
         f"That is less than {percent(NEARLY_NONE)} of the same hour last week, or of the hour before if the model is "
         f"newer. Its engines and sidecars are up, so other alerts end as if all were well. The alert needs "
         f"{least} usual requests or more. Look first at the gateway or load balancer in front of the sidecars.",

@@ -7,7 +7,7 @@ from alerts.plan import Plan
 from alerts.promql.build import aggregate, call, equal, in_window, max_by, on, over, ratio, sum_by
 from alerts.promql.expression import AlertLabel, Expression
 from alerts.recording.windows import direct_count
-from alerts.rules import text as burn_text
+from alerts.rules import wording
 from alerts.rules.annotations import alert
 from alerts.rules.groups import Alert, Recording, windowed
 from alerts.rules.target_labels import if_found
@@ -81,10 +81,10 @@ def _outlier(plan: Plan) -> Alert:
             .unless(down, _INSTANCE),
             [Label.INSTANCE, Label.MODEL],
         ),
-        f"replica {{{{ $labels.instance }}}} of {burn_text.MODEL}: {burn_text.SHARE} bad",
-        f"In the last {burn_text.spaced(window)}, {burn_text.SHARE} of the{one_class} requests at "
+        f"replica {{{{ $labels.instance }}}} of {wording.MODEL}: {wording.SHARE} bad",
+        f"In the last {wording.spaced(window)}, {wording.SHARE} of the{one_class} requests at "
         f"{{{{ $labels.instance }}}} were bad{slo}. Other replicas of "
-        f"{burn_text.MODEL} serve this class with less than half of that. Look first at the log and the GPU of its "
+        f"{wording.MODEL} serve this class with less than half of that. Look first at the log and the GPU of its "
         "engine; drain it if its peers can serve its load.",
         keep_firing_for=plan.page_bridge,
     )

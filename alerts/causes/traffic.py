@@ -6,10 +6,10 @@ from alerts.plan import STEP, Plan
 from alerts.promql.build import ago, equal, in_window, increase, not_equal, on, over, ratio, regex, select, sum_by
 from alerts.promql.expression import Expression, Selector
 from alerts.recording.baselines import baseline
-from alerts.rules import text
+from alerts.rules import wording
 from alerts.rules.annotations import alert
 from alerts.rules.groups import Alert, Recording, windowed
-from alerts.rules.text import percent
+from alerts.rules.wording import percent
 from alerts.tiers import Severity
 from exporters.text.units import spell_duration
 from exporters.vocabulary import signals
@@ -110,8 +110,8 @@ def _share(outcome: Outcome, window: float) -> Expression:
 def _others_lost(plan: Plan) -> Expression:
     """Less than half of the requests of a class that, a week or else an hour ago, did not end as client errors.
 
-    A client that repeats invalid requests does not displace the requests of others, a bad config change does. Over all
-    models: requests for a name that is no longer served have the model `other`.
+    A client that repeats invalid requests does not displace the requests of others; a bad config change does. All
+    models are counted together, because requests for a name that is no longer served have the model `other`.
     """
     others = in_window(signals.OTHER_REQUESTS_IN, plan.lookback)
     return others < _PAGE_SHARE * ago(others, plan.week).or_(ago(others, plan.hour))
@@ -137,7 +137,7 @@ def _surge_alert(
     plan: Plan, name: AlertName, outcome: Outcome, surging: Expression, meaning: str, severity: Severity
 ) -> Alert:
     low, least, window = _least_share(severity), plan.spec.alerting.min_events.page, spell_duration(plan.lookback)
-    who = f"{{{{ $labels.class }}}} requests to {text.MODEL} at {{{{ $labels.instance }}}}"
+    who = f"{{{{ $labels.class }}}} requests to {wording.MODEL} at {{{{ $labels.instance }}}}"
     return alert(
         plan,
         name,
@@ -145,7 +145,7 @@ def _surge_alert(
         (DashboardUid.OVERVIEW, PanelTitle.OUTCOMES),
         surging,
         f"{{{{ $value | humanizePercentage }}}} of {{{{ $labels.class }}}} requests end as {outcome}: "
-        f"{text.MODEL} at {{{{ $labels.instance }}}}",
+        f"{wording.MODEL} at {{{{ $labels.instance }}}}",
         f"In the last {window}, {{{{ $value | humanizePercentage }}}} of {who} ended as {outcome}; "
         f"{spell_duration(plan.day)} ago "
         f"it was less than {percent(low / 2)}. A {severity} from {percent(low)} of at least {least} requests on"

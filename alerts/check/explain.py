@@ -15,7 +15,7 @@ from alerts.labels import severity_value
 from alerts.names import AlertName
 from alerts.plan import Plan
 from alerts.recording.pools import is_pooled
-from alerts.rules.text import describe, percent
+from alerts.rules.wording import describe, percent
 from exporters.text.units import number, spell_duration
 from exporters.vocabulary.slo_file import Latency, Measure, Rejected, Slo, SloFile, Source
 from exporters.vocabulary.verdicts import applicable_slos

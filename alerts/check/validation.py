@@ -8,7 +8,7 @@ from math import ceil, inf
 from pathlib import Path
 
 from alerts.engine_only import UnsupportedSlo, evaluate_slos, unsupported_reason
-from alerts.rules.text import rescaled
+from alerts.rules.wording import rescaled
 from exporters.text.units import number, spell_duration
 from exporters.text.yaml_reader import FileError, Node, Problem
 from exporters.vocabulary.ceilings import Ceilings

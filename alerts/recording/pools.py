@@ -11,7 +11,7 @@ from alerts.promql.build import call, either, equal, in_window, on, over, regex,
 from alerts.promql.expression import AlertLabel, Expression
 from alerts.rules.groups import Recording, windowed
 from alerts.rules.target_labels import if_found, listed
-from alerts.rules.text import spaced
+from alerts.rules.wording import spaced
 from alerts.tiers import Severity, Tier
 from exporters.vocabulary.signals import (
     LOW_TRAFFIC_EVENTS_IN,

@@ -10,7 +10,7 @@ from alerts.plan import Plan
 from alerts.promql.expression import Expression
 from alerts.rules.groups import Alert
 from alerts.rules.target_labels import LONGEST_PLACE, place
-from alerts.rules.text import MODEL, short_model
+from alerts.rules.wording import MODEL, short_model
 from alerts.tiers import Severity
 from exporters.vocabulary.signals import Label
 from exporters.vocabulary.slo_file import Slo

@@ -46,7 +46,7 @@ class LabelValues:
 
 
 def printed(query: Any, targets: Sequence[str]) -> str | None:
-    """The text of a query that follows the variables over labels of series and of `targets`; None if it is no query."""
+    """The query as text, with matchers of the variables for labels of series and of `targets`; None without a query."""
     match query:
         case Expression():
             return str(with_matchers(following(query), _matchers(targets), _OF_NO_TARGET))

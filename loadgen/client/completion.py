@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from exporters.http import events
+from exporters.http import sse
 from exporters.vocabulary.engine_values import ABSENT, Number, count, from_milliseconds, read
 from exporters.vocabulary.verdicts import outcome_of_status
 from loadgen.client.http_response import HttpResponse
@@ -101,7 +101,7 @@ class CompletionResponse:
     queue: float | None = None
     prefill: float | None = None
     decode: float | None = None
-    _stream: events.Splitter | None = None
+    _stream: sse.Splitter | None = None
     _learned: TokenChunk | None = None
     _next: TokenChunk | None = None  # the one learned, unless the last read ended within a chunk or an event
     _done: bool = False
@@ -130,7 +130,7 @@ class CompletionResponse:
         if body:
             head = self.http.head
             if self._stream is None and head is not None and head.status == 200 and head.event_stream:
-                self._stream = events.Splitter()
+                self._stream = sse.Splitter()
             if self._stream is None:
                 self.body += body
             else:
@@ -195,7 +195,7 @@ class CompletionResponse:
                 self._failure = f"the body is not a completion: {error}"
 
     def _event(self, event_bytes: bytes, at: float) -> None:
-        data = events.payload(event_bytes)
+        data = sse.payload(event_bytes)
         if data == b"[DONE]":
             self._done = True
             return

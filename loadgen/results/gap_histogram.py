@@ -46,7 +46,7 @@ class GapHistogram(msgspec.Struct):
         self.squares += other.squares
 
     def to_json(self) -> dict[str, object]:
-        """For a JSON file."""
+        """The histogram as an object for JSON."""
         return {
             "ratio": RATIO,
             "counts": dict(sorted(self.counts.items())),

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alerts.plan import Plan
-from alerts.rules.text import rescaled
+from alerts.rules.wording import rescaled
 from alerts.tiers import Severity, fit, tiers
 from exporters.vocabulary.slo_file import Availability, Slo, load, loads
 from tests.support.promtool import ROOT

@@ -72,7 +72,7 @@ MODULES = {
         ],
     ),
     "burn_rules": Module(
-        ["alerts/burn/alerts.py", "alerts/rules/text.py", "alerts/recording/limits.py"],
+        ["alerts/burn/alerts.py", "alerts/rules/wording.py", "alerts/recording/limits.py"],
         [
             "tests/alerts/recording/test_windows.py::test_the_committed_rules_are_up_to_date",
             "tests/alerts/test_plan.py",

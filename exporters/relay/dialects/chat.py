@@ -1,6 +1,6 @@
 """The dialect of `/v1/chat/completions` and `/v1/completions`."""
 
-from exporters.http.events import LONG_EVENT
+from exporters.http.sse import LONG_EVENT
 from exporters.relay.bodies import request_body
 from exporters.relay.dialects import completion_events
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from exporters.http import events as sse
+from exporters.http import sse
 from exporters.relay.bodies.request_body import may_be_parsed_again
 from exporters.relay.dialects.dialect import Dialect, Event, Output, text_of
 from exporters.relay.metering.fast_path import FastPath, Pattern, VaryingFastPath, learn

@@ -2,7 +2,7 @@
 
 import pytest
 
-from alerts.rules.text import miss
+from alerts.rules.wording import miss
 from alerts.tiers import tiers
 from exporters.text.units import spell_duration
 from exporters.vocabulary.slo_file import Availability, Latency, Measure, Sli, Slo, ValidOutput, load, loads

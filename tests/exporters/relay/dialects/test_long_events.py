@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from exporters.http.events import LONG_EVENT, MAX_EVENT_LINES, payload
+from exporters.http.sse import LONG_EVENT, MAX_EVENT_LINES, payload
 from exporters.relay.bodies.request_body import MAX_PARSED_AGAIN
 from exporters.relay.dialects.dialect import MAX_CHOICES, text_of
 from exporters.relay.dialects.paths import METERED

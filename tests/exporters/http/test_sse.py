@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporters.http import events as sse
-from exporters.http.events import Splitter, payload
+from exporters.http import sse
+from exporters.http.sse import Splitter, payload
 from exporters.relay.dialects.chat import decode
 from exporters.relay.metering.meter import MAX_HELD_EVENT
 from exporters.vocabulary.signals import Outcome
