@@ -7,8 +7,8 @@ from importlib import metadata
 from zlib import crc32
 
 from alerts.labels import POOL
-from alerts.names import AlertName
 from exporters.text.errors import UsageError
+from exporters.vocabulary.alert_names import AlertName
 from exporters.vocabulary.signals import Label
 
 

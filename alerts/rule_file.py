@@ -6,7 +6,7 @@ from alerts.burn.alerts import burn_rules, low_traffic_alert
 from alerts.burn.cold_start import cold_start
 from alerts.burn.tenants import tenant_groups
 from alerts.causes.engine import engine_alerts
-from alerts.causes.liveness import engine_model, liveness_alerts, sidecar_alerts, stalled_alert
+from alerts.causes.liveness import engine_model, liveness_alerts, sidecar_alerts, stalled_alerts
 from alerts.causes.missing_targets import target_models
 from alerts.causes.offered_traffic import offered_alert, offered_recording
 from alerts.causes.replicas import replica_rules
@@ -22,6 +22,7 @@ from alerts.causes.traffic import (
 from alerts.engine_only import remarks
 from alerts.group_limit import MAX_RULES, limited
 from alerts.links import Links
+from alerts.overrides import with_overrides
 from alerts.plan import Plan
 from alerts.prices import Prices
 from alerts.recording.autoscaling import autoscaling_group
@@ -47,7 +48,8 @@ def rules(
     groups = _groups(plan) if plan.has_sidecar else (*vllm_groups(plan), *_groups(plan))
     costs = () if prices is None else cost_groups(plan, prices)
     scaling = (autoscaling_group(plan),) if autoscaling and plan.has_sidecar else ()
-    return with_target_labels_of((*groups, *costs, *scaling), plan.spec.group_by)
+    every = with_target_labels_of((*groups, *costs, *scaling), plan.spec.group_by)
+    return with_overrides(every, plan.spec.alerting)
 
 
 def with_target_labels_of(groups: tuple[RuleGroup, ...], labels: tuple[str, ...]) -> tuple[RuleGroup, ...]:
@@ -83,7 +85,7 @@ def _groups(plan: Plan) -> tuple[RuleGroup, ...]:
             (
                 *requests_recordings(plan),
                 *measured(offered_recording(plan), *surge_recordings(plan), *traffic_alerts(plan)),
-                stalled_alert(plan),
+                *stalled_alerts(plan),
             ),
         ),
         RuleGroup(

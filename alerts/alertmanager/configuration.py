@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from alerts.alertmanager.destinations import Destination, SecretFile, Webhook
 from alerts.alertmanager.receivers import TEMPLATE_PATH, needs_template, receiver
 from alerts.labels import severity_value
-from alerts.names import AlertName
 from alerts.promql.expression import quote
 from alerts.rules.annotations import ALERT_SOURCE
 from alerts.rules.groups import dump
 from alerts.tiers import Severity
 from exporters.text.units import spell_duration
+from exporters.vocabulary.alert_names import AlertName
 from exporters.vocabulary.signals import Label
 from exporters.vocabulary.slo_file import Severities
 
@@ -98,12 +98,13 @@ class Inhibition:
 
 
 _ENGINE_TICKETS = (AlertName.ENGINE_RESTARTS, AlertName.QUEUE, AlertName.KV_CACHE, AlertName.PREFIX_CACHE)
+_ALSO_TICKETS = (AlertName.CERTIFICATE, AlertName.SIDECAR_DOWN, AlertName.ENGINE_DOWN, AlertName.ENGINE_STALLED)
 INHIBITIONS = (
     Inhibition(
-        "A certificate that expires within a day also expires within a week.",
-        (AlertName.CERTIFICATE,),
-        (AlertName.CERTIFICATE,),
-        (Label.INSTANCE,),
+        "A page inhibits the ticket of the same alert, which fires beside it.",
+        _ALSO_TICKETS,
+        _ALSO_TICKETS,
+        (Label.ALERTNAME, Label.INSTANCE, Label.ENGINE),
         Label.INSTANCE,
         ticket_of_page=True,
     ),

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 
 from alerts.alertmanager.destinations import Destination, Email, PagerDuty, SecretFile, Slack, Webhook
-from alerts.names import AlertName
 from alerts.tiers import Severity
+from exporters.vocabulary.alert_names import AlertName
 
 TEMPLATE_PATH = "templates/vllm-slo.tmpl"
 CAUSES = (

@@ -2,7 +2,6 @@
 
 from alerts.burn.cold_start import held_page, page_held
 from alerts.links import DashboardUid, PanelTitle
-from alerts.names import AlertName
 from alerts.plan import Plan
 from alerts.promql.build import either, equal, in_window, on, over, regex, select
 from alerts.promql.expression import Expression, Selector
@@ -16,6 +15,7 @@ from alerts.rules.target_labels import if_found
 from alerts.rules.wording import percent
 from alerts.tiers import Severity, Tier
 from exporters.text.units import spell_duration
+from exporters.vocabulary.alert_names import AlertName
 from exporters.vocabulary.signals import (
     LONG_ERROR_RATIO,
     PAGE_ERROR_RATIO,

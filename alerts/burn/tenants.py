@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 from alerts.links import DashboardUid, PanelTitle
-from alerts.names import AlertName
 from alerts.plan import Plan
 from alerts.promql.build import either, in_window, on, ratio, sum_by, within
 from alerts.promql.expression import Expression
@@ -14,6 +13,7 @@ from alerts.rules.groups import Alert, Recording, RuleGroup, windowed
 from alerts.rules.wording import percent
 from alerts.tiers import Severity, Tier
 from exporters.vocabulary import signals
+from exporters.vocabulary.alert_names import AlertName
 from exporters.vocabulary.signals import Label
 from exporters.vocabulary.slo_file import Slo
 

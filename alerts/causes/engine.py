@@ -2,7 +2,6 @@
 
 from alerts.burn.cold_start import failed_requests
 from alerts.links import DashboardUid, PanelTitle
-from alerts.names import AlertName
 from alerts.plan import Plan
 from alerts.promql.build import in_window, increase, max_by, on, over, sum_by, with_model
 from alerts.promql.expression import Expression
@@ -13,6 +12,7 @@ from alerts.rules.wording import percent
 from alerts.tiers import Severity
 from exporters.text.units import spell_duration
 from exporters.vocabulary import signals
+from exporters.vocabulary.alert_names import AlertName
 from exporters.vocabulary.signals import Label, Signal
 
 _ENGINE = "{{ $labels.engine }} at {{ $labels.instance }}"

@@ -1,9 +1,11 @@
 """Alerts on sidecars, engines and certificates that are down, stalled, lossy or about to expire."""
 
+from collections.abc import Iterator
+
 from alerts.burn.cold_start import starting
 from alerts.causes.missing_targets import missing_targets, no_target
+from alerts.causes.replica_groups import by_urgency
 from alerts.links import DashboardUid, PanelTitle
-from alerts.names import AlertName
 from alerts.plan import Plan
 from alerts.promql.build import (
     aggregate,
@@ -25,6 +27,7 @@ from alerts.scrape_jobs import targets_up
 from alerts.tiers import Severity
 from exporters.text.units import spell_duration
 from exporters.vocabulary import signals
+from exporters.vocabulary.alert_names import AlertName
 from exporters.vocabulary.signals import ENGINE_MODEL, Label, Phase, Signal
 
 _DAY = 86400.0
@@ -41,8 +44,8 @@ def engine_model(plan: Plan) -> Recording:
 
 
 def liveness_alerts(plan: Plan) -> tuple[Alert, ...]:
-    sidecar = (_sidecar_down(plan),) if plan.has_sidecar else ()
-    return (*sidecar, _engine_down(plan), _watchdog(plan), *missing_targets(plan))
+    sidecar = _sidecar_down(plan) if plan.has_sidecar else ()
+    return (*sidecar, *_engine_down(plan), _watchdog(plan), *missing_targets(plan))
 
 
 def sidecar_alerts(plan: Plan) -> tuple[Alert, ...]:
@@ -55,31 +58,38 @@ def sidecar_alerts(plan: Plan) -> tuple[Alert, ...]:
     )
 
 
-def _sidecar_down(plan: Plan) -> Alert:
-    down = targets_up(plan).binary("==", 0)
+def _sidecar_down(plan: Plan) -> Iterator[Alert]:
+    up = targets_up(plan)
     models = aggregate("group", ENGINE_MODEL, by=[Label.INSTANCE, Label.MODEL])
-    return alert(
-        plan,
-        AlertName.SIDECAR_DOWN,
-        Severity.PAGE,
-        (DashboardUid.SIDECAR, PanelTitle.SIDECAR),
-        # With another job name, no alert could ever fire.
-        models.binary("*", down, on(Label.INSTANCE, left=[Label.JOB])).or_(down.or_(no_target(plan)), _INSTANCE),
-        f"the sidecar {{{{ $labels.instance }}}}{_OF_MODEL} does not answer Prometheus",
-        f"No scrape of the job {' or '.join(plan.spec.scrape_job)} "
-        f"{{{{ with $labels.instance }}}}at {{{{ . }}}} {{{{ end }}}}succeeded for {spell_duration(plan.down_after)}. "
-        "Its requests are not measured and may not be served, and no other alert can fire for it. "
-        "Look first at whether clients still get responses.",
-        pending_for=plan.down_after,
-    )
+    serving = models.binary("*", up, on(Label.INSTANCE, left=[Label.JOB])).or_(up, _INSTANCE)
+    # With another job name, no alert could ever fire.
+    for severity, expr, group in by_urgency(plan, serving.binary("==", 0), serving, no_target(plan)):
+        yield alert(
+            plan,
+            AlertName.SIDECAR_DOWN,
+            severity,
+            (DashboardUid.SIDECAR, PanelTitle.SIDECAR),
+            expr,
+            f"the sidecar {{{{ $labels.instance }}}}{_OF_MODEL} does not answer Prometheus",
+            f"No scrape of the job {' or '.join(plan.spec.scrape_job)} "
+            f"{{{{ with $labels.instance }}}}at {{{{ . }}}} {{{{ end }}}}succeeded for "
+            f"{spell_duration(plan.down_after)}. Its requests are not measured and may not be served, and no other "
+            f"alert can fire for it. {group}Look first at whether clients still get responses.",
+            pending_for=plan.down_after,
+        )
 
 
-def _engine_down(plan: Plan) -> Alert:
+def _reached(plan: Plan) -> Expression:
+    """1 for each engine that was reached recently, else 0."""
+    return max_by(over("max_over_time", signals.ENGINE_UP, plan.down_after), (Label.INSTANCE, Label.ENGINE))
+
+
+def _engine_down(plan: Plan) -> Iterator[Alert]:
     """Not while the engine may be starting: a starting engine looks like one that is down."""
     down_for, limit, second = map(spell_duration, (plan.down_after, plan.cold_start, plan.second_start))
-    by = (Label.INSTANCE, Label.ENGINE)
-    down = max_by(over("max_over_time", signals.ENGINE_UP, plan.down_after), by).binary("==", 0)
-    expr = with_model(down.unless(select(signals.COLD_START), _ENGINE))
+    up = _reached(plan)
+    down = with_model(up.binary("==", 0).unless(select(signals.COLD_START), _ENGINE))
+    no_engine = None
     if plan.has_sidecar:
         engine, observer = "the engine {{ $labels.engine }}", "its sidecar"
         symptom = f"{{{{ $labels.instance }}}} is up, but has not reached {engine} for {down_for} or more"
@@ -88,24 +98,25 @@ def _engine_down(plan: Plan) -> Alert:
         job = plan.spec.engine.job
         engine = f"the {{{{ with $labels.engine }}}}engine {{{{ . }}}}{{{{ else }}}}job {job}{{{{ end }}}}"
         observer = "Prometheus"
-        expr = expr.or_(no_target(plan, plan.down_after))
+        no_engine = no_target(plan, plan.down_after)
         symptom = f"No scrape of {engine} has worked for {down_for} or more"
         healthy = ""
-    return alert(
-        plan,
-        AlertName.ENGINE_DOWN,
-        Severity.PAGE,
-        (DashboardUid.ENGINE, PanelTitle.ENGINE),
-        expr,
-        f"{engine}{_OF_MODEL} does not answer {observer}",
-        f"{symptom}. A start of up to {limit} raises no page, unless it is the second within {second}{healthy}. No "
-        "request is served there. Look first at the last lines of the engine's log.",
-        # An engine that restarts and exits again is one incident.
-        keep_firing_for=plan.step,
-    )
+    for severity, expr, group in by_urgency(plan, down, with_model(up), no_engine):
+        yield alert(
+            plan,
+            AlertName.ENGINE_DOWN,
+            severity,
+            (DashboardUid.ENGINE, PanelTitle.ENGINE),
+            expr,
+            f"{engine}{_OF_MODEL} does not answer {observer}",
+            f"{symptom}. A start of up to {limit} raises no page, unless it is the second within {second}{healthy}. No "
+            f"request is served there. {group}Look first at the last lines of the engine's log.",
+            # An engine that restarts and exits again is one incident.
+            keep_firing_for=plan.step,
+        )
 
 
-def stalled_alert(plan: Plan) -> Alert:
+def stalled_alerts(plan: Plan) -> Iterator[Alert]:
     """Requests are open but no token count grows: by each engine's counters, else by the waits at the sidecar.
 
     With `llm_engine_token_counts_live` 0, an engine counts tokens only when a request ends, so its counters stand
@@ -150,18 +161,20 @@ def stalled_alert(plan: Plan) -> Alert:
         )
         stalled = stalled.or_(by_waits)
     engine_at = "{{ with $labels.engine }}the engine {{ . }}{{ else }}an engine{{ end }} at {{ $labels.instance }}"
-    return alert(
-        plan,
-        AlertName.ENGINE_STALLED,
-        Severity.PAGE,
-        (DashboardUid.ENGINE, PanelTitle.ENGINE_OUTPUT_TOKENS),
-        stalled,
-        f"{engine_at}{_OF_MODEL} holds requests and generates no token",
-        f"Requests are open at {engine_at}, and for {spell_duration(pending_for)} no prompt or generation token has "
-        f"been counted. The engine still answers its metrics. Held back for {spell_duration(plan.cold_start)} "
-        "after a start. Look first at the GPU and at the end of the engine's log.",
-        pending_for=pending_for,
-    )
+    serving = (stalled * 0).or_(with_model(_reached(plan)), _ENGINE)
+    for severity, expr, group in by_urgency(plan, stalled, serving):
+        yield alert(
+            plan,
+            AlertName.ENGINE_STALLED,
+            severity,
+            (DashboardUid.ENGINE, PanelTitle.ENGINE_OUTPUT_TOKENS),
+            expr,
+            f"{engine_at}{_OF_MODEL} holds requests and generates no token",
+            f"Requests are open at {engine_at}, and for {spell_duration(pending_for)} no prompt or generation token "
+            f"has been counted. The engine still answers its metrics. Held back for {spell_duration(plan.cold_start)} "
+            f"after a start. {group}Look first at the GPU and at the end of the engine's log.",
+            pending_for=pending_for,
+        )
 
 
 def _losses(plan: Plan) -> tuple[Alert, ...]:

@@ -5,7 +5,6 @@ that the group existed.
 """
 
 from alerts.links import DashboardUid, PanelTitle
-from alerts.names import AlertName
 from alerts.plan import Plan
 from alerts.promql.build import aggregate, call, not_equal, on, over, select
 from alerts.promql.expression import Expression
@@ -14,6 +13,7 @@ from alerts.rules.groups import Alert, Recording
 from alerts.scrape_jobs import jobs, targets_up
 from alerts.tiers import Severity
 from exporters.text.units import spell_duration
+from exporters.vocabulary.alert_names import AlertName
 from exporters.vocabulary.signals import ENGINE_MODEL, TARGET_MODEL, Label
 
 

@@ -1,7 +1,6 @@
 """A ticket for a model that has lost its requests: without requests, no SLO burns, so nothing else fires."""
 
 from alerts.links import DashboardUid, PanelTitle
-from alerts.names import AlertName
 from alerts.plan import Plan
 from alerts.promql.build import ago, in_window, on, over, select, sum_by
 from alerts.rules import wording
@@ -12,6 +11,7 @@ from alerts.scrape_jobs import targets_up
 from alerts.tiers import Severity
 from exporters.text.units import spell_duration
 from exporters.vocabulary import signals
+from exporters.vocabulary.alert_names import AlertName
 from exporters.vocabulary.signals import ENGINE_MODEL, Label
 
 NEARLY_NONE = 0.05

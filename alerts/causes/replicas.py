@@ -2,7 +2,6 @@
 
 from alerts.burn.cold_start import starting
 from alerts.links import DashboardUid, PanelTitle
-from alerts.names import AlertName
 from alerts.plan import Plan
 from alerts.promql.build import aggregate, call, equal, in_window, max_by, on, over, ratio, sum_by
 from alerts.promql.expression import AlertLabel, Expression
@@ -13,6 +12,7 @@ from alerts.rules.groups import Alert, Recording, windowed
 from alerts.rules.target_labels import if_found
 from alerts.tiers import Severity
 from exporters.vocabulary import signals
+from exporters.vocabulary.alert_names import AlertName
 from exporters.vocabulary.signals import COLD_START, ENGINE_UP, Label
 
 BAD_SHARE = 0.5

@@ -1,7 +1,6 @@
 """A ticket for targets that Prometheus scrapes at another interval than the SLO file states."""
 
 from alerts.links import DashboardUid, PanelTitle
-from alerts.names import AlertName
 from alerts.plan import Plan
 from alerts.promql.build import max_by, on, over
 from alerts.promql.expression import Expression
@@ -10,6 +9,7 @@ from alerts.rules.groups import Alert
 from alerts.scrape_jobs import targets_up
 from alerts.tiers import Severity
 from exporters.text.units import spell_duration
+from exporters.vocabulary.alert_names import AlertName
 from exporters.vocabulary.signals import Label
 
 _TOLERANCE = 1.4

@@ -1,7 +1,6 @@
 """Alerts on client errors, rejections and throughput without goodput."""
 
 from alerts.links import DashboardUid, PanelTitle
-from alerts.names import AlertName
 from alerts.plan import STEP, Plan
 from alerts.promql.build import ago, equal, in_window, increase, not_equal, on, over, ratio, regex, select, sum_by
 from alerts.promql.expression import Expression, Selector
@@ -13,6 +12,7 @@ from alerts.rules.wording import percent
 from alerts.tiers import Severity
 from exporters.text.units import spell_duration
 from exporters.vocabulary import signals
+from exporters.vocabulary.alert_names import AlertName
 from exporters.vocabulary.signals import Label, Outcome
 
 _TICKET_SHARE, _PAGE_SHARE = 0.1, 0.5

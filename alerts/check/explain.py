@@ -12,11 +12,11 @@ from alerts.check.detection_time import Detection, detections, fastest
 from alerts.check.outage import OutageEffect, outage_effects
 from alerts.engine_only import CAVEAT
 from alerts.labels import severity_value
-from alerts.names import AlertName
 from alerts.plan import Plan
 from alerts.recording.pools import is_pooled
 from alerts.rules.wording import describe, percent
 from exporters.text.units import number, spell_duration
+from exporters.vocabulary.alert_names import AlertName
 from exporters.vocabulary.slo_file import Latency, Measure, Rejected, Slo, SloFile, Source
 from exporters.vocabulary.verdicts import applicable_slos
 

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 
 from alerts.engine_only import ALL_REQUESTS, SupportedSlo, version
 from alerts.links import DashboardUid, PanelTitle
-from alerts.names import AlertName
 from alerts.plan import Plan
 from alerts.promql.build import aggregate, call, equal, on, regex, select
 from alerts.promql.expression import Expression, Matcher
@@ -17,6 +16,7 @@ from exporters.engines.signal_table import START_TIME, VLLM
 from exporters.engines.vllm_buckets import FINISHED, family
 from exporters.text.units import number
 from exporters.vocabulary import signals
+from exporters.vocabulary.alert_names import AlertName
 from exporters.vocabulary.signals import OTHER, Kind, Label, Outcome
 
 _OUTCOMES = {

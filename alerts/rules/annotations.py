@@ -5,13 +5,13 @@ from collections.abc import Mapping
 from alerts.engine_only import CAVEAT
 from alerts.labels import severity_value
 from alerts.links import Panel
-from alerts.names import AlertName
 from alerts.plan import Plan
 from alerts.promql.expression import Expression
 from alerts.rules.groups import Alert
 from alerts.rules.target_labels import LONGEST_PLACE, place
 from alerts.rules.wording import MODEL, short_model
 from alerts.tiers import Severity
+from exporters.vocabulary.alert_names import AlertName
 from exporters.vocabulary.signals import Label
 from exporters.vocabulary.slo_file import Slo
 

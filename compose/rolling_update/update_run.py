@@ -16,7 +16,6 @@ import aiohttp
 import yaml
 
 from alerts import rule_file
-from alerts.names import AlertName
 from compose.lab import services
 from compose.lab.ports import free_ports
 from compose.lab.rewrite_config import COMPOSE_DIRECTORY
@@ -32,6 +31,7 @@ from compose.rolling_update.update_checks import UpdateResult
 from exporters.analysis.prometheus_api import Prometheus
 from exporters.text.units import parse_duration
 from exporters.vocabulary import signals, slo_file
+from exporters.vocabulary.alert_names import AlertName
 from exporters.vocabulary.signals import Endpoint, Label
 from loadgen.results.record import SUMMARY
 

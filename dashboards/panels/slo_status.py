@@ -8,7 +8,6 @@ from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models import units
 
 from alerts.links import DashboardUid, PanelTitle
-from alerts.names import AlertName
 from alerts.plan import Plan
 from alerts.promql.build import (
     aggregate,
@@ -36,6 +35,7 @@ from dashboards.queries.rates import PER_CLASS, goodput_ratio, rate_by, ratio_by
 from dashboards.windows.slo import BURN_WINDOW, PERIOD, in_page_window, in_period, in_shortest_window
 from exporters.text.units import number, spell_duration
 from exporters.vocabulary import signals
+from exporters.vocabulary.alert_names import AlertName
 from exporters.vocabulary.signals import ACTIVE_SINCE, FIRING, Label, Recorded
 from exporters.vocabulary.slo_file import SloFile
 

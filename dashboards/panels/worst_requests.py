@@ -4,7 +4,6 @@ from grafana_foundation_sdk.builders import table
 from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models import units
 
-from alerts.names import AlertName
 from alerts.plan import Plan
 from alerts.promql.build import call, max_by, ranged
 from alerts.promql.expression import Expression
@@ -15,6 +14,7 @@ from dashboards.queries.labels import join_labels, with_label
 from dashboards.queries.rates import RANGE, RATE
 from exporters.text.units import spell_duration
 from exporters.vocabulary import signals
+from exporters.vocabulary.alert_names import AlertName
 from exporters.vocabulary.signals import Label
 
 _COMMAND, _RUNBOOK = "command", "runbook"

@@ -34,6 +34,7 @@ from exporters.text.yaml_keys import (
 )
 from exporters.text.yaml_reader import NAME, FileError, Node, Problem, Reader, nearest, parse_yaml, read_file
 from exporters.vocabulary import signals
+from exporters.vocabulary.alert_names import AlertName
 from exporters.vocabulary.labels import ALERT_LABELS, SEVERITY, TARGET_LABELS, AlertLabels
 from exporters.vocabulary.signals import GENERATING, MEASURED, OTHER, Endpoint
 
@@ -325,6 +326,76 @@ class Severities:
     ticket: Annotated[str, Key(SEVERITY, "Value for tickets.")] = "ticket"
 
 
+class AlertSeverity(StrEnum):
+    """The severities that the file can give to an alert."""
+
+    PAGE = "page"
+    TICKET = "ticket"
+
+
+@dataclass(frozen=True, slots=True)
+class AlertOverride:
+    """What the file changes of one alert."""
+
+    severity: Annotated[
+        AlertSeverity | None, Key(choice(AlertSeverity), "Severity of the alert, instead of its own.")
+    ] = None
+    pending_for: Annotated[
+        float | None, Key(DURATION, "How long the condition must hold before the alert fires.", name="for")
+    ] = None
+    labels: Annotated[AlertLabels, Key(ALERT_LABELS, "Labels of the alert, besides those of the file and SLO.")] = ()
+    enabled: Annotated[bool, Key(FLAG, "Whether the alert is rendered.")] = True
+
+
+_OVERRIDE = section(AlertOverride)
+
+
+def _overrides(node: Node) -> tuple[tuple[AlertName, AlertOverride], ...] | None:
+    if not node.is_mapping:
+        example = f"{{{AlertName.SIDECAR_DOWN}: {{severity: ticket}}}}"
+        node.problem(f"expected a mapping, found {node.quoted()}; write names of alerts, such as {example}")
+        return None
+    overrides = []
+    for name, place in node.mapping().items():
+        if name not in set(AlertName):
+            place.problem(f"{name!r} is not an alert; {nearest(name, AlertName)}")
+        override = _OVERRIDE.read(place) or AlertOverride()
+        if name == AlertName.WATCHDOG and override.severity:
+            place.mapping()["severity"].problem(
+                f"{name} always fires, for a dead man's switch, so it cannot be a {override.severity}; remove severity"
+            )
+        if name in set(AlertName):
+            overrides.append((AlertName(name), override))
+    return tuple(overrides)
+
+
+_OVERRIDES = Kind(
+    _overrides,
+    {
+        "type": "object",
+        "propertyNames": {"enum": [str(name) for name in AlertName]},
+        "additionalProperties": _OVERRIDE.schema,
+        "default": {},
+    },
+)
+
+
+def _share(node: Node) -> float | None:
+    text = node.text()
+    match = re.fullmatch(_SHARE, text or "")
+    if text is None:
+        return None
+    if match:
+        share = float(match[1]) / 100 if match[1] else int(match[2]) / int(match[3])
+        if 0 < share <= 1:
+            return share
+    node.problem(f"{text!r} is not a share of replicas; write a fraction or a percentage, such as 2/3, 50% or 100%")
+    return None
+
+
+_SHARE = r"(\d+(?:\.\d+)?)\s*%|(\d+)/([1-9]\d*)"
+
+
 @dataclass(frozen=True, slots=True)
 class Alerting:
     """Settings that prevent unnecessary alerts."""
@@ -339,7 +410,19 @@ class Alerting:
             "How long pages are muted while an engine starts, and again after it; by default at most period / 8640.",
         ),
     ] = 300.0
+    min_serving: Annotated[
+        float,
+        Key(
+            Kind(_share, {**text_of(_SHARE), "default": "2/3"}),
+            "Share of the replicas of a model that must serve, such as 2/3 or 50%: LLMSidecarDown, LLMEngineDown and "
+            "LLMEngineStalled page if fewer serve, and else raise a ticket.",
+        ),
+    ] = 2 / 3
     severities: Annotated[Severities, Key(section(Severities))] = Severities()
+    alerts: Annotated[
+        tuple[tuple[AlertName, AlertOverride], ...],
+        Key(_OVERRIDES, "Changes of single alerts by name, such as {LLMSidecarDown: {severity: ticket, for: 10m}}."),
+    ] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -504,7 +587,9 @@ def parse(reader: Reader) -> SloFile:
     allow = tuple(tenant for tenant in file.tenants.allow if tenant and tenant != OTHER)
     if file.alerting.per_tenant and not allow:
         keys["alerting"].problem("per_tenant needs tenants; list them in tenants.allow or write false")
-    for labels in (keys.get("labels"), *(each.mapping().get("labels") for each in slo_places)):
+    alerting_keys = keys["alerting"].mapping() if "alerting" in keys else {}
+    overrides = alerting_keys["alerts"].mapping().values() if "alerts" in alerting_keys else ()
+    for labels in (keys.get("labels"), *(each.mapping().get("labels") for each in (*slo_places, *overrides))):
         _check_labels(labels, file.group_by)
     severities = file.alerting.severities
     if len({severities.page, severities.ticket, "none"}) < 3:

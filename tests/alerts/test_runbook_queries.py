@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from alerts.names import AlertName
+from exporters.vocabulary.alert_names import AlertName
 from exporters.vocabulary.slo_file import load, loads
 from tests.alerts.firing import firing
 from tests.support.promtool import ROOT, UP, Case, Pace, Promtool, constant, counter

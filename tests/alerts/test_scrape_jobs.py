@@ -46,4 +46,4 @@ def test_a_sidecar_of_each_job_pages_when_it_is_down(promtool: Promtool) -> None
     up = {f'up{{job="{job}",instance="{job}"}}': constant(0, 60) for job in ("ns/a", "ns.b", "nsxb", "other")}
     case = Case(spec, up, spec.scrape_interval, sidecar_is_up=False)
     down = {'{instance="ns/a"}': 1.0, '{instance="ns.b"}': 1.0}
-    promtool.test([case.expect(30 * spec.scrape_interval, firing("LLMSidecarDown", "instance"), down)])
+    promtool.test([case.expect(30 * spec.scrape_interval, firing("LLMSidecarDown", "instance", severity="page"), down)])

@@ -13,13 +13,13 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from alerts.links import LINK_VARIABLES, DashboardUid, Links, PanelTitle, panel_id
-from alerts.names import AlertName
 from alerts.rule_file import rules
 from alerts.rules.groups import Alert
 from compose.cli import main
 from dashboards.boards.registry import BOARDS
 from dashboards.live.reader import panels_of
 from dashboards.queries.variables import VARIABLES
+from exporters.vocabulary.alert_names import AlertName
 from exporters.vocabulary.slo_file import SHIPPED, SloFile, Source, load
 from tests.dashboards.dashboard_files import Page, page_of
 

@@ -10,11 +10,11 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from alerts.links import Links
-from alerts.names import AlertName
 from alerts.rule_file import rules
 from alerts.rules.groups import Alert
 from dashboards.boards.board import TAG
 from dashboards.boards.registry import BOARDS
+from exporters.vocabulary.alert_names import AlertName
 from exporters.vocabulary.slo_file import SHIPPED, load
 from tests.dashboards.dashboard_files import Page, page_of, panel
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from alerts.names import AlertName
 from alerts.rule_file import rules
 from alerts.rules.groups import to_yaml
 from compose.programs.tools import Tools
 from exporters.analysis.prometheus_api import Prometheus
 from exporters.sidecar.ingest.receiver import MAX_PENDING_RECORDS
 from exporters.vocabulary import slo_file
+from exporters.vocabulary.alert_names import AlertName
 from tests.support.fake_engine import Engine, serving
 from tests.support.prometheus_process import prometheus
 from tests.support.sidecar_process import ROOT, RUN, SLOS, START, Running, children_by, sidecar

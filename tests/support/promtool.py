@@ -68,7 +68,7 @@ class Case:
 
     def expect_firing(self, at: float, alert: str, *tiers: str) -> "Case":
         """Expect that `alert` fires at `at` on exactly these tiers; without tiers, on any."""
-        query = f'sum by (tier) (ALERTS{{alertname="{alert}",alertstate="firing"}})'
+        query = f'group by (tier) (ALERTS{{alertname="{alert}",alertstate="firing"}})'
         return self.expect(at, query, {f'{{tier="{tier}"}}' if tier else "{}": 1 for tier in tiers or ("",)})
 
     def expect_silent(self, at: float, alert: str = "", **labels: str) -> "Case":

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from alerts.names import AlertName
 from compose.cli import main
 from compose.programs.tools import Tools
 from exporters.sidecar.silence import ALERTS
+from exporters.vocabulary.alert_names import AlertName
 from tests.alerts.alertmanager.live_alertmanager import WEBHOOKS, Alertmanager, Labels, running
 from tests.support.fake_engine import Engine, serving
 from tests.support.ports import free_port

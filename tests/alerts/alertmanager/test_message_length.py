@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from alerts.alertmanager.receivers import TEMPLATE
-from alerts.names import AlertName
 from compose.programs.tools import Tools
+from exporters.vocabulary.alert_names import AlertName
 from exporters.vocabulary.slo_file import Measure, SloFile, loads
 from tests.support.promtool import Case, Pace, Promtool, constant
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from alerts.names import AlertName
 from alerts.plan import Plan
 from alerts.rule_file import rules
 from alerts.rules.groups import Alert
 from alerts.tiers import Severity
+from exporters.vocabulary.alert_names import AlertName
 from exporters.vocabulary.signals import RECORDED, SIGNALS
 from exporters.vocabulary.slo_file import SloFile, Source, load
 from tests.alerts.firing import firing
@@ -37,6 +37,34 @@ def test_a_sidecar_that_is_down_pages_and_its_engine_does_not(promtool: Promtool
     case = Case(pace.spec, series, interval(pace), sidecar_is_up=False).expect_silent(detected - interval(pace))
     case.expect_firing(detected + 2 * interval(pace), SIDECAR).expect_silent(detected + 2 * interval(pace), ENGINE)
     promtool.test([case.expect_silent(back + 5 * interval(pace), SIDECAR)])
+
+
+@pytest.mark.parametrize("min_serving,pages", [(2 / 3, 2), (0.9, 1), (0.5, 2), (0.3, 3)], ids="{}".format)
+def test_replicas_page_only_if_too_few_of_their_model_serve(
+    promtool: Promtool, pace: Pace, min_serving: float, pages: int
+) -> None:
+    """Of three replicas, one to three are down. The other model has all its replicas."""
+    spec = replace(pace.spec, alerting=replace(pace.spec.alerting, min_serving=min_serving))
+    healthy, n = 40, round(Plan.of(spec).cold_start / interval(pace)) + 100
+    cases = []
+    for failed in (1, 2, 3):
+        series = dict[str, str]()
+        for number, name in enumerate(("a", "b", "c", "d")):
+            model = "org/other" if name == "d" else "org/m"
+            is_up = f"{constant(1, healthy)} {constant(int(number >= failed), n)}"
+            labels = f'instance="{name}",job="vllm-slo-sidecar"'
+            series[f"up{{{labels}}}"] = is_up
+            series[f'llm_engine_up{{{labels},engine="{name}"}}'] = is_up
+            running = f'llm_engine_requests_running{{{labels},engine="{name}",rank="0",model="{model}"}}'
+            series[running] = constant(1, healthy)
+        case, at = Case(spec, series, interval(pace), sidecar_is_up=False), (healthy + n - 2) * interval(pace)
+        severities = ("page", "ticket") if failed >= pages else ("ticket",)
+        names = ("a", "b", "c")[:failed]
+        down = {f'{{instance="{name}",severity="{each}"}}': 1.0 for name in names for each in severities}
+        for alert in (SIDECAR, ENGINE):
+            case.expect(at, firing(alert, "instance, severity"), down)
+        cases.append(case)
+    promtool.test(cases)
 
 
 def test_a_missing_scrape_job_pages(promtool: Promtool, pace: Pace) -> None:
@@ -86,7 +114,9 @@ def test_an_engine_with_live_counters_stalls_when_it_holds_requests_and_no_token
         'llm_engine_up{instance="cold",job="vllm-slo-sidecar",engine="cold"}': (f"{constant(1, n - 9)} 0x1 1x10"),
     }
     case = Case(pace.spec, series, interval(pace))
-    promtool.test([case.expect((n - 2) * interval(pace), firing(STALLED, "engine"), {'{engine="stalls"}': 1})])
+    promtool.test(
+        [case.expect((n - 2) * interval(pace), firing(STALLED, "engine", severity="ticket"), {'{engine="stalls"}': 1})]
+    )
 
 
 def test_a_stalled_engine_fires_beside_a_busy_and_a_starting_one(promtool: Promtool, pace: Pace) -> None:
@@ -96,7 +126,13 @@ def test_a_stalled_engine_fires_beside_a_busy_and_a_starting_one(promtool: Promt
     series = {**engine("a/stalls", n), **busy, **starts}
     series |= request_series("a", constant(0, n), constant(5, n), counter((50, n)))
     case = Case(pace.spec, series, interval(pace))
-    promtool.test([case.expect((n - 2) * interval(pace), firing(STALLED, "engine"), {'{engine="a/stalls"}': 1})])
+    promtool.test(
+        [
+            case.expect(
+                (n - 2) * interval(pace), firing(STALLED, "engine", severity="ticket"), {'{engine="a/stalls"}': 1}
+            )
+        ]
+    )
 
 
 def test_an_engine_that_counts_at_the_end_of_requests_stalls_when_requests_wait_and_none_streams(
@@ -119,7 +155,7 @@ def test_an_engine_that_counts_at_the_end_of_requests_stalls_when_requests_wait_
         [
             case.expect(
                 (n - 2) * interval(pace),
-                firing(STALLED, "instance, engine"),
+                firing(STALLED, "instance, engine", severity="ticket"),
                 {'{engine="stalls",instance="stalls"}': 1},
             )
         ]
@@ -133,7 +169,9 @@ def test_an_idle_engine_that_hangs_stalls_by_the_waits_at_the_sidecar(promtool: 
     series |= request_series("s:1", f"0+{interval(pace):g}x{n}", constant(0, n), constant(900, n))
     case = Case(pace.spec, series, interval(pace))
     stalled = {'{engine="s:1",instance="s:1"}': 1.0}
-    promtool.test([case.expect((n - 2) * interval(pace), firing(STALLED, "instance, engine"), stalled)])
+    promtool.test(
+        [case.expect((n - 2) * interval(pace), firing(STALLED, "instance, engine", severity="ticket"), stalled)]
+    )
 
 
 def test_a_stall_ends_when_tokens_move_or_requests_stream(promtool: Promtool, pace: Pace) -> None:
@@ -148,8 +186,10 @@ def test_a_stall_ends_when_tokens_move_or_requests_stream(promtool: Promtool, pa
         constant(900, 3 * n),
     )
     both = {'{instance="live"}': 1.0, '{instance="not"}': 1.0}
-    case = Case(pace.spec, series, interval(pace)).expect((n - 2) * interval(pace), firing(STALLED, "instance"), both)
-    promtool.test([case.expect((n + 8) * interval(pace), firing(STALLED, "instance"), {})])
+    case = Case(pace.spec, series, interval(pace)).expect(
+        (n - 2) * interval(pace), firing(STALLED, "instance", severity="ticket"), both
+    )
+    promtool.test([case.expect((n + 8) * interval(pace), firing(STALLED, "instance", severity="ticket"), {})])
 
 
 def test_a_busy_engine_that_is_scraped_every_60_s_is_not_stalled(promtool: Promtool) -> None:
@@ -163,7 +203,9 @@ def test_a_busy_engine_that_is_scraped_every_60_s_is_not_stalled(promtool: Promt
     case = Case(replace(spec, scrape_interval=60.0), series, 14.0)
     for at in range(406, 1400, 14):
         case.expect_silent(at, STALLED, instance="busy").expect_silent(at, STALLED, instance="counts at the end")
-    promtool.test([as_rendered, case.expect(1400, firing(STALLED, "engine"), {'{engine="stalls"}': 1})])
+    promtool.test(
+        [as_rendered, case.expect(1400, firing(STALLED, "engine", severity="ticket"), {'{engine="stalls"}': 1})]
+    )
 
 
 def test_lost_measurements_raise_a_ticket_that_ends(promtool: Promtool, pace: Pace) -> None:

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alerts.engine_only import CAVEAT, SupportedSlo, UnsupportedSlo, evaluate_slos, snap
-from alerts.names import AlertName
 from alerts.rule_file import render, rules
 from alerts.rules.groups import Alert, Recording
 from compose.cli import main
 from exporters.engines.vllm_buckets import NEWEST, OLDEST, order
+from exporters.vocabulary.alert_names import AlertName
 from exporters.vocabulary.slo_file import SHIPPED, Latency, Measure, Slo, load, loads
 from tests.support.slo_files import ENGINE_ONLY, engine_only
 

@@ -1,10 +1,10 @@
 """Groups that read the series of other groups: Prometheus evaluates groups independently, at most one interval late."""
 
-from alerts.names import AlertName
 from alerts.plan import Plan
 from alerts.rule_file import rules
 from alerts.rules.groups import Recording
 from compose.backfill.rule_order import TimedRule
+from exporters.vocabulary.alert_names import AlertName
 from exporters.vocabulary.signals import STEP_TIME
 from exporters.vocabulary.slo_file import SHIPPED, load
 from tests.alerts.incident_series import BEFORE, firing_alerts

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from alerts.names import AlertName
 from alerts.plan import Plan
 from alerts.prices import ApiPrice, Prices
 from alerts.promql.build import aggregate, call, equal, on, regex, select, sum_by
@@ -17,6 +16,7 @@ from alerts.rule_file import rules
 from alerts.rules.groups import Alert
 from alerts.rules.target_labels import CONSTANTS, query, with_target_labels
 from exporters.vocabulary import signals
+from exporters.vocabulary.alert_names import AlertName
 from exporters.vocabulary.signals import RECORDED, Label
 from exporters.vocabulary.slo_file import SHIPPED, Measure, SloFile, Source, load
 from tests.alerts.firing import firing

@@ -13,7 +13,6 @@ import pytest
 import yaml
 
 from alerts.group_limit import MAX_RULES, limited
-from alerts.names import AlertName
 from alerts.prometheusrule import prometheus_rule
 from alerts.rule_file import head, rules
 from alerts.rules.groups import Alert, Recording
@@ -24,6 +23,7 @@ from exporters.sidecar import command
 from exporters.sidecar.supervision.supervisor import STOP_TIMEOUT
 from exporters.text.errors import UsageError
 from exporters.text.units import parse_duration
+from exporters.vocabulary.alert_names import AlertName
 from exporters.vocabulary.slo_file import SHIPPED, load
 from tests.compose.kubernetes.kustomize import (
     BASE,
