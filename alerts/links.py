@@ -30,9 +30,9 @@ class PanelTitle(StrEnum):
 
     BURN_RATE = "Burn rate"
     CERTIFICATE = "Certificate"
+    CONNECTIONS = "Client connections"
     ENGINE = "Engine"
     ENGINE_OUTPUT_TOKENS = "Output tokens"
-    ENGINE_RESTARTS = "Restarts in range"
     ENGINE_VERSION = "Version"
     FIRING_ALERTS = "Firing alerts"
     GOODPUT_BY_SIDECAR = "Goodput by sidecar"
@@ -42,9 +42,11 @@ class PanelTitle(StrEnum):
     OFFERED = "Throughput: requests offered"
     OUTCOMES = "Outcomes"
     PREFIX_CACHE = "Prefix cache hits"
+    RESTARTS = "Restarts in range"
     SIDECAR = "Sidecar"
     SLO_FILE = "SLO file"
     SLO_STATUS = "SLO status"
+    SPANS_DROPPED = "Spans dropped"
     THROUGHPUT = "Throughput: output tokens"
     WAITING = "Waiting by reason"
 

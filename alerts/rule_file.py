@@ -7,6 +7,7 @@ from alerts.burn.cold_start import cold_start
 from alerts.burn.tenants import tenant_groups
 from alerts.causes.engine import engine_alerts
 from alerts.causes.liveness import engine_model, liveness_alerts, sidecar_alerts, stalled_alerts
+from alerts.causes.metering import metering_alerts
 from alerts.causes.missing_targets import target_models
 from alerts.causes.offered_traffic import offered_alert, offered_recording
 from alerts.causes.replicas import replica_rules
@@ -97,7 +98,7 @@ def _groups(plan: Plan) -> tuple[RuleGroup, ...]:
                 low_traffic_alert(plan),
                 *measured(offered_alert(plan), busy_but_useless(plan)),
                 *engine_alerts(plan),
-                *measured(*sidecar_alerts(plan)),
+                *measured(*sidecar_alerts(plan), *metering_alerts(plan)),
                 scrape_interval_alert(plan),
             ),
         ),

@@ -97,7 +97,10 @@ class Inhibition:
     """Only pages inhibit, and only tickets are inhibited."""
 
 
-_ENGINE_TICKETS = (AlertName.ENGINE_RESTARTS, AlertName.QUEUE, AlertName.KV_CACHE, AlertName.PREFIX_CACHE)
+_ENGINE_TICKETS = (
+    *(AlertName.ENGINE_RESTARTS, AlertName.QUEUE, AlertName.KV_CACHE, AlertName.PREFIX_CACHE),
+    AlertName.KV_TRANSFERS,
+)
 _ALSO_TICKETS = (AlertName.CERTIFICATE, AlertName.SIDECAR_DOWN, AlertName.ENGINE_DOWN, AlertName.ENGINE_STALLED)
 INHIBITIONS = (
     Inhibition(

@@ -113,7 +113,7 @@ def _restarts(plan: Plan) -> Alert:
         plan,
         AlertName.ENGINE_RESTARTS,
         Severity.TICKET,
-        (DashboardUid.ENGINE, PanelTitle.ENGINE_RESTARTS),
+        (DashboardUid.ENGINE, PanelTitle.RESTARTS),
         with_model(restarting),
         "the engine {{ $labels.engine }}{{ with $labels.model }} of {{ . }}{{ end }} keeps restarting",
         f'{_ENGINE} has started {{{{ printf "%.0f" $value }}}} times in the last {spell_duration(long)}. Each start '

@@ -127,7 +127,7 @@ def restarts() -> stat.Panel:
     )
     starts = max_by(over("changes", signals.ENGINE_START_TIME, RANGE), ENGINE_LABELS)
     panel = style.stat_panel(
-        *(PanelTitle.ENGINE_RESTARTS, text, style.COUNT, 3, 5),
+        *(PanelTitle.RESTARTS, text, style.COUNT, 3, 5),
         no_value=_NOT_EXPOSED,
         may_be_empty=_NO_START,
         decimals=0,

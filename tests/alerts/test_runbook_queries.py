@@ -59,6 +59,13 @@ FAULTS: dict[AlertName, tuple[Fault, ...]] = {
     AlertName.LOG_LINES: (Fault("llm_sidecar_dropped_log_lines_total", 1),),
     AlertName.LOST: (Fault("llm_sidecar_lost_requests_total", 1),),
     AlertName.RELOAD_FAILED: (Fault("llm_sidecar_config_last_reload_successful", 0),),
+    AlertName.UNMETERED: (Fault("llm_sidecar_unmetered_requests_total", 1),),
+    AlertName.CONNECTIONS: (Fault("llm_sidecar_client_connections", 900),),
+    AlertName.SIDECAR_RESTARTS: (Fault("llm_sidecar_restarts_total", 1),),
+    AlertName.TASK_ERRORS: (Fault("llm_sidecar_task_errors_total", 1),),
+    AlertName.FOLLOW_LAG: (Fault("llm_sidecar_follow_lag_bytes", 5e6),),
+    AlertName.DROPPED_SPANS: (Fault("llm_sidecar_dropped_spans_total", 1),),
+    AlertName.KV_TRANSFERS: (Fault("llm_engine_kv_transfer_failures_total", 1),),
     AlertName.CERTIFICATE: (Fault("llm_sidecar_certificate_expiry_timestamp_seconds", 5000),),
 }
 

@@ -19,6 +19,7 @@ _USUAL: dict[str, float] = {
     "llm_engine_prefix_cache_hits_tokens_total": 600,
     "llm_engine_prefix_cache_queries_tokens_total": 1000,
     "llm_engine_kv_cache_usage_ratio": 0.5,
+    "llm_sidecar_client_connections_limit": 1000,
     "llm_sidecar_certificate_expiry_timestamp_seconds": 3e7,
     **dict.fromkeys(
         (
@@ -33,6 +34,11 @@ _USUAL: dict[str, float] = {
             "llm_sidecar_dropped_log_lines_total",
             "llm_sidecar_lost_requests_total",
             "llm_sidecar_restarts_total",
+            "llm_sidecar_unmetered_requests_total",
+            "llm_sidecar_task_errors_total",
+            "llm_sidecar_follow_lag_bytes",
+            "llm_sidecar_dropped_spans_total",
+            "llm_engine_kv_transfer_failures_total",
         ),
         0,
     ),
