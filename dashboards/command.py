@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from alerts.links import Links, add_link_flags
+from alerts.links import add_link_flags, read_links
 from dashboards.boards.registry import BOARDS
 from dashboards.grafana.configmap import FOLDER, config_map, parse_placement
 from dashboards.grafana.log_lines import parse_selector
@@ -121,7 +121,7 @@ def _add_live_flags(parser: argparse.ArgumentParser) -> None:
 def _render(arguments: argparse.Namespace) -> int:
     spec = slo_file.load(arguments.slos)
     placement = parse_placement(arguments.namespace, arguments.label, arguments.folder)
-    links = Links(arguments.runbooks, traces=arguments.traces_url)
+    links = read_links(arguments.runbooks, "", arguments.traces_url)
     selector = "" if arguments.loki is None else parse_selector(arguments.loki)
     if arguments.format == "plain":
         if arguments.namespace or arguments.label or arguments.folder:
