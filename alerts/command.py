@@ -14,7 +14,8 @@ from alerts.check import diagnostics, explain, json_schema
 from alerts.check.validation import Level, check
 from alerts.engine_only import effective_spec, evaluate_slos
 from alerts.group_limit import FEWEST, MAX_RULES, limited
-from alerts.links import Links, add_link_flags
+from alerts.links import add_link_flags, read_links
+from alerts.names import AlertName
 from alerts.plan import Plan
 from alerts.prices import parse_prices
 from alerts.prometheusrule import checked_labels, checked_name, prometheus_rule
@@ -24,10 +25,12 @@ from alerts.rules.wording import describe, rescaled
 from exporters.text.errors import UsageError, parse_flag
 from exporters.text.output_files import write_file
 from exporters.text.units import parse_duration, spell_duration
+from exporters.text.yaml_reader import nearest
 from exporters.vocabulary.ceilings import read_ceilings
 from exporters.vocabulary.slo_file import SHIPPED, VERSION, SloFile, Source, load
 
 OUT = Path("alerts/generated")
+_RUNBOOKS = Path(__file__).parent / "runbooks"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -121,6 +124,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     _add_out(alertmanager_parser)
     flags.configure(alertmanager_parser)
     alertmanager_parser.set_defaults(run=_alertmanager)
+    runbook_parser = actions.add_parser("runbook", help="print the runbook of an alert, or the names of all")
+    runbook_parser.add_argument("name", nargs="?", metavar="NAME", help="name of the alert (default: list the names)")
+    runbook_parser.set_defaults(run=_runbook)
 
 
 def _add_file(parser: argparse.ArgumentParser, name: str, nargs: Literal["?"] | None = None) -> None:
@@ -215,7 +221,7 @@ def _summary(spec: SloFile) -> str:
 
 def _render(arguments: argparse.Namespace) -> int:
     spec = _apply_flags(load(arguments.slos), arguments)
-    links = Links(arguments.runbooks, arguments.grafana, arguments.traces_url)
+    links = read_links(arguments.runbooks, arguments.grafana, arguments.traces_url)
     prices = parse_prices(arguments.gpu_hour_price, arguments.gpus, arguments.api_price)
     most = arguments.max_rules_per_group
     if most < FEWEST:
@@ -259,6 +265,17 @@ def _alertmanager(arguments: argparse.Namespace) -> int:
     )
     if delivery.heartbeat is None:
         print("note: without --heartbeat, no notification is sent if Prometheus or Alertmanager itself is down")
+    return 0
+
+
+def _runbook(arguments: argparse.Namespace) -> int:
+    name = arguments.name
+    if name is None:
+        print(*AlertName, sep="\n")
+        return 0
+    if name not in set(AlertName):
+        raise UsageError(f"{name}: there is no alert of this name; {nearest(name, AlertName)}")
+    print((_RUNBOOKS / f"{name}.md").read_text(encoding="utf-8"), end="")
     return 0
 
 

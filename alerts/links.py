@@ -3,12 +3,12 @@
 import argparse
 from dataclasses import dataclass
 from enum import StrEnum
-from importlib import metadata
 from zlib import crc32
 
 from alerts.labels import POOL
 from exporters.text.errors import UsageError
 from exporters.vocabulary.alert_names import AlertName
+from exporters.text.addresses import parse_url
 from exporters.vocabulary.signals import Label
 
 
@@ -69,26 +69,13 @@ def panel_id(title: str) -> int:
     return crc32(title.encode()) % 1_000_000 + 1
 
 
-def project_runbooks() -> str:
-    """The base URL of the runbooks in the project's repository, from the metadata of the installed package.
-
-    Raises:
-        UsageError: the package is not installed.
-    """
-    try:
-        urls = dict(text.split(", ", 1) for text in metadata.metadata("vllm-slo").get_all("Project-URL", ()))
-    except metadata.PackageNotFoundError as error:
-        raise UsageError(
-            "--runbooks: the URL of the project is not known, as the package vllm-slo is not installed; add "
-            "--runbooks URL"
-        ) from error
-    return f"{urls['Source']}/blob/main/alerts/runbooks"
-
-
 def add_link_flags(parser: argparse.ArgumentParser) -> None:
     """The flags of the links that alerts and dashboards have."""
     parser.add_argument(
-        "--runbooks", default="", metavar="URL", help="base of links to runbooks (default: the project's repository)"
+        "--runbooks",
+        default="",
+        metavar="URL",
+        help="base of links to runbooks: URL/NAME.md (default: no links)",
     )
     parser.add_argument(
         "--traces-url",
@@ -100,7 +87,7 @@ def add_link_flags(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """The base URLs of runbooks, by default those of the project, and of Grafana, by default none."""
+    """The base URLs of runbooks and of Grafana; empty for alerts without a link there."""
 
     runbooks: str = ""
     grafana: str = ""
@@ -108,13 +95,14 @@ class Links:
     """The base of `vllm-slo traces`; empty for alerts without a link to traces."""
 
     def annotations(self, name: AlertName, panel: Panel) -> dict[str, str]:
-        """The links of an alert; without the base of Grafana, there is no link to a dashboard."""
+        """The command that prints the runbook of an alert, and the links that have a base URL."""
+        runbook = {"runbook_url": f"{self.runbook_base()}/{name}.md"} if self.runbooks else {}
         dashboard = {"dashboard_url": self._dashboard(name, panel)} if self.grafana else {}
-        return {"runbook_url": f"{self.runbook_base()}/{name}.md", **dashboard}
+        return {"runbook": f"vllm-slo alerts runbook {name}", **runbook, **dashboard}
 
     def runbook_base(self) -> str:
         """Without a slash at its end."""
-        return (self.runbooks or project_runbooks()).rstrip("/")
+        return self.runbooks.rstrip("/")
 
     def bad_traces(self) -> dict[str, str]:
         """The link to the traces of the bad requests of the last hour, of the class and model of the alert."""
@@ -128,6 +116,22 @@ class Links:
         # A variable without a label on the alert stays at All. Model names contain slashes.
         variables = (_variable(name, label) for label in LINK_VARIABLES[uid])
         return f"{self.grafana.rstrip('/')}/d/{uid}?viewPanel={panel_id(title)}{''.join(variables)}"
+
+
+def read_links(runbooks: str, grafana: str, traces: str) -> Links:
+    """The links of the flags, each of which may be empty.
+
+    Raises:
+        UsageError: one is not a URL; the message has its flag.
+    """
+    for flag, url, example in (
+        ("--runbooks", runbooks, "the folder of the runbooks, such as https://git.example.com/ops/runbooks"),
+        ("--grafana", grafana, "the address of Grafana in a browser, such as https://grafana.example.com"),
+        ("--traces-url", traces, "the address of `vllm-slo traces`, such as https://traces.example.com"),
+    ):
+        if url:
+            parse_url(flag, url, example)
+    return Links(runbooks, grafana, traces)
 
 
 def _variable(name: AlertName, label: Label) -> str:

@@ -2,6 +2,7 @@
 
 import argparse
 import time
+from collections.abc import Iterator
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from alerts.links import Links, add_link_flags
+from alerts.links import add_link_flags, read_links
 from dashboards.boards.registry import BOARDS
 from dashboards.grafana.configmap import FOLDER, config_map, parse_placement
 from dashboards.grafana.log_lines import parse_selector
@@ -21,6 +22,9 @@ from exporters.text.errors import UsageError, parse_flag
 from exporters.text.output_files import write_file
 from exporters.text.units import parse_duration, parse_time
 from exporters.vocabulary import slo_file
+
+MOST_PROBLEMS = 15
+"""Problems that the audit prints without --verbose, so that they fit a screen."""
 
 GENERATED = Path(__file__).parent / "generated"
 
@@ -68,6 +72,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     audit_parser.add_argument(
         "--strict", action="store_true", help="also fail on slow queries, and on empty ones of panels that may be empty"
     )
+    audit_parser.add_argument("--verbose", action="store_true", help="print every query, not only the problems")
     audit_parser.set_defaults(run=_audit)
     preview = commands.add_parser(
         "preview",
@@ -121,7 +126,7 @@ def _add_live_flags(parser: argparse.ArgumentParser) -> None:
 def _render(arguments: argparse.Namespace) -> int:
     spec = slo_file.load(arguments.slos)
     placement = parse_placement(arguments.namespace, arguments.label, arguments.folder)
-    links = Links(arguments.runbooks, traces=arguments.traces_url)
+    links = read_links(arguments.runbooks, "", arguments.traces_url)
     selector = "" if arguments.loki is None else parse_selector(arguments.loki)
     if arguments.format == "plain":
         if arguments.namespace or arguments.label or arguments.folder:
@@ -147,10 +152,14 @@ def _audit(arguments: argparse.Namespace) -> int:
     failed = sum(finding.fails(strict=arguments.strict) for finding in findings)
     late = sum(finding.measurement.seconds > slow for finding in findings)
     console = Console(highlight=False)
-    console.print(_table(findings, slow, strict=arguments.strict))
-    for name, board_findings in groupby(findings, key=lambda finding: finding.check.dashboard):
-        seconds = [finding.measurement.seconds for finding in board_findings]
-        console.print(f"{name}: {len(seconds)} queries, {sum(seconds):.2f} s", markup=False)
+    if arguments.verbose:
+        console.print(_table(findings, slow, strict=arguments.strict))
+        for name, board_findings in groupby(findings, key=lambda finding: finding.check.dashboard):
+            seconds = [finding.measurement.seconds for finding in board_findings]
+            console.print(f"{name}: {len(seconds)} queries, {sum(seconds):.2f} s", markup=False)
+    else:
+        for line in _problems(findings, slow, strict=arguments.strict):
+            console.print(line, markup=False, soft_wrap=True)
     console.print(f"{len(findings)} queries, {failed} empty or failing, {late} slower than {arguments.slow}")
     return 1 if failed or (arguments.strict and late) else 0
 
@@ -169,6 +178,22 @@ def _prometheus(arguments: argparse.Namespace) -> Prometheus:
     return Prometheus(arguments.prometheus)
 
 
+def _problems(findings: list[Finding], slow: float, *, strict: bool) -> Iterator[str]:
+    """A line per query that fails the audit or is slow, up to the limit; failures first."""
+    failed = [finding for finding in findings if finding.fails(strict=strict)]
+    late = [each for each in findings if each.measurement.seconds > slow and each not in failed]
+    problems = [*failed, *late]
+    for finding in problems[:MOST_PROBLEMS]:
+        check = finding.check
+        yield f"{check.dashboard}: {check.panel} ({check.ref}): {_verdict(finding, slow)}"
+    if len(problems) > MOST_PROBLEMS:
+        yield f"... and {len(problems) - MOST_PROBLEMS} more: --verbose"
+
+
+def _verdict(finding: Finding, slow: float) -> str:
+    return f"{finding.verdict}, slow" if finding.measurement.seconds > slow else finding.verdict
+
+
 def _table(findings: list[Finding], slow: float, *, strict: bool) -> Table:
     table = Table("dashboard", "panel", "ref")
     for column in ("series", "samples", "seconds"):
@@ -184,7 +209,7 @@ def _table(findings: list[Finding], slow: float, *, strict: bool) -> Table:
             str(measurement.series),
             str(measurement.samples),
             f"{measurement.seconds:.3f}",
-            f"{finding.verdict}, slow" if late else finding.verdict,
+            _verdict(finding, slow),
             style="red" if finding.fails(strict=strict) else "yellow" if late else None,
         )
     return table

@@ -44,7 +44,7 @@ _TEMPLATE = """\
 {{ define "vllm_slo.links" -}}
 Since {{ .StartsAt.UTC.Format "2006-01-02 15:04 UTC" }}
 {{- if eq .Status "resolved" }} until {{ .EndsAt.UTC.Format "15:04 UTC" }}{{ end }}.
-{{ with .Annotations.runbook_url }}Runbook: {{ . }}
+{{ with or .Annotations.runbook_url .Annotations.runbook }}Runbook: {{ . }}
 {{ end }}{{ with .Annotations.dashboard_url }}Dashboard: {{ . }}
 {{ end }}{{ with .Annotations.traces_url }}Traces: {{ . }}
 {{ end }}
@@ -79,7 +79,7 @@ _TITLE, _TEXT = '{{ template "vllm_slo.title" . }}', '{{ template "vllm_slo.text
 # A label is empty if the alerts of a notification differ in it; the message lists the labels of each alert.
 _DETAILS = {
     **{name: f"{{{{ .CommonLabels.{name} }}}}" for name in ("slo", "class", "model", "tenant", "instance", "engine")},
-    "runbook": "{{ .CommonAnnotations.runbook_url }}",
+    "runbook": "{{ or .CommonAnnotations.runbook_url .CommonAnnotations.runbook }}",
     "dashboard": "{{ .CommonAnnotations.dashboard_url }}",
     "firing": '{{ template "vllm_slo.alerts" .Alerts.Firing }}',
     "resolved": '{{ template "vllm_slo.alerts" .Alerts.Resolved }}',

@@ -10,7 +10,7 @@ from alerts.links import Links
 from alerts.plan import Plan
 from dashboards.boards.annotations import annotations
 from dashboards.grafana import layout
-from dashboards.grafana.links import PROJECT_LINKS
+from dashboards.grafana.links import NO_LINKS
 from dashboards.queries.variables import VARIABLES
 from exporters.vocabulary import signals
 from exporters.vocabulary.signals import Label
@@ -74,7 +74,7 @@ class Board:
             frame.annotation(annotation)
         return layout.arrange(frame, self.rows(plan))
 
-    def render(self, spec: SloFile, links: Links = PROJECT_LINKS, log_selector: str = "") -> str:
+    def render(self, spec: SloFile, links: Links = NO_LINKS, log_selector: str = "") -> str:
         """The dashboard as JSON; deterministic for an SLO file. `log_selector` selects the request log in Loki."""
         selector = log_selector if self.shows_request_log else ""
         return layout.to_json(self.build(spec), spec.group_by, links, selector)

@@ -13,7 +13,7 @@ from grafana_foundation_sdk.models import dashboard as model
 from alerts.links import Links, panel_id
 from alerts.promql.build import regex, select
 from alerts.promql.expression import Expression
-from dashboards.grafana.links import PROJECT_LINKS, complete_links
+from dashboards.grafana.links import NO_LINKS, complete_links
 from dashboards.grafana.log_lines import add_log_lines
 from dashboards.grafana.style import DATASOURCE
 from dashboards.queries.variables import LabelValues, QueryResult, printed
@@ -106,7 +106,7 @@ def _place(element: model.Panel | model.RowPanel) -> model.GridPos:
 def to_json(
     dashboard_model: model.Dashboard,
     target_labels: Sequence[str] = (),
-    links: Links = PROJECT_LINKS,
+    links: Links = NO_LINKS,
     log_selector: str = "",
 ) -> str:
     """The dashboard as JSON; deterministic. Its queries follow the variables over labels and of `target_labels`."""

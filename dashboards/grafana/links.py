@@ -10,8 +10,8 @@ from exporters.vocabulary.signals import Label
 _RUNBOOKS, _TRACES = "{runbooks}", "{traces}"
 """Replaced by addresses when a dashboard is rendered."""
 
-PROJECT_LINKS = Links()
-"""Runbooks in the repository of the project, and no traces."""
+NO_LINKS = Links()
+"""Neither to runbooks nor to traces."""
 
 _HIDDEN = 2
 """Grafana's number of a variable without a selector, whose value follows from other variables."""
@@ -41,7 +41,7 @@ def to_traces(*row_labels: Label) -> str:
 def complete_links(page: Mapping[str, Any], links: Links) -> None:
     """Add addresses, and to a link to a dashboard the values of all variables; it ignores those that it does not have.
 
-    A link to traces is removed if there is no address for them.
+    A link to runbooks or traces is removed if there is no address for them.
     """
     variables = [str(each["name"]) for each in page["templating"]["list"] if each.get("hide") != _HIDDEN]
     for panel in panels_of(page["panels"]):
@@ -57,7 +57,7 @@ def _completed(url: str, variables: Iterable[str], links: Links) -> str:
     if url.startswith(_TRACES):
         return url.replace(_TRACES, links.traces.rstrip("/")) if links.traces else ""
     if url.startswith(_RUNBOOKS):
-        return url.replace(_RUNBOOKS, links.runbook_base())
+        return url.replace(_RUNBOOKS, links.runbook_base()) if links.runbooks else ""
     if url.startswith("/d/"):
         selected = (f"&${{{name}:queryparam}}" for name in variables if f"&var-{name}=" not in url)
         return url + "".join(each for each in selected if each not in url)

@@ -181,7 +181,8 @@ def burn_rate(plan: Plan) -> timeseries.Panel:
 def firing_alerts() -> table.Panel:
     """Never empty while Prometheus answers: a row states that nothing fires, or that the rules are not evaluated."""
     text = (
-        "Alerts that fire, and since when; pages first. A click on an alert opens its runbook. Good: one row, none. "
+        "Alerts that fire, and since when; pages first. `vllm-slo alerts runbook ALERT` prints the runbook; a click on "
+        "an alert opens it, if the dashboards were rendered with --runbooks. Good: one row, none. "
         "The row no data means that Prometheus does not evaluate the rules, so their silence says nothing; an empty "
         "table means that Prometheus does not respond. From the alerting rules."
     )

@@ -61,6 +61,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     slo_file.add_flag(parser)
     parser.add_argument("--format", default="table", choices=FORMATS, help="output format (default: %(default)s)")
+    parser.add_argument("--verbose", action="store_true", help="also print all figures of the classes and the engine")
     parser.set_defaults(run=run)
 
 
@@ -106,7 +107,7 @@ def run(arguments: argparse.Namespace) -> int:
         console = Console(highlight=False)
         if not console.is_terminal:
             console.width = PIPE_WIDTH
-        print_report(report, console)
+        print_report(report, console, verbose=arguments.verbose)
     return 0
 
 

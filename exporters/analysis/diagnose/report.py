@@ -13,6 +13,9 @@ from rich.text import Text
 from exporters.analysis.diagnose.evidence import ClassEvidence, EngineEvidence, Facts, Quantity, spell
 from exporters.analysis.diagnose.rules import Binding, Diagnosis
 
+MOST_UNKNOWN = 4
+"""Unknown figures that the report names in its line without --verbose."""
+
 
 @dataclass(frozen=True, slots=True)
 class Report:
@@ -90,7 +93,8 @@ def conclusion(of: ClassEvidence, diagnosis: Diagnosis) -> str:
     return f"{of.name}: {text}{lever}."
 
 
-def print_report(report: Report, console: Console) -> None:
+def print_report(report: Report, console: Console, *, verbose: bool) -> None:
+    """Conclusions, evidence and levers; all figures with `verbose`, else one line with those that are unknown."""
     for line in _head(report):
         console.print(Text(line))
     console.print()
@@ -108,6 +112,11 @@ def print_report(report: Report, console: Console) -> None:
             grid.add_row(f"  {title}", Text(text))
         console.print(grid)
         console.print()
+    if not verbose:
+        console.print(Text(_unknown(report)), soft_wrap=True)
+        for note in report.notes:
+            console.print(Text(note))
+        return
     console.print(_class_table([of for of, _ in report.classes]))
     console.print()
     console.print(_engine_table(report.engine))
@@ -130,6 +139,17 @@ def _details(diagnosis: Diagnosis) -> Iterator[tuple[str, str]]:
         yield "reason", diagnosis.choice.why
         yield "price", lever.price
         yield "measure", lever.measure
+
+
+def _unknown(report: Report) -> str:
+    """The titles of the figures that the engine lacks, and of those that all classes lack."""
+    classes = [{title for _, title, _, fact in of.shown() if fact.value is None} for of, _ in report.classes]
+    engine = [title for _, title, _, fact in report.engine.shown() if fact.value is None]
+    titles = [*engine, *sorted(set.intersection(*classes) if classes else ())]
+    if not titles:
+        return "unknown: none (--verbose: all figures)"
+    more = f" and {len(titles) - MOST_UNKNOWN} more" if len(titles) > MOST_UNKNOWN else ""
+    return f"unknown: {'; '.join(titles[:MOST_UNKNOWN])}{more} (--verbose: all figures)"
 
 
 def _class_table(classes: Sequence[ClassEvidence]) -> Table:

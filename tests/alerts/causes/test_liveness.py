@@ -286,9 +286,8 @@ def test_every_alert_has_a_severity_and_all_annotations(spec: SloFile) -> None:
     for alert in rendered:
         assert alert.labels["severity"] in set(Severity)
         assert alert.labels["alert_source"] == "vllm-slo"
-        assert set(alert.annotations) - {"note"} == {"summary", "description", "runbook_url"}
-        base = "https://git.example.org/vllm-slo/blob/main/alerts/runbooks"
-        assert alert.annotations["runbook_url"] == f"{base}/{alert.name}.md"
+        assert set(alert.annotations) - {"note"} == {"summary", "description", "runbook"}
+        assert alert.annotations["runbook"] == f"vllm-slo alerts runbook {alert.name}"
         if alert.name != WATCHDOG:
             assert "ook first at" in alert.annotations["description"]
 

@@ -37,7 +37,7 @@ def test_another_interval_raises_a_ticket(promtool: Promtool, seconds: float) ->
             "last 10m. The rules were rendered for 15s (`scrape_interval` in the SLO file), so counts of a step are "
             "less accurate, and alerts on targets that are down or stalled are late or silent. Look first at "
             "`scrape_interval` of this job in Prometheus.",
-            "runbook_url": f"https://git.example.org/vllm-slo/blob/main/alerts/runbooks/{ALERT}.md",
+            "runbook": f"vllm-slo alerts runbook {ALERT}",
         },
     )
     promtool.test([scraped_every(15, {}), wrong])

@@ -112,7 +112,7 @@ def test_the_page_names_the_classes(promtool: Promtool) -> None:
         "summary": "low-traffic classes on m: 50 % of requests fail",
         "description": "50 % of requests of low-traffic classes to m fail (objective 99.5 %). Bad events in 6 h: "
         "siso 14, silo 8. Tier slow-page: over 3 % in 6 h. Look first at the oldest wait.",
-        "runbook_url": "https://git.example.org/vllm-slo/blob/main/alerts/runbooks/LLMErrorBudgetBurn.md",
+        "runbook": "vllm-slo alerts runbook LLMErrorBudgetBurn",
     }
     promtool.test([case.expect_alert(hours(10), BURN, labels, annotations)])
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from compose.cli import main
-from dashboards.command import GENERATED
+from dashboards.command import GENERATED, MOST_PROBLEMS
 from dashboards.live.audit import Finding, Measurement
 from dashboards.live.reader import Check, QueryType, checks_of
 from exporters.analysis.prometheus_api import Prometheus
@@ -68,7 +68,7 @@ def row(text: str, panel: str) -> list[str]:
 
 def test_the_audit_succeeds_if_every_query_has_data(prometheus: Serve, capsys: pytest.CaptureFixture[str]) -> None:
     fake = prometheus(lambda path, _: one_series(path))
-    assert run(fake.url) == 0
+    assert run(fake.url, "--verbose") == 0
     printed = capsys.readouterr().out
     queries = [*checks_of(json.loads((GENERATED / "slo-overview.json").read_text(encoding="utf-8")))]
     # a variable over a query result is also read for its value
@@ -105,7 +105,7 @@ def test_a_slow_query_is_flagged_and_fails_only_with_strict(
 
     monkeypatch.setattr("dashboards.live.audit.measure", measure)
     url = prometheus(lambda path, _: one_series(path)).url
-    assert run(url) == 0
+    assert run(url, "--verbose") == 0
     *table, board, together = capsys.readouterr().out.splitlines()
     assert row("\n".join(table), "Burn rate")[5:] == ["1.250", "ok, slow"]
     assert re.fullmatch(r"SLO overview: \d+ queries, 1\.25 s", board)
@@ -129,9 +129,23 @@ def test_a_query_that_fails_or_returns_no_data_fails_the_audit_with_the_reason(
 ) -> None:
     fake = prometheus(lambda path, params: (respond if BURN_RATE in params.get("query", "") else one_series)(path))
     assert run(fake.url) == 1
-    printed = capsys.readouterr().out
-    assert row(printed, "Burn rate")[-1] == verdict
-    assert "1 empty or failing" in printed
+    problem, count = capsys.readouterr().out.splitlines()
+    assert problem == f"SLO overview: Burn rate (A): {verdict}"
+    assert "1 empty or failing" in count
+
+
+def test_without_problems_the_audit_prints_the_count(prometheus: Serve, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(prometheus(lambda path, _: one_series(path)).url) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.endswith(" queries, 0 empty or failing, 0 slower than 1s")
+
+
+def test_many_problems_fit_a_screen(prometheus: Serve, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(prometheus(lambda path, _: no_series(path)).url) == 1
+    *problems, more, count = capsys.readouterr().out.splitlines()
+    assert len(problems) == MOST_PROBLEMS
+    failed = int(re.search(r"(\d+) empty or failing", count)[1])  # type: ignore[index]
+    assert more == f"... and {failed - MOST_PROBLEMS} more: --verbose"
 
 
 def test_an_empty_variable_fails_the_audit(prometheus: Serve) -> None:
@@ -148,7 +162,7 @@ def test_an_allowed_empty_query_has_a_reason_and_fails_only_with_strict(
         return no_series(path) if nothing_fires or "config_change" in query else one_series(path)
 
     fake = prometheus(quiet)
-    assert run(fake.url) == 0
+    assert run(fake.url, "--verbose") == 0
     printed = capsys.readouterr().out
     verdicts = [line.split("│")[-2].strip() for line in printed.splitlines() if "SLO status" in line]
     assert verdicts.count("empty, allowed: no alert fires, or there is no traffic") == 2

@@ -32,7 +32,7 @@ from tests.support.fake_prometheus import FakePrometheus
 from tests.support.sample_records import finished
 
 ROOT = Path(__file__).parents[3]
-TRACES = "https://traces.example.org"
+RUNBOOKS, TRACES = "https://runbooks.example.org", "https://traces.example.org"
 WORST, OTHER = "sidecar-2:9464", "sidecar-1:9464"
 TIMES = f"from={1000 * START}&to={1000 * END}"
 
@@ -72,7 +72,7 @@ def prometheus() -> Iterator[FakePrometheus]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def site(prometheus: FakePrometheus) -> AsyncIterator[str]:
-    spec, links = load(SHIPPED), Links(traces=f"{TRACES}/")
+    spec, links = load(SHIPPED), Links(RUNBOOKS, traces=f"{TRACES}/")
     pages = {board.file_name.removesuffix(".json"): json.loads(board.render(spec, links)) for board in BOARDS}
     titles = {name: str(page["title"]) for name, page in pages.items()}
 
@@ -174,11 +174,10 @@ async def test_each_step_from_an_slo_to_its_worst_requests_and_the_runbook_is_on
     assert (search.sort, search.limit, search.since, search.until) == ("slowest", 10, START, END)
 
     runbook = await link(tab, "Worst requests", "Runbook")
-    assert (ROOT / runbook.partition("/blob/main/")[2]).is_file()
+    assert runbook == f"{RUNBOOKS}/LLMErrorBudgetBurn.md"
 
 
 async def test_an_alert_that_fires_is_one_click_from_its_runbook(tab: Tab, site: str) -> None:
     await tab.show(f"{site}/d/vllm-slo-overview")
     url = await link(tab, PanelTitle.FIRING_ALERTS, "Alert")
-    assert url.endswith("/alerts/runbooks/LLMErrorBudgetBurn.md")
-    assert (ROOT / url.partition("/blob/main/")[2]).is_file()
+    assert url == f"{RUNBOOKS}/LLMErrorBudgetBurn.md"

@@ -36,7 +36,7 @@ def overloaded(tmp_path: Path) -> str:
 def test_the_report_opens_with_the_conclusion_and_its_evidence(
     overloaded: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["diagnose", "--request-log", overloaded]) == 0
+    assert main(["diagnose", "--request-log", overloaded, "--verbose"]) == 0
     words = " ".join(capsys.readouterr().out.split())
     assert words.startswith(
         f"source: {overloaded} time: 2027-01-15 08:00:00 to 2027-01-15 08:00:41 UTC "
@@ -55,6 +55,16 @@ def test_the_report_opens_with_the_conclusion_and_its_evidence(
     assert "queue time p50 9 s queue_ms of 30 requests" in words
     assert "repeated bodies unknown no hashes: a log of an older sidecar" in words
     assert "KV cache use, p95 unknown diagnose --prometheus URL" in words
+
+
+def test_without_verbose_the_report_fits_a_screen(overloaded: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diagnose", "--request-log", overloaded]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) < 24
+    (unknown,) = [line for line in lines if line.startswith("unknown: ")]
+    assert "KV cache use, p95" in unknown
+    assert unknown.endswith("more (--verbose: all figures)")
+    assert not [line for line in lines if line.startswith("figure ")]
 
 
 def test_the_json_has_stable_keys(overloaded: str, capsys: pytest.CaptureFixture[str]) -> None:
