@@ -27,8 +27,6 @@ from exporters.text.units import parse_duration, spell_duration
 from exporters.vocabulary.ceilings import read_ceilings
 from exporters.vocabulary.slo_file import SHIPPED, VERSION, SloFile, Source, load
 
-OUT = Path("alerts/generated")
-
 
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
@@ -64,10 +62,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     _add_source(explain_parser)
     explain_parser.set_defaults(run=_explain)
-    schema_parser = actions.add_parser("schema", help="write the JSON Schema of SLO files, for editors")
+    schema_parser = actions.add_parser("schema", help="print the JSON Schema of SLO files, for editors")
     _add_out(schema_parser)
     schema_parser.set_defaults(run=_schema)
-    render_parser = actions.add_parser("render", help="write the Prometheus rules of an SLO file")
+    render_parser = actions.add_parser("render", help="print the Prometheus rules of an SLO file")
     _add_file(render_parser, "--slos")
     _add_out(render_parser)
     add_link_flags(render_parser)
@@ -128,9 +126,7 @@ def _add_file(parser: argparse.ArgumentParser, name: str, nargs: Literal["?"] | 
 
 
 def _add_out(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--out", default=str(OUT), metavar="DIR", help="output folder, or - for standard output (default: %(default)s)"
-    )
+    parser.add_argument("--out", default="-", metavar="DIR", help="output folder (default: -, standard output)")
 
 
 def _add_source(parser: argparse.ArgumentParser) -> None:
@@ -244,7 +240,7 @@ def _alertmanager(arguments: argparse.Namespace) -> int:
     delivery = flags.read(arguments, effective_spec(load(arguments.slos)))
     template = receivers.needs_template(delivery.destinations)
     if template and arguments.out == "-":
-        raise UsageError(f"--out -: {receivers.TEMPLATE_PATH} is needed for all kinds but webhook; write to a folder")
+        raise UsageError(f"--out: all kinds but webhook need {receivers.TEMPLATE_PATH} beside the file; add --out DIR")
     path = _write(
         flags.heading(arguments) + configuration.config(delivery),
         arguments.out,
