@@ -60,6 +60,23 @@ async def test_a_request_is_relayed_logged_and_counted(tmp_path: Path) -> None:
         ]
 
 
+async def test_a_started_sidecar_exposes_one_config_revision_that_of_its_first_line(tmp_path: Path) -> None:
+    """The fingerprint of the engine is part of it, and is known only from the first response."""
+
+    async def revisions() -> set[str]:
+        return {name for name in await running.samples() if name.startswith("llm_engine_config_info{")}
+
+    async with serving(Engine(fingerprint="vllm-f-1")) as engine, sidecar(tmp_path, engine.url) as running:
+        name = f"127.0.0.1:{engine.port}"
+        await running.shows(f"llm_engine_up{{{name}}}", 1)
+        before = await revisions()
+        assert await running.ask("one") == 200
+        await running.shows(f"llm_engine_setting_info{{{name},system_fingerprint,vllm-f-1}}", 1.0)
+        await running.logs("one")
+        (line,) = running.lines()
+        assert before | await revisions() == {f"llm_engine_config_info{{{name},{line['config_revision']}}}"}
+
+
 async def test_without_an_engine_it_responds_with_502_until_the_engine_is_up(tmp_path: Path) -> None:
     """Also after a SIGHUP, which has no effect without a log."""
     engine = Engine(port=free_port())
