@@ -181,6 +181,7 @@ def test_at_start_only_series_with_bounded_labels_are_exposed(exporter: Exporter
         "llm_sidecar_client_connections",
         "llm_sidecar_client_connections_limit",
         "llm_sidecar_rejected_connections_total",
+        "llm_sidecar_upstream_connect_errors_total",
         "llm_sidecar_buffered_bytes",
         "llm_sidecar_buffered_bytes_limit",
         *NOT_HERE,
