@@ -339,8 +339,7 @@ def test_a_server_that_is_not_there_is_one_reason_for_all_checks() -> None:
     found = read_prometheus(place)
     refused = Unread(f"{place.url}: connection refused", "start it, or set --prometheus URL")
     parts = [found.version, found.flags, found.config, found.targets, found.rules, found.clock]
-    parts += [found.revisions, found.changed_settings]
-    assert parts == [refused] * 8
+    assert [*parts, found.revisions, found.changed_settings] == [refused] * 8
     assert server(found) == refused.not_checked(place.url)
 
 
