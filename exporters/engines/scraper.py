@@ -114,7 +114,7 @@ class Scraper:
             state.errors[metrics.reason] += 1
             state.up = False
             if metrics.reason != UNAUTHORIZED:  # the access log has it
-                self._outages.failed(metrics.text, time.monotonic())
+                self._outages.failed(cut(metrics.text), time.monotonic())
             if metrics.reason in {"status", UNAUTHORIZED} and time.monotonic() > self._identify_at:
                 # The engine is up, but may expose metrics only with a flag.
                 await self._identify(session, state.metrics.engine_type)
