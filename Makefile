@@ -95,11 +95,11 @@ images: ## the container images of this version; needs Docker with BuildKit
 	docker build --file compose/Dockerfile --target dashboards --tag vllm-slo-dashboards:$(IMAGE_VERSION) $(BUILD) .
 
 generate: setup ## rules, dashboards, schemas and reference tables from their sources
-	$(BIN)/vllm-slo alerts render
+	$(BIN)/vllm-slo alerts render --out alerts/generated
 	$(BIN)/vllm-slo alerts render --format prometheusrule --autoscaling --label release=kube-prometheus-stack \
 	  --out compose/kubernetes/components/alerts/generated
-	$(BIN)/vllm-slo alerts schema
-	$(BIN)/vllm-slo alerts alertmanager --page pagerduty=@/etc/alertmanager/secrets/pagerduty \
+	$(BIN)/vllm-slo alerts schema --out alerts/generated
+	$(BIN)/vllm-slo alerts alertmanager --out alerts/generated --page pagerduty=@/etc/alertmanager/secrets/pagerduty \
 	  --page 'slack=#llm-oncall' --ticket 'slack=#llm-tickets' --ticket email=llm@example.org \
 	  --heartbeat https://heartbeat.example.org/ping --slack-url-file /etc/alertmanager/secrets/slack \
 	  --smtp mail.example.org:587 --smtp-from alertmanager@example.org --smtp-user alertmanager \
@@ -107,7 +107,7 @@ generate: setup ## rules, dashboards, schemas and reference tables from their so
 	$(BIN)/vllm-slo alerts alertmanager --out compose/alertmanager --page webhook=http://webhook:9095/page \
 	  --ticket webhook=http://webhook:9095/ticket --group-wait 10s --group-interval 1m --repeat-pages 12h \
 	  --repeat-tickets 12h
-	$(BIN)/vllm-slo dashboards render
+	$(BIN)/vllm-slo dashboards render --out dashboards/generated
 	$(BIN)/python -m exporters.requestlog.field_docs
 	$(BIN)/python docs/generate.py
 

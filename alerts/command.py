@@ -15,7 +15,6 @@ from alerts.check.validation import Level, check
 from alerts.engine_only import effective_spec, evaluate_slos
 from alerts.group_limit import FEWEST, MAX_RULES, limited
 from alerts.links import add_link_flags, read_links
-from alerts.names import AlertName
 from alerts.plan import Plan
 from alerts.prices import parse_prices
 from alerts.prometheusrule import checked_labels, checked_name, prometheus_rule
@@ -26,10 +25,10 @@ from exporters.text.errors import UsageError, parse_flag
 from exporters.text.output_files import write_file
 from exporters.text.units import parse_duration, spell_duration
 from exporters.text.yaml_reader import nearest
+from exporters.vocabulary.alert_names import AlertName
 from exporters.vocabulary.ceilings import read_ceilings
 from exporters.vocabulary.slo_file import SHIPPED, VERSION, SloFile, Source, load
 
-OUT = Path("alerts/generated")
 _RUNBOOKS = Path(__file__).parent / "runbooks"
 
 
@@ -67,10 +66,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     _add_source(explain_parser)
     explain_parser.set_defaults(run=_explain)
-    schema_parser = actions.add_parser("schema", help="write the JSON Schema of SLO files, for editors")
+    schema_parser = actions.add_parser("schema", help="print the JSON Schema of SLO files, for editors")
     _add_out(schema_parser)
     schema_parser.set_defaults(run=_schema)
-    render_parser = actions.add_parser("render", help="write the Prometheus rules of an SLO file")
+    render_parser = actions.add_parser("render", help="print the Prometheus rules of an SLO file")
     _add_file(render_parser, "--slos")
     _add_out(render_parser)
     add_link_flags(render_parser)
@@ -134,9 +133,7 @@ def _add_file(parser: argparse.ArgumentParser, name: str, nargs: Literal["?"] | 
 
 
 def _add_out(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--out", default=str(OUT), metavar="DIR", help="output folder, or - for standard output (default: %(default)s)"
-    )
+    parser.add_argument("--out", default="-", metavar="DIR", help="output folder (default: -, standard output)")
 
 
 def _add_source(parser: argparse.ArgumentParser) -> None:
@@ -250,7 +247,7 @@ def _alertmanager(arguments: argparse.Namespace) -> int:
     delivery = flags.read(arguments, effective_spec(load(arguments.slos)))
     template = receivers.needs_template(delivery.destinations)
     if template and arguments.out == "-":
-        raise UsageError(f"--out -: {receivers.TEMPLATE_PATH} is needed for all kinds but webhook; write to a folder")
+        raise UsageError(f"--out: all kinds but webhook need {receivers.TEMPLATE_PATH} beside the file; add --out DIR")
     path = _write(
         flags.heading(arguments) + configuration.config(delivery),
         arguments.out,

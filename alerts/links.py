@@ -6,9 +6,8 @@ from enum import StrEnum
 from zlib import crc32
 
 from alerts.labels import POOL
-from exporters.text.errors import UsageError
-from exporters.vocabulary.alert_names import AlertName
 from exporters.text.addresses import parse_url
+from exporters.vocabulary.alert_names import AlertName
 from exporters.vocabulary.signals import Label
 
 

@@ -35,9 +35,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     slo_file.add_flag(render)
     render.add_argument(
         "--out",
-        default="dashboards/generated",
+        default="-",
         metavar="DIR",
-        help="output folder, or - to print ConfigMaps (default: %(default)s)",
+        help="output folder (default: -, standard output, only for ConfigMaps)",
     )
     render.add_argument(
         "--format",
@@ -132,7 +132,7 @@ def _render(arguments: argparse.Namespace) -> int:
         if arguments.namespace or arguments.label or arguments.folder:
             raise UsageError("--namespace, --label, --folder: these need --format configmap")
         if arguments.out == "-":
-            raise UsageError("--out -: plain dashboards need a folder; give one, or add --format configmap")
+            raise UsageError("--out: plain dashboards are several files; add --out DIR, or --format configmap")
     for board in BOARDS:
         text, name = board.render(spec, links, selector), board.file_name
         if arguments.format == "configmap":

@@ -178,6 +178,11 @@ CHECKS = (
     Check("gpu clocks", "Does heat, power or a fault slow down a GPU?", lambda of: program_checks.gpu_clocks(of.gpus)),
     Check("clocks", "Do the clocks of engine, sidecar and Prometheus agree with this machine's?", _clocks),
     Check("sidecar", "Is the sidecar ready, with a valid SLO file?", lambda of: engine_checks.sidecar(of.sidecar)),
+    Check(
+        "upstream",
+        "Does the sidecar reach its engine, and read the metrics of all engines?",
+        lambda of: engine_checks.upstream(of.sidecar.page),
+    ),
     Check("engine metrics", "Can the engine's metrics be read?", lambda of: engine_checks.engine_metrics(of.engine)),
     Check(
         "cached tokens",
@@ -214,6 +219,11 @@ CHECKS = (
         "rule file",
         "Is the file of `--rules` what the SLO file gives?",
         lambda of: prometheus_checks.rule_content(of.written, of.settings.rules or "--rules", of.settings.slos),
+    ),
+    Check(
+        "config revisions",
+        "Has each new config revision of the last day a config change?",
+        lambda of: prometheus_checks.config_revisions(of.prometheus),
     ),
     Check("exemplars", "Does Prometheus store exemplars?", lambda of: prometheus_checks.exemplars(of.prometheus)),
     Check(

@@ -65,6 +65,32 @@ def sidecar(reading: SidecarReading) -> Finding:
     return Finding(State.OK, url, f"ready, version {version}")
 
 
+def upstream(page: SidecarPage | Unread) -> Finding:
+    """Whether the sidecar reaches the engine of its `--upstream`, and reads the metrics of all engines."""
+    looked_at = f"{signals.ENGINE_UP.name}, {signals.SIDECAR_UPSTREAM_ERRORS.name}"
+    if isinstance(page, Unread):
+        return page.not_checked(looked_at)
+    up = page.values(signals.ENGINE_UP, Label.ENGINE)
+    down = sorted(name for name, value in up.items() if not value)
+    errors = _connect_errors(page)
+    fix = "correct --upstream and --engine-metrics of the sidecar; its log has each URL and the reason"
+    if down:
+        found = f"the sidecar cannot read the metrics of {', '.join(down)}{errors and '; ' + errors}"
+        cost = "if requests fail too, clients get status 502; engine panels are empty"
+        return Finding(State.FAILED, looked_at, found, cost, fix)
+    if errors and not page.total(signals.REQUESTS, **{Label.OUTCOME: (Outcome.OK,)}):
+        return Finding(State.FAILED, looked_at, f"{errors}; no request has succeeded", "clients get status 502", fix)
+    return Finding(State.OK, looked_at, f"up: {', '.join(up)}{errors and '; since its start ' + errors}")
+
+
+def _connect_errors(page: SidecarPage) -> str:
+    """The failed connections by upstream and reason; empty if there are none."""
+    reasons = page.values(signals.SIDECAR_UPSTREAM_ERRORS, Label.REASON)
+    failed = ", ".join(f"{count:,.0f} {reason}" for reason, count in reasons.items() if count)
+    addresses = ", ".join(page.values(signals.SIDECAR_UPSTREAM_ERRORS, Label.UPSTREAM))
+    return f"connections to {addresses} failed: {failed}" if failed else ""
+
+
 def cached_tokens(engine: EngineReading, page: SidecarPage | Unread) -> Finding:
     """Whether responses report cached prompt tokens: `--enable-prompt-tokens-details`."""
     cost = "cached tokens are unknown: no hit ratio per class, and no cost of uncached tokens"

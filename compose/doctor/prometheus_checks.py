@@ -10,6 +10,7 @@ from compose.doctor.prometheus_reading import PrometheusReading
 from compose.doctor.rule_difference import Match
 from exporters.text.errors import InvalidValueError
 from exporters.text.units import parse_duration, spell_duration
+from exporters.vocabulary import signals
 from exporters.vocabulary.signals import Label
 from exporters.vocabulary.slo_file import SloFile
 
@@ -143,6 +144,28 @@ def classic_histograms(reading: PrometheusReading, spec: SloFile) -> Finding:
         "panels of quantiles are empty, and rules on engine histograms read nothing",
         f"set convert_classic_histograms_to_nhcb: false, or {_KEEPS_CLASSIC[0]}: true, for this job",
     )
+
+
+def config_revisions(reading: PrometheusReading) -> Finding:
+    """Whether each config revision of the last day but the first has a config change."""
+    looked_at = f"{signals.ENGINE_CONFIG_INFO.name} of the last day"
+    if isinstance(reading.revisions, Unread):
+        return reading.revisions.not_checked(looked_at)
+    if isinstance(reading.changed_settings, Unread):
+        return reading.changed_settings.not_checked(looked_at)
+    if not reading.revisions:
+        return Unread("there are no series of an engine").not_checked(looked_at)
+    for (instance, engine), revisions in sorted(reading.revisions.items()):
+        changes = reading.changed_settings.get((instance, engine), 0)
+        if revisions - 1 > changes:
+            return Finding(
+                State.WARNING,
+                looked_at,
+                f"{instance}, engine {engine}: {revisions} revisions, {changes} changed settings",
+                "a new revision looks like a config change on boards and in `vllm-slo compare`; its cause is unknown",
+                "update the sidecar, and start it with --state FILE, so that it knows the settings before its restart",
+            )
+    return Finding(State.OK, looked_at, f"no revision without a change; engines: {len(reading.revisions)}")
 
 
 def our_targets(active: Sequence[Mapping[str, Any]], spec: SloFile) -> list[Mapping[str, Any]]:

@@ -12,8 +12,20 @@ from compose.doctor.http_fetch import TIMEOUT
 from compose.doctor.rule_difference import Rules, our_rules
 from exporters.analysis.prometheus_api import Prometheus, PrometheusError, UnreachableError
 from exporters.processes.worker_threads import WorkerThreads
+from exporters.vocabulary import signals
+from exporters.vocabulary.signals import Label
 
 _T = TypeVar("_T")
+
+_BY_ENGINE = f"{Label.INSTANCE}, {Label.ENGINE}"
+_REVISIONS = (
+    f"count by ({_BY_ENGINE}) (group by ({_BY_ENGINE}, {Label.REVISION}) "
+    f"(last_over_time({signals.ENGINE_CONFIG_INFO.name}[1d])))"
+)
+# One hour more: the time of a change is the start of the engine, which may be before the day, and its revision in it.
+_CHANGED_SETTINGS = (
+    f"count by ({_BY_ENGINE}) (last_over_time({signals.ENGINE_CONFIG_CHANGE.name}[1d]) > time() - 25 * 3600)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +50,10 @@ class PrometheusReading:
     rules: Rules | Unread
     """Those of our groups."""
     clock: ServerTime | Unread
+    revisions: Mapping[tuple[str, str], int] | Unread
+    """Config revisions in the last day, by sidecar and engine."""
+    changed_settings: Mapping[tuple[str, str], int] | Unread
+    """Settings that changed in this time, by sidecar and engine."""
 
     def formatted(self, expression: str) -> str | None:
         """The expression as this server prints it; None if it cannot."""
@@ -65,6 +81,8 @@ def read_prometheus(place: Place) -> PrometheusReading:
         targets = pool.submit(get, "/api/v1/targets", lambda data: list(data["activeTargets"]), {"state": "active"})
         rules = pool.submit(get, "/api/v1/rules", lambda data: our_rules(data["groups"]))
         clock = pool.submit(_server_time, place, client)
+        revisions = pool.submit(_counts, place, client, _REVISIONS)
+        changed_settings = pool.submit(_counts, place, client, _CHANGED_SETTINGS)
         return PrometheusReading(
             place=place,
             version=version.result(),
@@ -73,6 +91,8 @@ def read_prometheus(place: Place) -> PrometheusReading:
             targets=targets.result(),
             rules=rules.result(),
             clock=clock.result(),
+            revisions=revisions.result(),
+            changed_settings=changed_settings.result(),
         )
 
 
@@ -86,6 +106,19 @@ def _unread(place: Place, path: str, error: PrometheusError) -> Unread:
 
 def _other(place: Place, path: str, reason: str = "the response is not from Prometheus") -> Unread:
     return Unread(f"{place.url}{path}: {reason}", f"check {place.flag}; other servers may lack this endpoint")
+
+
+def _counts(place: Place, client: Prometheus, query: str) -> Mapping[tuple[str, str], int] | Unread:
+    """The result of a query by sidecar and engine."""
+    try:
+        samples = client.query(query)
+    except PrometheusError as error:
+        return _unread(place, "/api/v1/query", error)
+    except (ValueError, LookupError, TypeError):
+        return _other(place, "/api/v1/query")
+    return {
+        (each.labels.get(Label.INSTANCE, ""), each.labels.get(Label.ENGINE, "")): int(each.value) for each in samples
+    }
 
 
 def _server_time(place: Place, client: Prometheus) -> ServerTime | Unread:

@@ -11,6 +11,7 @@ from exporters.vocabulary.signals import Label, Signal
 
 _READ = (
     *(signals.SIDECAR_BUILD, signals.SIDECAR_RELOAD_SUCCESSFUL),
+    *(signals.ENGINE_UP, signals.SIDECAR_UPSTREAM_ERRORS),
     *(signals.SIDECAR_CONNECTIONS, signals.SIDECAR_CONNECTIONS_LIMIT),
     *(signals.REQUESTS, signals.REQUESTS_WITH_ENGINE_TIMES, signals.CACHED_TOKENS, signals.ENGINE_CACHE_HITS),
 )

@@ -8,8 +8,8 @@ from urllib.parse import unquote
 from exporters.configuration import otlp_endpoints
 from exporters.configuration.collector_tls import CollectorTls
 from exporters.configuration.otlp_endpoints import Semconv
-from exporters.configuration.tls import tls_reason
 from exporters.text import pem_file
+from exporters.text.connect_errors import tls_reason
 from exporters.text.errors import UsageError
 
 DISABLED = "OTEL_SDK_DISABLED"

@@ -6,12 +6,12 @@ import ssl
 import msgspec
 
 from exporters.text import pem_file
+from exporters.text.connect_errors import tls_reason
 from exporters.text.errors import UsageError
 from exporters.text.pem_file import PemFile
 
 _CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 _KEY = re.compile(rb"-----BEGIN ([A-Z]+ )?PRIVATE KEY-----")
-_CODES = re.compile(r"^\[[^]]*\] | \(_ssl\.c:\d+\)$")
 _PROTOCOLS = ["http/1.1"]
 _KEY_MISMATCH = {
     "KEY_VALUES_MISMATCH",
@@ -114,10 +114,3 @@ class Trust(msgspec.Struct, frozen=True, kw_only=True):
 
 
 SYSTEM = Trust()
-
-
-def tls_reason(error: ssl.SSLError) -> str:
-    """The reason of a TLS error, without OpenSSL's codes and source lines."""
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return f"its certificate is not trusted: {error.verify_message.rstrip('.')}"
-    return _CODES.sub("", str(error)).lower()

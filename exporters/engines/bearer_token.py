@@ -48,18 +48,18 @@ class AccessLog:
             reason = "it rejects the token of --engine-token-file; write a valid one and send SIGHUP"
         else:
             reason = "it requires a token; set --engine-token-file"
-        logger.warning("%s returned status %d: %s. Until then, %s", _shown(url), status, reason, consequence)
+        logger.warning("%s returned status %d: %s. Until then, %s", shown_url(url), status, reason, consequence)
 
     def accepted(self, url: str) -> None:
         if self._denied.pop(url, None) is not None:
-            logger.info("%s accepts requests again", _shown(url))
+            logger.info("%s accepts requests again", shown_url(url))
 
 
 def _has_credentials(url: str) -> bool:
     return "@" in urlsplit(url).netloc
 
 
-def _shown(url: str) -> str:
+def shown_url(url: str) -> str:
     """The URL without credentials and query, which may contain secrets."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"

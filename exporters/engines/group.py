@@ -29,12 +29,15 @@ class EngineGroup:
         tls: ssl.SSLContext,
         store: ConfigChangeStore | None = None,
         token: EngineToken | None = None,
+        *,
+        sees_responses: bool = False,
     ) -> None:
         self._scrapers = [Scraper(target, interval, on_models, tls, self._save, token) for target in targets]
         self._store = store
         stored = {} if store is None else store.load()
         for state in self.states:
             state.watch = stored.get(state.name, state.watch)
+            state.watch.fingerprint_pending = sees_responses and len(self._scrapers) == 1
 
     @property
     def states(self) -> list[EngineState]:
@@ -68,6 +71,11 @@ class EngineGroup:
         """Record the fingerprint of a response that ended at `at` (unix); ignored with several engines."""
         if len(self._scrapers) == 1:
             self._scrapers[0].state.watch.observe_fingerprint(fingerprint, at)
+
+    def observe_no_fingerprint(self, at: float, *, certain: bool) -> None:
+        """Record a response without one; `certain`: its API has a fingerprint, so the engine has none."""
+        for scraper in self._scrapers:
+            scraper.state.watch.observe_no_fingerprint(at, certain=certain)
 
     def declare(
         self, engines: Sequence[str], settings: Mapping[str, str], note: str

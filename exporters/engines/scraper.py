@@ -1,16 +1,18 @@
 """Scrapes the metrics, models, version and settings of one engine at an interval."""
 
 import asyncio
+import logging
 import ssl
 import time
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
 import msgspec
 
-from exporters.engines.bearer_token import DENIED, AccessLog, EngineToken
+from exporters.engines.bearer_token import DENIED, AccessLog, EngineToken, shown_url
 from exporters.engines.normalisation import EngineMetrics, normalise
 from exporters.engines.scrape_targets import Target
 from exporters.engines.server_info import ServerInfoReader
@@ -18,7 +20,9 @@ from exporters.engines.settings import models_settings
 from exporters.engines.signal_table import VLLM
 from exporters.engines.state import MODELS_UNAUTHORIZED, UNAUTHORIZED, EngineState
 from exporters.engines.table_schema import EngineType
+from exporters.text.connect_errors import connect_reason
 from exporters.text.names import cut
+from exporters.text.outage_log import OutageLog
 
 IDENTITY_SECONDS = 30.0
 """Interval of the requests for models and version while the process stays the same."""
@@ -40,8 +44,19 @@ MAX_RESPONSE_BYTES = 64 * 1024 * 1024
 _HEADERS = {"accept": "text/plain;version=0.0.4, */*;q=0.1"}
 
 
+logger = logging.getLogger("vllm_slo.engines")
+
+
 class ResponseTooLargeError(ValueError):
     """A response larger than `MAX_RESPONSE_BYTES`."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """The reason of a failed scrape: a label value, and a text for the log."""
+
+    reason: str
+    text: str
 
 
 class Scraper:
@@ -63,6 +78,8 @@ class Scraper:
         self._on_scrape = on_scrape
         self._token = token
         self._access = AccessLog(has_token=token is not None)
+        url = shown_url(target.metrics_url)
+        self._outages = OutageLog(logger, f"the metrics of engine {target.name} at {url}", "read")
         # Of the current process, from responses other than its metrics.
         self._identity_settings: dict[str, str] = {}
         self._server_info = ServerInfoReader(self._fetch, target.base_url)
@@ -93,13 +110,19 @@ class Scraper:
         """Scrape once; a failure is counted and makes the engine `down`."""
         state = self.state
         metrics = await self._fetch_metrics(session)
-        if isinstance(metrics, str):
-            state.errors[metrics] += 1
+        if isinstance(metrics, _Failure):
+            state.errors[metrics.reason] += 1
             state.up = False
-            if metrics in {"status", UNAUTHORIZED} and time.monotonic() > self._identify_at:
+            if metrics.reason != UNAUTHORIZED:  # the access log has it
+                self._outages.failed(cut(metrics.text), time.monotonic())
+            if metrics.reason in {"status", UNAUTHORIZED} and time.monotonic() > self._identify_at:
                 # The engine is up, but may expose metrics only with a flag.
                 await self._identify(session, state.metrics.engine_type)
             return
+        if metrics.engine_type is None:
+            self._outages.failed("the response has no series of a known engine", time.monotonic())
+        else:
+            self._outages.succeeded(time.monotonic())
         for reason in +metrics.faults:
             # One per scrape, not one per line.
             state.errors[reason] += 1
@@ -122,8 +145,8 @@ class Scraper:
         settings = {**self._identity_settings, **self._server_info.settings, **metrics.settings}
         watch.observe({cut(name): cut(value) for name, value in settings.items()}, metrics.start_time, time.time())
 
-    async def _fetch_metrics(self, session: aiohttp.ClientSession) -> EngineMetrics | str:
-        """The content of the `/metrics` response, or the reason of the failure."""
+    async def _fetch_metrics(self, session: aiohttp.ClientSession) -> EngineMetrics | _Failure:
+        """The content of the `/metrics` response, or why there is none."""
         try:
             async with asyncio.timeout(self._timeout):
                 body = await self._fetch(session, self._target.metrics_url)
@@ -132,19 +155,24 @@ class Scraper:
             return await asyncio.to_thread(normalise, body.decode(errors="replace"))
         except aiohttp.ClientResponseError as error:
             if error.status not in DENIED:
-                return "status"
+                is_http = error.__cause__ is None
+                return _Failure("status", f"HTTP {error.status}" if is_http else "the response is not HTTP")
             self._access.denied(self._target.metrics_url, error.status, "llm_engine_up is 0")
-            return UNAUTHORIZED
+            return _Failure(UNAUTHORIZED, f"HTTP {error.status}")
         except aiohttp.ClientPayloadError:
-            return "payload"
+            return _Failure("payload", "the response is incomplete")
         except TimeoutError:
-            return "timeout"
-        except (aiohttp.ClientError, OSError):
-            return "connection"
+            return _Failure("timeout", f"no response within {self._timeout:g} s")
+        except aiohttp.ClientConnectorCertificateError as error:
+            return _Failure("connection", connect_reason(error.certificate_error))
+        except aiohttp.ClientConnectorError as error:
+            return _Failure("connection", connect_reason(error.os_error))
+        except (aiohttp.ClientError, OSError) as error:
+            return _Failure("connection", connect_reason(error))
         except ResponseTooLargeError:
-            return "size"
-        except ValueError:
-            return "parse"
+            return _Failure("size", f"the response is larger than {MAX_RESPONSE_BYTES // 1024**2} MiB")
+        except ValueError as error:
+            return _Failure("parse", f"the response is not an exposition: {error}")
 
     async def _identify(self, session: aiohttp.ClientSession, engine_type: EngineType | None) -> None:
         """Request the models and the version; an endpoint that the engine does not have is ignored."""

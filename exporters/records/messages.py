@@ -189,6 +189,8 @@ class Snapshot(msgspec.Struct, array_like=True, tag="snapshot"):
     cut_requests: int = 0
     buffered: int = 0  # bytes of request bodies
     buffered_limit: int = 0
+    upstream: str = ""  # host and port of the engine
+    connect_failures: dict[str, int] = {}  # by kind
 
 
 class Ack(msgspec.Struct, array_like=True, tag="ack"):

@@ -347,6 +347,8 @@ class Relay:
                 buffered_limit=self.bodies.limit,
                 task_errors=self.task_errors.count,
                 cut_requests=self._cut_requests,
+                upstream=self.pool.origin.authority,
+                connect_failures=self.pool.failures,
             )
         )
         self._lag = 0.0

@@ -24,6 +24,7 @@ from exporters.exposition.accumulators import Accumulator, counter, gauge
 from exporters.processes.child import Orders, TaskErrors, collect_garbage_rarely, run_child
 from exporters.processes.usage import footprint
 from exporters.records.connection import RelayListener
+from exporters.records.messages import Finished
 from exporters.requestlog.standard_output import STANDARD_OUTPUT, StandardOutputLog
 from exporters.requestlog.writer import RequestLog
 from exporters.sidecar.drain_control import Drain
@@ -39,6 +40,7 @@ from exporters.sidecar.threaded_loop import run_in_threaded_loop
 from exporters.text.errors import UsageError
 from exporters.text.names import MAX_UNIQUE_BYTES
 from exporters.vocabulary import signals
+from exporters.vocabulary.signals import Endpoint, Outcome
 
 if TYPE_CHECKING:  # only --otlp and --engine-spans load the SDK and gRPC
     from exporters.sidecar.tracing.engine_spans import Message
@@ -58,6 +60,9 @@ DISCONNECT_TIMEOUT = 1.0
 
 RESPONSE_TIMEOUT = 1.0
 """The maximum time that a stopping exporter waits for clients that read their response slowly."""
+
+_WITH_FINGERPRINT = (Endpoint.CHAT_COMPLETIONS, Endpoint.COMPLETIONS)
+"""The APIs whose responses have `system_fingerprint`."""
 
 logger = logging.getLogger("vllm_slo.exporter")
 
@@ -88,7 +93,9 @@ class Exporter:
         store = ConfigChangeStore(Path(sidecar.state)) if sidecar.state else None
         self.engine_token = EngineToken(sidecar.engine_token_file) if sidecar.engine_token_file else None
         interval = self._slos.file.scrape_interval
-        self.engines = EngineGroup(engines, interval, self._add_models, tls, store, self.engine_token)
+        self.engines = EngineGroup(
+            engines, interval, self._add_models, tls, store, self.engine_token, sees_responses=follow is None
+        )
         self.credentials = Credentials(sidecar.metrics_auth_file) if sidecar.metrics_auth_file else None
         self.admin: Admin | None = None
         if sidecar.admin_token_file:
@@ -116,7 +123,7 @@ class Exporter:
             lambda: self.engines.revision,
             None if self.span_queue is None else self.span_queue.add,
             self.span_join,
-            on_fingerprint=self.engines.observe_fingerprint,
+            on_response=self._observe_response,
             task_errors=self.task_errors,
             ledger=self.ledger,
             restarts=config.restarts,
@@ -214,6 +221,15 @@ class Exporter:
         workers = self._config.sidecar.workers
         connected = len(self.record_receiver.connected)
         return None if connected >= workers else f"{connected} of {workers} relays are connected"
+
+    def _observe_response(self, record: Finished) -> None:
+        """Report to the engines the fingerprint of a response, or that a complete one has none."""
+        ended_at = record.time + record.e2e
+        if record.system_fingerprint is not None:
+            self.engines.observe_fingerprint(record.system_fingerprint, ended_at)
+        elif record.outcome is Outcome.OK:
+            was_read = record.completion_tokens is not None
+            self.engines.observe_no_fingerprint(ended_at, certain=was_read and record.api in _WITH_FINGERPRINT)
 
     def _models_requested(self) -> bool:
         """Whether each engine was scraped, so that its models are label values, or could not be scraped."""

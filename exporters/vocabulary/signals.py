@@ -166,6 +166,7 @@ class Label(StrEnum):
     STAGE = "stage", "`waiting_to_start`, `in_progress` or `completed_waiting`; otherwise `other`."
     STATE = "state", "`awake`, `weights_offloaded` (sleep level 1) or `discard_all` (sleep level 2); otherwise `other`."
     PROCESS = "process", "Process of the sidecar: `exporter` or `relay-0`, `relay-1`, ..."
+    UPSTREAM = "upstream", "Address of `--upstream`, `HOST:PORT`."
     WINDOW = "window", "Length of the window that the value covers, such as `5m`."
     SEVERITY = "severity", "`page` or `ticket`; a label of alerts."
     ALERT_SOURCE = "alert_source", "`vllm-slo` on all alerts of the rendered rules."
@@ -624,6 +625,14 @@ SIDECAR_REJECTED_CONNECTIONS = _counter(
     "llm_sidecar_rejected_connections_total",
     "Client connections above the limit; their first request gets status 503.",
     _P,
+)
+SIDECAR_UPSTREAM_ERRORS = _counter(
+    "llm_sidecar_upstream_connect_errors_total",
+    "Connections to the engine that could not be opened: `lookup` (its name cannot be resolved), `refused`, `timeout`, "
+    "`tls` or `other`.",
+    _P,
+    Label.UPSTREAM,
+    _R,
 )
 SIDECAR_CLOSED_CONNECTIONS = _counter(
     "llm_sidecar_exporter_closed_connections_total",

@@ -2,8 +2,8 @@
 
 import pytest
 
-from alerts.names import AlertName
 from compose.cli import main
+from exporters.vocabulary.alert_names import AlertName
 from tests.support.runbook_queries import FOLDER
 
 

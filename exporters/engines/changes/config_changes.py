@@ -5,6 +5,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from math import inf
 
 FINGERPRINT = "system_fingerprint"
 """The engine's hash of its settings: a change of it does not show which setting changed."""
@@ -14,6 +15,9 @@ UNKNOWN = "unknown"
 
 SAME_CHANGE_SECONDS = 600.0
 """A declaration within this time of a changed fingerprint describes the same config change."""
+
+FINGERPRINT_WAIT = 60.0
+"""Seconds for which responses of APIs without a fingerprint may precede one with it."""
 
 MAX_CHANGES = 200
 """The number of changes that are stored per engine; older ones are dropped."""
@@ -88,6 +92,9 @@ class ConfigWatch:
         self.history = history or ConfigHistory()
         self.settings_pending = False
         """Whether a response that may show the setting behind a changed fingerprint has not been read yet."""
+        self.fingerprint_pending = False
+        """Whether the first fingerprint may still come; once it is known, this has no effect."""
+        self._without_fingerprint_since = inf
         self._observed_at = observed_at
         self._latest_fingerprint: str | None = None
         # The first observation of the current process.
@@ -104,7 +111,16 @@ class ConfigWatch:
 
     @property
     def revision(self) -> str | None:
-        return revision(self.settings) if self.settings else None
+        """None until the first fingerprint is known, which would otherwise look like a config change."""
+        if not self.settings or (self.fingerprint_pending and FINGERPRINT not in self.history.shown):
+            return None
+        return revision(self.settings)
+
+    def observe_no_fingerprint(self, at: float, *, certain: bool) -> None:
+        """Record a response without a fingerprint; `certain`: its API has one, so this engine has none."""
+        self._without_fingerprint_since = min(self._without_fingerprint_since, at)
+        if certain or at - self._without_fingerprint_since >= FINGERPRINT_WAIT:
+            self.fingerprint_pending = False
 
     def observe_fingerprint(self, fingerprint: str, at: float) -> None:
         """Record the fingerprint of a response that ended at `at`."""

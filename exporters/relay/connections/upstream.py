@@ -2,15 +2,12 @@
 
 import asyncio
 import logging
-import os
 import ssl
 import time
 from collections.abc import Callable, Sequence
-from math import inf
 from typing import Protocol, cast
 
 from exporters.configuration.origin import Origin
-from exporters.configuration.tls import tls_reason
 from exporters.http import parser
 from exporters.http.lines import MAX_LINES, few_lines
 from exporters.http.parser import ResponseHead
@@ -18,7 +15,8 @@ from exporters.relay.bodies.request_body import Piece
 from exporters.relay.connections import tcp_keepalive
 from exporters.relay.connections.host_lookup import HostLookup
 from exporters.relay.connections.write_batch import WriteBatch
-from exporters.text.errors import system_reason
+from exporters.text.connect_errors import KINDS, OTHER_FAILURE, TIMEOUT, connect_kind, connect_reason
+from exporters.text.outage_log import OutageLog
 
 IDLE_SECONDS = 4.0
 """Idle connections are closed before uvicorn, the HTTP server of vLLM, closes them after 5 s."""
@@ -28,9 +26,6 @@ MAX_AHEAD = 256
 
 FRESH_SECONDS = 1.0
 """A connection opened ahead counts as new up to this age, and an attempt to open one up to this age is used."""
-
-LOG_SECONDS = 60.0
-"""The shortest time between two warnings that the engine cannot be reached."""
 
 _RESPONSE_BEGINS = b"HTTP/1."
 
@@ -340,7 +335,9 @@ class UpstreamPool:
         self._ahead: list[_Attempt] = []  # oldest first
         self._tasks: set[asyncio.Task[None]] = set()
         self._expected = 0
-        self._logged_at = -inf
+        self._outages = OutageLog(_logger, f"the engine at {origin.authority}", "reached")
+        self.failures = dict.fromkeys(KINDS, 0)
+        """The number of failed attempts to connect, by kind."""
 
     @property
     def opening(self) -> int:
@@ -385,7 +382,7 @@ class UpstreamPool:
         attempt.task.add_done_callback(self._tasks.discard)
 
     async def _open(self, attempt: _Attempt) -> None:
-        failure = ""
+        failure, kind = "", OTHER_FAILURE
         connection: UpstreamConnection | None = None
         try:
             async with asyncio.timeout(self._connect_timeout) as limit:
@@ -393,20 +390,20 @@ class UpstreamPool:
             if connection.transport.is_closing():
                 failure = "the connection was closed at once"
         except Exception as error:  # noqa: BLE001 - a request must not wait for a connection that is not opened
-            failure = f"connection timed out after {self._connect_timeout:g} s" if limit.expired() else _reason(error)
+            if limit.expired():
+                failure, kind = f"connection timed out after {self._connect_timeout:g} s", TIMEOUT
+            else:
+                failure, kind = connect_reason(error), connect_kind(error)
         if attempt in self._ahead:
             self._ahead.remove(attempt)
-        if connection is not None and not failure:
-            attempt.on_connected(connection, time.monotonic())
-        else:
-            self._log(failure)
-            attempt.on_failure(failure, time.monotonic())
-
-    def _log(self, failure: str) -> None:
         now = time.monotonic()
-        if now - self._logged_at >= LOG_SECONDS:
-            self._logged_at = now
-            _logger.warning("the engine at %s cannot be reached: %s", self.origin.authority, failure)
+        if connection is not None and not failure:
+            self._outages.succeeded(now)
+            attempt.on_connected(connection, now)
+        else:
+            self._outages.failed(failure, now)
+            self.failures[kind] += 1
+            attempt.on_failure(failure, now)
 
     async def _connect_to_any(self, addresses: list[str]) -> UpstreamConnection:
         """A connection to the first address that accepts it."""
@@ -448,15 +445,3 @@ class UpstreamPool:
         for attempt in self._ahead:
             attempt.task.cancel()
         self._ahead.clear()
-
-
-def _reason(error: Exception) -> str:
-    """Why a connection could not be opened."""
-    if isinstance(error, ssl.SSLError):
-        return tls_reason(error)
-    if isinstance(error, ConnectionError) and not error.args:  # so the loop reports the end of a connection
-        return "the connection was closed in the TLS handshake"
-    if isinstance(error, OSError) and error.errno and error.errno > 0:
-        return os.strerror(error.errno).lower()  # the loop has its own texts
-    text = system_reason(error) if isinstance(error, OSError) else str(error).lower()
-    return text or type(error).__name__

@@ -128,7 +128,7 @@ class RecordReceiver:
         export_span: Callable[[Finished, str | None], bool] | None = None,
         engine_times: EngineTimes | None = None,
         now: Callable[[], float] = time.monotonic,
-        on_fingerprint: Callable[[str, float], None] = lambda _fingerprint, _at: None,
+        on_response: Callable[[Finished], None] = lambda _record: None,
         task_errors: TaskErrors | None = None,
         ledger: RequestLedger | None = None,
         restarts: Mapping[str, int] = MappingProxyType({}),
@@ -143,7 +143,7 @@ class RecordReceiver:
         self._prefixes = SharedPrefixes()
         self._engine_times = engine_times
         self._now = now
-        self._on_fingerprint = on_fingerprint
+        self._on_response = on_response
         self.task_errors = task_errors or TaskErrors()
         self.ledger = ledger or RequestLedger()
         self._ledger_checked_at = -inf
@@ -186,7 +186,7 @@ class RecordReceiver:
             self._drop_lines(run, len(run.pending) + len(new) - MAX_PENDING_RECORDS)
         for _, record in new:
             if isinstance(record, Finished):
-                self._note_prompt_and_fingerprint(record)
+                self._note_prompt_and_response(record)
         # The revision after the fingerprints of these responses; it may change while a record waits.
         revision = self._config_revision()
         for number, record in new:
@@ -246,7 +246,7 @@ class RecordReceiver:
         else:
             self._on_ready(run, pending)
 
-    def _note_prompt_and_fingerprint(self, record: Finished) -> None:
+    def _note_prompt_and_response(self, record: Finished) -> None:
         try:
             if record.prompt_sha256 is not None:
                 record.prompt_repeat = self._prompts.repeats(record.prompt_sha256)
@@ -254,10 +254,9 @@ class RecordReceiver:
                 record.body_repeat = self._bodies.repeats(record.body_sha256)
             if record.prefix_hashes is not None and record.status == 200:  # else the engine may have computed nothing
                 self._note_prefix(record, record.prefix_hashes)
-            if record.system_fingerprint is not None:
-                self._on_fingerprint(record.system_fingerprint, record.time + record.e2e)
+            self._on_response(record)
         except Exception as error:  # noqa: BLE001 - as in _add
-            self.task_errors.add("reading the prompt and fingerprint of a record", error)
+            self.task_errors.add("reading the prompt and the fingerprint of a record", error)
 
     def _note_prefix(self, record: Finished, hashes: list[int]) -> None:
         model = record.model if self._request_metrics.has_model(record.model) else OTHER

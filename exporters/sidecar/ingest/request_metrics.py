@@ -14,6 +14,7 @@ from exporters.exposition.histogram_bounds import bounds
 from exporters.records.messages import REFUSALS, UNMETERED, UNPARSED, Finished, Judged, Record, Refused, Snapshot
 from exporters.sidecar.ingest.prompt_repeats import Distinct
 from exporters.sidecar.ingest.saved_series import SavedHistogram, SavedSeries
+from exporters.text import connect_errors
 from exporters.text.names import is_unique
 from exporters.vocabulary import signals
 from exporters.vocabulary.signals import (
@@ -326,6 +327,12 @@ class RequestMetrics:
         for field, signal in _OF_SNAPSHOTS.items():
             family = counter if signal.kind is signals.Kind.COUNTER else gauge
             yield family(signal, (((name,), float(getattr(row, field))) for name, row in rows))
+        failures = (
+            ((name, row.upstream, kind), float(row.connect_failures.get(kind, 0)))
+            for name, row in rows
+            for kind in connect_errors.KINDS
+        )
+        yield counter(signals.SIDECAR_UPSTREAM_ERRORS, failures)
 
     def _open_requests(self, now: float) -> Iterator[Metric]:
         kinds = [(model, name) for model in sorted(self._models) for name in self._slos.class_names]

@@ -40,6 +40,10 @@ READINESS_TIMEOUT = 2.0
 
 STOP_TIMEOUT = 10.0
 
+CUTTING_SIGNALS = 3
+"""The number of SIGTERM and SIGINT that end a drain. Not 2: a container runtime or a script may send a second one, and
+the drain must finish."""
+
 INTERRUPTED = 130
 """The exit status of a program that SIGINT has ended."""
 
@@ -103,13 +107,17 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         watches = {child.name: loop.create_task(self._watch(child)) for child in self._children}
         stop = loop.create_task(self._drain_and_stop(watches))
-        interrupted_by: list[signal.Signals] = []
+        received: list[signal.Signals] = []
 
         def on_signal(number: signal.Signals) -> None:
-            if self._stopping.is_set():
+            received.append(number)
+            if len(received) >= CUTTING_SIGNALS:
                 logger.warning("%s again: the sidecar ends at once, open requests are cut", number.name)
-                interrupted_by.append(number)
                 stop.cancel()
+            elif self._stopping.is_set():
+                logger.warning(
+                    "%s again: the drain continues; a third signal ends it and cuts open requests", number.name
+                )
             self._stopping.set()
             self._begin_drain(number.name)
 
@@ -132,7 +140,8 @@ class Supervisor:
                 self._folder.cleanup()
         if not stop.cancelled():
             stop.result()
-        return INTERRUPTED if signal.SIGINT in interrupted_by else 0
+            return 0
+        return INTERRUPTED if received[-1] is signal.SIGINT else 0
 
     async def _drain_and_stop(self, watches: dict[str, "asyncio.Task[None]"]) -> None:
         await self._draining.wait()

@@ -272,7 +272,7 @@ def test_all_mistakes_are_reported_in_one_run(
 def test_a_template_cannot_go_to_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["alerts", "alertmanager", "--out", "-", *EVERY_KIND]) == 2
     assert capsys.readouterr().err == (
-        "vllm-slo: --out -: templates/vllm-slo.tmpl is needed for all kinds but webhook; write to a folder\n"
+        "vllm-slo: --out: all kinds but webhook need templates/vllm-slo.tmpl beside the file; add --out DIR\n"
     )
 
 

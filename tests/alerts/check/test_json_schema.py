@@ -96,7 +96,7 @@ KEYWORDS: dict[str, Any] = {
 
 def test_the_committed_schema_is_up_to_date() -> None:
     committed = ROOT / "alerts/generated/slos.schema.json"
-    assert committed.read_text(encoding="utf-8") == json_schema.render(), "run: vllm-slo alerts schema"
+    assert committed.read_text(encoding="utf-8") == json_schema.render(), "run: make generate"
 
 
 @pytest.mark.parametrize("path", [SHIPPED, ROOT / "compose/slos.yaml"], ids=["alerts", "compose"])

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from compose.doctor.engine_checks import cached_tokens, engine_metrics, engine_spans, engine_times, sidecar
+from compose.doctor.engine_checks import cached_tokens, engine_metrics, engine_spans, engine_times, sidecar, upstream
 from compose.doctor.engine_reading import EngineReading, read_engine
 from compose.doctor.finding import Finding, Place, State, Unread
 from compose.doctor.http_fetch import Response
@@ -418,3 +418,69 @@ async def test_a_real_sidecar_before_a_simulated_engine_shows_both_flags(tmp_pat
         fix="set --url to the URL of the engine",
     )
     assert engine_spans(relay).found == f"{running.url} is a sidecar, which does not relay /server_info"
+
+
+UPSTREAM = "llm_engine_up, llm_sidecar_upstream_connect_errors_total"
+UPSTREAM_FIX = "correct --upstream and --engine-metrics of the sidecar; its log has each URL and the reason"
+
+
+def connect_errors(reason: str, count: int) -> str:
+    labels = f'process="relay-0",reason="{reason}",upstream="vllm:8000"'
+    return f"llm_sidecar_upstream_connect_errors_total{{{labels}}} {count}"
+
+
+@pytest.mark.parametrize(
+    "sidecar_page, expected",
+    [
+        pytest.param(
+            page('llm_engine_up{engine="vllm:8000"} 1', connect_errors("lookup", 0)),
+            Finding(State.OK, UPSTREAM, "up: vllm:8000"),
+            id="up",
+        ),
+        pytest.param(
+            page('llm_engine_up{engine="vllm:8000"} 1', connect_errors("refused", 7), OK_REQUESTS),
+            Finding(State.OK, UPSTREAM, "up: vllm:8000; since its start connections to vllm:8000 failed: 7 refused"),
+            id="it was down",
+        ),
+        pytest.param(
+            page('llm_engine_up{engine="vllm:8000"} 0', connect_errors("lookup", 3)),
+            Finding(
+                State.FAILED,
+                UPSTREAM,
+                "the sidecar cannot read the metrics of vllm:8000; connections to vllm:8000 failed: 3 lookup",
+                "if requests fail too, clients get status 502; engine panels are empty",
+                UPSTREAM_FIX,
+            ),
+            id="its name cannot be resolved",
+        ),
+        pytest.param(
+            page('llm_engine_up{engine="other:8000"} 1', connect_errors("refused", 3)),
+            Finding(
+                State.FAILED,
+                UPSTREAM,
+                "connections to vllm:8000 failed: 3 refused; no request has succeeded",
+                "clients get status 502",
+                UPSTREAM_FIX,
+            ),
+            id="metrics of another address",
+        ),
+        pytest.param(
+            NO_SIDECAR, Finding(State.NOT_CHECKED, UPSTREAM, NO_SIDECAR.reason, fix=NO_SIDECAR.fix), id="no sidecar"
+        ),
+    ],
+)
+def test_upstream(sidecar_page: SidecarPage | Unread, expected: Finding) -> None:
+    assert upstream(sidecar_page) == expected
+
+
+@pytest.mark.slow
+async def test_a_sidecar_with_a_dead_upstream_is_found(tmp_path: Path) -> None:
+    port = free_port()
+    async with sidecar_process(tmp_path, f"http://127.0.0.1:{port}") as running:
+        await running.shows(f"llm_engine_up{{127.0.0.1:{port}}}", 0)
+        await running.ask("lost")
+        await running.logs("lost")
+        reading = await asyncio.to_thread(read_sidecar, Place(running.pages, "--sidecar", named=True))
+    finding = upstream(reading.page)
+    assert finding.state is State.FAILED
+    assert finding.found.startswith(f"the sidecar cannot read the metrics of 127.0.0.1:{port}")

@@ -12,6 +12,7 @@ from alerts.rule_file import render
 from compose.doctor.finding import Finding, Place, State, Unread
 from compose.doctor.prometheus_checks import (
     classic_histograms,
+    config_revisions,
     exemplars,
     rule_content,
     scrape_interval,
@@ -39,7 +40,15 @@ def reading(
     flags: Mapping[str, str] | Unread = REFUSED,
 ) -> PrometheusReading:
     return PrometheusReading(
-        place=PLACE, version=REFUSED, flags=flags, config=config, targets=active, rules=REFUSED, clock=REFUSED
+        place=PLACE,
+        version=REFUSED,
+        flags=flags,
+        config=config,
+        targets=active,
+        rules=REFUSED,
+        clock=REFUSED,
+        revisions=REFUSED,
+        changed_settings=REFUSED,
     )
 
 
@@ -330,7 +339,7 @@ def test_a_server_that_is_not_there_is_one_reason_for_all_checks() -> None:
     found = read_prometheus(place)
     refused = Unread(f"{place.url}: connection refused", "start it, or set --prometheus URL")
     parts = [found.version, found.flags, found.config, found.targets, found.rules, found.clock]
-    assert parts == [refused] * 6
+    assert [*parts, found.revisions, found.changed_settings] == [refused] * 8
     assert server(found) == refused.not_checked(place.url)
 
 
@@ -366,3 +375,54 @@ async def test_a_real_prometheus_shows_the_rules_and_settings_that_it_was_given(
     down = targets(found, SPEC)
     assert down.state is State.FAILED
     assert down.found.startswith(f"1 of 1 are not up: 127.0.0.1:{port}: ")
+
+
+SERIES = "llm_engine_config_info of the last day"
+A, B = ("10.0.0.1:9464", "a:8000"), ("10.0.0.2:9464", "b:8000")
+
+
+@pytest.mark.parametrize(
+    "revisions, changed, expected",
+    [
+        pytest.param(
+            {A: 1, B: 2},
+            {B: 1},
+            Finding(State.OK, SERIES, "no revision without a change; engines: 2"),
+            id="each new revision has a change",
+        ),
+        pytest.param(
+            {A: 1, B: 2},
+            {A: 1},
+            Finding(
+                State.WARNING,
+                SERIES,
+                "10.0.0.2:9464, engine b:8000: 2 revisions, 0 changed settings",
+                "a new revision looks like a config change on boards and in `vllm-slo compare`; its cause is unknown",
+                "update the sidecar, and start it with --state FILE, so that it knows the settings before its restart",
+            ),
+            id="a revision without a change",
+        ),
+        pytest.param({}, {}, Finding(State.NOT_CHECKED, SERIES, "there are no series of an engine"), id="no engine"),
+        pytest.param(
+            REFUSED, REFUSED, Finding(State.NOT_CHECKED, SERIES, REFUSED.reason, fix=REFUSED.fix), id="not read"
+        ),
+    ],
+)
+def test_config_revisions(
+    revisions: Mapping[tuple[str, str], int] | Unread,
+    changed: Mapping[tuple[str, str], int] | Unread,
+    expected: Finding,
+) -> None:
+    assert config_revisions(replace(reading(), revisions=revisions, changed_settings=changed)) == expected
+
+
+def test_the_counts_of_revisions_are_read_by_sidecar_and_engine() -> None:
+    def respond(path: str, parameters: dict[str, str]) -> tuple[int, Any]:
+        labels = {"instance": A[0], "engine": A[1]}
+        found = "llm_engine_config_info" in parameters.get("query", "")
+        result = [{"metric": labels, "value": [1.0, "2"]}] if found else []
+        return 200, {"status": "success", "data": {"resultType": "vector", "result": result}}
+
+    with FakePrometheus(respond) as server:
+        read = read_prometheus(Place(server.url, "--prometheus", named=True))
+    assert (read.revisions, read.changed_settings) == ({A: 2}, {})

@@ -76,7 +76,7 @@ def test_the_label_of_the_grafana_sidecar_can_be_changed(capsys: pytest.CaptureF
         ),
         pytest.param(
             ["dashboards", "render"],
-            "--out -: plain dashboards need a folder; give one, or add --format configmap",
+            "--out: plain dashboards are several files; add --out DIR, or --format configmap",
             id="plain files in one stream",
         ),
     ],

@@ -54,6 +54,20 @@ async def test_the_revision_of_several_engines_is_a_hash_of_their_revisions() ->
     assert group.revision == revision({"a": revision({"block_size": "16"}), "b": revision({"block_size": "32"})})
 
 
+@pytest.mark.parametrize(
+    "engines, sees_responses",
+    [
+        pytest.param(["http://a/metrics", "http://b/metrics"], True, id="several engines"),
+        pytest.param(["http://a/metrics"], False, id="a followed log"),
+    ],
+)
+def test_where_no_fingerprint_is_read_the_revision_waits_for_none(engines: list[str], *, sees_responses: bool) -> None:
+    group = EngineGroup(targets("http://gateway", engines), 1.0, lambda _: None, TLS, sees_responses=sees_responses)
+    for state in group.states:
+        state.watch.observe({"block_size": "16"}, None, 1.0)
+    assert group.revision is not None
+
+
 def test_an_engine_is_named_after_its_metrics_url() -> None:
     assert targets("http://u:8000/v1x/", ()) == (
         Target("u:8000", "http://u:8000/v1x/metrics", "http://u:8000/v1x", "http://u:8000/v1x/v1/models"),

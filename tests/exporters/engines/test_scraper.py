@@ -18,6 +18,7 @@ from exporters.vocabulary import signals
 from tests.contract.expositions import PAGES
 from tests.exporters.engines.scraping import HEAD, PAGE, TLS, raw_server, scrape_once, scraped, scraper_of
 from tests.support.fake_engine import CACHING_OFF, CACHING_ON, Engine, serving, with_start_time
+from tests.support.ports import free_port
 from tests.support.unreachable_engines import (
     Behaviour,
     behaving,
@@ -381,3 +382,43 @@ async def test_an_engine_that_redirects_to_an_invalid_host_is_down(session: aioh
     head = b"HTTP/1.1 302 Found\r\nConnection: close\r\nLocation: http://a..b/\r\nContent-Length: 0\r\n\r\n"
     async with raw_server(head) as server:
         assert errors(await scrape_once(server.target, session)) == {"parse": 1}
+
+
+@pytest.mark.parametrize(
+    "response, reason",
+    [
+        pytest.param(b"SSH-2.0-OpenSSH_9.2\r\n\r\n", "the response is not HTTP", id="another protocol"),
+        pytest.param(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", "HTTP 404", id="another server"),
+        pytest.param(
+            HEAD + b"\r\nup 1\n", "the response has no series of a known engine", id="metrics of another program"
+        ),
+        pytest.param(HEAD + b"Content-Length: 9\r\n\r\nup", "the response is incomplete", id="cut"),
+        pytest.param(b"", "server disconnected", id="closed"),
+    ],
+)
+async def test_a_server_that_is_no_engine_is_logged_once_with_its_url_and_the_reason(
+    session: aiohttp.ClientSession, caplog: pytest.LogCaptureFixture, response: bytes, reason: str
+) -> None:
+    async with raw_server(response) as server:
+        scraper = Scraper(server.target, 1.0, lambda _: None, TLS)
+        for _ in range(2):
+            await scraper.scrape(session)
+    url = server.target.metrics_url
+    assert caplog.messages == [f"the metrics of engine e at {url} cannot be read: {reason}"]
+
+
+async def test_the_begin_and_the_end_of_an_outage_are_logged_without_the_secrets_of_the_url(
+    session: aiohttp.ClientSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "vllm_slo")
+    engine = Engine(port=free_port())
+    url = f"127.0.0.1:{engine.port}/metrics"
+    scraper = scraper_of(engine, metrics=[f"http://me:secret@{url}?key=secret"])
+    await scraper.scrape(session)
+    async with serving(engine):
+        await scraper.scrape(session)
+    metrics = f"the metrics of engine 127.0.0.1:{engine.port} at http://{url}"
+    assert caplog.messages == [
+        f"{metrics} cannot be read: connection refused",
+        f"{metrics} can be read again, after 0 s",
+    ]

@@ -1,6 +1,7 @@
-"""Engines to which no connection can be opened: each request ends with 502 and the reason, with a warning a minute."""
+"""Engines to which no connection can be opened: each request ends with 502 and the reason, and the first is logged."""
 
 import asyncio
+import socket
 import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -8,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from exporters.relay.connections import upstream
+from exporters.text.connect_errors import connect_kind
 from exporters.vocabulary.signals import Outcome
 from tests.exporters.configuration.certificates import authority, needs_openssl
 from tests.support.scripted_relay import CHAT, UNARY, Stage, error_in, ok, post, staged
@@ -131,22 +132,33 @@ async def test_any_exception_while_a_connection_is_opened_ends_the_request(
         assert await refused(stage) == reason
 
 
-async def test_failed_connections_are_logged_once_a_minute(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+async def test_failed_connections_are_counted_and_the_first_one_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    now = 1000.0
-    monkeypatch.setattr(upstream, "time", SimpleNamespace(monotonic=lambda: now))
     async with staged(tmp_path, None) as stage:
-        line = f"the engine at {stage.relay.pool.origin.authority} cannot be reached: connection refused"
+        pool = stage.relay.pool
         for _ in range(3):
             await refused(stage)
-        assert caplog.messages == [line]
-        now += 59
-        await refused(stage)
-        assert caplog.messages == [line]
-        now += 1
-        await refused(stage)
-        assert caplog.messages == [line, line]
+        assert caplog.messages == [f"the engine at {pool.origin.authority} cannot be reached: connection refused"]
+        counted = pool.failures.pop("refused")
+        assert counted >= 3  # also connections that were opened ahead of a request
+        assert set(pool.failures.values()) == {0}
+
+
+@pytest.mark.parametrize(
+    "error, kind",
+    [
+        pytest.param(socket.gaierror(-2, "Name or service not known"), "lookup", id="an unknown name"),
+        pytest.param(UnicodeError("label empty or too long"), "lookup", id="a host name that is not one"),
+        pytest.param(ConnectionRefusedError(111, "Connect call failed"), "refused", id="a closed port"),
+        pytest.param(TimeoutError(110, "Connection timed out"), "timeout", id="a timeout of the system"),
+        pytest.param(ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER] wrong version number"), "tls", id="no TLS"),
+        pytest.param(ConnectionAbortedError(), "tls", id="a closed connection"),
+        pytest.param(OSError(113, "No route to host"), "other", id="any other"),
+    ],
+)
+def test_each_error_has_a_kind(error: Exception, kind: str) -> None:
+    assert connect_kind(error) == kind
 
 
 @needs_openssl

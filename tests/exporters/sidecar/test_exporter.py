@@ -93,6 +93,7 @@ def feed(exporter: Exporter) -> None:
     for text, now in ((CACHING_OFF, 1795227300.0), (EVERYTHING, 1795227400.0)):
         state.metrics = normalise(text)
         state.watch.observe(state.metrics.settings, None, now)
+    state.watch.observe_fingerprint("vllm-f-1", 1795227500.0)
     state.up, state.version, state.last_success_at = True, "0.32.0", time.monotonic()
 
 
@@ -180,6 +181,7 @@ def test_at_start_only_series_with_bounded_labels_are_exposed(exporter: Exporter
         "llm_sidecar_client_connections",
         "llm_sidecar_client_connections_limit",
         "llm_sidecar_rejected_connections_total",
+        "llm_sidecar_upstream_connect_errors_total",
         "llm_sidecar_buffered_bytes",
         "llm_sidecar_buffered_bytes_limit",
         *NOT_HERE,

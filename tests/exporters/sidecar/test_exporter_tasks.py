@@ -48,7 +48,7 @@ async def test_an_exception_in_a_periodic_task_is_counted_and_the_task_goes_on(
     for each in tasks:
         each.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    (message,) = caplog.messages
+    (message,) = [each for each in caplog.messages if "the metrics of engine" not in each]  # there is no engine
     assert message.startswith(f"{task} failed and continues: LookupError at {__file__}:")
     exporter.request_metrics.snapshot("relay-0", Snapshot([], 0.0, 0, draining=False, task_errors=7))
     (family,) = [each for each in whole(exporter.collect()) if each.name == "llm_sidecar_task_errors"]

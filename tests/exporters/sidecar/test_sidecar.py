@@ -40,6 +40,7 @@ async def test_a_request_is_relayed_logged_and_counted(tmp_path: Path) -> None:
         (line,) = running.lines()
         assert (line["outcome"], line["prompt_tokens"], line["slo"]) == ("ok", 3, {"availability": "good"})
         assert line["config_revision"] is not None
+        await running.shows(f"llm_sidecar_upstream_connect_errors_total{{relay-0,refused,127.0.0.1:{engine.port}}}", 0)
         accept = {"accept": "application/openmetrics-text; version=1.0.0"}
         async with running.session.get(f"{running.pages}/metrics", headers=accept) as response:
             families = {family.name: family for family in parse_openmetrics(await response.text())}
@@ -60,6 +61,23 @@ async def test_a_request_is_relayed_logged_and_counted(tmp_path: Path) -> None:
         ]
 
 
+async def test_a_started_sidecar_exposes_one_config_revision_that_of_its_first_line(tmp_path: Path) -> None:
+    """The fingerprint of the engine is part of it, and is known only from the first response."""
+
+    async def revisions() -> set[str]:
+        return {name for name in await running.samples() if name.startswith("llm_engine_config_info{")}
+
+    async with serving(Engine(fingerprint="vllm-f-1")) as engine, sidecar(tmp_path, engine.url) as running:
+        name = f"127.0.0.1:{engine.port}"
+        await running.shows(f"llm_engine_up{{{name}}}", 1)
+        before = await revisions()
+        assert await running.ask("one") == 200
+        await running.shows(f"llm_engine_setting_info{{{name},system_fingerprint,vllm-f-1}}", 1.0)
+        await running.logs("one")
+        (line,) = running.lines()
+        assert before | await revisions() == {f"llm_engine_config_info{{{name},{line['config_revision']}}}"}
+
+
 async def test_without_an_engine_it_responds_with_502_until_the_engine_is_up(tmp_path: Path) -> None:
     """Also after a SIGHUP, which has no effect without a log."""
     engine = Engine(port=free_port())
@@ -77,11 +95,20 @@ async def test_without_an_engine_it_responds_with_502_until_the_engine_is_up(tmp
             assert error.pop("message").startswith(message)
             assert error == {"type": "upstream_error", "param": None, "code": "upstream_unreachable"}
         await running.shows("llm_requests_total{all,chat_completions,other,upstream_unreachable,false,other}", 1)
+        address = f"127.0.0.1:{engine.port}"
+        metrics = f"the metrics of engine {address} at http://{address}/metrics"
+        await running.logs_line(f"WARNING exporter: {metrics} cannot be read: connection refused")
+        await running.logs_line(f"WARNING relay-0: the engine at {address} cannot be reached: connection refused")
         await running.shows("llm_slo_bad_events_total{all,other,availability,other}", 1)
         async with serving(engine):
             await running.shows(up, 1)
             assert await running.ask("back") == 200
             await running.shows(OK, 1)
+            ends = [line.partition(", after")[0] for line in running.log_lines() if "again" in line]
+            assert sorted(ends) == [
+                f"INFO exporter: {metrics} can be read again",
+                f"INFO relay-0: the engine at {address} can be reached again",
+            ]
             assert running.exporter == exporter
 
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from exporters.engines.changes.config_changes import (
     FINGERPRINT,
+    FINGERPRINT_WAIT,
     MAX_CHANGES,
     SAME_CHANGE_SECONDS,
     ConfigChange,
@@ -122,6 +123,45 @@ def test_a_response_of_the_previous_process_is_not_attributed_to_the_next() -> N
     watch.observe({}, 1030.0, 1050.0)
     watch.observe_fingerprint("f-2", 1055.0)
     assert watch.changes == [ConfigChange(FINGERPRINT, "f-1", "f-2", 1030.0)]
+
+
+def unresponded_watch() -> ConfigWatch:
+    """Scraped, without a response yet."""
+    watch = watch_of({"caching": "False"})
+    watch.fingerprint_pending = True
+    assert watch.revision is None
+    return watch
+
+
+def test_the_first_revision_has_the_first_fingerprint() -> None:
+    watch = unresponded_watch()
+    watch.observe_fingerprint("f-1", 1015.0)
+    assert watch.revision == revision({"caching": "False", FINGERPRINT: "f-1"})
+
+
+def test_an_engine_whose_completions_have_no_fingerprint_has_a_revision_from_the_first() -> None:
+    watch = unresponded_watch()
+    watch.observe_no_fingerprint(1015.0, certain=True)
+    assert watch.revision == revision({"caching": "False"})
+
+
+def test_responses_of_apis_without_a_fingerprint_leave_time_for_one_with_it() -> None:
+    watch = unresponded_watch()
+    for at in (1015.0, 1014.0 + FINGERPRINT_WAIT):
+        watch.observe_no_fingerprint(at, certain=False)
+    assert watch.revision is None
+    watch.observe_no_fingerprint(1015.0 + FINGERPRINT_WAIT, certain=False)
+    assert watch.revision == revision({"caching": "False"})
+
+
+def test_after_a_restart_of_the_engine_the_known_revision_lasts_until_the_next_fingerprint() -> None:
+    watch = unresponded_watch()
+    watch.observe_fingerprint("f-1", 1015.0)
+    before = watch.revision
+    watch.observe({"caching": "False"}, 1030.0, 1042.0)
+    assert watch.revision == before
+    watch.observe_fingerprint("f-2", 1045.0)
+    assert watch.revision not in {None, before}
 
 
 def test_another_fingerprint_of_the_same_process_is_from_another_engine() -> None:

@@ -64,6 +64,8 @@ async def test_a_declared_change_is_exposed_listed_and_kept_across_restarts(
     before = time.time()
     async with sidecar(tmp_path, engine.url, *words) as running:
         await running.shows(f"llm_engine_up{{{name}}}", 1.0)
+        assert await running.ask("before") == 200
+        await running.shows(f"llm_engine_setting_info{{{name},system_fingerprint,vllm-f-1}}", 1.0)
         revision = (await listed_changes(running))["engines"][name]["revision"]
         done = await flip(
             running, token, "--set", "scheduling_policy=priority", "--set", "block_size=64", "--note", "for the night"

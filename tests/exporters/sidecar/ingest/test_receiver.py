@@ -473,7 +473,7 @@ def test_a_fault_in_a_fingerprint_an_engine_span_or_a_span_loses_no_record(
         lambda: None,
         fail,
         cast("Any", FailingTimes()),
-        on_fingerprint=fail,
+        on_response=fail,
     )
     assert receiver.receive("run", Batch(1, [finished(request_id="r-1", system_fingerprint="a")])) == 1
     assert history.events == ["logged r-1", "counted r-1"]

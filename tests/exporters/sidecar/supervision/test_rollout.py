@@ -57,10 +57,13 @@ async def connection_header(running: Running) -> str | None:
 
 
 @pytest.mark.parametrize("number, status", [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
-async def test_in_the_delay_connections_are_accepted_and_a_second_signal_ends_it_at_once(
+async def test_in_the_delay_connections_are_accepted_and_only_a_third_signal_ends_it_at_once(
     tmp_path: Path, number: signal.Signals, status: int
 ) -> None:
     """Relays ask clients to reconnect, also a relay that is restarted in the delay."""
+    continues = (
+        f"WARNING supervisor: {number.name} again: the drain continues; a third signal ends it and cuts open requests"
+    )
     async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, "--drain-delay", FOREVER) as running:
         assert await connection_header(running) is None
         running.process.send_signal(signal.SIGTERM)
@@ -72,10 +75,14 @@ async def test_in_the_delay_connections_are_accepted_and_a_second_signal_ends_it
         await running.shows("llm_sidecar_restarts_total{relay-0}", 1)
         assert await connection_header(running) == "close"
         running.process.send_signal(number)
+        await running.logs_line(continues)
+        assert await connection_header(running) == "close"
+        running.process.send_signal(number)
         assert await running.ended() == status
         assert running.log_lines()[1:] == [
             began("SIGTERM", 10 * HANG, 15),
             "WARNING supervisor: relay-0 exited by signal 9; restarting it",
+            continues,
             f"WARNING supervisor: {number.name} again: the sidecar ends at once, open requests are cut",
         ]
 
