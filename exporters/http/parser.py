@@ -24,7 +24,7 @@ _REQUEST_LINE = re.compile(rb"(%s) ([!-~]++) HTTP/1\.([01])" % _TOKEN).fullmatch
 _STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9][0-9])(?: (%s))?" % _TEXT).fullmatch
 _FIELD_LINE = re.compile(rb"(%s):(%s)" % (_TOKEN, _TEXT)).fullmatch
 _TRAILERS = re.compile(rb"(?:%s:%s\r\n)++" % (_TOKEN, _TEXT)).fullmatch
-_EVENT_STREAM = b"text/event-stream"
+_JSON, _EVENT_STREAM = b"application/json", b"text/event-stream"
 _EMPTY_LINES = re.compile(rb"(?:\r\n)++").match
 _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15}+)(?:[\t ]*+;%s)?+\r\n" % _TEXT).match
 # At least 16 complete chunks of one size, by that size.
@@ -115,8 +115,7 @@ class ResponseHead(msgspec.Struct, frozen=True, eq=False):
     @property
     def event_stream(self) -> bool:
         kind = self.fields.get(b"content-type", b"")
-        end = len(_EVENT_STREAM)
-        return kind[:end].lower() == _EVENT_STREAM and kind[end:].lstrip(b" \t")[:1] in {b"", b";"}
+        return kind != _JSON and _is_event_stream(kind)
 
 
 def head_end(data: bytes, of: str, scanned: int = 0) -> int:
@@ -411,6 +410,11 @@ def _headers(lines: list[bytes], *, keep: bool) -> tuple[list[Header], dict[byte
     if len(fields) != len(headers):
         fields = dict(reversed(headers))  # so that the first of several equal names remains
     return headers, fields
+
+
+def _is_event_stream(kind: bytes) -> bool:
+    end = len(_EVENT_STREAM)
+    return kind[:end].lower() == _EVENT_STREAM and kind[end:].lstrip(b" \t")[:1] in {b"", b";"}
 
 
 def _is_length(value: bytes) -> bool:

@@ -1,7 +1,7 @@
 """Checks the numbers that an engine reports: a single absurd one would corrupt sums, histograms and verdicts."""
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
 
@@ -12,6 +12,9 @@ ABSENT = Number()
 
 MAX_COUNT = 2**53
 """Above it, a float has no exact integers."""
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
+"""A count that is checked while it is decoded."""
 
 MAX_SECONDS = 86_400.0
 

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
+import msgspec
+
 from exporters.vocabulary.signals import Outcome, Verdict
 from exporters.vocabulary.slo_file import Latency, Measure, Rejected, Sli, Slo, Unary, ValidOutput
 
@@ -43,8 +45,7 @@ def outcome_of_status(status: int) -> Outcome:
     return Outcome.CLIENT_ERROR if status >= 400 else Outcome.OK
 
 
-@dataclass(slots=True)  # not frozen: that would make its creation, once per request, four times as slow
-class Ending:
+class Ending(msgspec.Struct, frozen=True, gc=False):  # creating a dataclass takes three times as long
     """The end of a request: times on the judge's clock, engine times in seconds, None if unknown."""
 
     at: float
@@ -347,5 +348,5 @@ def judge_request(slos: Iterable[Slo], first_token_timeout: float, request: Ende
             at += gap
             if gap > judge.late_gap or at > judge.late_after:
                 judge.chunk(at, gap, number)
-    judge.ended(replace(request.ending, gaps=len(request.gaps)))
+    judge.ended(msgspec.structs.replace(request.ending, gaps=len(request.gaps)))
     return judge.verdicts

@@ -141,6 +141,7 @@ _decode_long = msgspec.json.Decoder(_LongBody).decode
 _decode_prompt: Callable[[bytes], _Prompt] = msgspec.json.Decoder(_Prompt).decode
 _decode_texts = msgspec.json.Decoder(list[str]).decode
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_encode_prompt = msgspec.msgpack.Encoder().encode
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 
 NOT_IN_BODY_DIGEST = ("stream", "stream_options", "user", "metadata")
@@ -215,26 +216,24 @@ def parse(data: bytes, salt: bytes | None, hashing: Executor) -> RequestBody | N
             body, messages, prompt = _long_body(data)
     except NOT_JSON:
         return None
-    has_options = body.stream_options is not msgspec.UNSET
     options = body.stream_options or None
     n = body.n or 1
+    # msgspec searches each name among all fields.
     return RequestBody(
-        model=cut(body.model or ""),
-        prompt_tokens=_prompt_tokens(messages, prompt),
+        cut(body.model or ""),
+        _prompt_tokens(messages, prompt),
         # vLLM prefers max_completion_tokens if both are set.
-        max_tokens=body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens,
-        stream=bool(body.stream),
-        includes_usage=bool(options and options.include_usage),
-        leaves_usage=options is not None and (options.leaves_usage or not may_be_parsed_again(data)),
-        has_options=has_options,
-        n=n,
-        choices=n * _prompts(prompt),
-        temperature=body.temperature,
-        _digests=(
-            digests(data, hashing, salt, body.model, messages, prompt.json)
-            if isinstance(prompt, _TokenIds)
-            else digests(data, hashing, salt, body.model, (messages, prompt))
-        ),
+        body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens,
+        bool(body.stream),
+        body.temperature,
+        digests(data, hashing, salt, body.model, messages, prompt.json)
+        if isinstance(prompt, _TokenIds)
+        else digests(data, hashing, salt, body.model, (messages, prompt)),
+        bool(options and options.include_usage),
+        options is not None and (options.leaves_usage or not may_be_parsed_again(data)),
+        body.stream_options is not msgspec.UNSET,
+        n,
+        n * _prompts(prompt),
     )
 
 
@@ -456,8 +455,9 @@ def digests(
 
 def _hashed(data: bytes, salt: bytes, model: str | None, prompt: Any, token_ids: bytes) -> Digests:
     digest = hashlib.sha256(salt + (model or "").encode())
-    digest.update(msgspec.msgpack.encode(prompt))
-    digest.update(token_ids.translate(None, SPACES))
+    digest.update(_encode_prompt(prompt))
+    if token_ids:
+        digest.update(token_ids.translate(None, SPACES))
     return Digests(digest.hexdigest(), _body_digest(data, salt))
 
 

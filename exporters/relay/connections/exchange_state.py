@@ -21,18 +21,10 @@ class RequestState(StrEnum):
     """The head is sent; the body is forwarded as it arrives."""
     FORWARDED = "forwarded"
 
-    @property
-    def streams(self) -> bool:
-        return self in _STREAMS
-
-    @property
-    def body_complete(self) -> bool:
-        return self not in _BODY_ARRIVING
-
-    @property
-    def sent(self) -> bool:
-        """Whether at least the head was sent to the engine."""
-        return self in _SENT
+    streams: bool
+    body_complete: bool
+    sent: bool
+    """Whether at least the head was sent to the engine."""
 
 
 class RequestEvent(StrEnum):
@@ -106,6 +98,11 @@ _STREAMS = frozenset({RequestState.UPLOADING, RequestState.UPLOADED, RequestStat
 _BODY_ARRIVING = frozenset({RequestState.BUFFERING, RequestState.UPLOADING, RequestState.FORWARDING})
 _SENT = frozenset({RequestState.SENT, RequestState.RESENT, RequestState.FORWARDING, RequestState.FORWARDED})
 
+for _state in RequestState:
+    _state.streams = _state in _STREAMS
+    _state.body_complete = _state not in _BODY_ARRIVING
+    _state.sent = _state in _SENT
+
 # Enum member access takes 0.2 us in CPython 3.11, and each request uses all of these.
 _BUFFERING, _UPLOADING, _AWAITED = RequestState.BUFFERING, RequestState.UPLOADING, ResponseState.AWAITED
 _RETRY, _HEAD = RequestEvent.RETRY, ResponseEvent.HEAD
@@ -143,7 +140,7 @@ class ExchangeState:
             IllegalTransitionError: the event is not allowed; no response starts before its request is sent.
         """
         target = RESPONSE_TRANSITIONS[self.response].get(event)
-        if target is None or (event is _HEAD and self.request not in _SENT):
+        if target is None or (event is _HEAD and not self.request.sent):
             raise IllegalTransitionError(f"response event {event!s}: {self}")
         self.response = target
         self.over = not RESPONSE_TRANSITIONS[target]

@@ -13,5 +13,5 @@ decode_output = completion_events.decode_output
 collect = completion_events.collect
 
 
-def decode_unary(data: bytes | bytearray) -> completion_events.IdentifiedEvent:
+def decode_unary(data: bytes | bytearray) -> completion_events.CompletionEvent:
     return (decode_first if len(data) <= LONG_EVENT else decode_long)(data)

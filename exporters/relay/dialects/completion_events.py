@@ -7,7 +7,7 @@ import msgspec
 from exporters.relay.bodies.first_elements import First
 from exporters.relay.dialects.dialect import MAX_CHOICES, EngineTimes, Output, ReadCount, TokenCounts
 from exporters.vocabulary import signals
-from exporters.vocabulary.engine_values import ABSENT, Number
+from exporters.vocabulary.engine_values import ABSENT, Count, Number
 
 DONE = b"[DONE]"
 
@@ -68,8 +68,8 @@ class CompletionEvent(msgspec.Struct, gc=False):
     system_fingerprint: str | None = None
     error: msgspec.Raw = ABSENT
 
-    response_id: ClassVar[msgspec.Raw | None] = None
-    response_model: ClassVar[msgspec.Raw | None] = None
+    response_id: ClassVar[msgspec.Raw | str | None] = None
+    response_model: ClassVar[msgspec.Raw | str | None] = None
     ends: ClassVar[bool] = False  # DONE does
 
     @property
@@ -192,11 +192,52 @@ class _OutputEvent(msgspec.Struct):
     choices: First[list[_OutputChoice], MAX_CHOICES] | None = None
 
 
+class _PlainCached(msgspec.Struct):
+    cached_tokens: Count | None = None
+
+
+class _PlainReasoning(msgspec.Struct):
+    reasoning_tokens: Count | None = None
+
+
+class _PlainUsage(msgspec.Struct, gc=False):
+    prompt_tokens: Count | None = None
+    completion_tokens: Count | None = None
+    prompt_tokens_details: _PlainCached | None = None
+    completion_tokens_details: _PlainReasoning | None = None
+
+    def counts(self, _: ReadCount) -> TokenCounts:
+        cached, reasoning = self.prompt_tokens_details, self.completion_tokens_details
+        return TokenCounts(
+            self.prompt_tokens,
+            self.completion_tokens,
+            None if cached is None else cached.cached_tokens,
+            None if reasoning is None else reasoning.reasoning_tokens,
+        )
+
+
+class _PlainEvent(CompletionEvent, gc=False):
+    """An event with plausible counts and names, as nearly all are: checking them while decoding is faster."""
+
+    usage: _PlainUsage | None = None  # type: ignore[assignment]
+    response_id: str | None = msgspec.field(default=None, name="id")  # type: ignore[misc]
+    response_model: str | None = msgspec.field(default=None, name="model")  # type: ignore[misc]
+
+
 decode = msgspec.json.Decoder(CompletionEvent).decode
 _decode_tool_call = msgspec.json.Decoder(_ToolCall).decode
-decode_identified = msgspec.json.Decoder(IdentifiedEvent).decode
+_decode_plain = msgspec.json.Decoder(_PlainEvent).decode
+_decode_identified = msgspec.json.Decoder(IdentifiedEvent).decode
 decode_long = msgspec.json.Decoder(LongEvent).decode
 decode_output = msgspec.json.Decoder(_OutputEvent).decode
+
+
+def decode_identified(data: bytes | bytearray) -> CompletionEvent:
+    """The event, with the id and the model of its response."""
+    try:
+        return _decode_plain(data)
+    except msgspec.ValidationError:
+        return _decode_identified(data)
 
 
 def _index(call: msgspec.Raw) -> int:

@@ -76,9 +76,9 @@ class Event(Protocol):
     @property
     def system_fingerprint(self) -> str | None: ...
     @property
-    def response_id(self) -> msgspec.Raw | None: ...
+    def response_id(self) -> msgspec.Raw | str | None: ...
     @property
-    def response_model(self) -> msgspec.Raw | None: ...
+    def response_model(self) -> msgspec.Raw | str | None: ...
     @property
     def finish_reason(self) -> str | None: ...
     @property
@@ -94,9 +94,11 @@ _SHORT = 256
 """Bytes up to which JSON is decoded, whatever its type."""
 
 
-def text_of(json: msgspec.Raw | None) -> str | None:
-    """The text of a JSON string; long JSON of another type is not decoded."""
-    if json is None or (len(json) > _SHORT and bytes(memoryview(json)[:1]) != b'"'):
+def text_of(json: msgspec.Raw | str | None) -> str | None:
+    """The text of a JSON string, if it is not decoded yet; long JSON of another type is not decoded."""
+    if json is None or isinstance(json, str):
+        return json
+    if len(json) > _SHORT and bytes(memoryview(json)[:1]) != b'"':
         return None
     try:
         return _decode_text(json)
