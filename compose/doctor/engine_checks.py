@@ -146,7 +146,7 @@ def engine_spans(engine: EngineReading) -> Finding:
 
 
 def _finished(page: SidecarPage) -> float:
-    return page.total(signals.REQUESTS, **{Label.OUTCOME: (Outcome.OK,), Label.ENDPOINT: _WITH_TIMES})
+    return page.total(signals.REQUESTS, **{Label.OUTCOME: (Outcome.OK,), Label.ROUTE: _WITH_TIMES})
 
 
 def _no_evidence(engine: EngineReading, reason: Unread) -> Unread:

@@ -45,7 +45,7 @@ _COLD_START = "60s"
 _BALANCER = 254
 """The last part of the address of the balancer; those of pods count from 1."""
 
-_STREAMS = f'{Label.ENDPOINT}=~"{Endpoint.CHAT_COMPLETIONS}|{Endpoint.COMPLETIONS}"'
+_STREAMS = f'{Label.ROUTE}=~"{Endpoint.CHAT_COMPLETIONS}|{Endpoint.COMPLETIONS}"'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

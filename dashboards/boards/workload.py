@@ -4,7 +4,7 @@ from alerts.links import DashboardUid
 from alerts.plan import Plan
 from dashboards.boards.board import Board
 from dashboards.grafana.layout import Row
-from dashboards.panels import cost, endpoints, failure_lengths, mix, traffic
+from dashboards.panels import cost, failure_lengths, mix, routes, traffic
 
 
 def rows(plan: Plan) -> tuple[Row, ...]:
@@ -18,7 +18,7 @@ def rows(plan: Plan) -> tuple[Row, ...]:
             is_collapsed=True,
         ),
         Row("Load by class", (mix.class_mix(plan), mix.prompt_tokens(spec), traffic.tokens(spec))),
-        Row("Endpoints", (endpoints.requests_by_endpoint(), endpoints.outcomes_by_endpoint())),
+        Row("Routes", (routes.requests_by_route(), routes.outcomes_by_route())),
         Row("Cost", (cost.cost_per_million(), cost.cost_in_range())),
         Row("Reasoning", (mix.reasoning_share(spec), mix.reasoning_tokens(spec)), is_collapsed=True),
         Row(

@@ -58,7 +58,7 @@ class Finished(msgspec.Struct, array_like=True, tag="finished"):
     model: str
     request_class: str
     tenant: str
-    endpoint: str
+    route: str
     stream: bool
     status: int | None
     outcome: Outcome
@@ -98,7 +98,7 @@ class Finished(msgspec.Struct, array_like=True, tag="finished"):
     prompt_repeat: bool | None = None  # set by the exporter, which sees the prompts of all relays
     prompt_estimate: float | None = None  # tokens, estimated from the text; also for failed requests
     engine_slos: dict[str, tuple[Measure, float]] = {}  # SLOs on times in the engine's span, with their thresholds
-    api: Endpoint = Endpoint.OTHER  # `endpoint` is the path
+    api: Endpoint = Endpoint.OTHER  # `route` is the path
     reasoning_tokens: int | None = None
     structured_kind: OutputKind | None = None
     structured_result: OutputResult | None = None

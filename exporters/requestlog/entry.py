@@ -37,7 +37,7 @@ class LogEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         msgspec.field(name="class")
     )
     tenant: Annotated[str, Meta(description="Tenant, if the SLO file lists it, or `other`.")] = ""
-    endpoint: Annotated[str, Meta(description="Path of the request, cut after 256 bytes.")] = ""
+    route: Annotated[str, Meta(description="Path of the request, cut after 256 bytes.")] = ""
     stream: Annotated[bool, Meta(description="Whether the client requested an event stream or received one.")]
     background: Annotated[
         Flag, Meta(description="Whether a `/v1/responses` has `background: true`; null for all other paths.")

@@ -10,6 +10,7 @@ import msgspec
 from exporters.requestlog.entry import LogEntry
 from exporters.requestlog.files import MAX_LINE, IncompleteError, blocks, exists
 from exporters.text.errors import UsageError
+from exporters.vocabulary.log_names import renamed
 
 _decode = msgspec.json.Decoder(LogEntry).decode
 _NO_ENTRY = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -63,7 +64,7 @@ class LogReader:
                     for line in BytesIO(block):
                         number += 1
                         try:
-                            yield _decode(line[:MAX_LINE])
+                            yield _decode(renamed(line[:MAX_LINE]))
                         except _NO_ENTRY as error:
                             bad.add(number, error)
             except IncompleteError as error:
@@ -77,6 +78,6 @@ def parse_line(line: bytes) -> LogEntry:
         BadLineError: the line is not an entry.
     """
     try:
-        return _decode(line)
+        return _decode(renamed(line))
     except _NO_ENTRY as error:
         raise BadLineError(str(error)) from error

@@ -315,7 +315,7 @@ def log_entry(record: Finished, number: str, revision: str | None) -> Any:
         record.model or None,
         record.request_class,
         record.tenant,
-        record.endpoint,
+        record.route,
         record.stream,
         _BACKGROUND.get(record.api),
         record.status,

@@ -14,7 +14,10 @@ class Kind(Enum):
 
 
 class Endpoint(StrEnum):
-    """The API of a request: its path, or for `/v1/responses` also how the response is generated or retrieved."""
+    """The API of a request, in the label `route`.
+
+    It is the path, or for `/v1/responses` also how the response is generated or retrieved.
+    """
 
     CHAT_COMPLETIONS = "chat_completions"
     COMPLETIONS = "completions"
@@ -144,7 +147,7 @@ class Label(StrEnum):
     CLASS = "class", "Class of the request by the SLO file; otherwise `other`."
     TENANT = "tenant", "Tenant of the request, if the SLO file lists it; otherwise `other`."
     STREAM = "stream", "`true` for streams, `false` for unary requests."
-    ENDPOINT = "endpoint", "API of the request: " + ", ".join(f"`{endpoint}`" for endpoint in Endpoint) + "."
+    ROUTE = "route", "API of the request: " + ", ".join(f"`{endpoint}`" for endpoint in Endpoint) + "."
     OUTCOME = "outcome", "How the request ended: " + ", ".join(f"`{outcome}`" for outcome in Outcome) + "."
     PHASE = "phase", "`waiting` before the first token, `streaming` after it."
     SLO = "slo", "Name of the SLO in the SLO file."
@@ -243,7 +246,7 @@ _MC, _RANKED = (_M, _C), (_E, Label.RANK, _M)
 _SLO_WINDOW, _CLASS_WINDOW = (_M, _C, _S, _W), (_M, _C, _W)
 
 # Requests and their latencies.
-REQUESTS = _counter("llm_requests_total", "Ended requests by outcome.", *_MC, _O, _T, Label.STREAM, Label.ENDPOINT)
+REQUESTS = _counter("llm_requests_total", "Ended requests by outcome.", *_MC, _O, _T, Label.STREAM, Label.ROUTE)
 IN_FLIGHT = _gauge(
     "llm_requests_in_flight", "Open requests: waiting before the first token, streaming after it.", *_MC, Label.PHASE
 )
@@ -535,24 +538,24 @@ SIDECAR_BUILD = _gauge("llm_sidecar_build_info", "Version of the sidecar.", Labe
 SIDECAR_BEGUN = _counter(
     "llm_sidecar_begun_requests_total",
     "Requests whose head was parsed: the sum of the open, recorded, dropped and lost requests.",
-    Label.ENDPOINT,
+    Label.ROUTE,
 )
 SIDECAR_RECORDED = _counter(
     "llm_sidecar_recorded_requests_total",
     "Requests whose line is in the request log, or that are counted if there is no log.",
-    Label.ENDPOINT,
+    Label.ROUTE,
 )
 SIDECAR_DROPPED = _counter(
     "llm_sidecar_dropped_records_total",
     "Requests whose record was dropped because the exporter was unavailable for too long. They are in no other series.",
-    Label.ENDPOINT,
+    Label.ROUTE,
 )
 SIDECAR_LOST = _counter(
     "llm_sidecar_lost_requests_total",
     "Requests without a record because their relay crashed (`relay_crashed`), or because the sidecar ended before the "
     "exporter had them (`sidecar_stopped`, counted at the next start).",
     _R,
-    Label.ENDPOINT,
+    Label.ROUTE,
 )
 SIDECAR_RESTARTS = _counter("llm_sidecar_restarts_total", "Restarts of a child process.", _P)
 SIDECAR_LOOP_LAG = _gauge("llm_sidecar_loop_lag_seconds", "Largest event loop delay in the last second.", _P)
@@ -603,7 +606,7 @@ SIDECAR_DROPPED_LINES = _counter(
     "llm_sidecar_dropped_log_lines_total",
     "Lines dropped because the request log could not be written for too long. Their requests are in all other series.",
     _R,
-    Label.ENDPOINT,
+    Label.ROUTE,
 )
 SIDECAR_EXPORTED_SPANS = _counter("llm_sidecar_exported_spans_total", "Spans accepted by the trace collector.")
 SIDECAR_DROPPED_SPANS = _counter(

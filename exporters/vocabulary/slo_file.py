@@ -197,14 +197,14 @@ def _as_percentage(text: str) -> str:
 def _endpoint(node: Node) -> Endpoint | None:
     text = node.text()
     if text is not None and text not in MEASURED:
-        node.problem(f"{text!r} is no endpoint with SLO events; {nearest(text, MEASURED)}")
+        node.problem(f"{text!r} is no route with SLO events; {nearest(text, MEASURED)}")
         return None
     return None if text is None else Endpoint(text)
 
 
 _ENDPOINTS = one_or_list(
     Kind(_endpoint, {"enum": [str(endpoint) for endpoint in MEASURED]}),
-    "is empty; name at least one endpoint, or remove it for any",
+    "is empty; name at least one route, or remove it for any",
 )
 _SCRAPE_JOBS = one_or_list(TEXT, "is empty; name at least one scrape job")
 _CLASS_NAME = Kind(_class_name, text_of(rf"(?!{OTHER}$){NAME.pattern}"))
@@ -219,7 +219,7 @@ _THRESHOLD_RULES: Schema = {
 
 @dataclass(frozen=True, slots=True)
 class RequestClass:
-    """A class of requests by size and endpoint; a missing key accepts any."""
+    """A class of requests by size and route; a missing key accepts any."""
 
     name: Annotated[str, Key(_CLASS_NAME, "Name of the class; the value of the label `class`.")]
     prompt_tokens: Annotated[
@@ -228,15 +228,13 @@ class RequestClass:
     max_tokens: Annotated[
         Bound | None, Key(_BOUND, 'Bound on max_tokens, such as "<=512"; without max_tokens it is infinite.')
     ] = None
-    endpoint: Annotated[
-        tuple[Endpoint, ...] | None, Key(_ENDPOINTS, "Endpoint of the requests, or a list of endpoints.")
-    ] = None
+    route: Annotated[tuple[Endpoint, ...] | None, Key(_ENDPOINTS, "Route of the requests, or a list of routes.")] = None
 
     def fits(self, prompt_tokens: float, max_tokens: float, endpoint: Endpoint) -> bool:
         return (
             (self.prompt_tokens is None or self.prompt_tokens.admits(prompt_tokens))
             and (self.max_tokens is None or self.max_tokens.admits(max_tokens))
-            and (self.endpoint is None or endpoint in self.endpoint)
+            and (self.route is None or endpoint in self.route)
         )
 
 

@@ -13,6 +13,7 @@ import msgspec
 
 from exporters.text.errors import UsageError
 from exporters.text.yaml_reader import read_file
+from exporters.vocabulary.log_names import renamed
 from loadgen.schedule.phases import Phase
 from loadgen.schedule.prompts import Part
 from loadgen.schedule.requests import CHAT, COMPLETIONS, PlannedRequest
@@ -60,7 +61,7 @@ class _Logged(msgspec.Struct):
     time: datetime
     request_class: str = msgspec.field(name="class")
     stream: bool
-    endpoint: str
+    route: str
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     prefix_hashes: list[str] | None = None
@@ -126,8 +127,8 @@ def _of_mooncake(line: str, request_class: str) -> TraceRequest:
 
 
 def _of_log(line: str) -> TraceRequest | None:
-    row = msgspec.json.decode(line, type=_Logged)
-    if not row.prompt_tokens or not row.completion_tokens or row.endpoint not in {CHAT, COMPLETIONS}:
+    row = msgspec.json.decode(renamed(line.encode()), type=_Logged)
+    if not row.prompt_tokens or not row.completion_tokens or row.route not in {CHAT, COMPLETIONS}:
         return None
     return TraceRequest(
         row.time.timestamp(),
@@ -135,7 +136,7 @@ def _of_log(line: str) -> TraceRequest | None:
         row.completion_tokens,
         row.request_class,
         row.stream,
-        row.endpoint,
+        row.route,
         tuple(row.prefix_hashes or ()),
     )
 

@@ -25,7 +25,7 @@ from tests.support.waiting import until
 pytestmark = pytest.mark.slow
 
 
-FIELDS = ("endpoint", "stream", "outcome", "model")
+FIELDS = ("route", "stream", "outcome", "model")
 
 
 async def _total(running: Running, series: str, *values: str) -> float:
@@ -76,7 +76,7 @@ async def test_log_and_series_say_whether_the_clients_can_parse_their_answers(
             _, endpoint, stream, kind = STRUCTURED[name]
             assert _is_valid(answer) == (result == "valid")
             assert min(counts[:2]) > 1
-            assert (line["endpoint"], line["stream"]) == (endpoint, stream)
+            assert (line["route"], line["stream"]) == (endpoint, stream)
             assert (line["prompt_tokens"], line["completion_tokens"], line["cached_tokens"]) == counts
             assert (line["structured_kind"], line["structured_result"]) == (kind, result)
             assert line["slo"] == {"availability": "good", "json": verdict}
@@ -108,8 +108,8 @@ version: 1
 period: 12h
 scrape_interval: 1s
 classes:
-  - {name: vectors, endpoint: embeddings}
-  - {name: counts, endpoint: [tokenize, detokenize, count_tokens]}
+  - {name: vectors, route: embeddings}
+  - {name: counts, route: [tokenize, detokenize, count_tokens]}
   - {name: text}
 slos:
   - {name: vectors, classes: [vectors], signal: e2e, threshold: 30s, objective: 99%}
@@ -130,7 +130,7 @@ async def test_embeddings_have_the_clients_tokens_in_log_and_series_and_a_class_
         async with running.session.post(f"{running.url}/tokenize", json=tokenized) as response:
             assert (await response.json())["count"] > TOKENS // 2
         await until(lambda: len(running.lines()) == 3)
-        names = ("endpoint", "class", "model", "prompt_tokens", "completion_tokens", "slo")
+        names = ("route", "class", "model", "prompt_tokens", "completion_tokens", "slo")
         vectors, good = {"vectors": "good", "availability": "good"}, {"availability": "good"}
         assert [tuple(line[name] for name in names) for line in running.lines()] == [
             ("/v1/embeddings", "vectors", "tiny", tokens, None, vectors),
@@ -140,9 +140,9 @@ async def test_embeddings_have_the_clients_tokens_in_log_and_series_and_a_class_
         await until(lambda: _has_counted(running, 3))
         samples = {name: value for name, value in (await running.samples()).items() if value}
     assert {name: value for name, value in samples.items() if name.startswith("llm_requests_total{")} == {
-        "llm_requests_total{counts,tokenize,tiny,ok,false,other}": 1,
-        "llm_requests_total{text,chat_completions,tiny,ok,false,other}": 1,
-        "llm_requests_total{vectors,embeddings,tiny,ok,false,other}": 1,
+        "llm_requests_total{counts,tiny,ok,tokenize,false,other}": 1,
+        "llm_requests_total{text,tiny,ok,chat_completions,false,other}": 1,
+        "llm_requests_total{vectors,tiny,ok,embeddings,false,other}": 1,
     }
     assert {name: value for name, value in samples.items() if name.startswith("llm_prompt_tokens_total{")} == {
         "llm_prompt_tokens_total{text,tiny,other}": counts[0],
@@ -171,7 +171,7 @@ async def test_the_clients_get_the_engines_errors_unchanged(tmp_path: Path) -> N
                     model="nope", messages=[{"role": "user", "content": QUESTION}], max_tokens=TOKENS
                 )
         await until(lambda: len(running.lines()) == 3)
-        assert [(line["endpoint"], line["outcome"]) for line in running.lines()] == [
+        assert [(line["route"], line["outcome"]) for line in running.lines()] == [
             ("/v1/responses", "client_error"),
             ("/v1/messages/count_tokens", "ok"),
             ("/v1/messages", "client_error"),

@@ -26,7 +26,7 @@ async def test_clients_log_and_engine_have_the_same_token_counts(tmp_path: Path)
         lines = running.lines()
         assert [(line["prompt_tokens"], line["completion_tokens"], line["cached_tokens"]) for line in lines] == counts
         kinds = [kind for _, *kind in REQUESTS.values() for _ in range(2)]
-        assert [[line["endpoint"], line["stream"]] for line in lines] == kinds
+        assert [[line["route"], line["stream"]] for line in lines] == kinds
         assert all(line["outcome"] == "ok" and (line["ttft_ms"] is not None) == line["stream"] for line in lines)
         totals = tuple(map(sum, zip(*counts, strict=True)))
         after = await engine_counts(url)
@@ -58,7 +58,7 @@ async def test_clients_log_series_and_engine_agree_on_structured_output(tmp_path
         found = json.loads(text)
         assert found.keys() == SCHEMA["properties"].keys(), name
         assert all(found[key] in schema["enum"] for key, schema in SCHEMA["properties"].items()), name
-    fields = ("endpoint", "stream", "structured_kind", "structured_result", "outcome", "slo")
+    fields = ("route", "stream", "structured_kind", "structured_result", "outcome", "slo")
     good = {"availability": "good", "json": "good"}
     assert [[line[field] for field in fields] for line in lines] == [
         [path, stream, kind, "valid", "ok", good] for _, path, stream, kind in STRUCTURED.values()

@@ -38,7 +38,7 @@ async def test_clients_log_and_engine_have_the_same_token_counts(tmp_path: Path)
         lines = running.lines()
         after = await engine_counts(url)
     assert [line["prompt_tokens"] for line in lines] == counts
-    assert [line["endpoint"] for line in lines] == ["/v1/embeddings", *BODIES, "/tokenize", "/detokenize"]
+    assert [line["route"] for line in lines] == ["/v1/embeddings", *BODIES, "/tokenize", "/detokenize"]
     for line in lines:
         assert (line["model"], line["outcome"], line["slo"]) == ("tiny", "ok", {"availability": "good"})
         assert (line["completion_tokens"], line["queue_ms"]) == (None, None)

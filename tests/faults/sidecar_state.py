@@ -40,7 +40,7 @@ async def counted_outcomes(running: Running) -> Counter[str]:
     outcomes: Counter[str] = Counter()
     for name, value in (await running.samples()).items():
         if name.startswith("llm_requests_total{"):
-            outcomes[name.split(",")[3]] += int(value)
+            outcomes[name.split(",")[2]] += int(value)
     return +outcomes
 
 

@@ -144,7 +144,7 @@ def _by_reason(samples: Samples) -> Counter[str]:
     reasons: Counter[str] = Counter()
     for series, value in samples.items():
         if series.startswith((f"{DROPPED_LINES}{{", f"{LOST}{{")):
-            reasons[series.rpartition(",")[2].removesuffix("}")] += round(value)
+            reasons[series.partition("{")[2].partition(",")[0]] += round(value)
     return reasons
 
 

@@ -81,7 +81,7 @@ async def test_an_exporter_killed_under_load_loses_no_request_line_or_gauge(tmp_
         await _kill_with_open_requests(running, engine, clients)
         samples = await running.samples()
         assert samples["llm_sidecar_restarts_total{exporter}"] == kills + 1
-        assert samples["llm_sidecar_lost_requests_total{chat_completions,relay_crashed}"] == 0
+        assert samples["llm_sidecar_lost_requests_total{relay_crashed,chat_completions}"] == 0
         assert samples["llm_sidecar_dropped_records_total{chat_completions}"] == 0
         assert await running.stop() == 0
         assert clients.failed == []

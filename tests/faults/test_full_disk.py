@@ -21,10 +21,10 @@ from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 
-OK = "llm_requests_total{all,chat_completions,tiny,ok,false,other}"
+OK = "llm_requests_total{all,tiny,ok,chat_completions,false,other}"
 ERRORS = "llm_sidecar_log_errors_total{}"
 CONNECTIONS = "llm_sidecar_client_connections{relay-0}"
-DROPPED = "llm_sidecar_dropped_log_lines_total{chat_completions,no_space}"
+DROPPED = "llm_sidecar_dropped_log_lines_total{no_space,chat_completions}"
 
 
 def limit_file_size(running: Running, size: int) -> None:
@@ -110,8 +110,8 @@ async def test_lines_dropped_on_a_full_disk_are_counted_exactly_and_raise_a_tick
         await until(scraped)
         await running.shows(f"llm_engine_up{{127.0.0.1:{engine.port}}}", 1)
         running.signal_relay(signal.SIGUSR1)
-        await running.shows("llm_sidecar_dropped_log_lines_total{chat_completions,no_space}", LINES_OVER_THE_LIMIT)
-        await running.shows("llm_requests_total{all,chat_completions,tiny,ok,true,other}", RECORDS)
+        await running.shows("llm_sidecar_dropped_log_lines_total{no_space,chat_completions}", LINES_OVER_THE_LIMIT)
+        await running.shows("llm_requests_total{all,tiny,ok,chat_completions,true,other}", RECORDS)
 
         def fired() -> bool:
             return any(

@@ -18,7 +18,7 @@ from tests.support.waiting import until
 pytestmark = pytest.mark.slow
 
 BEGUN, RECORDED, LOST = (f"llm_sidecar_{of}_requests_total" for of in ("begun", "recorded", "lost"))
-CRASHED, STOPPED = "{chat_completions,relay_crashed}", "{chat_completions,sidecar_stopped}"
+CRASHED, STOPPED = "{relay_crashed,chat_completions}", "{sidecar_stopped,chat_completions}"
 OF_CHAT = "{chat_completions}"
 IMPATIENT = START + "supervisor.STOP_TIMEOUT = supervisor.READINESS_TIMEOUT = 0.2; " + RUN
 

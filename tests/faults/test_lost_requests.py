@@ -59,7 +59,7 @@ async def test_the_open_requests_of_a_killed_relay_are_lost_and_other_relays_are
             assert sorted(restarts) == [0, 1]
             in_victim = sum(name.startswith(f"relay-{restarts.index(1)}-") for name in engine.request_ids)
             assert 0 < in_victim < streams
-            await running.shows(f"llm_sidecar_lost_requests_total{{{endpoint},relay_crashed}}", in_victim)
+            await running.shows(f"llm_sidecar_lost_requests_total{{relay_crashed,{endpoint}}}", in_victim)
             await wait_for_in_flight(running, **in_flight(streams - in_victim))
             engine.may_end.set()
             assert sum(await asyncio.gather(*open_streams)) == streams - in_victim

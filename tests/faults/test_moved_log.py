@@ -18,7 +18,7 @@ from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 
-ERRORS, DROPPED = "llm_sidecar_log_errors_total{}", "llm_sidecar_dropped_log_lines_total{chat_completions,write_failed}"
+ERRORS, DROPPED = "llm_sidecar_log_errors_total{}", "llm_sidecar_dropped_log_lines_total{write_failed,chat_completions}"
 
 
 def remove_folder(log: Path) -> None:

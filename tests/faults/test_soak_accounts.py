@@ -36,11 +36,11 @@ def samples(**values: int) -> dict[str, float]:
     """The series of an exporter, by short names."""
     names = {
         "begun": "llm_sidecar_begun_requests_total{chat_completions}",
-        "dropped_lines": "llm_sidecar_dropped_log_lines_total{chat_completions,no_space}",
+        "dropped_lines": "llm_sidecar_dropped_log_lines_total{no_space,chat_completions}",
         "dropped_records": "llm_sidecar_dropped_records_total{chat_completions}",
-        "lost": "llm_sidecar_lost_requests_total{chat_completions,relay_crashed}",
+        "lost": "llm_sidecar_lost_requests_total{relay_crashed,chat_completions}",
         "rejected": "llm_sidecar_rejected_connections_total{relay-0}",
-        "counted": "llm_requests_total{all,chat_completions,tiny,ok,false,other}",
+        "counted": "llm_requests_total{all,tiny,ok,chat_completions,false,other}",
     }
     return {names[name]: float(value) for name, value in values.items()}
 

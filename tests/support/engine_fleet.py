@@ -67,7 +67,7 @@ def _counters(engine: int, at: int) -> dict[str, float]:
     for name in CLASSES:
         who = f'model="org/m",class="{name}",{of}'
         tenant = f'{who},tenant="other"'
-        ended = f'{tenant},stream="true",endpoint="chat_completions"'
+        ended = f'{tenant},stream="true",route="chat_completions"'
         slow = bad if engine == BAD else 0.0
         buckets = {"0.2": each - slow, "2.0": each - slow, "8.0": each, "+Inf": each}
         growth |= {

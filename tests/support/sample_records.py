@@ -37,7 +37,7 @@ def finished(**fields: Any) -> Finished:
         "model": "tiny",
         "request_class": "short",
         "tenant": "team-a",
-        "endpoint": "/v1/chat/completions",
+        "route": "/v1/chat/completions",
         "stream": True,
         "status": 200,
         "outcome": Outcome.OK,

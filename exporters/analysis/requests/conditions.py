@@ -28,7 +28,7 @@ class Condition:
 def one_of(name: str, values: Iterable[str]) -> Condition:
     wanted = frozenset(values)
     encoded = [msgspec.json.encode(value) for value in sorted(wanted)]
-    key = msgspec.json.encode(name) + b":"
+    key = b":" if name == "route" else msgspec.json.encode(name) + b":"  # logs of 0.2.0 have another name for it
     return Condition((name,), lambda row: getattr(row, name) in wanted, tuple(key + value for value in encoded))
 
 

@@ -18,7 +18,7 @@ _BY_VALUE = {
     "class": "class of the request",
     "model": "model name in the request",
     "tenant": "tenant",
-    "endpoint": "path of the request",
+    "route": "path of the request",
     "outcome": "outcome of the request",
     "request_id": "request id",
     "trace_id": "trace id",

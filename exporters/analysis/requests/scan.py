@@ -9,6 +9,7 @@ from exporters.analysis.requests.conditions import Condition, Row
 from exporters.analysis.requests.log_fields import decoder
 from exporters.requestlog.files import IncompleteError, blocks
 from exporters.requestlog.reader import BadLineError, BadLines, parse_line
+from exporters.vocabulary.log_names import renamed
 
 _NO_ENTRY = (BadLineError, msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _LINE_END = b'}\n{"time":"'
@@ -61,7 +62,8 @@ class Scan:
                     count = block.count(b"\n") + (block[-1:] not in b"\n")
                     if not before:
                         rarest = self._rarest_text(block, count)
-                    for start, line in self._candidates(block, rarest, count):
+                    for start, raw in self._candidates(block, rarest, count):
+                        line = renamed(raw)
                         try:
                             if self._strict:
                                 parse_line(line)

@@ -12,7 +12,7 @@ _TEXTS = (
     "class",
     "tenant",
     "model",
-    "endpoint",
+    "route",
     "outcome",
     "slo",
     "min_duration",
@@ -32,7 +32,7 @@ def list_page(
     shown = f"{len(requests):,} of {found:,} matching requests" if found else "No request matches."
     table = (
         '<table><thead><tr><th>Time (UTC)</th><th class="number">Duration</th><th class="number">First token</th>'
-        "<th>Verdict</th><th>Class</th><th>Model</th><th>Endpoint</th><th>Outcome</th><th>Request id</th></tr></thead>"
+        "<th>Verdict</th><th>Class</th><th>Model</th><th>Route</th><th>Outcome</th><th>Request id</th></tr></thead>"
         f"<tbody>{rows}</tbody></table>"
     )
     return page("Traces", f"<h1>Requests</h1>{_form(given, values)}<p>{shown}</p>{table if requests else ''}")
@@ -49,7 +49,7 @@ def _row(request: Request) -> str:
         ("Verdict", "", mark),
         ("Class", "", escape(request.request_class)),
         ("Model", "", escape(request.model)),
-        ("Endpoint", "", escape(request.endpoint)),
+        ("Route", "", escape(request.route)),
         ("Outcome", "", escape(request.outcome)),
         ("Request id", "id", escape(request.request_id)),
     )

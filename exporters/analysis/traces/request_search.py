@@ -10,7 +10,7 @@ from exporters.text.units import DURATION_UNITS, number, parse_duration, parse_t
 from exporters.text.yaml_reader import nearest
 from exporters.vocabulary.signals import Verdict
 
-EQUAL = ("class", "tenant", "model", "endpoint", "outcome", "request_id")
+EQUAL = ("class", "tenant", "model", "route", "outcome", "request_id")
 """Parameters that are columns."""
 
 ORDERS = {"newest": "start DESC", "slowest": "duration DESC"}

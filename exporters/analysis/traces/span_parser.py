@@ -62,7 +62,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     request_class: str = msgspec.field(name="class")
     tenant: str
     model: str
-    endpoint: str
+    route: str
     outcome: str
     verdict: str | None
     slos: dict[str, str]
@@ -107,7 +107,7 @@ def request_of(span: Span) -> Request | None:
         request_class=_text(span, "vllm_slo.class"),
         tenant=_text(span, "vllm_slo.tenant"),
         model=_text(span, "gen_ai.request.model"),
-        endpoint=_text(span, "url.path"),
+        route=_text(span, "url.path"),
         outcome=str(outcome),
         verdict=_verdict(span.attributes.get("vllm_slo.goodput"), slos, str(outcome)),
         slos=slos,

@@ -16,7 +16,7 @@ from exporters.text.output_files import create_folder
 MAX_SPANS_OF_TRACE = 2_000
 """Spans of one trace that are read: a page with more cannot be read by a person."""
 
-_APPLICATION_ID = 0x76534C02
+_APPLICATION_ID = 0x76534C03
 """Marks a file of this format; another format needs another number."""
 
 _SCHEMA = """
@@ -27,7 +27,7 @@ CREATE TABLE spans (
   span_id TEXT NOT NULL,
   start INTEGER NOT NULL,
   span BLOB NOT NULL,
-  duration INTEGER, request_id TEXT, class TEXT, tenant TEXT, model TEXT, endpoint TEXT, outcome TEXT, verdict TEXT,
+  duration INTEGER, request_id TEXT, class TEXT, tenant TEXT, model TEXT, route TEXT, outcome TEXT, verdict TEXT,
   slos TEXT,
   request BLOB,
   UNIQUE (trace_id, span_id)
@@ -37,11 +37,11 @@ CREATE INDEX requests ON spans (start) WHERE request IS NOT NULL;
 """
 _COLUMNS = (
     "received", "trace_id", "span_id", "start", "span",
-    "duration", "request_id", "class", "tenant", "model", "endpoint", "outcome", "verdict", "slos", "request",
+    "duration", "request_id", "class", "tenant", "model", "route", "outcome", "verdict", "slos", "request",
 )  # fmt: skip
 _INSERT = f"INSERT OR REPLACE INTO spans ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"  # noqa: S608
 
-FILTERED = ("class", "tenant", "model", "endpoint", "outcome")
+FILTERED = ("class", "tenant", "model", "route", "outcome")
 """Fields with few values, which the list offers."""
 
 
@@ -195,7 +195,7 @@ def _row(span: Span, now: float) -> tuple[Any, ...]:
         request.request_class,
         request.tenant,
         request.model,
-        request.endpoint,
+        request.route,
         request.outcome,
         request.verdict,
         "".join(f"\n{slo}={verdict}" for slo, verdict in request.slos.items()) + "\n",

@@ -84,7 +84,7 @@ class NginxLines:
             model=cut(access.model),
             request_class=request_class if path in METERED else OTHER,
             tenant=self._slos.tenants.bounded(access.tenant),
-            endpoint=cut(path),
+            route=cut(path),
             stream=access.content_type.lower().startswith(_EVENT_STREAM),
             status=access.status,
             outcome=outcome,
@@ -99,7 +99,7 @@ class NginxLines:
         if header in self._slos.class_names:
             return header
         for each in self._slos.classes:
-            if each.endpoint is None or api in each.endpoint:
+            if each.route is None or api in each.route:
                 return each.name if each.prompt_tokens is None and each.max_tokens is None else OTHER
         return OTHER
 

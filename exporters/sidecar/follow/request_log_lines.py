@@ -27,7 +27,7 @@ class RequestLogLines:
         """
         entry = parse_line(line)
         record = record_of(entry)
-        record.request_id, record.endpoint, record.prompt_sha256 = entry.request_id, entry.endpoint, entry.prompt_sha256
+        record.request_id, record.route, record.prompt_sha256 = entry.request_id, entry.route, entry.prompt_sha256
         if record.request_class not in self._names:
             record.request_class = OTHER
         record.tenant = self._slos.tenants.bounded(entry.tenant)

@@ -355,7 +355,7 @@ class RequestMetrics:
             Label.TENANT: self._slos.tenant_names,
             Label.OUTCOME: tuple(Outcome),
             Label.STREAM: ("true", "false"),
-            Label.ENDPOINT: (Endpoint.CHAT_COMPLETIONS, Endpoint.COMPLETIONS),
+            Label.ROUTE: (Endpoint.CHAT_COMPLETIONS, Endpoint.COMPLETIONS),
             Label.PROMPT_SIZE: SIZES,
             Label.PROMPT_LENGTH: LENGTHS,
             Label.COMPLETION_SIZE: (*SIZES, NO_TOKENS),

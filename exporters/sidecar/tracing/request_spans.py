@@ -81,7 +81,7 @@ class SpanMaker:
             self._names.provider: genai_conventions.PROVIDER,
             "server.address": self._address,
             "server.port": self._port,
-            "url.path": record.endpoint,
+            "url.path": record.route,
             "vllm_slo.request_id": record.request_id[:LONGEST_TEXT],
             "vllm_slo.class": record.request_class,
             "vllm_slo.tenant": record.tenant,

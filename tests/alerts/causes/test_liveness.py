@@ -20,7 +20,7 @@ DROPPING, LOG_LINES, LOST = "LLMSidecarDroppingRecords", "LLMSidecarDroppingLogL
 RELOAD_FAILED = "LLMSidecarConfigReloadFailed"
 CERTIFICATE, WATCHDOG = "LLMCertificateExpiry", "VLLMSLOWatchdog"
 HERE = 'instance="s:1",job="vllm-slo-sidecar"'
-DROPPED = f'llm_sidecar_dropped_records_total{{{HERE},endpoint="chat_completions"}}'
+DROPPED = f'llm_sidecar_dropped_records_total{{{HERE},route="chat_completions"}}'
 DROPPED_LINES = f'llm_sidecar_dropped_log_lines_total{{{HERE},reason="no_space"}}'
 LOST_REQUESTS = f'llm_sidecar_lost_requests_total{{{HERE},reason="relay_crashed"}}'
 

@@ -33,8 +33,8 @@ source: engine
 engine: {version: 0.25, job: vllm}
 tenants: {header: x-team, allow: [a, 7]}
 classes:
-  - {name: short, prompt_tokens: "<512", max_tokens: " <= 512 ", endpoint: chat_completions}
-  - {name: vectors, endpoint: [embeddings, rerank]}
+  - {name: short, prompt_tokens: "<512", max_tokens: " <= 512 ", route: chat_completions}
+  - {name: vectors, route: [embeddings, rerank]}
 slos:
   - {name: a, classes: [short, other], signal: itl_p95, threshold: 1m30.5s, objective: 99.95%, unary: e2e}
   - {name: b, classes: [short], signal: availability, objective: 0.1 %, rejected: bad, labels: {service: chat}}

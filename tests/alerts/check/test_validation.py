@@ -132,26 +132,26 @@ slos.yaml:6:12: warning: classes[1].name: no request has such a size, so only th
     ),
     pytest.param(
         "{name: long}",
-        "{name: long}\n  - {name: vectors, endpoint: embeddings}",
+        "{name: long}\n  - {name: vectors, route: embeddings}",
         """\
 slos.yaml:7:12: warning: classes[2].name: every request that fits 'vectors' fits 'short' before it, so only the header \
 x-request-class can select it
-  7 |   - {name: vectors, endpoint: embeddings}
+  7 |   - {name: vectors, route: embeddings}
     |            ^^^^^^^
     = move it up, or narrow the earlier bounds
 """,
-        id="a class of an endpoint after one of all endpoints",
+        id="a class of a route after one of all routes",
     ),
     pytest.param(
         "{name: long}",
-        '{name: long, endpoint: embeddings, max_tokens: ">8"}',
+        '{name: long, route: embeddings, max_tokens: ">8"}',
         """\
 slos.yaml:6:12: warning: classes[1].name: no request has such a size, so only the header x-request-class can select it
-  6 |   - {name: long, endpoint: embeddings, max_tokens: ">8"}
+  6 |   - {name: long, route: embeddings, max_tokens: ">8"}
     |            ^^^^
     = widen its bounds
 """,
-        id="a class with completions of an endpoint without",
+        id="a class with completions of a route without",
     ),
     pytest.param(
         "classes: [short]",

@@ -38,9 +38,9 @@ def replayed(records: Iterable[tuple[int, Finished]], *models: str, target: str 
     return samples
 
 
-def requests(samples: dict[Any, Any], endpoint: str = "chat_completions", **labels: str) -> dict[int, float]:
+def requests(samples: dict[Any, Any], route: str = "chat_completions", **labels: str) -> dict[int, float]:
     """The samples of one series of requests; times are steps since the start."""
-    key = "llm_requests_total", frozenset((OK | {"endpoint": endpoint, "job": "j"} | labels).items())
+    key = "llm_requests_total", frozenset((OK | {"route": route, "job": "j"} | labels).items())
     return {(at - START) // STEP: value for at, value in samples[key].items()}
 
 

@@ -39,7 +39,7 @@ def request(number: int, **fields: Any) -> Request:
         "request_class": "siso",
         "tenant": "",
         "model": "tiny",
-        "endpoint": "/v1/completions",
+        "route": "/v1/completions",
         "outcome": "ok",
         "verdict": "bad",
         "slos": {"ttft": "bad"},

@@ -52,10 +52,10 @@ def page(*lines: str) -> SidecarPage:
     return SidecarPage(parse_exposition("".join(f"{line}\n" for line in lines), names))
 
 
-OK_REQUESTS = 'llm_requests_total{outcome="ok",endpoint="chat_completions"} 40'
+OK_REQUESTS = 'llm_requests_total{outcome="ok",route="chat_completions"} 40'
 OTHER_REQUESTS = (
-    'llm_requests_total{outcome="ok",endpoint="embeddings"} 7',
-    'llm_requests_total{outcome="client_abort",endpoint="chat_completions"} 5',
+    'llm_requests_total{outcome="ok",route="embeddings"} 7',
+    'llm_requests_total{outcome="client_abort",route="chat_completions"} 5',
 )
 HITS = 'llm_engine_prefix_cache_hits_tokens_total{engine="a"} 512'
 

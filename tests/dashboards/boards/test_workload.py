@@ -145,19 +145,19 @@ def test_a_panel_on_structured_output_without_data_does_not_claim_that_there_is_
     assert options["noValue"] == "no answer was checked"
 
 
-def test_requests_and_their_outcomes_are_counted_by_endpoint(promtool: Promtool) -> None:
+def test_requests_and_their_outcomes_are_counted_by_route(promtool: Promtool) -> None:
     growth = {
-        'llm_requests_total{class="siso",endpoint="chat_completions",outcome="ok"}': 3.0,
-        'llm_requests_total{class="lilo",endpoint="chat_completions",outcome="ok"}': 1,
-        'llm_requests_total{class="siso",endpoint="chat_completions",outcome="rejected"}': 1,
-        'llm_requests_total{class="siso",endpoint="embeddings",outcome="ok"}': 2,
-        'llm_requests_total{class="siso",endpoint="embeddings",outcome="rejected"}': 0,
+        'llm_requests_total{class="siso",route="chat_completions",outcome="ok"}': 3.0,
+        'llm_requests_total{class="lilo",route="chat_completions",outcome="ok"}': 1,
+        'llm_requests_total{class="siso",route="chat_completions",outcome="rejected"}': 1,
+        'llm_requests_total{class="siso",route="embeddings",outcome="ok"}': 2,
+        'llm_requests_total{class="siso",route="embeddings",outcome="rejected"}': 0,
     }
-    rates = {'{endpoint="chat_completions"}': round(5 / 15, 9), '{endpoint="embeddings"}': round(2 / 15, 9)}
-    assert_results(promtool, panel(BOARD, "Requests by endpoint"), growth, rates)
+    rates = {'{route="chat_completions"}': round(5 / 15, 9), '{route="embeddings"}': round(2 / 15, 9)}
+    assert_results(promtool, panel(BOARD, "Requests by route"), growth, rates)
     in_range = {
-        '{endpoint="chat_completions",outcome="ok"}': 80,
-        '{endpoint="chat_completions",outcome="rejected"}': 20,
-        '{endpoint="embeddings",outcome="ok"}': 40,
+        '{route="chat_completions",outcome="ok"}': 80,
+        '{route="chat_completions",outcome="rejected"}': 20,
+        '{route="embeddings",outcome="ok"}': 40,
     }
-    assert_results(promtool, panel(BOARD, "Outcomes by endpoint"), growth, in_range)
+    assert_results(promtool, panel(BOARD, "Outcomes by route"), growth, in_range)

@@ -213,9 +213,9 @@ async def test_sighup_reads_the_token_again_and_it_is_shown_nowhere(tmp_path: Pa
             write(path, KEY)
             running.process.send_signal(signal.SIGHUP)
             await running.shows(f"llm_engine_up{{{name}}}", 1)
-            await running.shows("llm_requests_total{all,chat_completions,tiny,ok,false,other}", 0)
+            await running.shows("llm_requests_total{all,tiny,ok,chat_completions,false,other}", 0)
             assert await running.ask("one") == 200
-            await running.shows("llm_requests_total{all,chat_completions,tiny,ok,false,other}", 1)
+            await running.shows("llm_requests_total{all,tiny,ok,chat_completions,false,other}", 1)
             await running.logs("one")
             shown = [running.stderr.read_text(), (await running.fetch("/metrics"))[1], json.dumps(running.lines())]
     assert f"--engine-token-file: {path} is readable by all users; run: chmod o-r {path}" in shown[0]

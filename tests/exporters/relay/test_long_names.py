@@ -115,7 +115,7 @@ async def test_the_error_body_and_the_record_of_a_long_path_are_cut(tmp_path: Pa
         record = await stage.record()
     assert_cut(record)
     shown = "/" + "é" * 127
-    assert record.endpoint == shown
+    assert record.route == shown
     message = f"vllm-slo: {shown} is not an inference path; the operator can allow it with --allow-path"
     assert error_in(response)["message"] == message
 

@@ -137,7 +137,7 @@ async def test_a_refused_upgrade_has_one_record_and_is_the_last_request_of_its_c
         assert response.count(b"HTTP/1.1 ") == 1
         assert b"connection: close\r\n" in response
         (record,) = stage.records
-        assert (record.status, record.outcome, record.endpoint) == (426, Outcome.CLIENT_ERROR, path)
+        assert (record.status, record.outcome, record.route) == (426, Outcome.CLIENT_ERROR, path)
 
 
 UPLOADS = {

@@ -254,7 +254,7 @@ async def test_options_is_forwarded_if_its_path_is_allowed_and_is_no_request_eve
         assert [received.body for received in stage.requests] == [request_body] * allowed
         assert b"origin: y\r\n" in b"".join(received.head for received in stage.requests) or not allowed
         await stage.ask(b"GET /v1/models HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
-        assert (await stage.record()).endpoint == "/v1/models"
+        assert (await stage.record()).route == "/v1/models"
         assert (len(stage.records), stage.judged, stage.relay.open_requests) == (1, [], 0)
 
 
@@ -276,7 +276,7 @@ async def test_exposed_engine_metrics_are_relayed_and_are_no_request_event(
         assert (await client.until(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 OK\r\n")
         assert b"authorization: Bearer key\r\n" in stage.requests[0].head
         await stage.ask(b"GET /v1/models HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
-        assert (await stage.record()).endpoint == "/v1/models"
+        assert (await stage.record()).route == "/v1/models"
         assert (len(stage.records), stage.judged, stage.relay.open_requests) == (1, [], 0)
 
 

@@ -115,7 +115,7 @@ async def test_messages_of_all_sizes_pass_both_ways_and_the_duration_is_recorded
             await check_messages(websocket)
             assert stage.records == []
         record = await stage.record()
-        assert (record.outcome, record.status, record.endpoint) == (Outcome.OK, 101, "/v1/realtime")
+        assert (record.outcome, record.status, record.route) == (Outcome.OK, 101, "/v1/realtime")
         assert record.api is Endpoint.REALTIME
         assert 0 < record.e2e <= time.monotonic() - before
         assert (record.metered, record.stream, record.slo, record.goodput) == (False, False, {}, None)
@@ -234,7 +234,7 @@ async def test_the_operator_can_allow_a_websocket_on_a_path(tmp_path: Path) -> N
         client = await stage.client(BEGIN.replace(b"/v1/realtime", b"/v1/audio"))
         await client.until(CLOSE)
         client.leave()
-        assert (await stage.record()).endpoint == "/v1/audio"
+        assert (await stage.record()).route == "/v1/audio"
 
 
 async def test_a_slow_client_pauses_the_engine_and_memory_is_bounded(tmp_path: Path) -> None:
@@ -444,5 +444,5 @@ async def test_a_sidecar_logs_and_counts_a_websocket_that_its_stop_cuts(tmp_path
             await until(running.lines)
             assert await running.stop() == 0
             assert (await websocket.receive()).type in {WSMsgType.CLOSED, WSMsgType.CLOSE, WSMsgType.ERROR}
-        lines = [(line["endpoint"], line["status"], line["outcome"], line["slo"]) for line in running.lines()]
+        lines = [(line["route"], line["status"], line["outcome"], line["slo"]) for line in running.lines()]
         assert lines == [("/v1/realtime", 101, "ok", {}), ("/v1/realtime", 101, "upstream_error", {})]

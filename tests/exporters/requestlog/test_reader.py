@@ -32,6 +32,12 @@ def test_the_reader_reads_lines_of_the_writer(tmp_path: Path) -> None:
     assert (entry.config_revision, entry.record) == ("0123456789ab", "run:7")
 
 
+def test_the_endpoint_in_a_log_of_an_earlier_release_is_the_route(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_bytes(encoded(endpoint="/tokenize").replace(b": ", b":") + b"\n")
+    assert [entry.route for entry in LogReader([log])] == ["/tokenize"]
+
+
 def test_absent_fields_have_defaults_and_unknown_ones_are_ignored() -> None:
     entry = parse_line(encoded(a_later_field=[1]))
     assert (entry.request_class, entry.ttft_ms, entry.slo, entry.record) == ("siso", None, {}, "")

@@ -28,7 +28,7 @@ def pipe() -> Iterator[tuple[int, int]]:
 
 
 def numbered(*numbers: int) -> list[tuple[int, Finished]]:
-    return [(number, finished(request_id=f"r-{number}", endpoint=LONG)) for number in numbers]
+    return [(number, finished(request_id=f"r-{number}", route=LONG)) for number in numbers]
 
 
 def everything(reading: int) -> bytes:

@@ -51,7 +51,7 @@ def ids(path: Path) -> list[str]:
 
 GOLDEN = (
     b'{"time":"2023-11-14T22:13:20.250000+00:00","request_id":"r-\xc3\xa9","trace_id":"4bf92f3577b34da6a3ce929d0e0e4736",'
-    b'"model":"tiny","class":"short","tenant":"team-a","endpoint":"/v1/chat/completions","stream":true,'
+    b'"model":"tiny","class":"short","tenant":"team-a","route":"/v1/chat/completions","stream":true,'
     b'"background":null,"status":200,"outcome":"ok","finish_reason":"stop","prompt_tokens":100,"completion_tokens":20,"reasoning_tokens":12,'
     b'"cached_tokens":64,'
     b'"cache_hit":true,"max_tokens":50,"temperature":0.5,"prompt_sha256":"ab","prompt_repeat":false,"upload_ms":1.0,'
@@ -62,7 +62,7 @@ GOLDEN = (
     b'"prompt":"{}","completion":"a","content_cut":true,"body_repeat":true,"prefix_hashes":["00000000000000ff",'
     b'"ffffffffffffffff"],"prefix_characters":5000,"shareable_tokens":40,"refused":"upload_stalled"}\n'
     b'{"time":"2023-11-14T22:13:20.000000+00:00","request_id":"r-1","trace_id":null,"model":null,"class":"short",'
-    b'"tenant":"team-a","endpoint":"/v1/chat/completions","stream":true,"background":null,"status":502,'
+    b'"tenant":"team-a","route":"/v1/chat/completions","stream":true,"background":null,"status":502,'
     b'"outcome":"upstream_unreachable","finish_reason":null,"prompt_tokens":null,"completion_tokens":null,"reasoning_tokens":null,"cached_tokens":null,"cache_hit":null,'
     b'"max_tokens":null,"temperature":null,"prompt_sha256":null,"prompt_repeat":null,"upload_ms":null,"ttft_ms":null,'
     b'"ttft_answer_ms":null,"first_tool_call_ms":null,"tpot_ms":null,"itl_p50_ms":null,"itl_p95_ms":null,"e2e_ms":1500.0,"frontend_ms":null,"queue_ms":null,'

@@ -112,7 +112,7 @@ async def test_open_requests_keep_their_slos_and_new_requests_get_the_new_ones(t
             assert (samples[SUCCESSFUL], samples[events("new", "b")], samples[events("old", "a")]) == (1, 0, 1)
             assert samples[f"{duration}{{b,tiny}}"] == 0
             assert f"{duration}{{a,tiny}}" not in samples  # its bounds have changed, so it has restarted
-            assert samples["llm_requests_total{a,chat_completions,tiny,ok,false,other}"] == 1
+            assert samples["llm_requests_total{a,tiny,ok,chat_completions,false,other}"] == 1
             await judged_by(running, "new")
             in_flight = "llm_requests_in_flight{a,tiny,streaming}"
             await running.shows(in_flight, 2)

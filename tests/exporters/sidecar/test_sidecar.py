@@ -21,7 +21,7 @@ from tests.support.waiting import HANG, until
 pytestmark = pytest.mark.slow
 
 SLOW_RESTARTS = f"{START}supervisor.RESTART_PAUSE = supervisor.LONGEST_PAUSE = 10 * {HANG}; {RUN}"
-OK = "llm_requests_total{all,chat_completions,tiny,ok,false,other}"
+OK = "llm_requests_total{all,tiny,ok,chat_completions,false,other}"
 
 
 async def test_the_supervisor_and_the_commands_start_without_importing_an_http_server() -> None:
@@ -94,7 +94,7 @@ async def test_without_an_engine_it_responds_with_502_until_the_engine_is_up(tmp
             error = (await response.json())["error"]
             assert error.pop("message").startswith(message)
             assert error == {"type": "upstream_error", "param": None, "code": "upstream_unreachable"}
-        await running.shows("llm_requests_total{all,chat_completions,other,upstream_unreachable,false,other}", 1)
+        await running.shows("llm_requests_total{all,other,upstream_unreachable,chat_completions,false,other}", 1)
         address = f"127.0.0.1:{engine.port}"
         metrics = f"the metrics of engine {address} at http://{address}/metrics"
         await running.logs_line(f"WARNING exporter: {metrics} cannot be read: connection refused")
@@ -119,10 +119,10 @@ async def test_models_over_the_limit_are_other_and_counted(tmp_path: Path) -> No
         await running.shows("llm_sidecar_models_over_limit{}", 2999)
         for number, model in enumerate(("named", "tiny", "adapter-0", "adapter-1", "adapter-2999")):
             assert await running.ask(f"r-{number}", model=model) == 200
-        await running.shows("llm_requests_total{all,chat_completions,other,ok,false,other}", 2)
+        await running.shows("llm_requests_total{all,other,ok,chat_completions,false,other}", 2)
         samples = await running.samples()
         named = [
-            f"llm_requests_total{{all,chat_completions,{model},ok,false,other}}"
+            f"llm_requests_total{{all,{model},ok,chat_completions,false,other}}"
             for model in ("named", "tiny", "adapter-0")
         ]
         assert [samples[name] for name in named] == [1, 1, 1]

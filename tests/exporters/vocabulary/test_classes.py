@@ -37,10 +37,10 @@ BY_ENDPOINT = slo_file.loads(
 version: 1
 period: 30d
 classes:
-  - {name: vectors, endpoint: embeddings, prompt_tokens: "<512"}
-  - {name: large-vectors, endpoint: embeddings}
-  - {name: ranking, endpoint: [rerank, score]}
-  - {name: generation, endpoint: [chat_completions, completions, responses, messages]}
+  - {name: vectors, route: embeddings, prompt_tokens: "<512"}
+  - {name: large-vectors, route: embeddings}
+  - {name: ranking, route: [rerank, score]}
+  - {name: generation, route: [chat_completions, completions, responses, messages]}
 slos:
   - {name: availability, classes: [vectors], signal: availability, objective: 99%}
 """

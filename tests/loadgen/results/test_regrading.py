@@ -34,7 +34,7 @@ MANY = slo_file.loads(
     HEAD
     + """\
 first_token_timeout: 2s
-classes: [{name: siso, endpoint: chat_completions}, {name: others}]
+classes: [{name: siso, route: chat_completions}, {name: others}]
 slos:
   - {name: ttft, classes: [siso], signal: ttft, threshold: 1500.5ms, objective: 95%, rejected: exclude}
   - {name: answer, classes: [siso], signal: ttft_answer, threshold: 1700.5ms, objective: 95%, unary: e2e}

@@ -56,11 +56,9 @@ def logged(path: Path, records: list[Finished]) -> Path:
 
 LOGGED = [
     finished(time=1010.5, request_class="lilo", prompt_tokens=1500, completion_tokens=30, prefix_hashes=[1, 2]),
-    finished(
-        time=1010.0, stream=False, endpoint=COMPLETIONS, prompt_tokens=600, completion_tokens=5, prefix_hashes=[1]
-    ),
+    finished(time=1010.0, stream=False, route=COMPLETIONS, prompt_tokens=600, completion_tokens=5, prefix_hashes=[1]),
     finished(time=1011.0, prompt_tokens=None, completion_tokens=None),  # such as a rejected one
-    finished(time=1012.0, endpoint="/v1/embeddings", prompt_tokens=5, completion_tokens=1),
+    finished(time=1012.0, route="/v1/embeddings", prompt_tokens=5, completion_tokens=1),
 ]
 
 
@@ -70,6 +68,13 @@ def test_a_request_log_is_replayed_without_what_has_no_lengths(tmp_path: Path) -
     assert (first.stream, first.endpoint) == (False, COMPLETIONS)
     assert (second.request_class, second.stream, second.endpoint, len(second.blocks)) == ("lilo", True, CHAT, 2)
     assert second.blocks[:1] == first.blocks
+
+
+def test_a_log_of_an_earlier_release_is_replayed_too(tmp_path: Path) -> None:
+    log = logged(tmp_path / "requests.jsonl", LOGGED)
+    expected = read_trace(log, None, "trace")
+    log.write_bytes(log.read_bytes().replace(b'"route":', b'"endpoint":'))
+    assert read_trace(log, None, "trace") == expected
 
 
 @pytest.mark.parametrize(
@@ -107,7 +112,7 @@ def test_the_first_line_tells_the_format(line: str, form: TraceFormat) -> None:
             "{path}:3: Expected `int`, got `str` - at `$.input_length`",
         ),
         (
-            json.dumps({"time": "2026-01-01T00:00:00Z", "class": "siso", "stream": True, "endpoint": CHAT}),
+            json.dumps({"time": "2026-01-01T00:00:00Z", "class": "siso", "stream": True, "route": CHAT}),
             (
                 "{path}: no request can be replayed: it needs prompt tokens, completion tokens, and one of the "
                 "endpoints /v1/chat/completions and /v1/completions"

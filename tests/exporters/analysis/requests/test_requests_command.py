@@ -29,9 +29,7 @@ RECORDS = [
     finished(
         request_id="r-2", time=START + 1, ttft=2.5, queue=2.0, slo=BAD, request_class="long", tpot=0.0125, e2e=9.0
     ),
-    finished(
-        request_id="r-3", time=START + 2, stream=False, endpoint="/v1/completions", slo={}, tenant="other", e2e=0.5
-    ),
+    finished(request_id="r-3", time=START + 2, stream=False, route="/v1/completions", slo={}, tenant="other", e2e=0.5),
     finished(
         request_id="r-4",
         time=START + 3,
@@ -79,7 +77,7 @@ def ids(capsys: pytest.CaptureFixture[str], *words: object) -> list[str]:
         pytest.param("--class long --outcome rejected", "", id="all conditions must apply"),
         pytest.param("--model other/model", "5", id="model"),
         pytest.param("--tenant other", "3", id="tenant"),
-        pytest.param("--endpoint /v1/completions", "3", id="endpoint"),
+        pytest.param("--route /v1/completions", "3", id="route"),
         pytest.param("--outcome rejected --outcome client_abort", "45", id="outcome"),
         pytest.param("--request-id r-4", "4", id="request id"),
         pytest.param("--trace-id 0af7651916cd43dd8448eb211c80319c", "5", id="trace id"),
@@ -115,6 +113,11 @@ def test_filters_order_and_limit(
 ) -> None:
     monkeypatch.setattr("time.time", lambda: START + 3602)
     assert ids(capsys, log, *words.split()) == [f"r-{number}" for number in found]
+
+
+def test_a_log_of_an_earlier_release_is_filtered_by_its_endpoint(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log.write_bytes(log.read_bytes().replace(b'"route":', b'"endpoint":'))
+    assert ids(capsys, log, "--route", "/v1/completions") == ["r-3"]
 
 
 def test_json_lines_are_those_of_the_log_with_the_fields_of_later_versions(

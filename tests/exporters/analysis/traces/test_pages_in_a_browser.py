@@ -25,7 +25,7 @@ LONG = "a" * 200
 async def served(folder: Path) -> AsyncIterator[str]:
     """The URL of a store with a trace whose texts are long and hostile."""
     store = SpanStore(folder / "traces.db", keep=3600, max_bytes=64 * 1024 * 1024)
-    texts = {"model": ATTACK, "request_class": LONG, "endpoint": "/" + LONG, "request_id": ATTACK, "tenant": LONG}
+    texts = {"model": ATTACK, "request_class": LONG, "route": "/" + LONG, "request_id": ATTACK, "tenant": LONG}
     verdicts = {"slo": {ATTACK: Verdict.BAD}, "bad_at": {ATTACK: 0.5}}
     store.add(parse_spans(encoded(*bad_request(1, **texts, **verdicts), *good_request(2))), NOW)
     server = TraceServer(store, 3600, lambda: NOW)

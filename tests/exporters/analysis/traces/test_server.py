@@ -142,7 +142,7 @@ async def test_data_of_clients_is_never_part_of_the_html(served: Served) -> None
     attack = """"><script>alert(1)</script><img src=x onerror='x'>"""
     await served.add(
         *request_spans(
-            1, model=attack, request_class=attack, endpoint=attack, tenant=attack, request_id=attack,
+            1, model=attack, request_class=attack, route=attack, tenant=attack, request_id=attack,
             finish_reason=attack, slo={attack: Verdict.BAD}, bad_at={attack: 0.1}, goodput=False, response_id=attack,
         )
     )  # fmt: skip

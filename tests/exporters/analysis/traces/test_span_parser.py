@@ -25,7 +25,7 @@ def test_a_request_has_what_the_sidecar_wrote_into_its_span() -> None:
     request = request_of(span)
     assert request is not None
     assert (request.trace_id, request.request_id, request.request_class) == (f"{7:032x}", "r-7", "short")
-    assert (request.model, request.tenant, request.endpoint) == ("tiny", "team-a", "/v1/chat/completions")
+    assert (request.model, request.tenant, request.route) == ("tiny", "team-a", "/v1/chat/completions")
     assert (request.duration, request.ttft) == (6_000_000_000, 5_000_000_000)
     assert (request.verdict, request.slos, request.outcome) == ("bad", {"ttft": "bad", "e2e": "good"}, "ok")
     assert [request_of(phase) for phase in phases] == [None] * 4

@@ -56,7 +56,7 @@ def store(path: Path) -> Iterator[SpanStore]:
         pytest.param({"class": "long"}, [4], id="class"),
         pytest.param({"model": "other"}, [3], id="model"),
         pytest.param({"tenant": "team-b"}, [4], id="tenant"),
-        pytest.param({"endpoint": "/v1/completions"}, [2], id="endpoint"),
+        pytest.param({"route": "/v1/completions"}, [2], id="route"),
         pytest.param({"outcome": "upstream_error"}, [3], id="outcome"),
         pytest.param({"request_id": "r-2"}, [2], id="request id"),
         pytest.param({"min_duration": "6s"}, [2, 4], id="duration"),
@@ -71,7 +71,7 @@ def test_a_search_finds_exactly_the_requests_that_match(
 ) -> None:
     records = (
         *good_request(1),
-        *bad_request(2, endpoint="/v1/completions"),
+        *bad_request(2, route="/v1/completions"),
         *request_spans(3, outcome=Outcome.UPSTREAM_ERROR, model="other", e2e=3.0),
         *bad_request(4, request_class="long", tenant="team-b", e2e=9.0),
     )
@@ -229,7 +229,7 @@ def test_the_values_of_filters_are_those_of_stored_requests(store: SpanStore) ->
         "class": ["long", "short"],
         "tenant": ["team-a"],
         "model": ["tiny"],
-        "endpoint": ["/v1/chat/completions"],
+        "route": ["/v1/chat/completions"],
         "outcome": ["ok"],
     }
 

@@ -67,7 +67,7 @@ async def test_above_the_limit_a_request_is_rejected_recorded_and_not_forwarded(
             "code": "too_many_connections",
         }
         record = await stage.record()
-        assert (record.outcome, record.status, record.endpoint) == (Outcome.REJECTED, 503, logged)
+        assert (record.outcome, record.status, record.route) == (Outcome.REJECTED, 503, logged)
         assert record.unparsed is None
         assert stage.requests == []
         assert stage.relay.rejected_connections == 1

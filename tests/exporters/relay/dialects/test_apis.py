@@ -49,7 +49,7 @@ async def test_a_stream_is_measured_and_forwarded_unchanged(tmp_path: Path, api:
         assert b"accept-encoding: identity\r\n" in stage.requests[0].head
         record = await stage.record()
     assert (record.outcome, record.status, record.stream, record.metered) == (Outcome.OK, 200, True, True)
-    assert (record.model, record.endpoint, record.max_tokens) == ("m", api.path, 50)
+    assert (record.model, record.route, record.max_tokens) == ("m", api.path, 50)
     assert (record.prompt_tokens, record.completion_tokens, record.cached_tokens) == (7, 3, 4)
     assert (record.prompt_estimate, record.unparsed) == (3.0, None)
     assert record.prompt_sha256 is not None

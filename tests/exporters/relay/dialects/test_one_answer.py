@@ -195,7 +195,7 @@ async def test_a_request_with_one_answer_has_model_tokens_and_verdicts(
         response, record = await asked(stage, path, request)
         assert json.loads(response.partition(b"\r\n\r\n")[2]) == answer
         assert stage.requests[0].body == request
-    assert (record.outcome, record.model, record.request_class, record.endpoint) == (Outcome.OK, "m", "short", path)
+    assert (record.outcome, record.model, record.request_class, record.route) == (Outcome.OK, "m", "short", path)
     assert (record.metered, record.stream, record.unparsed, record.unmetered) == (True, False, None, None)
     assert (record.prompt_tokens, record.completion_tokens, record.cached_tokens) == (tokens, None, None)
     assert (record.slo, record.goodput) == (GOOD, True)
@@ -241,7 +241,7 @@ version: 1
 period: 12h
 scrape_interval: 1s
 classes:
-  - {name: vectors, endpoint: [embeddings, pooling]}
+  - {name: vectors, route: [embeddings, pooling]}
   - {name: text, max_tokens: "<=0"}
 slos:
   - {name: vectors, classes: [vectors], signal: e2e, threshold: 30s, objective: 99%}
@@ -252,14 +252,14 @@ slos:
 @pytest.mark.parametrize(
     "path, header, request_class",
     [
-        pytest.param(EMBEDDINGS, "", "vectors", id="an endpoint of the class"),
-        pytest.param(POOLING, "", "vectors", id="another endpoint of the class"),
-        pytest.param(RERANK, "", "text", id="an endpoint that the class does not match"),
-        pytest.param(EMBEDDINGS, "x-request-class: text\r\n", "text", id="the header before the endpoint"),
-        pytest.param("/v1/chat/completions", "", "other", id="an endpoint with completions"),
+        pytest.param(EMBEDDINGS, "", "vectors", id="a route of the class"),
+        pytest.param(POOLING, "", "vectors", id="another route of the class"),
+        pytest.param(RERANK, "", "text", id="a route that the class does not match"),
+        pytest.param(EMBEDDINGS, "x-request-class: text\r\n", "text", id="the header before the route"),
+        pytest.param("/v1/chat/completions", "", "other", id="a route with completions"),
     ],
 )
-async def test_the_endpoint_selects_the_class_and_its_slos(
+async def test_the_route_selects_the_class_and_its_slos(
     tmp_path: Path, path: str, header: str, request_class: str
 ) -> None:
     async with staged(tmp_path, answers({"usage": USAGE}), slo_file=BY_ENDPOINT) as stage:

@@ -161,7 +161,7 @@ async def test_a_recorded_exchange_passes_the_relay_unchanged_and_has_a_record(t
         assert stage.requests[0].body == recorded.body
         record = await stage.record()
     assert record.metered
-    assert (record.outcome, record.finish_reason, record.endpoint) == (expected.outcome, expected.reason, recorded.path)
+    assert (record.outcome, record.finish_reason, record.route) == (expected.outcome, expected.reason, recorded.path)
     # An aborted response has no usage: each chunk counts as one token.
     tokens = expected.completion if expected.outcome is Outcome.OK else expected.chunks
     assert (record.prompt_tokens, record.completion_tokens, record.cached_tokens) == (

@@ -43,7 +43,7 @@ async def test_a_request_without_tokens_passes_with_its_duration_and_outcome(
         assert (await stage.ask(request.encode())).endswith(OK.partition(b"\r\n\r\n")[2])
         assert stage.requests[0].body == b"{}"
         record = await stage.record()
-    assert (record.outcome, record.endpoint, record.metered) == (Outcome.OK, path, False)
+    assert (record.outcome, record.route, record.metered) == (Outcome.OK, path, False)
     assert (record.slo, record.goodput, record.request_class, record.model) == ({}, None, "other", "")
     assert record.api is (Endpoint.OTHER if path.endswith("batch") else Endpoint.RESPONSES_BY_ID)
     assert record.e2e > 0
@@ -75,7 +75,7 @@ async def test_a_background_response_is_no_slo_event(tmp_path: Path, stream: boo
         assert stage.judged == []
     assert (record.outcome, record.metered, record.slo, record.goodput) == (Outcome.OK, False, {}, None)
     assert (record.request_class, record.model, record.prompt_sha256, record.unparsed) == ("other", "", None, None)
-    assert (record.endpoint, record.api) == ("/v1/responses", Endpoint.RESPONSES_BACKGROUND)
+    assert (record.route, record.api) == ("/v1/responses", Endpoint.RESPONSES_BACKGROUND)
     assert log_entry(record, "relay-0-abc:1", None).background is True
 
 

@@ -146,8 +146,8 @@ async def test_a_killed_exporter_counts_each_line_once(seed: int, kills: int, tm
         found = await following.samples()
         bad = written // 3
         assert found[COUNTED] == written
-        assert found["llm_requests_total{all,chat_completions,tiny,ok,true,other}"] == written - bad
-        assert found["llm_requests_total{all,chat_completions,tiny,upstream_error,true,other}"] == bad
+        assert found["llm_requests_total{all,tiny,ok,chat_completions,true,other}"] == written - bad
+        assert found["llm_requests_total{all,tiny,upstream_error,chat_completions,true,other}"] == bad
         assert found["llm_slo_events_total{all,tiny,availability,other}"] == written
         assert found["llm_slo_bad_events_total{all,tiny,availability,other}"] == bad
         assert found["llm_time_to_first_token_seconds_count{all,tiny}"] == written

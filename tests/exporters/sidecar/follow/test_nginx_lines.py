@@ -90,16 +90,16 @@ def test_the_type_of_a_stream_is_recognised_in_any_case() -> None:
 def test_an_allowed_path_is_a_request() -> None:
     record = NginxLines(SLOS, ["/custom"]).record(line(uri="/custom?x=1"))
     assert record is not None
-    assert (record.endpoint, record.request_class, record.slo) == ("/custom", "other", {})
+    assert (record.route, record.request_class, record.slo) == ("/custom", "other", {})
 
 
 @pytest.mark.parametrize(
     "classes, expected",
     [
-        pytest.param("{name: a, endpoint: embeddings}, {name: b}", "b", id="the first that fits"),
+        pytest.param("{name: a, route: embeddings}, {name: b}", "b", id="the first that fits"),
         pytest.param('{name: a, prompt_tokens: "<9"}, {name: b}', "other", id="unknown without the size of the prompt"),
         pytest.param('{name: a}, {name: b, max_tokens: "<9"}', "a", id="a size that does not matter"),
-        pytest.param("{name: a, endpoint: embeddings}", "other", id="none"),
+        pytest.param("{name: a, route: embeddings}", "other", id="none"),
     ],
 )
 def test_without_a_header_the_class_depends_on_the_endpoint(classes: str, expected: str) -> None:

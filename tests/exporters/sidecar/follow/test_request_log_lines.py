@@ -47,7 +47,7 @@ def test_what_the_slo_file_does_not_have_is_other_and_not_counted() -> None:
 
 
 def test_a_background_response_has_its_own_endpoint() -> None:
-    written = finished(endpoint="/v1/responses", api=Endpoint.RESPONSES_BACKGROUND)
+    written = finished(route="/v1/responses", api=Endpoint.RESPONSES_BACKGROUND)
     assert LINES.record(encode_line(written, "run:1", None)).api is Endpoint.RESPONSES_BACKGROUND
 
 

@@ -59,9 +59,9 @@ VERDICTS = {"ttft": Verdict.BAD, "e2e": Verdict.GOOD, "queue": Verdict.ABANDONED
             id="an error",
         ),
         pytest.param({"outcome": Outcome.TIMEOUT_FIRST_TOKEN, "wait_at_least": 1.5}, id="no first token"),
-        pytest.param({"endpoint": "/v1/embeddings", "api": Endpoint.EMBEDDINGS, "stream": False}, id="embeddings"),
-        pytest.param({"endpoint": "/v1/responses", "api": Endpoint.RESPONSES}, id="responses"),
-        pytest.param({"endpoint": "/v1/responses", "api": Endpoint.RESPONSES_BACKGROUND}, id="background"),
+        pytest.param({"route": "/v1/embeddings", "api": Endpoint.EMBEDDINGS, "stream": False}, id="embeddings"),
+        pytest.param({"route": "/v1/responses", "api": Endpoint.RESPONSES}, id="responses"),
+        pytest.param({"route": "/v1/responses", "api": Endpoint.RESPONSES_BACKGROUND}, id="background"),
         pytest.param({"model": "unknown", "tenant": "other", "request_class": "long"}, id="other labels"),
         pytest.param({"prompt_repeat": True, "body_repeat": True, "shareable_tokens": 40}, id="repeats"),
         pytest.param(

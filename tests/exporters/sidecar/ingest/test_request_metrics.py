@@ -35,7 +35,7 @@ from tests.support.sample_records import SLOS, finished
 Row = frozenset[tuple[str, str]]
 
 NOW = 1000.0
-OF_EMBEDDINGS = "endpoint", "embeddings"
+OF_EMBEDDINGS = "route", "embeddings"
 
 
 def values(families: Iterable[Metric | Accumulator]) -> dict[tuple[str, Row], float]:
@@ -66,7 +66,7 @@ class Fed:
     def value(self, name: str, **labels: str) -> float:
         wanted = {"model": "tiny", "class": "short", **labels}
         if name == "llm_requests_total":
-            wanted.setdefault("endpoint", "chat_completions")
+            wanted.setdefault("route", "chat_completions")
         families = (each for each in self.series.collect(NOW) if name.startswith(family_name(each)))
         return values(families)[name, frozenset((k, v) for k, v in wanted.items() if v)]
 
@@ -97,7 +97,7 @@ def combinations(signal: Signal) -> set[Row]:
             Label.CLASS: (name,),
             Label.TENANT: ("team-a", "other"),
             Label.STREAM: ("true", "false"),
-            Label.ENDPOINT: ("chat_completions", "completions"),
+            Label.ROUTE: ("chat_completions", "completions"),
             Label.OUTCOME: tuple(Outcome),
             Label.PHASE: tuple(Phase),
             Label.SLO: tuple(slo.name for slo in SLOS.slos_of(name)),
@@ -137,12 +137,12 @@ def test_the_outcomes_of_another_endpoint_are_exposed_from_its_first_request_on(
     embeddings = {
         row: value for (name, row), value in rows.items() if name == "llm_requests_total" and OF_EMBEDDINGS in row
     }
-    kind = {"model": "tiny", "class": "short", "tenant": "team-a", "stream": "false", "endpoint": "embeddings"}
+    kind = {"model": "tiny", "class": "short", "tenant": "team-a", "stream": "false", "route": "embeddings"}
     assert embeddings == {
         frozenset((kind | {"outcome": outcome}).items()): 2.0 * (outcome is Outcome.OK) for outcome in Outcome
     }
     assert fed.value("llm_requests_total", outcome="ok", tenant="team-a", stream="false") == 0
-    of_requests = [signal.name for signal in signals.SIGNALS if Label.ENDPOINT in signal.labels]
+    of_requests = [signal.name for signal in signals.SIGNALS if Label.ROUTE in signal.labels]
     assert [name for name in of_requests if not name.startswith("llm_sidecar_")] == ["llm_requests_total"]
 
 

@@ -97,7 +97,7 @@ async def test_above_the_limit_a_client_gets_a_recorded_503_and_clients_below_it
             await running.logs("first", "rejected", "second")
             (line,) = [line for line in running.lines() if line["request_id"] == "rejected"]
             assert (line["outcome"], line["status"], line["slo"]) == ("rejected", 503, {"availability": "bad"})
-            await running.shows("llm_requests_total{all,chat_completions,other,rejected,false,other}", 1)
+            await running.shows("llm_requests_total{all,other,rejected,chat_completions,false,other}", 1)
             await until(lambda: _rejected_at_least(running, 300 - 79 + 1))
         await until(lambda: _served(running))
 

@@ -20,7 +20,7 @@ from tests.support.waiting import HANG, until
 pytestmark = pytest.mark.slow
 
 FOREVER = f"{10 * HANG:g}s"
-STREAMED = "llm_requests_total{all,chat_completions,tiny,ok,true,other}"
+STREAMED = "llm_requests_total{all,tiny,ok,chat_completions,true,other}"
 TOKEN = "t0ken"  # noqa: S105 - of a test
 ADMIN = {"authorization": f"Bearer {TOKEN}"}
 

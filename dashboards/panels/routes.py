@@ -1,0 +1,32 @@
+"""Panels on the routes of requests."""
+
+from grafana_foundation_sdk.builders import table, timeseries
+from grafana_foundation_sdk.models import units
+
+from alerts.promql.build import call
+from dashboards.grafana import style, tables
+from dashboards.grafana.style import NO_TRAFFIC
+from dashboards.queries.rates import increase_by, rate_by
+from exporters.vocabulary import signals
+from exporters.vocabulary.signals import Label, Outcome
+
+
+def requests_by_route() -> timeseries.Panel:
+    text = (
+        "Requests that end per second, by route. Routes that are not measured, such as models, have the class "
+        "other. Open requests are not in it. Good: as usual. From the sidecars' counters."
+    )
+    line = (rate_by(signals.REQUESTS, Label.ROUTE), "{{route}}")
+    panel = style.time_series_panel("Requests by route", text, units.RequestsPerSecond, 8, line)
+    return style.hide_zero_series(style.stack(style.limit_points(panel)))
+
+
+def outcomes_by_route() -> table.Panel:
+    text = (
+        "Requests that ended in the time range: a row per route, a column per outcome. Open requests are not in "
+        "it. Good: nearly all are ok. From the sidecars' counters."
+    )
+    panel = style.table_panel("Outcomes by route", text, style.COUNT, 16).decimals(0)
+    ended = call("round", increase_by(signals.REQUESTS, Label.ROUTE, Label.OUTCOME)) > 0
+    tables.if_empty(panel, NO_TRAFFIC)
+    return tables.pivot(panel, ended, Label.ROUTE, Label.OUTCOME, order=tuple(Outcome), width=190)
