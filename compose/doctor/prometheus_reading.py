@@ -10,10 +10,14 @@ import yaml
 from compose.doctor.finding import Place, Unread
 from compose.doctor.http_fetch import TIMEOUT
 from compose.doctor.rule_difference import Rules, our_rules
+from exporters.analysis.label_collisions import LABELS_PATH, Collision, collisions
 from exporters.analysis.prometheus_api import Prometheus, PrometheusError, UnreachableError
 from exporters.processes.worker_threads import WorkerThreads
 
 _T = TypeVar("_T")
+
+_RECENT = 300.0
+"""Seconds for which Prometheus returns the last sample of a series."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,7 @@ class PrometheusReading:
     """The active targets."""
     rules: Rules | Unread
     """Those of our groups."""
+    collisions: Sequence[Collision] | Unread
     clock: ServerTime | Unread
 
     def formatted(self, expression: str) -> str | None:
@@ -64,6 +69,7 @@ def read_prometheus(place: Place) -> PrometheusReading:
         config = pool.submit(get, "/api/v1/status/config", lambda data: dict(yaml.safe_load(data["yaml"])))
         targets = pool.submit(get, "/api/v1/targets", lambda data: list(data["activeTargets"]), {"state": "active"})
         rules = pool.submit(get, "/api/v1/rules", lambda data: our_rules(data["groups"]))
+        collided = pool.submit(_collisions, place, client)
         clock = pool.submit(_server_time, place, client)
         return PrometheusReading(
             place=place,
@@ -72,6 +78,7 @@ def read_prometheus(place: Place) -> PrometheusReading:
             config=config.result(),
             targets=targets.result(),
             rules=rules.result(),
+            collisions=collided.result(),
             clock=clock.result(),
         )
 
@@ -86,6 +93,16 @@ def _unread(place: Place, path: str, error: PrometheusError) -> Unread:
 
 def _other(place: Place, path: str, reason: str = "the response is not from Prometheus") -> Unread:
     return Unread(f"{place.url}{path}: {reason}", f"check {place.flag}; other servers may lack this endpoint")
+
+
+def _collisions(place: Place, client: Prometheus) -> Sequence[Collision] | Unread:
+    now = time.time()
+    try:
+        return collisions(client, now - _RECENT, now)
+    except PrometheusError as error:
+        return _unread(place, LABELS_PATH, error)
+    except (LookupError, TypeError, ValueError):
+        return _other(place, LABELS_PATH)
 
 
 def _server_time(place: Place, client: Prometheus) -> ServerTime | Unread:

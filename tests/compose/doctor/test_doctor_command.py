@@ -203,7 +203,17 @@ async def test_a_running_sidecar_engine_and_prometheus_are_checked(
     assert status == 1
     states = {name: finding["state"] for name, finding in found.items()}
     expected = {"descriptors", "request log", "clocks", "sidecar", "engine metrics", "cached tokens", "engine times"}
-    expected |= {"prometheus", "scrape targets", "rules", "exemplars", "histograms", "ports", "processes", "memory"}
+    expected |= {
+        "prometheus",
+        "scrape targets",
+        "rules",
+        "exemplars",
+        "histograms",
+        "labels",
+        "ports",
+        "processes",
+        "memory",
+    }
     assert {name for name, state in states.items() if state == "ok"} == expected
     assert {name for name, state in states.items() if state == "failed"} == {"scrape interval"}
     assert found["scrape interval"]["found"] == "1s, and the SLO file has 200ms"
