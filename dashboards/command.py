@@ -16,7 +16,8 @@ from dashboards.grafana.configmap import FOLDER, config_map, parse_placement
 from dashboards.grafana.log_lines import parse_selector
 from dashboards.live.audit import Finding, audit, read_checks
 from dashboards.live.reader import TimeRange
-from exporters.analysis.prometheus_api import Prometheus
+from exporters.analysis.label_collisions import COST, collisions
+from exporters.analysis.prometheus_api import Prometheus, QueryError
 from exporters.text.addresses import parse_url
 from exporters.text.errors import UsageError, parse_flag
 from exporters.text.output_files import write_file
@@ -161,7 +162,20 @@ def _audit(arguments: argparse.Namespace) -> int:
         for line in _problems(findings, slow, strict=arguments.strict):
             console.print(line, markup=False, soft_wrap=True)
     console.print(f"{len(findings)} queries, {failed} empty or failing, {late} slower than {arguments.slow}")
-    return 1 if failed or (arguments.strict and late) else 0
+    collided = _print_collisions(console, _prometheus(arguments), time_range)
+    return 1 if failed or collided or (arguments.strict and late) else 0
+
+
+def _print_collisions(console: Console, prometheus: Prometheus, time_range: TimeRange) -> bool:
+    """Print the labels of our series that collide with labels of targets; returns whether there are any."""
+    try:
+        found = collisions(prometheus, time_range.start, time_range.end)
+    except QueryError as error:
+        console.print(f"exported_* labels: not checked: {error.reason}", markup=False, soft_wrap=True)
+        return False
+    for each in found:
+        console.print(f"{each.found}; {COST}; {each.fix}", markup=False, soft_wrap=True)
+    return bool(found)
 
 
 def _preview(arguments: argparse.Namespace) -> int:

@@ -211,6 +211,11 @@ CHECKS = (
         lambda of: prometheus_checks.scrape_interval(of.prometheus, of.certain_spec),
     ),
     Check(
+        "labels",
+        "Do our series keep their labels (none is `exported_*`)?",
+        lambda of: prometheus_checks.label_collisions(of.prometheus),
+    ),
+    Check(
         "rules",
         "Are the rules in Prometheus those of the SLO file?",
         lambda of: prometheus_checks.rule_content(of.loaded, of.settings.prometheus, of.settings.slos),

@@ -8,6 +8,7 @@ from alerts.scrape_jobs import jobs
 from compose.doctor.finding import Finding, Place, State, Unread
 from compose.doctor.prometheus_reading import PrometheusReading
 from compose.doctor.rule_difference import Match
+from exporters.analysis.label_collisions import COST
 from exporters.text.errors import InvalidValueError
 from exporters.text.units import parse_duration, spell_duration
 from exporters.vocabulary import signals
@@ -73,6 +74,18 @@ def scrape_interval(reading: PrometheusReading, spec: SloFile | Unread) -> Findi
         "counts of a step are less accurate, and alerts on targets that are down or stalled are late or silent",
         f"set scrape_interval: {expected} for the job {jobs(spec)[0]}, or correct the SLO file and render again",
     )
+
+
+def label_collisions(reading: PrometheusReading) -> Finding:
+    """Whether our series have the labels that the sidecar writes, and none as `exported_*`."""
+    looked_at = "labels of the series llm_*"
+    if isinstance(reading.collisions, Unread):
+        return reading.collisions.not_checked(looked_at)
+    if not reading.collisions:
+        return Finding(State.OK, looked_at, "none is exported_*")
+    found = "; ".join(each.found for each in reading.collisions)
+    fixes = dict.fromkeys(each.fix for each in reading.collisions)
+    return Finding(State.FAILED, looked_at, found, COST, "; ".join(fixes))
 
 
 def rule_content(match: Match | Unread, place: Place | Path | str, slos: Path | None) -> Finding:

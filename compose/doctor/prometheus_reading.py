@@ -10,6 +10,7 @@ import yaml
 from compose.doctor.finding import Place, Unread
 from compose.doctor.http_fetch import TIMEOUT
 from compose.doctor.rule_difference import Rules, our_rules
+from exporters.analysis.label_collisions import LABELS_PATH, Collision, collisions
 from exporters.analysis.prometheus_api import Prometheus, PrometheusError, UnreachableError
 from exporters.processes.worker_threads import WorkerThreads
 from exporters.vocabulary import signals
@@ -26,6 +27,8 @@ _REVISIONS = (
 _CHANGED_SETTINGS = (
     f"count by ({_BY_ENGINE}) (last_over_time({signals.ENGINE_CONFIG_CHANGE.name}[1d]) > time() - 25 * 3600)"
 )
+_RECENT = 300.0
+"""Seconds for which Prometheus returns the last sample of a series."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,7 @@ class PrometheusReading:
     """The active targets."""
     rules: Rules | Unread
     """Those of our groups."""
+    collisions: Sequence[Collision] | Unread
     clock: ServerTime | Unread
     revisions: Mapping[tuple[str, str], int] | Unread
     """Config revisions in the last day, by sidecar and engine."""
@@ -80,6 +84,7 @@ def read_prometheus(place: Place) -> PrometheusReading:
         config = pool.submit(get, "/api/v1/status/config", lambda data: dict(yaml.safe_load(data["yaml"])))
         targets = pool.submit(get, "/api/v1/targets", lambda data: list(data["activeTargets"]), {"state": "active"})
         rules = pool.submit(get, "/api/v1/rules", lambda data: our_rules(data["groups"]))
+        collided = pool.submit(_collisions, place, client)
         clock = pool.submit(_server_time, place, client)
         revisions = pool.submit(_counts, place, client, _REVISIONS)
         changed_settings = pool.submit(_counts, place, client, _CHANGED_SETTINGS)
@@ -90,6 +95,7 @@ def read_prometheus(place: Place) -> PrometheusReading:
             config=config.result(),
             targets=targets.result(),
             rules=rules.result(),
+            collisions=collided.result(),
             clock=clock.result(),
             revisions=revisions.result(),
             changed_settings=changed_settings.result(),
@@ -119,6 +125,16 @@ def _counts(place: Place, client: Prometheus, query: str) -> Mapping[tuple[str, 
     return {
         (each.labels.get(Label.INSTANCE, ""), each.labels.get(Label.ENGINE, "")): int(each.value) for each in samples
     }
+
+
+def _collisions(place: Place, client: Prometheus) -> Sequence[Collision] | Unread:
+    now = time.time()
+    try:
+        return collisions(client, now - _RECENT, now)
+    except PrometheusError as error:
+        return _unread(place, LABELS_PATH, error)
+    except (LookupError, TypeError, ValueError):
+        return _other(place, LABELS_PATH)
 
 
 def _server_time(place: Place, client: Prometheus) -> ServerTime | Unread:

@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 from urllib.parse import parse_qsl, urlsplit
@@ -11,17 +11,20 @@ Handler = Callable[[str, dict[str, str]], tuple[int, Any]]
 
 
 class FakePrometheus:
-    """Responds with `respond` and records the requests."""
+    """Responds with `respond` and records the requests, except those for the names of labels, if `labels` has them."""
 
-    def __init__(self, respond: Handler) -> None:
+    def __init__(self, respond: Handler, labels: Sequence[str] | None = None) -> None:
         self.requests: list[tuple[str, dict[str, str]]] = []
         fake = self
 
         class RequestHandler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 url = urlsplit(self.path)
-                fake.requests.append((url.path, dict(parse_qsl(url.query))))
-                status, body = respond(*fake.requests[-1])
+                if labels is not None and url.path == "/api/v1/labels":
+                    status, body = _label_names(labels)
+                else:
+                    fake.requests.append((url.path, dict(parse_qsl(url.query))))
+                    status, body = respond(*fake.requests[-1])
                 payload = body if isinstance(body, bytes) else json.dumps(body).encode()
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(payload)))
@@ -46,3 +49,7 @@ class FakePrometheus:
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
+
+
+def _label_names(labels: Sequence[str]) -> tuple[int, Any]:
+    return 200, {"data": labels}

@@ -14,6 +14,7 @@ from compose.doctor.prometheus_checks import (
     classic_histograms,
     config_revisions,
     exemplars,
+    label_collisions,
     rule_content,
     scrape_interval,
     server,
@@ -22,6 +23,8 @@ from compose.doctor.prometheus_checks import (
 from compose.doctor.prometheus_reading import PrometheusReading, read_prometheus
 from compose.doctor.rule_difference import Difference, Match, best_match, rendered
 from compose.programs.tools import Tools
+from exporters.analysis.label_collisions import COST as HIDDEN
+from exporters.analysis.label_collisions import Collision
 from exporters.vocabulary.slo_file import SHIPPED, SloFile, load
 from tests.support.fake_prometheus import FakePrometheus
 from tests.support.ports import free_port
@@ -46,6 +49,7 @@ def reading(
         config=config,
         targets=active,
         rules=REFUSED,
+        collisions=REFUSED,
         clock=REFUSED,
         revisions=REFUSED,
         changed_settings=REFUSED,
@@ -302,6 +306,33 @@ def test_rules(found: Match | Unread, place: Place | Path | str, slos: Path | No
     assert rule_content(found, place, slos) == expected
 
 
+POD, ENDPOINT = (
+    Collision("pod", ["llm_requests_total"], ["llm"]),
+    Collision("endpoint", ["llm_requests_total"], ["llm"]),
+)
+
+
+@pytest.mark.parametrize(
+    "collided, state, found, cost, fix",
+    [
+        pytest.param([], State.OK, "none is exported_*", "", "", id="none"),
+        pytest.param([POD], State.FAILED, POD.found, HIDDEN, POD.fix, id="one"),
+        pytest.param(
+            [ENDPOINT, POD],
+            State.FAILED,
+            f"{ENDPOINT.found}; {POD.found}",
+            HIDDEN,
+            f"{ENDPOINT.fix}; {POD.fix}",
+            id="two",
+        ),
+        pytest.param(REFUSED, State.NOT_CHECKED, REFUSED.reason, "", REFUSED.fix, id="not read"),
+    ],
+)
+def test_labels(collided: Sequence[Collision] | Unread, state: State, found: str, cost: str, fix: str) -> None:
+    finding = label_collisions(replace(reading(), collisions=collided))
+    assert finding == Finding(state, "labels of the series llm_*", found, cost, fix)
+
+
 def test_a_server_without_the_status_endpoints_is_read_as_far_as_it_goes() -> None:
     """Such as Mimir or VictoriaMetrics."""
 
@@ -324,6 +355,7 @@ def test_a_server_without_the_status_endpoints_is_read_as_far_as_it_goes() -> No
     assert not isinstance(found.clock, Unread)
     assert found.clock.time == 7.5
     assert found.flags == Unread(f"{fake.url}/api/v1/status/flags: HTTP 404 Not Found", fix)
+    assert found.collisions == Unread(f"{fake.url}/api/v1/labels: HTTP 404 Not Found", fix)
     assert found.config == Unread(f"{fake.url}/api/v1/status/config: the response is not from Prometheus", fix)
     assert server(found) == Finding(
         State.FAILED,
@@ -338,8 +370,8 @@ def test_a_server_that_is_not_there_is_one_reason_for_all_checks() -> None:
     place = Place(f"http://127.0.0.1:{free_port()}", "--prometheus", named=False)
     found = read_prometheus(place)
     refused = Unread(f"{place.url}: connection refused", "start it, or set --prometheus URL")
-    parts = [found.version, found.flags, found.config, found.targets, found.rules, found.clock]
-    assert [*parts, found.revisions, found.changed_settings] == [refused] * 8
+    parts = [found.version, found.flags, found.config, found.targets, found.rules, found.collisions, found.clock]
+    assert [*parts, found.revisions, found.changed_settings] == [refused] * 9
     assert server(found) == refused.not_checked(place.url)
 
 

@@ -16,6 +16,7 @@ from compose.cli import main
 from dashboards.command import GENERATED, MOST_PROBLEMS
 from dashboards.live.audit import Finding, Measurement
 from dashboards.live.reader import Check, QueryType, checks_of
+from exporters.analysis.label_collisions import COST, Collision
 from exporters.analysis.prometheus_api import Prometheus
 from tests.support.fake_prometheus import FakePrometheus, Handler
 
@@ -27,7 +28,7 @@ BURN_RATE = "max by (slo, class) (llm_slo:error_budget:burn_rate{window=~"
 @pytest.fixture
 def prometheus() -> Iterator[Serve]:
     with ExitStack() as stack:
-        yield lambda respond: stack.enter_context(FakePrometheus(respond))
+        yield lambda respond: stack.enter_context(FakePrometheus(respond, labels=[]))
 
 
 def one_series(path: str, value: str = "1") -> tuple[int, Any]:
@@ -146,6 +147,29 @@ def test_many_problems_fit_a_screen(prometheus: Serve, capsys: pytest.CaptureFix
     assert len(problems) == MOST_PROBLEMS
     failed = int(re.search(r"(\d+) empty or failing", count)[1])  # type: ignore[index]
     assert more == f"... and {failed - MOST_PROBLEMS} more: --verbose"
+
+
+def test_a_label_that_a_target_hides_fails_the_audit(capsys: pytest.CaptureFixture[str]) -> None:
+    def respond(path: str, params: dict[str, str]) -> tuple[int, Any]:
+        series = {"metric": {"__name__": "llm_requests_total", "job": "llm"}, "value": [0, "1"]}
+        collided = "exported_pod" in params.get("query", "")
+        return (200, {"data": {"resultType": "vector", "result": [series]}}) if collided else one_series(path)
+
+    with FakePrometheus(respond, labels=["exported_pod", "pod"]) as fake:
+        assert run(fake.url) == 1
+    *_, count, message = capsys.readouterr().out.splitlines()
+    assert "0 empty or failing" in count
+    collision = Collision("pod", ["llm_requests_total"], ["llm"])
+    assert message == f"{collision.found}; {COST}; {collision.fix}"
+
+
+def test_a_server_without_label_names_passes_with_a_remark(capsys: pytest.CaptureFixture[str]) -> None:
+    def respond(path: str, _: dict[str, str]) -> tuple[int, Any]:
+        return (404, b"") if path == "/api/v1/labels" else one_series(path)
+
+    with FakePrometheus(respond) as fake:
+        assert run(fake.url) == 0
+    assert capsys.readouterr().out.endswith("\nexported_* labels: not checked: HTTP 404 Not Found\n")
 
 
 def test_an_empty_variable_fails_the_audit(prometheus: Serve) -> None:
