@@ -47,10 +47,9 @@ def _unmetered(plan: Plan) -> Alert:
     texts = (
         f"the sidecar {_AT} does not meter {_SHARE} of its requests",
         (
-            f"{_AT} forwarded {_SHARE} of its requests of the last {spell_duration(plan.half_hour)} without "
-            "metering; a "
-            f"ticket above {percent(_UNMETERED_SHARE)}. They were served, but are in no SLO. Look first at the reason, "
-            "which is a type of exception, and at the log of the sidecar."
+            f"{_AT} forwarded {_SHARE} of its requests of the last {spell_duration(plan.half_hour)} without metering; "
+            f"a ticket above {percent(_UNMETERED_SHARE)}. They were served, but are in no SLO. Look first at the "
+            "reason, which is a type of exception, and at the log of the sidecar."
         ),
     )
     return _ticket(plan, AlertName.UNMETERED, _NOT_COUNTED, many, texts)
@@ -61,11 +60,9 @@ def _connections(plan: Plan) -> Alert:
     texts = (
         f"the sidecar {_AT} uses {_SHARE} of its client connections",
         (
-            f"A relay of {_AT} has {_SHARE} of the client connections that it accepts, for "
-            f"{spell_duration(plan.step)} or "
-            "more. At the limit, new clients get status 503. Look first at whether clients leave connections "
-            "open, then at "
-            "the limit of open files."
+            f"A relay of {_AT} has {_SHARE} of the client connections that it accepts, for {spell_duration(plan.step)} "
+            "or more. At the limit, new clients get status 503. Look first at whether clients leave connections open, "
+            "then at the limit of open files."
         ),
     )
     panel = DashboardUid.SIDECAR, PanelTitle.CONNECTIONS
@@ -79,9 +76,8 @@ def _restarts(plan: Plan) -> Alert:
         f"the process {{{{ $labels.process }}}} of the sidecar {_AT} keeps restarting",
         (
             f"The supervisor of {_AT} has started {{{{ $labels.process }}}} again {_COUNT} times in the last "
-            f"{spell_duration(plan.hour)}; a ticket from {_RESTARTS} on. Look first at its last lines in the "
-            "log, then at "
-            "the memory limit."
+            f"{spell_duration(plan.hour)}; a ticket from {_RESTARTS} on. Look first at its last lines in the log, "
+            "then at the memory limit."
         ),
     )
     panel = DashboardUid.SIDECAR, PanelTitle.RESTARTS
@@ -94,26 +90,31 @@ def _task_errors(plan: Plan) -> Alert:
         f"a task of the sidecar {_AT} fails repeatedly",
         (
             f"Tasks of {{{{ $labels.process }}}} at {_AT} failed {_COUNT} times in the last "
-            f"{spell_duration(plan.half_hour)}. The sidecar continues, but what the task does is missing. Look "
-            "first at "
-            "the log of the sidecar, which has each type of error once."
+            f"{spell_duration(plan.half_hour)}. The sidecar continues, but what the task does is missing. Look first "
+            "at the log of the sidecar, which has each type of error once."
         ),
     )
-    return _ticket(plan, AlertName.TASK_ERRORS, _NOT_COUNTED, errors >= plan.spec.alerting.min_bad, texts)
+    panel = DashboardUid.SIDECAR, PanelTitle.TASK_ERRORS
+    return _ticket(plan, AlertName.TASK_ERRORS, panel, errors >= plan.spec.alerting.min_bad, texts)
 
 
 def _follow_lag(plan: Plan) -> Alert:
-    """A follower that is slow for a moment catches up; one that never does within the window falls behind."""
+    """A follower that is slow for a moment catches up; one that never does within the window falls behind.
+
+    While the log cannot be read, its lag is unknown.
+    """
     lag = over("min_over_time", signals.FOLLOW_LAG, plan.lookback)
+    unread = over("max_over_time", signals.FOLLOW_UP, plan.lookback) < 1
     texts = (
         f"the sidecar {_AT} is behind the log that it follows",
         (
-            f"For {spell_duration(plan.lookback)}, {_AT} has not counted {{{{ $value | humanize1024 }}}}B or "
-            "more of the "
-            "followed log. All its series are late, and so are alerts. Look first at the CPU of the exporter process."
+            f"For {spell_duration(plan.lookback)}, {_AT} could not read the followed log, or had "
+            f"{_LAG_BYTES / 1e6:.0f} MB or more of it still to count. All its series are late, and so are alerts. Look "
+            "first at the log of the sidecar, then at the CPU of the exporter process."
         ),
     )
-    return _ticket(plan, AlertName.FOLLOW_LAG, _NOT_COUNTED, lag > _LAG_BYTES, texts)
+    panel = DashboardUid.SIDECAR, PanelTitle.FOLLOW_LAG
+    return _ticket(plan, AlertName.FOLLOW_LAG, panel, (lag > _LAG_BYTES).or_(unread), texts)
 
 
 def _dropped_spans(plan: Plan) -> Alert:
@@ -121,9 +122,9 @@ def _dropped_spans(plan: Plan) -> Alert:
     texts = (
         f"the sidecar {_AT} drops spans",
         (
-            f"{_AT} dropped {_COUNT} spans in the last {spell_duration(plan.half_hour)} "
-            f"({{{{ $labels.reason }}}}). Traces "
-            "are incomplete; requests and series are not affected. Look first at whether the trace collector responds."
+            f"{_AT} dropped {_COUNT} spans in the last {spell_duration(plan.half_hour)} ({{{{ $labels.reason }}}}). "
+            "Traces are incomplete; requests and series are not affected. Look first at whether the trace collector "
+            "responds."
         ),
     )
     panel = DashboardUid.SIDECAR, PanelTitle.SPANS_DROPPED
@@ -141,5 +142,5 @@ def _kv_transfers(plan: Plan) -> Alert:
             "between the prefill and the decode engines."
         ),
     )
-    panel = DashboardUid.ENGINE, PanelTitle.ENGINE
+    panel = DashboardUid.ENGINE, PanelTitle.KV_TRANSFER_FAILURES
     return _ticket(plan, AlertName.KV_TRANSFERS, panel, failed >= plan.spec.alerting.min_bad, texts)

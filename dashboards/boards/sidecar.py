@@ -39,7 +39,8 @@ def rows(plan: Plan) -> tuple[Row, ...]:
         Row("Status", (up(spec), lag_now(), uncounted_in_range(), restarts(), slo_file(), certificate(), version())),
         Row("Loop lag, connections and missing requests", (loop_lag(), connections(), uncounted_over_time())),
         Row("Resource usage", (cpu(), memory(), scrape_seconds(spec), series(spec))),
-        Row("Missing data", (unparsed(), engine_times(), engine_errors(), engine_age(plan))),
+        Row("Missing data", (unparsed(), engine_times(), engine_age(plan), follow_lag())),
+        Row("Errors", (upstream_errors(), engine_errors(), task_errors())),
         Row("Spans", (exported_spans(), dropped_spans(), unjoined_spans(), refused_messages())),
     )
 
@@ -209,7 +210,7 @@ def engine_errors() -> timeseries.Panel:
         "was ignored. Good: 0. From the sidecars' counters."
     )
     line = _each_reason(signals.ENGINE_SCRAPE_ERRORS)
-    return style.time_series_panel("Engine scrape errors", text, "errors/s", 6, line)
+    return style.time_series_panel("Engine scrape errors", text, "errors/s", 8, line)
 
 
 def engine_age(plan: Plan) -> timeseries.Panel:
@@ -220,6 +221,30 @@ def engine_age(plan: Plan) -> timeseries.Panel:
     line, reason = (max_by(signals.ENGINE_SCRAPE_AGE, ENGINE_LABELS), PER_ENGINE), "no engine has been scraped"
     panel = style.time_series_panel("Last scrape age", text, units.Seconds, 6, line, may_be_empty=reason)
     return style.with_threshold_lines(panel, (plan.down_after, BAD))
+
+
+def follow_lag() -> timeseries.Panel:
+    text = "Bytes of the followed log that are not counted yet. Good: close to 0. From the sidecars' metrics."
+    line, reason = (max_by(signals.FOLLOW_LAG, [Label.INSTANCE]), _PER_SIDECAR), "there is a log only with --follow"
+    return style.time_series_panel(PanelTitle.FOLLOW_LAG, text, units.BytesIEC, 6, line, may_be_empty=reason)
+
+
+def upstream_errors() -> timeseries.Panel:
+    text = (
+        "Connections to the upstream per second that could not be opened, by address and reason; requests that need "
+        "one get status 502. Good: 0. From the sidecars' counters."
+    )
+    line = (rate_by(signals.SIDECAR_UPSTREAM_ERRORS, Label.UPSTREAM, Label.REASON), "{{upstream}}: {{reason}}")
+    return style.time_series_panel("Upstream connection errors", text, "errors/s", 8, line)
+
+
+def task_errors() -> timeseries.Panel:
+    text = (
+        "Exceptions per second in periodic tasks and in single records. Good: 0; the log of the sidecar has each type "
+        "once. From the sidecars' counters."
+    )
+    line = (rate_by(signals.SIDECAR_TASK_ERRORS, Label.INSTANCE, Label.PROCESS), _PER_PROCESS)
+    return style.time_series_panel(PanelTitle.TASK_ERRORS, text, "errors/s", 8, line)
 
 
 def exported_spans() -> timeseries.Panel:

@@ -119,6 +119,18 @@ def test_an_engine_with_live_counters_stalls_when_it_holds_requests_and_no_token
     )
 
 
+def test_stalled_engines_page_only_if_too_few_of_their_model_move(promtool: Promtool, pace: Pace) -> None:
+    n, cases = scrapes_until_stalled(pace), []
+    for stalled, severities in ((1, ("ticket",)), (2, ("page", "ticket"))):
+        series = dict[str, str]()
+        for number, name in enumerate("abc"):
+            series |= engine(name, n, moving="" if number < stalled else "generation")
+        fires = {f'{{engine="{name}",severity="{each}"}}': 1.0 for name in "abc"[:stalled] for each in severities}
+        case = Case(pace.spec, series, interval(pace))
+        cases.append(case.expect((n - 2) * interval(pace), firing(STALLED, "engine, severity"), fires))
+    promtool.test(cases)
+
+
 def test_a_stalled_engine_fires_beside_a_busy_and_a_starting_one(promtool: Promtool, pace: Pace) -> None:
     n = scrapes_until_stalled(pace)
     busy, starts = engine("a/busy", n, moving="generation"), engine("a/starts", n)

@@ -52,3 +52,19 @@ def test_a_gauge_raises_a_ticket_above_its_limit(
     case.expect_silent(pace.seconds(14), alert)
 
     promtool.test([case])
+
+
+def test_a_followed_log_that_cannot_be_read_raises_a_ticket(promtool: Promtool, pace: Pace) -> None:
+    """A log that is rotated is missing for a moment only."""
+    steps, up, lag = pace.scrapes(8), "llm_sidecar_follow_up", "llm_sidecar_follow_lag_bytes"
+    series = {
+        f'{up}{{instance="missing"}}': f"{constant(0, steps)} {constant(1, steps)}",
+        f'{up}{{instance="rotated"}}': f"{constant(1, steps - 2)} 0 {constant(1, steps + 1)}",
+        **{f'{lag}{{instance="{each}"}}': constant(0, 2 * steps) for each in ("missing", "rotated")},
+    }
+    case, alert = Case(pace.spec, series, pace.step), "LLMSidecarFollowLag"
+
+    case.expect(pace.seconds(7), firing(alert, "instance, severity"), {'{instance="missing",severity="ticket"}': 1})
+    case.expect_silent(pace.seconds(14), alert)
+
+    promtool.test([case])

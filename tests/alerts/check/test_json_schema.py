@@ -14,6 +14,7 @@ from alerts.check import json_schema
 from compose.cli import main
 from exporters.text import yaml_reader
 from exporters.text.yaml_reader import FileError
+from exporters.vocabulary.alert_names import AlertName
 from exporters.vocabulary.slo_file import SHIPPED, loads
 from tests.support.promtool import ROOT
 from tests.support.slo_files import MINIMAL, MISTAKES
@@ -44,6 +45,8 @@ alerting:
   per_tenant: true
   cold_start: 1h
   severities: {page: critical, ticket: warning}
+  min_serving: 75 %
+  alerts: {LLMSidecarDown: {severity: ticket, for: 10m, labels: {team: ml}, enabled: true}}
 """
 
 
@@ -117,6 +120,7 @@ BEYOND_A_SCHEMA = {
     "unknown class",
     "rules per tenant without tenants",
     "a label that group_by adds",
+    "a label of one alert that group_by adds",
     "one severity for pages and tickets",
 }
 
@@ -142,7 +146,8 @@ def test_the_schema_has_exactly_the_keys_of_the_reader(monkeypatch: pytest.Monke
     def record(
         node: yaml_reader.Node, known_keys: Iterable[str], required: Iterable[str] = ()
     ) -> dict[str, yaml_reader.Node]:
-        keys_read[re.sub(r"\[\d+\]", "[]", node.path)] = set(known_keys), set(required)
+        path = re.sub(r"\[\d+\]", "[]", node.path).replace(AlertName.SIDECAR_DOWN, "*")
+        keys_read[path] = set(known_keys), set(required)
         return read(node, known_keys, required)
 
     monkeypatch.setattr(yaml_reader.Node, "fields", record)
@@ -157,6 +162,8 @@ def mappings(path: str, rules: Mapping[str, Any]) -> Iterable[tuple[str, tuple[s
         yield path, (set(properties), set(rules.get("required", ())))
         for key, value in properties.items():
             yield from mappings(f"{path}.{key}" if path else key, value)
+    elif isinstance(values := rules.get("additionalProperties"), dict):
+        yield from mappings(f"{path}.*", values)
 
 
 def written_out(rules: Mapping[str, Any], value: Any) -> Any:
