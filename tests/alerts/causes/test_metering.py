@@ -10,9 +10,9 @@ CONNECTIONS, LIMIT = "llm_sidecar_client_connections", "llm_sidecar_client_conne
 COUNTERS = [
     pytest.param("LLMSidecarUnmeteredRequests", "llm_sidecar_unmetered_requests_total", 2, 0.5, id="unmetered"),
     pytest.param("LLMSidecarRestarts", "llm_sidecar_restarts_total", 0.05, 0.005, id="restarts"),
-    pytest.param("LLMSidecarTaskErrors", "llm_sidecar_task_errors_total", 0.2, 0.02, id="task errors"),
-    pytest.param("LLMSidecarDroppingSpans", "llm_sidecar_dropped_spans_total", 0.2, 0.02, id="spans"),
-    pytest.param("LLMKVTransferFailures", "llm_engine_kv_transfer_failures_total", 0.2, 0.02, id="KV transfers"),
+    pytest.param("LLMSidecarTaskErrors", "llm_sidecar_task_errors_total", 0.5, 0.02, id="task errors"),
+    pytest.param("LLMSidecarDroppingSpans", "llm_sidecar_dropped_spans_total", 0.5, 0.02, id="spans"),
+    pytest.param("LLMKVTransferFailures", "llm_engine_kv_transfer_failures_total", 0.5, 0.02, id="KV transfers"),
 ]
 
 
