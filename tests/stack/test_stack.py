@@ -15,10 +15,10 @@ import time
 import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 from urllib.parse import quote
 
 import pytest
@@ -114,7 +114,8 @@ class Stack:
         """Remove the containers, and keep their logs."""
         with (LOGS / "services.log").open("a", encoding="utf-8") as file:
             for words in (("ps", "--all"), ("logs", "--no-color", "--timestamps")):
-                file.write(docker("compose", *words, within=60, env=self.env | TWO_ENGINES).stdout)
+                with suppress(subprocess.TimeoutExpired):
+                    file.write(docker("compose", *words, within=60, env=self.env | TWO_ENGINES).stdout)
         return clear(self.env)
 
     def compose(self, *words: str, within: float = 60) -> str:
@@ -188,7 +189,7 @@ def clear(env: dict[str, str]) -> subprocess.CompletedProcess[str]:
     return docker(*words, within=120, env=env | TWO_ENGINES)
 
 
-def cannot_run(reason: str) -> None:
+def cannot_run(reason: str) -> NoReturn:
     """A skipped test, or a failed one where the machine must be able to run it, as in CI."""
     if os.environ.get("REQUIRE_IMAGES"):
         pytest.fail(f"REQUIRE_IMAGES is set: {reason}")
