@@ -65,6 +65,7 @@ SERVICES: dict[str, dict[str, Any]] = LAB["services"]
 GPU, CPU, ENGINES, GPU_ENGINES = (
     read(COMPOSE / f"compose.{name}.yaml")["services"] for name in ("gpu", "cpu", "engines", "engines.gpu")
 )
+JOBS: dict[str, dict[str, Any]] = read(ROOT / ".github" / "workflows" / "ci.yml")["jobs"]
 DAEMONS = [name for name in SERVICES if name != "rules"]
 EVERY = pytest.mark.parametrize("name", SERVICES)
 
@@ -108,6 +109,20 @@ def test_the_example_of_settings_has_each_variable_with_its_default() -> None:
     without_default = set(re.findall(r"^  +([A-Z0-9_]+):(?: +#.*)?$", text, re.MULTILINE))
     example = (ROOT / ".env.example").read_text(encoding="utf-8")
     assert set(re.findall(r"^# ([A-Z0-9_]+)=\S+$", example, re.MULTILINE)) == {"COMPOSE_FILE", *without_default}
+
+
+def test_every_job_of_ci_has_a_timeout_and_pinned_actions() -> None:
+    for name, job in JOBS.items():
+        assert job["timeout-minutes"], name
+        for step in job["steps"]:
+            assert re.fullmatch(r"actions/[a-z-]+@v\d+", step.get("uses", "actions/none@v0")), step
+
+
+def test_ci_runs_the_lab_with_all_images_and_keeps_the_logs_of_a_failure() -> None:
+    (run,) = [step for step in JOBS["lab"]["steps"] if "run" in step]
+    (upload,) = [step for step in JOBS["lab"]["steps"] if "upload-artifact" in step.get("uses", "")]
+    assert (run["run"], run["env"]) == ("make stack-test", {"REQUIRE_IMAGES": "1"})
+    assert (upload["if"], upload["with"]["path"]) == ("failure()", ".lab/stack")
 
 
 @EVERY

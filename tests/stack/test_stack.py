@@ -1,6 +1,8 @@
 """The container lab: `make stack-test` starts it, burns an error budget, kills containers and stops it, in this order.
 
-Without the images of Grafana and Tempo the other services are tested; without any other image the tests are skipped.
+Without the images of Grafana and Tempo the other services are tested, and the queries of the boards on Prometheus
+itself; without any other image the tests are skipped. With REQUIRE_IMAGES=1 a missing image or Docker is a failure.
+The logs of the services are left in .lab/stack.
 """
 
 import json
@@ -12,16 +14,17 @@ import subprocess
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 from urllib.parse import quote
 
 import pytest
 from packaging.utils import canonicalize_name
 
+from dashboards.live.reader import TimeRange, read_dashboards
 from exporters.vocabulary.signals import (
     ENGINE_CONFIG_CHANGE,
     ENGINE_UP,
@@ -30,6 +33,16 @@ from exporters.vocabulary.signals import (
     REQUESTS,
     ROOFLINE_PREFILL,
 )
+from tests.stack.grafana_checks import (
+    Board,
+    Sources,
+    annotation_problems,
+    board_problems,
+    exemplar_problems,
+    panel_problems,
+    served_boards,
+    trace_problems,
+)
 from tests.support.image_locks import LOCKS, pinned
 from tests.support.steady_client import SteadyClient
 from tests.support.waiting import wait_until
@@ -37,6 +50,10 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.stack
 
 ROOT = Path(__file__).parents[2]
+BOARDS = ROOT / "dashboards" / "generated"
+LOGS = ROOT / ".lab" / "stack"
+SCRAPE_INTERVAL = 1.0
+"""Seconds, of the sidecar in `compose/prometheus/prometheus.yml`."""
 PROJECT = "vllm-slo-stack-test"
 PUBLISHED = (
     "RELAY",
@@ -51,6 +68,8 @@ PUBLISHED = (
     "TEMPO",
 )
 TWO_ENGINES = {"COMPOSE_FILE": "compose/compose.yaml:compose/compose.engines.yaml"}
+FLIPPED = "num_gpu_blocks_override"
+CHANGED = f'{ENGINE_CONFIG_CHANGE.name}{{setting="{FLIPPED}",new="3500"}}'
 LOG = "/var/lib/vllm-slo/requests.jsonl"
 UNSENT = 1.0
 """Seconds: a record is on disk so long after the end of its request. Relays send records every 50 ms."""
@@ -86,6 +105,18 @@ class Stack:
     env: dict[str, str]
     services: dict[str, str]
     absent: frozenset[str]
+    started: float
+
+    def time_range(self) -> TimeRange:
+        return TimeRange(self.started, time.time(), SCRAPE_INTERVAL)
+
+    def down(self) -> subprocess.CompletedProcess[str]:
+        """Remove the containers, and keep their logs."""
+        with (LOGS / "services.log").open("a", encoding="utf-8") as file:
+            for words in (("ps", "--all"), ("logs", "--no-color", "--timestamps")):
+                with suppress(subprocess.TimeoutExpired):
+                    file.write(docker("compose", *words, within=60, env=self.env | TWO_ENGINES).stdout)
+        return clear(self.env)
 
     def compose(self, *words: str, within: float = 60) -> str:
         """The output of a command that succeeds."""
@@ -153,10 +184,22 @@ def settings() -> dict[str, str]:
     return {**environment, **ports, "COMPOSE_PROJECT_NAME": PROJECT}
 
 
+def clear(env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    words = ("compose", "down", "--volumes", "--remove-orphans", "--timeout", "10")
+    return docker(*words, within=120, env=env | TWO_ENGINES)
+
+
+def cannot_run(reason: str) -> NoReturn:
+    """A skipped test, or a failed one where the machine must be able to run it, as in CI."""
+    if os.environ.get("REQUIRE_IMAGES"):
+        pytest.fail(f"REQUIRE_IMAGES is set: {reason}")
+    pytest.skip(reason)
+
+
 @pytest.fixture(scope="module")
 def stack() -> Iterator[Stack]:
     if reason := missing_docker():
-        pytest.skip(reason)
+        cannot_run(reason)
     env = settings()
     configuration = docker("compose", "config", "--format", "json", env=env)
     assert configuration.returncode == 0, configuration.stderr
@@ -165,11 +208,13 @@ def stack() -> Iterator[Stack]:
     assert base
     foreign = {image for image in services.values() if not image.startswith("vllm-slo")} | {base[1]}
     absent = frozenset(image for image in foreign if not is_available(image))
-    if needed := sorted(absent - {services["grafana"], services["tempo"]}):
-        pytest.skip(f"not available: {', '.join(needed)}")
-    lab = Stack(env, services, absent)
-    clear = ("compose", "down", "--volumes", "--remove-orphans", "--timeout", "10")
-    docker(*clear, within=120, env=env | TWO_ENGINES)  # removes the volumes of a killed run
+    optional = set() if os.environ.get("REQUIRE_IMAGES") else {services["grafana"], services["tempo"]}
+    if needed := sorted(absent - optional):
+        cannot_run(f"not available: {', '.join(needed)}")
+    lab = Stack(env, services, absent, time.time())
+    LOGS.mkdir(parents=True, exist_ok=True)
+    (LOGS / "services.log").unlink(missing_ok=True)
+    clear(env)  # removes the volumes of a killed run
     try:
         lab.compose("build", within=600)
         started = [name for name in services if services[name] not in absent and name != "rules"]
@@ -179,7 +224,45 @@ def stack() -> Iterator[Stack]:
             pytest.fail(f"{up.stderr}\n{logs}")
         yield lab
     finally:
-        docker(*clear, within=120, env=env | TWO_ENGINES)
+        lab.down()
+
+
+Needs = Callable[[str], None]
+
+
+@pytest.fixture
+def needs(stack: Stack, request: pytest.FixtureRequest) -> Needs:
+    """Skips the test, with its sentence as the reason, without the image of a service."""
+
+    def check(service: str) -> None:
+        if (image := stack.services[service]) in stack.absent:
+            pytest.skip(f"{image} is not available: {request.node.name.removeprefix('test_').replace('_', ' ')}")
+
+    return check
+
+
+@dataclass(frozen=True)
+class View:
+    """The boards, and the data sources that they query."""
+
+    boards: list[Board]
+    sources: Sources
+
+
+@pytest.fixture(params=["through Grafana", "without Grafana"])
+def view(stack: Stack, needs: Needs, request: pytest.FixtureRequest) -> View:
+    """The boards that Grafana serves, with its data sources; and the files, with Prometheus and Tempo themselves."""
+    if request.param == "without Grafana":
+        return View(list(read_dashboards(BOARDS).values()), Sources(stack.url("prometheus"), stack.url("tempo")))
+    needs("grafana")
+    return View(served_boards(stack.url("grafana"), BOARDS), Sources.through(stack.url("grafana")))
+
+
+def no_problem_remains(problems: Callable[[], list[str]]) -> None:
+    """Waits, because data arrives with the next scrape, evaluation or batch of spans; then fails with what remains."""
+    wait_until(lambda: not problems(), seconds=60)
+    if left := problems():
+        pytest.fail("\n".join(left), pytrace=False)
 
 
 def test_every_service_is_healthy_and_the_rules_were_rendered(stack: Stack) -> None:
@@ -242,11 +325,9 @@ def test_the_rules_are_loaded_and_evaluate_without_error(stack: Stack) -> None:
     assert [rule["lastError"] for rule in rules() if rule["health"] != "ok"] == []
 
 
-def test_grafana_shows_the_dashboard(stack: Stack) -> None:
-    if stack.services["grafana"] in stack.absent:
-        pytest.skip(f"{stack.services['grafana']} is not available; only its configuration is tested")
-    uids = {board["uid"] for board in stack.get(f"{stack.url('grafana')}/api/search?type=dash-db")}
-    assert uids == {json.loads(path.read_text())["uid"] for path in (ROOT / "dashboards/generated").glob("*.json")}
+def test_grafana_has_each_board_with_each_of_its_queries(stack: Stack, needs: Needs) -> None:
+    needs("grafana")
+    no_problem_remains(lambda: board_problems(stack.url("grafana"), BOARDS))
 
 
 def test_load_started_in_locusts_web_ui_changes_goodput(stack: Stack) -> None:
@@ -260,11 +341,19 @@ def test_load_started_in_locusts_web_ui_changes_goodput(stack: Stack) -> None:
     assert stack.get(f"{stack.url('locust')}/stats/requests")["state"] == "running"
 
 
-def test_tempo_has_the_traces_of_the_load(stack: Stack) -> None:
-    if stack.services["tempo"] in stack.absent:
-        pytest.skip(f"{stack.services['tempo']} is not available; only its configuration is tested")
+def test_tempo_has_the_traces_of_the_load(stack: Stack, needs: Needs) -> None:
+    needs("tempo")
     query = quote('{ span.vllm_slo.outcome = "ok" }')
     assert wait_until(lambda: bool(stack.get(f"{stack.url('tempo')}/api/search?q={query}")["traces"]), seconds=60)
+
+
+def test_requests_have_exemplars(stack: Stack, view: View) -> None:
+    no_problem_remains(lambda: exemplar_problems(view.sources, stack.time_range()))
+
+
+def test_the_traces_of_exemplars_are_in_tempo(stack: Stack, view: View, needs: Needs) -> None:
+    needs("tempo")
+    no_problem_remains(lambda: trace_problems(view.sources, stack.time_range()))
 
 
 def test_a_stopped_engine_burns_the_error_budget_and_both_pages_arrive(stack: Stack) -> None:
@@ -293,21 +382,28 @@ def client(stack: Stack) -> Iterator[SteadyClient]:
         yield running
 
 
-def test_a_config_change_of_the_engine_survives_a_restart_of_the_sidecar(stack: Stack, client: SteadyClient) -> None:
+@pytest.fixture(scope="module")
+def flipped(stack: Stack) -> float:
+    """The time of the request for a config change, which leaves the engine as fast as before, in unix seconds."""
     flip = (
         "from urllib.request import Request, urlopen; "
-        "urlopen(Request('http://simulator:8000/simulator/config', data=b'{\"enable_prefix_caching\": false}'))"
+        "urlopen(Request('http://simulator:8000/simulator/config', data=b'{\"num_gpu_blocks\": 3500}'))"
     )
+    asked = time.time()
     stack.compose("exec", "-T", "sidecar", "python", "-c", flip)
-    changed = f'{ENGINE_CONFIG_CHANGE.name}{{setting="enable_prefix_caching",old="True",new="False"}}'
-    assert wait_until(lambda: stack.value(changed) > 0)
-    before, pids = stack.value(changed), stack.processes()
+    assert wait_until(lambda: stack.value(CHANGED) > 0)
+    return asked
+
+
+@pytest.mark.usefixtures("flipped")
+def test_a_config_change_of_the_engine_survives_a_restart_of_the_sidecar(stack: Stack, client: SteadyClient) -> None:
+    before, pids = stack.value(CHANGED), stack.processes()
 
     stack.compose("restart", "sidecar")
     assert wait_until(lambda: stack.is_healthy() and stack.value(ENGINE_UP.name) == 1)
     done = client.completed(0)
     assert wait_until(lambda: client.completed(done) >= 3)
-    assert stack.value(changed) == before
+    assert stack.value(CHANGED) == before > 0
     assert stack.value(ROOFLINE_PREFILL.name) > 0
     after = stack.processes()
     assert {name for name in pids if pids[name] != after[name]} == {"sidecar"}
@@ -319,14 +415,25 @@ def test_a_config_change_of_the_engine_survives_a_restart_of_the_sidecar(stack: 
     assert wait_until(lambda: lines() == answered)
 
 
+def test_the_config_change_is_an_annotation_of_each_board(stack: Stack, view: View, flipped: float) -> None:
+    def problems() -> list[str]:
+        return annotation_problems(view.boards, view.sources, FLIPPED, flipped, stack.time_range())
+
+    no_problem_remains(problems)
+
+
+def test_each_query_of_the_boards_has_data_or_its_panel_states_why_not(stack: Stack, view: View) -> None:
+    assert view.boards
+    no_problem_remains(lambda: panel_problems(view.boards, view.sources, stack.time_range()))
+
+
 @pytest.mark.parametrize(
     "name", ["webhook", "alertmanager", "locust", "grafana", "tempo", "prometheus", "simulator", "sidecar"]
 )
 def test_a_killed_container_restarts_and_only_its_own_gap_is_lost(
-    stack: Stack, client: SteadyClient, name: str
+    stack: Stack, client: SteadyClient, needs: Needs, name: str
 ) -> None:
-    if stack.services[name] in stack.absent:
-        pytest.skip(f"{stack.services[name]} is not available")
+    needs(name)
     total = f"sum({REQUESTS.name})"
     pids, pages, then = stack.processes(), stack.pages(), time.time()
     counted = stack.value(total, then)
@@ -370,7 +477,8 @@ def test_a_second_engine_has_its_own_sidecar_and_load_generator(stack: Stack) ->
 
 
 def test_down_leaves_no_container_no_volume_and_no_network(stack: Stack) -> None:
-    replace(stack, env=stack.env | TWO_ENGINES).compose("down", "--volumes", "--timeout", "10", within=120)
+    done = stack.down()
+    assert done.returncode == 0, done.stderr
     ours = ("--quiet", "--filter", f"label=com.docker.compose.project={PROJECT}")
     left = [docker(*kind, *ours).stdout for kind in (("ps", "--all"), ("volume", "ls"), ("network", "ls"))]
     assert left == ["", "", ""]

@@ -18,6 +18,8 @@ class Writable(Protocol):
 
     def write(self, data: bytes) -> None: ...
 
+    def is_closing(self) -> bool: ...
+
 
 _recorder: ContextVar[Writable | None] = ContextVar("recorder", default=None)
 """Of the request that the task handles; keys of a request differ between versions of aiohttp."""
@@ -41,6 +43,9 @@ class _Recorder:
     def write(self, data: bytes) -> None:
         self.written.append(data)
         self._connection.write(data)
+
+    def is_closing(self) -> bool:
+        return self._connection.is_closing()
 
 
 def replaying(cache: ResponseCache[StoredResponse]) -> Middleware:

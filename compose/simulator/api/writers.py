@@ -32,13 +32,18 @@ class StreamWriter:
         data = b"" if self._sent else b"".join(map(chunk, self._format.first(job, piece.decode())))
         if finish is None:
             make = self._token_chunk if count == 1 else self._escaped_chunk
-            self._transport.write(data + make(piece, job.chunks - 1))
+            self._write(data + make(piece, job.chunks - 1))
             self._sent += count
             return
         last = self._format.last(job, piece.decode(), self._completion.text(job.generated))
-        self._transport.write(data + b"".join(map(chunk, last)))
+        self._write(data + b"".join(map(chunk, last)))
         if not self.finished.done():
             self.finished.set_result(None)
+
+    def _write(self, data: bytes) -> None:
+        # A connection closes before its handler is cancelled. An error of uvloop in between would end the engine loop.
+        if not self._transport.is_closing():
+            self._transport.write(data)
 
     def _escaped_chunk(self, piece: bytes, index: int) -> bytes:
         return chunk(self._format.token_event(piece.decode(), index))
