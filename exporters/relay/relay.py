@@ -20,6 +20,7 @@ from exporters.records.messages import Finished, OpenRequests, Record, Refused, 
 from exporters.relay.bodies import request_body
 from exporters.relay.bodies.hashing_thread import HashingThread
 from exporters.relay.bodies.memory import BodyMemory
+from exporters.relay.engine_waits import EngineWaits
 from exporters.relay.connections.client import ClientConnection
 from exporters.relay.connections.disconnects import disconnected
 from exporters.relay.connections.exchange import Exchange
@@ -92,6 +93,7 @@ class Relay:
         sender.outbox.on_drop = self._dropped
         self._journal = journal
         self._open: set[Exchange] = set()
+        self._waits = EngineWaits()
         self._unhashed: deque[tuple[Measurement, Finished]] = deque()
         """Records of requests with a long prompt, until it is hashed."""
         self._to_fold: list[Measurement] = []
@@ -152,6 +154,7 @@ class Relay:
         self._judged.discard(exchange.measurement)
         if record is None:
             return
+        self._waits.ended(record)
         if exchange.measurement.is_long:
             self._unhashed.append((exchange.measurement, record))
             self._queue_hashed()
@@ -349,6 +352,7 @@ class Relay:
                 cut_requests=self._cut_requests,
                 upstream=self.pool.origin.authority,
                 connect_failures=self.pool.failures,
+                waits=self._waits.snapshot(self._open, time.monotonic()),
             )
         )
         self._lag = 0.0

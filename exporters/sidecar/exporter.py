@@ -55,6 +55,9 @@ NICE_INCREMENT = 5
 TIMEOUT_CHECK_SECONDS = 0.2
 """Interval of the checks for requests that have waited too long for their span."""
 
+OBSERVATION_SECONDS = 1.0
+"""Interval of the observations from which the state of an engine follows."""
+
 DISCONNECT_TIMEOUT = 1.0
 """The maximum time that a stopping exporter waits for relays, which have exited unless the supervisor was killed."""
 
@@ -185,10 +188,17 @@ class Exporter:
         tasks = [
             self.engines.run(partial(keep_running, "scraping an engine")),
             keep_running("checking timeouts", partial(_check_timeouts, self.record_receiver)),
+            keep_running("observing the engines", self._observe_engines),
         ]
         if self.log_follower is not None:
             tasks.append(keep_running("following the log", self.log_follower.run))
         return tasks
+
+    async def _observe_engines(self) -> None:
+        while True:
+            await asyncio.sleep(OBSERVATION_SECONDS)
+            snapshots = self.request_metrics.snapshots().values()
+            self.engines.observe([snapshot.waits for snapshot in snapshots], time.monotonic())
 
     def reload(self, reload: Reload) -> None:
         """Read all files again and use the SLO file."""
