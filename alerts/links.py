@@ -38,7 +38,6 @@ class PanelTitle(StrEnum):
     GOODPUT_BY_SIDECAR = "Goodput by sidecar"
     GOODPUT_BY_TENANT = "Goodput by tenant"
     KV_CACHE = "KV cache in use over time"
-    KV_TRANSFER_FAILURES = "KV transfer failures"
     NOT_COUNTED = "Not counted over time"
     OFFERED = "Throughput: requests offered"
     OUTCOMES = "Outcomes"

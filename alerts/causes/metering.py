@@ -142,5 +142,6 @@ def _kv_transfers(plan: Plan) -> Alert:
             "between the prefill and the decode engines."
         ),
     )
-    panel = DashboardUid.ENGINE, PanelTitle.KV_TRANSFER_FAILURES
+    # not the panel of the failures: its row is collapsed
+    panel = DashboardUid.ENGINE, PanelTitle.ENGINE
     return _ticket(plan, AlertName.KV_TRANSFERS, panel, failed >= plan.spec.alerting.min_bad, texts)

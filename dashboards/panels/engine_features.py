@@ -3,7 +3,6 @@
 from grafana_foundation_sdk.builders import stat, timeseries
 from grafana_foundation_sdk.models import units
 
-from alerts.links import PanelTitle
 from alerts.promql.build import max_by, quantile, sum_by
 from dashboards.grafana import style
 from dashboards.grafana.ranking import highest_first
@@ -150,7 +149,7 @@ def transfer_failures() -> timeseries.Panel:
         "it was read, by rank. Good: 0. From the engines' metrics."
     )
     return style.time_series_panel(
-        *(PanelTitle.KV_TRANSFER_FAILURES, text, "failures/s", 12),
+        *("KV transfer failures", text, "failures/s", 12),
         (rate_by(signals.ENGINE_KV_TRANSFER_FAILURES, *RANK_LABELS), f"failed: {PER_RANK}"),
         (rate_by(signals.ENGINE_KV_EXPIRED, *RANK_LABELS), f"expired: {PER_RANK}"),
         may_be_empty=_NO_TRANSFER,

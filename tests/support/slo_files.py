@@ -136,7 +136,7 @@ MISTAKES = [
         "another name", id="a label that group_by adds"),
     pytest.param("slos:\n",
         "group_by: [cluster]\nalerting: {alerts: {LLMEngineDown: {labels: {cluster: eu}}}}\nslos:\n",
-        "slos.yaml:8:52: alerting.alerts.LLMEngineDown.labels.cluster: 'cluster' is in group_by, so each alert has it "
+        "slos.yaml:8:55: alerting.alerts.LLMEngineDown.labels.cluster: 'cluster' is in group_by, so each alert has it "
         "from its targets; choose another name", id="a label of one alert that group_by adds"),
     pytest.param("slos:\n", "alerting: {severities: {page: sev 1}}\nslos:\n",
         "slos.yaml:7:31: alerting.severities.page: 'sev 1' is not a valid severity; use letters, digits, - and _",
