@@ -3,7 +3,7 @@
 import asyncio
 import ssl
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 
 from prometheus_client.core import Metric
 
@@ -56,7 +56,7 @@ class EngineGroup:
         await asyncio.gather(*(keep_running(scraper.run) for scraper in self._scrapers))
 
     def collect(self) -> Iterator[Metric]:
-        return collect(self.states, self.conditions, time.monotonic())
+        return collect(self.states, time.monotonic(), self.conditions)
 
     def observe(self, waits: Iterable[Waits], now: float) -> None:
         """Take the evidence of the relays and of the last scrapes; called each second."""

@@ -88,7 +88,7 @@ class Reporter(Protocol):
     def samples(self, now: float) -> Iterator[tuple[Signal, Labels, float]]: ...
 
 
-def collect(states: Sequence[EngineState], others: Sequence[Reporter], now: float) -> Iterator[Metric]:
+def collect(states: Sequence[EngineState], now: float, others: Sequence[Reporter] = ()) -> Iterator[Metric]:
     """The families of all engines, each family once."""
     samples: dict[Signal, list[tuple[Labels, float]]] = {}
     for reporter in (*states, *others):

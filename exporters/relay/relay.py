@@ -20,12 +20,12 @@ from exporters.records.messages import Finished, OpenRequests, Record, Refused, 
 from exporters.relay.bodies import request_body
 from exporters.relay.bodies.hashing_thread import HashingThread
 from exporters.relay.bodies.memory import BodyMemory
-from exporters.relay.engine_waits import EngineWaits
 from exporters.relay.connections.client import ClientConnection
 from exporters.relay.connections.disconnects import disconnected
 from exporters.relay.connections.exchange import Exchange
 from exporters.relay.connections.upstream import UpstreamPool
 from exporters.relay.connections.write_batch import WriteBatch
+from exporters.relay.engine_waits import EngineWaits
 from exporters.relay.metering.measurement import Measurement, MeasurementContext
 from exporters.relay.record_sender import Sender
 from exporters.text.errors import type_and_place

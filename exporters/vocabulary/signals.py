@@ -169,8 +169,7 @@ class Label(StrEnum):
     STAGE = "stage", "`waiting_to_start`, `in_progress` or `completed_waiting`; otherwise `other`."
     STATE = (
         "state",
-        "State of the engine; of `llm_engine_sleep_state`: `awake`, `weights_offloaded` (level 1), `discard_all` (level 2) or "
-        "`other`.",
+        "State of the engine; of sleep: `awake`, `weights_offloaded` (level 1), `discard_all` (level 2) or `other`.",
     )
     PROCESS = "process", "Process of the sidecar: `exporter` or `relay-0`, `relay-1`, ..."
     UPSTREAM = "upstream", "Address of `--upstream`, `HOST:PORT`."
@@ -388,7 +387,7 @@ GOODPUT_TOKENS = _counter(
 ENGINE_UP = _gauge("llm_engine_up", "1 if the last scrape of the engine succeeded.", _E)
 ENGINE_STATE = _gauge(
     "llm_engine_state",
-    "1 for the state of the engine, 0 for the others: `starting`, `serving`, `saturated`, `wedged`, `paused` or `down`.",
+    "1 for the state of the engine, 0 for the others: `starting`, `serving`, `saturated`, `wedged`, `paused`, `down`.",
     _E,
     Label.STATE,
 )

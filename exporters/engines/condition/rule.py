@@ -48,7 +48,7 @@ class Limits:
     """How long a start may take."""
     first_requests: float = 300.0
     """How long nothing may move after a start although requests wait: the engine compiles and captures graphs."""
-    stall: float = 30.0
+    stall: float = 28.0
     """How long nothing may move later, although requests wait."""
     prompt_rate: float = 5000.0
     """Tokens per second: as much longer for the longest prompt, because an engine may show nothing until it is read."""

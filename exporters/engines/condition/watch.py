@@ -68,6 +68,11 @@ class ConditionWatch:
             text = f"{text} for {condition.stalled_for(now):.0f} s ({', '.join(counts)})"
         return text
 
+    def line(self, now: float) -> str:
+        """The state for the response to a probe."""
+        state, since = self.condition.state, now - self.condition.since
+        return f"{self.name} is {state} for {since:.0f} s: {self.explanation(now)}\n"
+
     def failing_for(self, now: float) -> float:
         """Seconds for which the engine has been wedged or down."""
         return now - self.condition.since if self.condition.state in {State.WEDGED, State.DOWN} else 0.0
