@@ -97,8 +97,12 @@ class Condition:
 def observe(before: Condition, seen: Evidence, limits: Limits = LIMITS) -> Condition:
     """The condition after one more piece of evidence."""
     if before.last is None:
-        before = replace(before, since=seen.at, process_since=seen.at)
-    facts = _of_work(_of_process(before, seen, limits), seen)
+        before = replace(before, since=seen.at, process_since=seen.scrape.at if seen.scrape else seen.at)
+    facts = _of_process(before, seen, limits)
+    of_another = seen.scrape is not None and seen.scrape.at < facts.process_since
+    if of_another or seen.contact is Contact.UNREADABLE:  # its counts say nothing about now
+        seen = replace(seen, scrape=None)
+    facts = _of_work(facts, seen)
     facts = replace(facts, waited_since=_waited_since(facts, seen), queue_changed_at=_queue_changed_at(facts, seen))
     state, reason = _judge(facts, seen, limits)
     if state is before.state:
@@ -113,8 +117,9 @@ def _of_process(before: Condition, seen: Evidence, limits: Limits) -> Condition:
     replaced = started is not None and then is not None and started > then
     if before.answered_at is None or not (seen.contact is Contact.REFUSED or replaced):
         return before
-    exits = (*(at for at in before.exits if seen.at - at < limits.start), seen.at)
-    return replace(before, process_since=seen.at, exits=exits, answered_at=None, worked_at=None)
+    since = seen.scrape.at if replaced and seen.scrape is not None else seen.at
+    exits = (*(at for at in before.exits if since - at < limits.start), since)
+    return replace(before, process_since=since, exits=exits, answered_at=None, worked_at=None)
 
 
 def _of_work(facts: Condition, seen: Evidence) -> Condition:
