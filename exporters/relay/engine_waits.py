@@ -7,7 +7,7 @@ from exporters.relay.connections.exchange import Exchange
 from exporters.vocabulary.signals import Outcome
 
 MAX_MODELS = 100
-"""Models of which output is remembered."""
+"""Models that are reported: names are those of clients, and there may be thousands."""
 
 _OK = Outcome.OK
 _FAILURES = frozenset({Outcome.UPSTREAM_ERROR, Outcome.TRUNCATED})
@@ -42,7 +42,8 @@ class EngineWaits:
                 self._output_at = max(self._output_at or 0.0, measurement.last_output_at)
             if exchange.awaits_engine:
                 awaited += 1
-                models.add(measurement.model)
+                if len(models) < MAX_MODELS:
+                    models.add(measurement.model)
                 if not measurement.has_output:
                     longest = max(longest, measurement.prompt_estimate)
         return Waits(awaited, tuple(models), longest, self._output_at, tuple(self._models), self._failed)

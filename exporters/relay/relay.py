@@ -16,7 +16,7 @@ from exporters.exposition.histogram_bounds import gap_bounds
 from exporters.processes.child import TaskErrors
 from exporters.processes.usage import footprint
 from exporters.records.journal import RelayJournal
-from exporters.records.messages import Finished, OpenRequests, Record, Refused, Snapshot
+from exporters.records.messages import Finished, OpenRequests, Record, Refused, Snapshot, Waits
 from exporters.relay.bodies import request_body
 from exporters.relay.bodies.hashing_thread import HashingThread
 from exporters.relay.bodies.memory import BodyMemory
@@ -320,6 +320,10 @@ class Relay:
                 message = f"the engine sent no data for {idle:g} s"
                 self._attempt("cut", exchange.cut, Outcome.TIMEOUT_IDLE, message, now)
 
+    def waits(self, now: float) -> Waits:
+        """The requests that wait for the engine at `now`, in monotonic seconds."""
+        return self._waits.snapshot(self._open, now)
+
     def _send_snapshot(self) -> None:
         rows: dict[tuple[str, str], OpenRequests] = {}
         for exchange in self._open:
@@ -352,7 +356,7 @@ class Relay:
                 cut_requests=self._cut_requests,
                 upstream=self.pool.origin.authority,
                 connect_failures=self.pool.failures,
-                waits=self._waits.snapshot(self._open, time.monotonic()),
+                waits=self.waits(time.monotonic()),
             )
         )
         self._lag = 0.0

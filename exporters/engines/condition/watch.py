@@ -46,13 +46,13 @@ class ConditionWatch:
         self._refused_at: float | None = None
 
     def observe(self, engine: EngineState, requests: Requests, now: float) -> None:
-        """Take what is known at `now`; `requests` is empty if the relays cannot tell the engines apart."""
+        """Take what is known at `now`; `requests` is empty if there are several engines, which the relays cannot distinguish."""
         contact = self._contact(engine, requests, now)
         if contact is None:
             return
         before = self.condition
         after = self.condition = observe(before, Evidence(now, contact, _scrape(engine), requests), self.limits)
-        if after.state is not before.state:
+        if after.state is not before.state and before.reason is not Reason.NOT_SEEN:
             level = logging.WARNING if after.state in {State.WEDGED, State.DOWN} else logging.INFO
             logger.log(level, "engine %s is %s: %s", self.name, after.state, self.explanation(now))
 
