@@ -27,6 +27,7 @@ from dashboards.queries.rates import (
     rate_by,
     ratio_by,
 )
+from exporters.engines.condition.rule import State
 from exporters.vocabulary import signals
 from exporters.vocabulary.signals import Label
 
@@ -38,6 +39,15 @@ _COUNTED_AT_THE_END = (
     "Engines that count tokens only when a request ends show no increase during long responses, then a jump."
 )
 
+_STATE_COLOURS = {
+    State.SERVING: GOOD,
+    State.SATURATED: WARN,
+    State.STARTING: GREY,
+    State.PAUSED: GREY,
+    State.WEDGED: BAD,
+    State.DOWN: BAD,
+}
+
 _OUTPUT_TOKENS = rate_by(signals.ENGINE_GENERATION_TOKENS, *ENGINE_LABELS)
 _PREFILL_LIMIT = max_by(signals.ROOFLINE_PREFILL, [Label.INSTANCE])
 _UPPER_LIMIT = "/^upper limit/", [style.fixed_colour(GREY)]
@@ -46,6 +56,7 @@ _UPPER_LIMIT = "/^upper limit/", [style.fixed_colour(GREY)]
 def rows(plan: Plan) -> tuple[Row, ...]:
     return (
         Row("Status", (up(), requests_now(), kv_cache_now(), uptime(), restarts(), scrape_age(plan), version())),
+        Row("State", (by_state(), last_progress())),
         Row("Bad requests", (worst_requests.worst_requests(plan),)),
         Row("Queue", (running(), waiting(), preemptions())),
         Row("KV cache and prefix cache", (kv_cache(), kv_tokens(), prefix_cache(), possible_prefix_cache())),
@@ -78,6 +89,28 @@ def up() -> stat.Panel:
     panel = style.stat_panel(PanelTitle.ENGINE, text, units.NoUnit, 4, 5, base=BAD, steps=((1, GOOD),))
     style.if_absent(panel, _NO_ENGINE, *style.UP_DOWN_MAPPINGS)
     return lowest_first(panel, (max_by(signals.ENGINE_UP, ENGINE_LABELS), _PER_ENGINE))
+
+
+def by_state() -> timeseries.Panel:
+    text = (
+        "Number of engines by state. Good: serving; saturated engines work, and requests wait for capacity. A wedged "
+        "engine holds requests, or accepts connections, and does nothing. From the sidecars' metrics."
+    )
+    line = sum_by(signals.ENGINE_STATE, [Label.STATE]), "{{state}}"
+    panel = style.stack(style.time_series_panel("Engines by state", text, units.Short, 12, line, height=6))
+    for state, colour in _STATE_COLOURS.items():
+        panel.override_by_name(state, [style.fixed_colour(colour)])
+    return panel
+
+
+def last_progress() -> timeseries.Panel:
+    text = (
+        "Time since each engine last worked: its counters moved, or output arrived at a relay. Good: near 0 while "
+        "requests wait; an idle engine does not work. From the sidecars' metrics."
+    )
+    line = (call("time") - max_by(signals.ENGINE_WORKED, ENGINE_LABELS), PER_ENGINE)
+    reason = "the engine has not worked since the sidecar started"
+    return style.time_series_panel("Time since progress", text, units.Seconds, 12, line, height=6, may_be_empty=reason)
 
 
 def requests_now() -> stat.Panel:

@@ -189,10 +189,14 @@ class SidecarFlags:
     roofline_file: str | None = _measurement(FILE, None, option="--roofline")
     """output of `vllm-slo roofline --format json`, exposed for comparison"""
     metrics: str = _metrics(_ADDRESS, "127.0.0.1:9464")
-    """address of /metrics, /healthz and /readyz (default %(default)s)"""
+    """address of /metrics, /healthz, /readyz, /engine/livez and /engine/readyz (default %(default)s)"""
     metrics_auth_file: str | None = _metrics(FILE, None)
-    """credentials for these endpoints, one 'bearer TOKEN' or 'basic USER:PASSWORD' per line; /healthz and /readyz need
-    none (default: no authentication)"""
+    """credentials for these endpoints, one 'bearer TOKEN' or 'basic USER:PASSWORD' per line; /healthz, /readyz and
+    those of the engine need none (default: no authentication)"""
+    wedged_after: float = _metrics(DURATION, 60.0)
+    """time for which the engine must be wedged or down until /engine/livez fails (default %(default)s)"""
+    unready_when_saturated: bool = _metrics(None, False)
+    """let /engine/readyz also fail while requests wait for the engine's capacity"""
     admin_token_file: str | None = _metrics(FILE, None)
     """file with the bearer token of /admin/, which `vllm-slo flip` and `vllm-slo drain` use; it is valid for no other
     endpoint (default: /admin/ is disabled)"""

@@ -3,16 +3,19 @@
 import asyncio
 import ssl
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 
 from prometheus_client.core import Metric
 
 from exporters.engines.bearer_token import EngineToken
 from exporters.engines.changes.config_changes import DeclarationResult, revision
 from exporters.engines.changes.store import ConfigChangeStore
+from exporters.engines.condition.evidence import Requests
+from exporters.engines.condition.watch import ConditionWatch, requests_of
 from exporters.engines.scrape_targets import Target
 from exporters.engines.scraper import Scraper
 from exporters.engines.state import EngineState, collect
+from exporters.records.messages import Waits
 from exporters.vocabulary import signals
 
 Run = Callable[[], Coroutine[None, None, None]]
@@ -33,6 +36,7 @@ class EngineGroup:
         sees_responses: bool = False,
     ) -> None:
         self._scrapers = [Scraper(target, interval, on_models, tls, self._save, token) for target in targets]
+        self.conditions = [ConditionWatch(target.name) for target in targets]
         self._store = store
         stored = {} if store is None else store.load()
         for state in self.states:
@@ -52,7 +56,14 @@ class EngineGroup:
         await asyncio.gather(*(keep_running(scraper.run) for scraper in self._scrapers))
 
     def collect(self) -> Iterator[Metric]:
-        return collect(self.states, time.monotonic())
+        return collect(self.states, time.monotonic(), self.conditions)
+
+    def observe(self, waits: Iterable[Waits], now: float) -> None:
+        """Take the evidence of the relays and of the last scrapes; called each second."""
+        one = len(self._scrapers) == 1
+        requests = requests_of(waits) if one else Requests()
+        for scraper, watch in zip(self._scrapers, self.conditions, strict=True):
+            watch.observe(scraper.state, requests, now)
 
     def running(self) -> dict[str, float]:
         """The running requests of all ranks, by engine; without engines that are down or do not expose them."""

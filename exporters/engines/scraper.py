@@ -112,7 +112,7 @@ class Scraper:
         metrics = await self._fetch_metrics(session)
         if isinstance(metrics, _Failure):
             state.errors[metrics.reason] += 1
-            state.up = False
+            state.up, state.failure = False, metrics.reason
             if metrics.reason != UNAUTHORIZED:  # the access log has it
                 self._outages.failed(cut(metrics.text), time.monotonic())
             if metrics.reason in {"status", UNAUTHORIZED} and time.monotonic() > self._identify_at:
@@ -137,7 +137,7 @@ class Scraper:
         await self._server_info.read(session, IDENTITY_TIMEOUT_SECONDS if came_up else 0.0)
         self._observe_settings(metrics)
         state.metrics, state.last_success_at = metrics, time.monotonic()
-        state.up = True
+        state.up, state.failure = True, None
 
     def _observe_settings(self, metrics: EngineMetrics) -> None:
         watch = self.state.watch

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from prometheus_client.core import HistogramMetricFamily, Metric
 
@@ -29,6 +30,8 @@ class EngineState:
 
     name: str
     up: bool = False
+    failure: str | None = None
+    """The reason of the last scrape's failure; None if it succeeded, or before the first scrape."""
     metrics: EngineMetrics = field(default_factory=EngineMetrics)
     last_success_at: float | None = None
     version: str | None = None
@@ -77,12 +80,20 @@ class EngineState:
         return rank, cut(self.models[0]) if is_unlabelled and len(self.models) == 1 else model, *last
 
 
-def collect(states: Sequence[EngineState], now: float) -> Iterator[Metric]:
+class Reporter(Protocol):
+    """A part of what is known of an engine."""
+
+    name: str
+
+    def samples(self, now: float) -> Iterator[tuple[Signal, Labels, float]]: ...
+
+
+def collect(states: Sequence[EngineState], now: float, others: Sequence[Reporter] = ()) -> Iterator[Metric]:
     """The families of all engines, each family once."""
     samples: dict[Signal, list[tuple[Labels, float]]] = {}
-    for state in states:
-        for signal, labels, value in state.samples(now):
-            samples.setdefault(signal, []).append(((state.name, *labels), value))
+    for reporter in (*states, *others):
+        for signal, labels, value in reporter.samples(now):
+            samples.setdefault(signal, []).append(((reporter.name, *labels), value))
     for signal, signal_samples in samples.items():
         yield (counter if signal.kind is Kind.COUNTER else gauge)(signal, signal_samples)
     for signal in SIGNALS:

@@ -168,6 +168,17 @@ class OpenRequests(msgspec.Struct, array_like=True):
     oldest_zero: float | None
 
 
+class Waits(msgspec.Struct, array_like=True, frozen=True):
+    """The requests that wait for the engine, and what it has done for others, for the state of the engine."""
+
+    awaited: int = 0  # neither for a body nor for a client that does not read
+    models: tuple[str, ...] = ()  # of the awaited requests
+    longest_prompt: float = 0.0  # tokens, of those without a first token
+    output_at: float | None = None  # the last output, in monotonic seconds
+    output_models: tuple[str, ...] = ()  # models of which there was output
+    failed: int = 0  # requests that the engine has failed
+
+
 class Footprint(msgspec.Struct, array_like=True, frozen=True):
     """CPU seconds of a process since it started, and its resident memory in bytes."""
 
@@ -191,6 +202,7 @@ class Snapshot(msgspec.Struct, array_like=True, tag="snapshot"):
     buffered_limit: int = 0
     upstream: str = ""  # host and port of the engine
     connect_failures: dict[str, int] = {}  # by kind
+    waits: Waits = Waits()
 
 
 class Ack(msgspec.Struct, array_like=True, tag="ack"):

@@ -16,7 +16,7 @@ from exporters.exposition.histogram_bounds import gap_bounds
 from exporters.processes.child import TaskErrors
 from exporters.processes.usage import footprint
 from exporters.records.journal import RelayJournal
-from exporters.records.messages import Finished, OpenRequests, Record, Refused, Snapshot
+from exporters.records.messages import Finished, OpenRequests, Record, Refused, Snapshot, Waits
 from exporters.relay.bodies import request_body
 from exporters.relay.bodies.hashing_thread import HashingThread
 from exporters.relay.bodies.memory import BodyMemory
@@ -25,6 +25,7 @@ from exporters.relay.connections.disconnects import disconnected
 from exporters.relay.connections.exchange import Exchange
 from exporters.relay.connections.upstream import UpstreamPool
 from exporters.relay.connections.write_batch import WriteBatch
+from exporters.relay.engine_waits import EngineWaits
 from exporters.relay.metering.measurement import Measurement, MeasurementContext
 from exporters.relay.record_sender import Sender
 from exporters.text.errors import type_and_place
@@ -92,6 +93,7 @@ class Relay:
         sender.outbox.on_drop = self._dropped
         self._journal = journal
         self._open: set[Exchange] = set()
+        self._waits = EngineWaits()
         self._unhashed: deque[tuple[Measurement, Finished]] = deque()
         """Records of requests with a long prompt, until it is hashed."""
         self._to_fold: list[Measurement] = []
@@ -152,6 +154,7 @@ class Relay:
         self._judged.discard(exchange.measurement)
         if record is None:
             return
+        self._waits.ended(record)
         if exchange.measurement.is_long:
             self._unhashed.append((exchange.measurement, record))
             self._queue_hashed()
@@ -317,6 +320,10 @@ class Relay:
                 message = f"the engine sent no data for {idle:g} s"
                 self._attempt("cut", exchange.cut, Outcome.TIMEOUT_IDLE, message, now)
 
+    def waits(self, now: float) -> Waits:
+        """The requests that wait for the engine at `now`, in monotonic seconds."""
+        return self._waits.snapshot(self._open, now)
+
     def _send_snapshot(self) -> None:
         rows: dict[tuple[str, str], OpenRequests] = {}
         for exchange in self._open:
@@ -349,6 +356,7 @@ class Relay:
                 cut_requests=self._cut_requests,
                 upstream=self.pool.origin.authority,
                 connect_failures=self.pool.failures,
+                waits=self.waits(time.monotonic()),
             )
         )
         self._lag = 0.0

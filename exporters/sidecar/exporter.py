@@ -18,6 +18,7 @@ from exporters.configuration.child import ChildConfig, Reload
 from exporters.configuration.sidecar import LogContent, SidecarConfig
 from exporters.engines.bearer_token import EngineToken
 from exporters.engines.changes.store import ConfigChangeStore
+from exporters.engines.condition.rule import State
 from exporters.engines.group import EngineGroup
 from exporters.engines.names import named_targets
 from exporters.exposition.accumulators import Accumulator, counter, gauge
@@ -32,7 +33,7 @@ from exporters.sidecar.follow.follower import ABSENT, LogFollower, slos_of_forma
 from exporters.sidecar.http_api.admin import Admin
 from exporters.sidecar.http_api.bounded_server import BoundedServer
 from exporters.sidecar.http_api.credentials import Credentials
-from exporters.sidecar.http_api.http_server import application, exposition, log_no_malformed_requests
+from exporters.sidecar.http_api.http_server import ENGINE_LIVEZ, application, exposition, log_no_malformed_requests
 from exporters.sidecar.ingest.ledger import RequestLedger
 from exporters.sidecar.ingest.receiver import RecordReceiver, RelayConnection
 from exporters.sidecar.ingest.request_metrics import RequestMetrics
@@ -54,6 +55,9 @@ NICE_INCREMENT = 5
 
 TIMEOUT_CHECK_SECONDS = 0.2
 """Interval of the checks for requests that have waited too long for their span."""
+
+OBSERVATION_SECONDS = 1.0
+"""Interval of the observations from which the state of an engine follows."""
 
 DISCONNECT_TIMEOUT = 1.0
 """The maximum time that a stopping exporter waits for relays, which have exited unless the supervisor was killed."""
@@ -185,10 +189,17 @@ class Exporter:
         tasks = [
             self.engines.run(partial(keep_running, "scraping an engine")),
             keep_running("checking timeouts", partial(_check_timeouts, self.record_receiver)),
+            keep_running("observing the engines", self._observe_engines),
         ]
         if self.log_follower is not None:
             tasks.append(keep_running("following the log", self.log_follower.run))
         return tasks
+
+    async def _observe_engines(self) -> None:
+        while True:
+            await asyncio.sleep(OBSERVATION_SECONDS)
+            snapshots = self.request_metrics.snapshots().values()
+            self.engines.observe([snapshot.waits for snapshot in snapshots], time.monotonic())
 
     def reload(self, reload: Reload) -> None:
         """Read all files again and use the SLO file."""
@@ -221,6 +232,16 @@ class Exporter:
         workers = self._config.sidecar.workers
         connected = len(self.record_receiver.connected)
         return None if connected >= workers else f"{connected} of {workers} relays are connected"
+
+    def probe_engines(self, path: str) -> tuple[bool, str]:
+        """Whether a probe of the engines succeeds, and the state of each with its evidence."""
+        now, sidecar = time.monotonic(), self._config.sidecar
+        if path == ENGINE_LIVEZ:
+            succeeds = all(each.failing_for(now) < sidecar.wedged_after for each in self.engines.conditions)
+        else:
+            ready = {State.SERVING} if sidecar.unready_when_saturated else {State.SERVING, State.SATURATED}
+            succeeds = all(each.condition.state in ready for each in self.engines.conditions)
+        return succeeds, "".join(each.line(now) for each in self.engines.conditions)
 
     def _observe_response(self, record: Finished) -> None:
         """Report to the engines the fingerprint of a response, or that a complete one has none."""
@@ -322,6 +343,7 @@ async def serve(config: ChildConfig) -> None:
         exporter.admin,
         drain=exporter.drain,
         scraped=exporter.ledger.scraped,
+        probe=exporter.probe_engines,
     )
     log_no_malformed_requests()
     exporter.server = BoundedServer(app, shutdown_timeout=RESPONSE_TIMEOUT)

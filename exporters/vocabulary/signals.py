@@ -167,7 +167,10 @@ class Label(StrEnum):
     STATUS = "status", "HTTP status of the response."
     SOURCE = "source", "`local_compute`, `local_cache_hit` or `external_kv_transfer`; otherwise `other`."
     STAGE = "stage", "`waiting_to_start`, `in_progress` or `completed_waiting`; otherwise `other`."
-    STATE = "state", "`awake`, `weights_offloaded` (sleep level 1) or `discard_all` (sleep level 2); otherwise `other`."
+    STATE = (
+        "state",
+        "State of the engine; of sleep: `awake`, `weights_offloaded` (level 1), `discard_all` (level 2) or `other`.",
+    )
     PROCESS = "process", "Process of the sidecar: `exporter` or `relay-0`, `relay-1`, ..."
     UPSTREAM = "upstream", "Address of `--upstream`, `HOST:PORT`."
     WINDOW = "window", "Length of the window that the value covers, such as `5m`."
@@ -382,6 +385,21 @@ GOODPUT_TOKENS = _counter(
 
 # The engine's own state, with the same names for all engines.
 ENGINE_UP = _gauge("llm_engine_up", "1 if the last scrape of the engine succeeded.", _E)
+ENGINE_STATE = _gauge(
+    "llm_engine_state",
+    "1 for the state of the engine, 0 for the others: `starting`, `serving`, `saturated`, `wedged`, `paused`, `down`.",
+    _E,
+    Label.STATE,
+)
+ENGINE_STATE_REASON = _gauge("llm_engine_state_reason", "1 for the reason of the engine's state.", _E, _R)
+ENGINE_STATE_CHANGED = _gauge(
+    "llm_engine_state_change_timestamp_seconds", "When the state of the engine last changed, in Unix seconds.", _E
+)
+ENGINE_WORKED = _gauge(
+    "llm_engine_last_progress_timestamp_seconds",
+    "When the engine last worked: its counters moved, or output arrived. In Unix seconds; absent before.",
+    _E,
+)
 ENGINE_INFO = _gauge("llm_engine_info", "Type and version of the engine.", _E, Label.ENGINE_TYPE, Label.VERSION)
 ENGINE_START_TIME = _gauge("llm_engine_start_time_seconds", "Start time of the engine process, in Unix seconds.", _E)
 ENGINE_SCRAPE_ERRORS = _counter(

@@ -330,6 +330,11 @@ class Exchange:
             self._progress, self._moved_at = progress, now
         return self._moved_at
 
+    @property
+    def awaits_engine(self) -> bool:
+        """Whether the engine has the whole request, and the client reads what there is of the response."""
+        return self._upstream is not None and self._state.request.body_complete and self._client.writable
+
     def is_silent(self, now: float, idle: float) -> bool:
         """Whether the engine has sent nothing for more than `idle` seconds, and does not wait for the client."""
         # Of most exchanges, this is enough: all open ones are checked several times a second.

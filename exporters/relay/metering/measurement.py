@@ -263,6 +263,16 @@ class Measurement:
             (self._meter.resume if reads else self._meter.pause)(at)
 
     @property
+    def has_output(self) -> bool:
+        meter = self._meter
+        return meter is not None and meter.first_at is not None
+
+    @property
+    def prompt_estimate(self) -> float:
+        """Tokens of the prompt, estimated from its text; 0 if they are not known."""
+        return self._prompt_estimate or 0.0
+
+    @property
     def last_output_at(self) -> float:
         """When the last output arrived, in monotonic seconds; time zero if there was none."""
         meter = self._meter

@@ -1,4 +1,4 @@
-"""The metrics port: /metrics in text and OpenMetrics format, /healthz, /readyz and the optional /admin/."""
+"""The metrics port: /metrics in text and OpenMetrics format, probes of sidecar and engine, and the optional /admin/."""
 
 import asyncio
 import gzip
@@ -15,7 +15,8 @@ from exporters.sidecar.drain_control import Drain, Report
 from exporters.sidecar.http_api.admin import PREFIX, Admin
 from exporters.sidecar.http_api.credentials import Credentials
 
-PROBES = {"/healthz", "/readyz"}
+ENGINE_LIVEZ, ENGINE_READYZ = "/engine/livez", "/engine/readyz"
+PROBES = {"/healthz", "/readyz", ENGINE_LIVEZ, ENGINE_READYZ}
 """Endpoints without authentication, because a kubelet sends no credentials."""
 
 COMPRESSION = 1
@@ -67,10 +68,11 @@ def application(
     admin: Admin | None = None,
     drain: Drain | None = None,
     scraped: Callable[[], None] = lambda: None,
+    probe: Callable[[str], tuple[bool, str]] | None = None,
 ) -> web.Application:
     """The endpoints of the metrics port; `why_not_ready` returns None if the sidecar is ready.
 
-    `scraped` is called after each exposition.
+    `scraped` is called after each exposition; `probe` returns whether a probe of the engine succeeds, and its text.
     """
 
     @web.middleware
@@ -109,12 +111,23 @@ def application(
         reason = why_not_ready()
         return web.Response(text="ready\n") if reason is None else web.Response(status=503, text=f"{reason}\n")
 
+    async def engine(request: web.Request) -> web.Response:
+        succeeds, text = probe(request.path) if probe is not None else (True, "no engine is observed\n")
+        return web.Response(status=200 if succeeds else 503, text=text)
+
     async def index(_: web.Request) -> web.Response:
-        return web.Response(text="vllm-slo sidecar\n/metrics\n/healthz\n/readyz\n")
+        return web.Response(text="\n".join(["vllm-slo sidecar", "/metrics", *sorted(PROBES), ""]))
 
     app = web.Application(middlewares=[guard])
     app.add_routes(
-        [web.get("/", index), web.get("/metrics", metrics), web.get("/healthz", healthz), web.get("/readyz", readyz)]
+        [
+            web.get("/", index),
+            web.get("/metrics", metrics),
+            web.get("/healthz", healthz),
+            web.get("/readyz", readyz),
+            web.get(ENGINE_LIVEZ, engine),
+            web.get(ENGINE_READYZ, engine),
+        ]
     )
     if admin is not None:
         app.add_routes(admin.routes)

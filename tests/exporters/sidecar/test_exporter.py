@@ -11,7 +11,7 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from exporters.engines.normalisation import normalise
-from exporters.records.messages import Footprint, Hello, OpenRequests, Snapshot
+from exporters.records.messages import Footprint, Hello, OpenRequests, Snapshot, Waits
 from exporters.sidecar.exporter import Exporter
 from exporters.sidecar.http_api.http_server import application
 from exporters.vocabulary import signals
@@ -94,7 +94,9 @@ def feed(exporter: Exporter) -> None:
         state.metrics = normalise(text)
         state.watch.observe(state.metrics.settings, None, now)
     state.watch.observe_fingerprint("vllm-f-1", 1795227500.0)
-    state.up, state.version, state.last_success_at = True, "0.32.0", time.monotonic()
+    now = time.monotonic()
+    state.up, state.version, state.last_success_at = True, "0.32.0", now
+    exporter.engines.observe([Waits(output_at=now)], now)
 
 
 @pytest.fixture
@@ -167,7 +169,9 @@ async def test_cpu_and_memory_of_all_processes_are_exposed(page: str) -> None:
 
 
 async def test_the_index_lists_the_endpoints(page: str) -> None:
-    assert (await fetch(f"{page}/"))[1] == "vllm-slo sidecar\n/metrics\n/healthz\n/readyz\n"
+    assert (await fetch(f"{page}/"))[
+        1
+    ] == "vllm-slo sidecar\n/metrics\n/engine/livez\n/engine/readyz\n/healthz\n/readyz\n"
     assert (await fetch(f"{page}/healthz"))[1] == "ok\n"
     assert (await fetch(f"{page}/readyz"))[1] == "ready\n"
 
@@ -176,7 +180,8 @@ def test_at_start_only_series_with_bounded_labels_are_exposed(exporter: Exporter
     named = {sample.name for family in whole(exporter.collect()) for sample in family.samples}
     absent = {name for name, signal in DECLARED.items() if not {signal.name, signal.count} & named}
     of_engine = {name for name, signal in DECLARED.items() if Label.ENGINE in signal.labels}
-    assert absent == of_engine - {"llm_engine_up", "llm_engine_scrape_errors_total"} | {
+    known = {"up", "scrape_errors_total", "state", "state_reason", "state_change_timestamp_seconds"}
+    assert absent == of_engine - {f"llm_engine_{name}" for name in known} | {
         "llm_sidecar_loop_lag_seconds",
         "llm_sidecar_client_connections",
         "llm_sidecar_client_connections_limit",

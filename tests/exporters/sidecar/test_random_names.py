@@ -51,6 +51,7 @@ class OpenRequest:
     """The part of an exchange that the relay's timer reads."""
 
     measurement: Measurement
+    awaits_engine: bool = True
 
 
 class Traffic:

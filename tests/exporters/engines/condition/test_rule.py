@@ -1,0 +1,163 @@
+"""The state of an engine: each transition of docs/engine-state.md, and whole episodes of 29 kinds."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+
+from exporters.engines.condition.evidence import Contact, Evidence, Requests, Scrape
+from exporters.engines.condition.rule import Condition, Limits, Reason, State, observe
+from tests.exporters.engines.condition.episodes import KINDS, Kind, run
+
+LIMITS = Limits(start=100, first_requests=50, stall=20, new_model=40, deferred=60, queue=10, failures=3)
+IDLE = Scrape(0.0, started_at=1.0)
+WAITING = Requests(awaited=1, models=frozenset({"m"}), output_models=frozenset({"m"}), output_at=1.0)
+
+
+def seconds(
+    count: int, contact: Contact = Contact.ANSWERS, **changes: object
+) -> list[tuple[Contact, dict[str, object]]]:
+    """As many seconds of the same evidence; `work` grows by this number each second."""
+    return [(contact, changes)] * count
+
+
+def after(*parts: Iterable[tuple[Contact, dict[str, object]]]) -> Condition:
+    """The condition after these seconds."""
+    condition, scrape, work, at = Condition(), IDLE, 0.0, 0.0
+    for contact, changes in (second for part in parts for second in part):
+        at += 1
+        work += float(str(changes.get("work", 0)))
+        if contact is Contact.ANSWERS:
+            values = {key: value for key, value in changes.items() if key not in {"work", "requests"}}
+            scrape = replace(IDLE, at=at, work=(work,), **values)  # type: ignore[arg-type]
+        requests = changes.get("requests", Requests())
+        assert isinstance(requests, Requests)
+        condition = observe(condition, Evidence(at, contact, scrape if scrape.at else None, requests), LIMITS)
+    return condition
+
+
+UP = seconds(5, work=1, running=1)
+REFUSED, SILENT = Contact.REFUSED, Contact.SILENT
+
+
+@pytest.mark.parametrize(
+    "parts, state, reason",
+    [
+        pytest.param([seconds(99, REFUSED)], State.STARTING, Reason.NOT_LISTENING, id="never answered"),
+        pytest.param([seconds(102, REFUSED)], State.DOWN, Reason.START_TOO_LONG, id="never answered for too long"),
+        pytest.param([seconds(9, SILENT)], State.STARTING, Reason.NOT_LISTENING, id="never answered, port open"),
+        pytest.param([seconds(2)], State.SERVING, Reason.IDLE, id="answers, and nobody waits"),
+        pytest.param([seconds(49, running=1)], State.STARTING, Reason.FIRST_REQUESTS, id="first requests"),
+        pytest.param([seconds(53, running=1)], State.WEDGED, Reason.NO_PROGRESS, id="first requests for too long"),
+        pytest.param([UP], State.SERVING, Reason.WORKS, id="works"),
+        pytest.param([UP, seconds(20, running=1)], State.SERVING, Reason.WORKS, id="nothing moves for a moment"),
+        pytest.param([UP, seconds(21, running=1)], State.WEDGED, Reason.NO_PROGRESS, id="nothing moves"),
+        pytest.param([UP, seconds(21, waiting=1)], State.WEDGED, Reason.NO_PROGRESS, id="nobody is admitted"),
+        pytest.param([UP, seconds(60)], State.SERVING, Reason.IDLE, id="nothing moves, and nobody waits"),
+        pytest.param(
+            [UP, seconds(21, requests=WAITING)], State.WEDGED, Reason.NO_PROGRESS, id="waits at the relay only"
+        ),
+        pytest.param(
+            [UP, seconds(39, requests=replace(WAITING, models=frozenset({"adapter"})))],
+            State.SERVING,
+            Reason.WORKS,
+            id="a model without output may be an adapter",
+        ),
+        pytest.param(
+            [UP, seconds(59, deferred=1)], State.SERVING, Reason.WORKS, id="deferred requests may take longer"
+        ),
+        pytest.param([UP, seconds(62, deferred=1)], State.WEDGED, Reason.NO_PROGRESS, id="but not for ever"),
+        pytest.param(
+            [UP, seconds(60, running=1, counts_live=False)], State.SERVING, Reason.IDLE, id="counts only at the end"
+        ),
+        pytest.param(
+            [UP, seconds(39, running=1, requests=replace(WAITING, longest_prompt=100_000))],
+            State.SERVING,
+            Reason.WORKS,
+            id="a long prompt",
+        ),
+        pytest.param([UP, seconds(20, SILENT)], State.SERVING, Reason.METRICS_UNREADABLE, id="silent for a moment"),
+        pytest.param([UP, seconds(21, SILENT)], State.WEDGED, Reason.NO_RESPONSE, id="silent"),
+        pytest.param([UP, seconds(60, Contact.UNREADABLE)], State.SERVING, Reason.METRICS_UNREADABLE, id="status 401"),
+        pytest.param([UP, seconds(11, work=1, waiting=1)], State.SATURATED, Reason.QUEUE, id="a queue"),
+        pytest.param([UP, seconds(10, work=1, waiting=1)], State.SERVING, Reason.WORKS, id="a short queue"),
+        pytest.param(
+            [UP, seconds(11, work=1, waiting=1), seconds(10, work=1, running=1)],
+            State.SATURATED,
+            Reason.QUEUE,
+            id="a queue that has just ended",
+        ),
+        pytest.param(
+            [UP, seconds(11, work=1, waiting=1), seconds(11, work=1, running=1)],
+            State.SERVING,
+            Reason.WORKS,
+            id="a queue that has ended",
+        ),
+        pytest.param([UP, seconds(1, asleep=True)], State.PAUSED, Reason.ASLEEP, id="asleep"),
+        pytest.param([UP, seconds(60, asleep=True, waiting=1)], State.PAUSED, Reason.ASLEEP, id="waits while asleep"),
+        pytest.param([UP, seconds(1, REFUSED)], State.STARTING, Reason.EXITED, id="exited"),
+        pytest.param([UP, seconds(102, REFUSED)], State.DOWN, Reason.START_TOO_LONG, id="exited for good"),
+        pytest.param(
+            [UP, seconds(1, REFUSED), UP, seconds(1, REFUSED)], State.DOWN, Reason.EXITED_AGAIN, id="exited again"
+        ),
+        pytest.param([UP, seconds(1, requests=Requests(failed=3))], State.DOWN, Reason.FAILS, id="fails all requests"),
+        pytest.param(
+            [UP, seconds(1, requests=Requests(failed=3)), seconds(1, work=1, requests=Requests(failed=3))],
+            State.SERVING,
+            Reason.IDLE,
+            id="works again after failures",
+        ),
+        pytest.param(
+            [UP, seconds(30, running=1), seconds(1, work=1, running=1)],
+            State.SERVING,
+            Reason.WORKS,
+            id="moves again",
+        ),
+        pytest.param([UP, seconds(30, running=1), seconds(1)], State.SERVING, Reason.IDLE, id="has noticed the aborts"),
+        pytest.param(
+            [UP, seconds(30, requests=WAITING), seconds(30)], State.WEDGED, Reason.NO_PROGRESS, id="clients gave up"
+        ),
+        pytest.param([UP, seconds(30, SILENT), seconds(1)], State.SERVING, Reason.IDLE, id="answers again"),
+        pytest.param(
+            [UP, seconds(30, running=1), seconds(1, REFUSED)], State.STARTING, Reason.EXITED, id="was restarted"
+        ),
+        pytest.param(
+            [UP, seconds(30, running=1), seconds(1, started_at=9.0)], State.SERVING, Reason.IDLE, id="another process"
+        ),
+    ],
+)
+def test_a_transition(parts: list[list[tuple[Contact, dict[str, object]]]], state: State, reason: Reason) -> None:
+    condition = after(*parts)
+    assert (condition.state, condition.reason) == (state, reason)
+
+
+def test_the_time_of_a_state_is_that_of_its_begin() -> None:
+    assert after(UP, seconds(40, running=1)).since == 5 + 21
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_an_episode(kind: Kind) -> None:
+    assert run(kind, 1).is_right
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_fifteen_episodes_of_each_kind(kind: Kind) -> None:
+    assert [seed for seed in range(15) if not run(kind, seed).is_right] == []
+
+
+@pytest.mark.parametrize(
+    "name, state",
+    [
+        ("load_of_twenty_minutes", State.STARTING),
+        ("restart", State.STARTING),
+        ("queue_of_minutes", State.SATURATED),
+        ("asleep", State.PAUSED),
+        ("fails_all_requests", State.DOWN),
+        ("exits_again_and_again", State.DOWN),
+    ],
+)
+def test_other_states_have_their_share_of_an_episode(name: str, state: State) -> None:
+    (kind,) = [each for each in KINDS if each.__name__ == name]
+    result = run(kind, 1)
+    assert result.states[state] > 0.05 * result.states.total()

@@ -1,0 +1,97 @@
+"""The watch builds the evidence from scrapes and relays, logs each change of state, and exposes it."""
+
+import logging
+
+import pytest
+
+from exporters.engines.condition.evidence import Requests
+from exporters.engines.condition.rule import Limits, State
+from exporters.engines.condition.watch import ConditionWatch, requests_of
+from exporters.engines.normalisation import normalise
+from exporters.engines.state import EngineState
+from exporters.records.messages import Waits
+from exporters.vocabulary import signals
+
+LIMITS = Limits(stall=20)
+PAGE = """
+vllm:num_requests_running{engine="0",model_name="m"} %d
+vllm:num_requests_waiting{engine="0",model_name="m"} 3
+vllm:num_requests_waiting_by_reason{engine="0",model_name="m",reason="deferred"} 2
+vllm:generation_tokens_total{engine="0",model_name="m"} %d
+vllm:engine_sleep_state{engine="0",model_name="m",sleep_state="awake"} %d
+process_start_time_seconds 1000
+"""
+
+
+def scraped(at: float, *, running: int = 1, tokens: int = 0, awake: bool = True) -> EngineState:
+    page = normalise(PAGE % (running, tokens, awake))
+    return EngineState("gpu:8000", up=True, metrics=page, last_success_at=at)
+
+
+def failed(reason: str) -> EngineState:
+    return EngineState("gpu:8000", up=False, failure=reason)
+
+
+def watch_after(*engines: EngineState, waits: tuple[Waits, ...] = ()) -> ConditionWatch:
+    """The watch after one second with each of these."""
+    watch = ConditionWatch("gpu:8000", LIMITS)
+    for second, engine in enumerate(engines, 1):
+        watch.observe(engine, requests_of(waits), float(second))
+    return watch
+
+
+@pytest.mark.parametrize(
+    "engines, state",
+    [
+        pytest.param([EngineState("gpu:8000")], State.STARTING, id="not scraped yet"),
+        pytest.param([failed("connection")], State.STARTING, id="refused"),
+        pytest.param([scraped(1), scraped(2, tokens=1)], State.SERVING, id="works"),
+        pytest.param([scraped(1), scraped(2, awake=False)], State.PAUSED, id="asleep"),
+        pytest.param([scraped(1), failed("unauthorized")], State.SERVING, id="unreadable"),
+        pytest.param([scraped(1), *[failed("timeout")] * 22], State.WEDGED, id="silent"),
+        pytest.param([scraped(1), failed("connection"), scraped(3), failed("connection")], State.DOWN, id="exits"),
+        pytest.param([scraped(at, tokens=min(at, 2)) for at in range(1, 25)], State.WEDGED, id="tokens no longer move"),
+        pytest.param([scraped(at, tokens=at, running=at) for at in range(1, 25)], State.SATURATED, id="one waits"),
+    ],
+)
+def test_scrapes_lead_to_states(engines: list[EngineState], state: State) -> None:
+    assert watch_after(*engines).condition.state is state
+
+
+def test_only_the_port_of_the_metrics_refuses() -> None:
+    served = Waits(output_at=1.5)
+    assert watch_after(failed("connection"), failed("connection"), waits=(served,)).condition.state is State.SERVING
+
+
+def test_each_change_is_logged_with_its_evidence(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "vllm_slo.engines"):
+        watch_after(*[scraped(at, tokens=min(at, 2)) for at in range(1, 25)], waits=(Waits(awaited=2),))
+    assert [f"{each.levelname} {each.message}" for each in caplog.records] == [
+        "INFO engine gpu:8000 is serving: it works",
+        "INFO engine gpu:8000 is saturated: requests wait for capacity",
+        (
+            "WARNING engine gpu:8000 is wedged: requests wait for it, and nothing moves for 21 s (2 at the relay, "
+            "1 running and 3 waiting in it)"
+        ),
+    ]
+
+
+def test_exactly_one_state_and_one_reason_are_exposed() -> None:
+    samples = list(watch_after(*[scraped(at, tokens=at) for at in (1, 2, 3)]).samples(3.0))
+    states = {labels[0]: value for signal, labels, value in samples if signal is signals.ENGINE_STATE}
+    assert states == {**dict.fromkeys(map(str, State), 0.0), "serving": 1.0}
+    reasons = [labels for signal, labels, _ in samples if signal is signals.ENGINE_STATE_REASON]
+    assert reasons == [("works",)]
+    times = {signal.name: value for signal, _, value in samples if "timestamp" in signal.name}
+    changed, worked = (times[each.name] for each in (signals.ENGINE_STATE_CHANGED, signals.ENGINE_WORKED))
+    assert worked - changed == pytest.approx(1.0)
+
+
+def test_the_relays_of_a_sidecar_are_one_piece_of_evidence() -> None:
+    rows = [
+        Waits(2, ("a",), 10.0, 5.0, ("a",), 1),
+        Waits(1, ("b",), 90.0, 7.0, ("a", "c"), 2),
+        Waits(),
+    ]
+    found = requests_of(rows)
+    assert found == Requests(3, frozenset({"a", "b"}), 90.0, 7.0, frozenset({"a", "c"}), 3)
