@@ -46,7 +46,7 @@ class ConditionWatch:
         self._refused_at: float | None = None
 
     def observe(self, engine: EngineState, requests: Requests, now: float) -> None:
-        """Take what is known at `now`; `requests` is empty if there are several engines, which the relays cannot distinguish."""
+        """Take what is known at `now`; `requests` is empty if the relays do not know which engine serves them."""
         contact = self._contact(engine, requests, now)
         if contact is None:
             return
