@@ -133,7 +133,7 @@ def remarks(spec: SloFile) -> Iterator[str]:
     yield f'- No classes or tenants: each SLO counts all requests of a model, also unary, as class="{ALL_REQUESTS}".'
     yield (
         "- Requests that are rejected, aborted or never answered are not counted and burn no budget, except for first "
-        "tokens sent before. In a total outage, LLMEngineDown and LLMEngineStalled page, and no SLO does."
+        "tokens sent before. In a total outage, LLMEngineDown and LLMEngineWedged page, and no SLO does."
     )
     yield (
         f"- Only bounds of joint goodput: {_JOINT}. The bounds are recorded as shares of N: "

@@ -10,7 +10,7 @@ from exporters.vocabulary.alert_names import AlertName
 from exporters.vocabulary.signals import Label
 from exporters.vocabulary.slo_file import Alerting, AlertOverride
 
-_NESTED = frozenset({AlertName.SIDECAR_DOWN, AlertName.ENGINE_DOWN, AlertName.ENGINE_STALLED, AlertName.CERTIFICATE})
+_NESTED = frozenset({AlertName.SIDECAR_DOWN, AlertName.ENGINE_DOWN, AlertName.ENGINE_WEDGED, AlertName.CERTIFICATE})
 """Their tickets fire beside their pages. With one severity, both rules would be one alert, so the page is left out."""
 
 

@@ -6,7 +6,7 @@ from alerts.burn.alerts import burn_rules, low_traffic_alert
 from alerts.burn.cold_start import cold_start
 from alerts.burn.tenants import tenant_groups
 from alerts.causes.engine import engine_alerts
-from alerts.causes.liveness import engine_model, liveness_alerts, sidecar_alerts, stalled_alerts
+from alerts.causes.liveness import engine_model, liveness_alerts, sidecar_alerts, wedged_alerts
 from alerts.causes.metering import metering_alerts
 from alerts.causes.missing_targets import target_models
 from alerts.causes.offered_traffic import offered_alert, offered_recording
@@ -86,7 +86,7 @@ def _groups(plan: Plan) -> tuple[RuleGroup, ...]:
             (
                 *requests_recordings(plan),
                 *measured(offered_recording(plan), *surge_recordings(plan), *traffic_alerts(plan)),
-                *stalled_alerts(plan),
+                *wedged_alerts(plan),
             ),
         ),
         RuleGroup(

@@ -101,7 +101,7 @@ _ENGINE_TICKETS = (
     *(AlertName.ENGINE_RESTARTS, AlertName.QUEUE, AlertName.KV_CACHE, AlertName.PREFIX_CACHE),
     AlertName.KV_TRANSFERS,
 )
-_ALSO_TICKETS = (AlertName.CERTIFICATE, AlertName.SIDECAR_DOWN, AlertName.ENGINE_DOWN, AlertName.ENGINE_STALLED)
+_ALSO_TICKETS = (AlertName.CERTIFICATE, AlertName.SIDECAR_DOWN, AlertName.ENGINE_DOWN, AlertName.ENGINE_WEDGED)
 INHIBITIONS = (
     Inhibition(
         "A page inhibits the ticket of the same alert, which fires beside it.",

@@ -8,7 +8,7 @@ from exporters.vocabulary.alert_names import AlertName
 
 TEMPLATE_PATH = "templates/vllm-slo.tmpl"
 CAUSES = (
-    *(AlertName.TARGETS_MISSING, AlertName.SIDECAR_DOWN, AlertName.ENGINE_DOWN, AlertName.ENGINE_STALLED),
+    *(AlertName.TARGETS_MISSING, AlertName.SIDECAR_DOWN, AlertName.ENGINE_DOWN, AlertName.ENGINE_WEDGED),
     *(AlertName.OUTLIER, AlertName.ENGINE_RESTARTS, AlertName.KV_CACHE),
 )
 """Alerts that explain others of their group; a message lists them first."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-from alerts.burn.cold_start import starting
 from alerts.causes.missing_targets import missing_targets, no_target
 from alerts.causes.replica_groups import by_urgency
 from alerts.links import DashboardUid, PanelTitle
@@ -16,19 +15,21 @@ from alerts.promql.build import (
     max_by,
     on,
     over,
+    regex,
     select,
     sum_by,
     with_model,
 )
-from alerts.promql.expression import Expression
+from alerts.promql.expression import AlertLabel, Expression
 from alerts.rules.annotations import alert
 from alerts.rules.groups import Alert, Recording
+from alerts.rules.target_labels import if_found
 from alerts.scrape_jobs import targets_up
 from alerts.tiers import Severity
 from exporters.text.units import spell_duration
 from exporters.vocabulary import signals
 from exporters.vocabulary.alert_names import AlertName
-from exporters.vocabulary.signals import ENGINE_MODEL, Label, Phase, Signal
+from exporters.vocabulary.signals import ENGINE_MODEL, Label, Signal
 
 _DAY = 86400.0
 _COUNT = '{{ printf "%.0f" $value }}'
@@ -116,65 +117,57 @@ def _engine_down(plan: Plan) -> Iterator[Alert]:
         )
 
 
-def stalled_alerts(plan: Plan) -> Iterator[Alert]:
-    """Requests are open but no token count grows: by each engine's counters, else by the waits at the sidecar.
-
-    With `llm_engine_token_counts_live` 0, an engine counts tokens only when a request ends, so its counters stand
-    still during each long response. The sidecar also counts at the end, but it knows which requests wait and which
-    stream. Such an engine counts as stalled when no request streams. A stall of streaming responses is detected only
-    after their clients have disconnected.
-    """
-    # Twice in a window for targets that are scraped each minute.
-    window = max(4 * plan.spec.scrape_interval, min(2.5 * 60.0, plan.step))
-    pending_for = max(plan.step, 30.0)
-
-    def latest(signal: Signal) -> Expression:
-        return over("max_over_time", signal, window)
-
-    def increased(counters: tuple[Signal, ...], by: list[Label]) -> Expression:
-        return either(sum_by(increase(counter, window), by) > 0 for counter in counters)
-
-    engine, instance = [Label.INSTANCE, Label.ENGINE, Label.MODEL], [Label.INSTANCE]
-    tokens = (signals.ENGINE_GENERATION_TOKENS, signals.ENGINE_PROMPT_TOKENS)
-    requests = either(sum_by(latest(each), engine) > 0 for each in (signals.ENGINE_RUNNING, signals.ENGINE_WAITING))
-    # With one sample in the window, tokens show no growth however fast they move.
-    scraped_twice = over("count_over_time", signals.ENGINE_UP, window) >= 2
-    by_counts = requests.and_(latest(signals.ENGINE_COUNTS_LIVE).binary("==", 1), _ENGINE)
-    # Not during a cold start: the engine compiles and captures graphs before the first token.
-    stalled = (
-        by_counts.and_(scraped_twice, _ENGINE)
-        .unless(increased(tokens, engine), _ENGINE)
-        .unless(select(signals.COLD_START), _ENGINE)
-    )
+def wedged_alerts(plan: Plan) -> Iterator[Alert]:
+    """An engine that holds requests or accepts connections, and does nothing."""
+    at = "the engine {{ $labels.engine }} at {{ $labels.instance }}"
     if plan.has_sidecar:
-        streams = over("max_over_time", select(signals.IN_FLIGHT, equal(Label.PHASE, Phase.STREAMING)), window)
-        all_tokens = (*tokens, signals.PROMPT_TOKENS, signals.COMPLETION_TOKENS)
-        waits = max_by(latest(signals.OLDEST_WAIT), [Label.INSTANCE, Label.MODEL]) > plan.down_after
-        by_waits = (
-            with_model(waits, (Label.INSTANCE, Label.MODEL))
-            .and_(latest(signals.ENGINE_UP).binary("==", 1), _INSTANCE)
-            .and_(scraped_twice, _INSTANCE)
-            .unless(sum_by(streams, instance) > 0, _INSTANCE)
-            .unless(increased(all_tokens, instance), _INSTANCE)
-            .unless(by_counts, _INSTANCE)
-            .unless(starting(), _INSTANCE)
+        wedged, serving = (
+            sum_by(select(signals.ENGINE_STATE, regex(Label.STATE, states)), [Label.INSTANCE, Label.ENGINE])
+            for states in ("wedged", "serving|saturated")
         )
-        stalled = stalled.or_(by_waits)
-    engine_at = "{{ with $labels.engine }}the engine {{ . }}{{ else }}an engine{{ end }} at {{ $labels.instance }}"
-    serving = (stalled * 0).or_(with_model(_reached(plan)), _ENGINE)
-    for severity, expr, group in by_urgency(plan, stalled, serving):
+        failed, serves, pending_for = with_model(wedged.binary("==", 1)), with_model(serving), plan.down_after
+        same = [equal(label, AlertLabel(label)) for label in (Label.INSTANCE, Label.ENGINE)]
+        reason = if_found(
+            select(signals.ENGINE_STATE_REASON, *same), plan.spec.group_by, " ({{ (first .).Labels.reason }})"
+        )
+        since = if_found(
+            select(signals.ENGINE_STATE_CHANGED, *same),
+            plan.spec.group_by,
+            " since {{ (first .).Value | humanizeTimestamp }}",
+        )
+        seen = f"The sidecar has seen no progress of {at}, although requests wait for it, or no answer{reason}{since}."
+    else:
+        failed, pending_for = _stalled(plan), max(plan.step, 30.0)
+        serves = (failed * 0).or_(with_model(_reached(plan)), _ENGINE)
+        seen = (
+            f"Requests are open at {at}, and for {spell_duration(pending_for)} no prompt or generation token has been "
+            f"counted. Held back for {spell_duration(plan.cold_start)} after a start."
+        )
+    for severity, expr, group in by_urgency(plan, failed, serves):
         yield alert(
             plan,
-            AlertName.ENGINE_STALLED,
+            AlertName.ENGINE_WEDGED,
             severity,
             (DashboardUid.ENGINE, PanelTitle.ENGINE_OUTPUT_TOKENS),
             expr,
-            f"{engine_at}{_OF_MODEL} holds requests and generates no token",
-            f"Requests are open at {engine_at}, and for {spell_duration(pending_for)} no prompt or generation token "
-            f"has been counted. The engine still answers its metrics. Held back for {spell_duration(plan.cold_start)} "
-            f"after a start. {group}Look first at the GPU and at the end of the engine's log.",
+            f"{at}{_OF_MODEL} is wedged",
+            f"{seen} Its /health may still succeed. {group}Look first at the GPU and at the end of its log; then restart.",
             pending_for=pending_for,
         )
+
+
+def _stalled(plan: Plan) -> Expression:
+    """Without a sidecar: engines with open requests whose token counts stand still, except during a cold start."""
+    # Twice in a window for targets that are scraped each minute.
+    window = max(4 * plan.spec.scrape_interval, min(2.5 * 60.0, plan.step))
+    engine = [Label.INSTANCE, Label.ENGINE, Label.MODEL]
+    counts = (signals.ENGINE_RUNNING, signals.ENGINE_WAITING)
+    requests = either(sum_by(over("max_over_time", each, window), engine) > 0 for each in counts)
+    # With one sample in the window, tokens show no growth however fast they move.
+    scraped_twice = over("count_over_time", signals.ENGINE_UP, window) >= 2
+    tokens = (signals.ENGINE_GENERATION_TOKENS, signals.ENGINE_PROMPT_TOKENS)
+    increased = either(sum_by(increase(counter, window), engine) > 0 for counter in tokens)
+    return requests.and_(scraped_twice, _ENGINE).unless(increased, _ENGINE).unless(select(signals.COLD_START), _ENGINE)
 
 
 def _losses(plan: Plan) -> tuple[Alert, ...]:

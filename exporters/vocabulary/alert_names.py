@@ -19,7 +19,7 @@ class AlertName(StrEnum):
     PREFIX_CACHE = "LLMPrefixCacheCollapse"
     SIDECAR_DOWN = "LLMSidecarDown"
     ENGINE_DOWN = "LLMEngineDown"
-    ENGINE_STALLED = "LLMEngineStalled"
+    ENGINE_WEDGED = "LLMEngineWedged"
     ENGINE_RESTARTS = "LLMEngineRestarts"
     DROPPING = "LLMSidecarDroppingRecords"
     LOG_LINES = "LLMSidecarDroppingLogLines"

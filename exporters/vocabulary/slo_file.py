@@ -413,7 +413,7 @@ class Alerting:
         Key(
             Kind(_share, {**text_of(_SHARE), "default": "2/3"}),
             "Share of the replicas of a model that must serve, such as 2/3 or 50%: LLMSidecarDown, LLMEngineDown and "
-            "LLMEngineStalled page if fewer serve, and else raise a ticket.",
+            "LLMEngineWedged page if fewer serve, and else raise a ticket.",
         ),
     ] = 2 / 3
     severities: Annotated[Severities, Key(section(Severities))] = Severities()

@@ -29,7 +29,7 @@ def alert(name: str, *labels: Labels) -> dict[str, str]:
 WATCHDOG = alert("VLLMSLOWatchdog", {"severity": "none"}, SLO, ENGINE)
 BURN_TICKET = alert("LLMErrorBudgetBurn", TICKET, SLO)
 RESTARTS = alert("LLMEngineRestarts", TICKET, ENGINE)
-STALLED = alert("LLMEngineStalled", PAGE, ENGINE)
+STALLED = alert("LLMEngineWedged", PAGE, ENGINE)
 DOWN = alert("LLMEngineDown", PAGE, ENGINE, {"job": "vllm-slo-sidecar"})
 
 
@@ -74,7 +74,7 @@ def alertmanager(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iter
                 RESTARTS | {"engine": "e:2"},
                 RESTARTS | {"instance": "s:2"},
                 RESTARTS | {"cluster": "west"},
-                alert("LLMEngineStalled", PAGE, HERE),
+                alert("LLMEngineWedged", PAGE, HERE),
                 alert("LLMErrorBudgetBurn", PAGE, SLO),
                 alert("LLMSidecarLostRequests", TICKET, HERE, {"process": "relay-0"}),
                 DOWN | {"engine": "e:3"},
@@ -95,7 +95,7 @@ def alertmanager(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iter
                 DOWN,
                 STALLED,
                 alert("LLMSidecarDown", TICKET, {"instance": "s:4"}),
-                alert("LLMEngineStalled", PAGE, HERE),
+                alert("LLMEngineWedged", PAGE, HERE),
                 RESTARTS | {"instance": "s:2"},
                 alert("LLMErrorBudgetBurn", PAGE, SLO),
                 alert("LLMClientErrorSurge", PAGE, HERE, {"class": "siso"}),

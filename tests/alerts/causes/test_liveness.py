@@ -15,7 +15,7 @@ from exporters.vocabulary.slo_file import SloFile, Source, load
 from tests.alerts.firing import firing
 from tests.support.promtool import ROOT, UP, Case, Pace, Promtool, constant, counter
 
-SIDECAR, ENGINE, STALLED = "LLMSidecarDown", "LLMEngineDown", "LLMEngineStalled"
+SIDECAR, ENGINE, WEDGED = "LLMSidecarDown", "LLMEngineDown", "LLMEngineWedged"
 DROPPING, LOG_LINES, LOST = "LLMSidecarDroppingRecords", "LLMSidecarDroppingLogLines", "LLMSidecarLostRequests"
 RELOAD_FAILED = "LLMSidecarConfigReloadFailed"
 CERTIFICATE, WATCHDOG = "LLMCertificateExpiry", "VLLMSLOWatchdog"
@@ -72,152 +72,41 @@ def test_a_missing_scrape_job_pages(promtool: Promtool, pace: Pace) -> None:
     promtool.test([case.expect_firing(Plan.of(pace.spec).down_after + 3 * interval(pace), SIDECAR)])
 
 
-def engine(name: str, scrapes: int, *, live: bool = True, held: float = 3, moving: str = "") -> dict[str, str]:
-    """An engine behind a sidecar of the same name; `moving` tokens grow. `a/b` is engine b behind sidecar a."""
-    labels = f'instance="{name.partition("/")[0]}",job="vllm-slo-sidecar",engine="{name}"'
-    labels = f'{labels},rank="0",model="org/m"'
-    tokens = {kind: counter((5 if kind == moving else 0, scrapes), start=500) for kind in ("generation", "prompt")}
-    return {
-        f"llm_engine_up{{{labels}}}": constant(1, scrapes),
-        f"llm_engine_token_counts_live{{{labels}}}": constant(live, scrapes),
-        f"llm_engine_requests_running{{{labels}}}": constant(held, scrapes),
-        f"llm_engine_requests_waiting{{{labels}}}": constant(0, scrapes),
-        **{f"llm_engine_{kind}_tokens_total{{{labels}}}": values for kind, values in tokens.items()},
-    }
+def states(name: str, *parts: tuple[str, int]) -> dict[str, str]:
+    """An engine behind a sidecar of the same name that is in each of these states for so many scrapes."""
+    labels = f'instance="{name}",job="vllm-slo-sidecar",engine="{name}"'
+    scrapes = sum(count for _, count in parts)
+    series = {f'llm_engine_requests_running{{{labels},rank="0",model="org/m"}}': constant(3, scrapes)}
+    for state in ("serving", "saturated", "wedged", "starting"):
+        values = [constant(each == state, count) for each, count in parts]
+        series[f'llm_engine_state{{{labels},state="{state}"}}'] = " ".join(values)
+    return series
 
 
-def request_series(name: str, oldest: str, streaming: str, completed: str) -> dict[str, str]:
-    """The request series of the sidecar `name`."""
-    labels = f'instance="{name}",job="vllm-slo-sidecar",model="org/m",class="siso"'
-    return {
-        f"llm_oldest_wait_seconds{{{labels}}}": oldest,
-        f'llm_requests_in_flight{{{labels},phase="streaming"}}': streaming,
-        f'llm_completion_tokens_total{{{labels},tenant="other"}}': completed,
-    }
+def test_a_wedged_engine_raises_an_alert_until_it_works_again(promtool: Promtool, pace: Pace) -> None:
+    down = round(Plan.of(pace.spec).down_after / interval(pace))
+    n = down + 10
+    series = states("wedged", ("serving", n), ("wedged", n), ("serving", n)) | states("busy", ("saturated", 3 * n))
+    series |= states("short", ("serving", n), ("wedged", down - 1), ("serving", 2 * n - down + 1))
+    case = Case(pace.spec, series, interval(pace)).expect_silent((n - 1) * interval(pace), WEDGED)
+    case.expect((2 * n - 2) * interval(pace), firing(WEDGED, "engine", severity="ticket"), {'{engine="wedged"}': 1})
+    promtool.test([case.expect_silent((2 * n + 2) * interval(pace), WEDGED)])
 
 
-def scrapes_until_stalled(pace: Pace) -> int:
-    """Scrapes after which an engine that was up from the start is warm and has stalled for long enough."""
-    return round((Plan.of(pace.spec).cold_start + max(pace.step, 30)) / interval(pace)) + 15
-
-
-def test_an_engine_with_live_counters_stalls_when_it_holds_requests_and_no_token_moves(
-    promtool: Promtool, pace: Pace
-) -> None:
-    n = scrapes_until_stalled(pace)
-    series = {
-        **engine("stalls", n),
-        **engine("generates", n, moving="generation"),
-        **engine("prefills", n, moving="prompt"),
-        **engine("idle", n, held=0),
-        **engine("cold", n),
-        'llm_engine_up{instance="cold",job="vllm-slo-sidecar",engine="cold"}': (f"{constant(1, n - 9)} 0x1 1x10"),
-    }
-    case = Case(pace.spec, series, interval(pace))
-    promtool.test(
-        [case.expect((n - 2) * interval(pace), firing(STALLED, "engine", severity="ticket"), {'{engine="stalls"}': 1})]
-    )
-
-
-def test_stalled_engines_page_only_if_too_few_of_their_model_move(promtool: Promtool, pace: Pace) -> None:
-    n, cases = scrapes_until_stalled(pace), []
-    for stalled, severities in ((1, ("ticket",)), (2, ("page", "ticket"))):
+def test_wedged_engines_page_only_if_too_few_of_their_model_serve(promtool: Promtool, pace: Pace) -> None:
+    n, cases = 20 + round(Plan.of(pace.spec).down_after / interval(pace)), []
+    for wedged, others, severities in (
+        (1, "serving", ("ticket",)),
+        (2, "serving", ("page", "ticket")),
+        (1, "starting", ("page", "ticket")),
+    ):
         series = dict[str, str]()
         for number, name in enumerate("abc"):
-            series |= engine(name, n, moving="" if number < stalled else "generation")
-        fires = {f'{{engine="{name}",severity="{each}"}}': 1.0 for name in "abc"[:stalled] for each in severities}
+            series |= states(name, ("wedged" if number < wedged else others, n))
+        fires = {f'{{engine="{name}",severity="{each}"}}': 1.0 for name in "abc"[:wedged] for each in severities}
         case = Case(pace.spec, series, interval(pace))
-        cases.append(case.expect((n - 2) * interval(pace), firing(STALLED, "engine, severity"), fires))
+        cases.append(case.expect((n - 2) * interval(pace), firing(WEDGED, "engine, severity"), fires))
     promtool.test(cases)
-
-
-def test_a_stalled_engine_fires_beside_a_busy_and_a_starting_one(promtool: Promtool, pace: Pace) -> None:
-    n = scrapes_until_stalled(pace)
-    busy, starts = engine("a/busy", n, moving="generation"), engine("a/starts", n)
-    starts['llm_engine_up{instance="a",job="vllm-slo-sidecar",engine="a/starts"}'] = f"{constant(1, n - 9)} 0x1 1x10"
-    series = {**engine("a/stalls", n), **busy, **starts}
-    series |= request_series("a", constant(0, n), constant(5, n), counter((50, n)))
-    case = Case(pace.spec, series, interval(pace))
-    promtool.test(
-        [
-            case.expect(
-                (n - 2) * interval(pace), firing(STALLED, "engine", severity="ticket"), {'{engine="a/stalls"}': 1}
-            )
-        ]
-    )
-
-
-def test_an_engine_that_counts_at_the_end_of_requests_stalls_when_requests_wait_and_none_streams(
-    promtool: Promtool, pace: Pace
-) -> None:
-    """Long responses are no stall, even if others wait: their tokens are counted when they end."""
-    n = scrapes_until_stalled(pace)
-    names = ("stalls", "long responses", "long responses, full batch", "serves others", "short waits")
-    series: dict[str, str] = {}
-    for name in names:
-        series |= engine(name, n, live=False)
-    waits, none, still = f"0+{interval(pace):g}x{n}", constant(0, n), constant(900, n)
-    series |= request_series("stalls", waits, none, still)
-    series |= request_series("long responses", none, constant(3, n), still)
-    series |= request_series("long responses, full batch", waits, constant(3, n), still)
-    series |= request_series("serves others", waits, none, counter((50, n)))
-    series |= request_series("short waits", constant(2, n), none, still)
-    case = Case(pace.spec, series, interval(pace))
-    promtool.test(
-        [
-            case.expect(
-                (n - 2) * interval(pace),
-                firing(STALLED, "instance, engine", severity="ticket"),
-                {'{engine="stalls",instance="stalls"}': 1},
-            )
-        ]
-    )
-
-
-def test_an_idle_engine_that_hangs_stalls_by_the_waits_at_the_sidecar(promtool: Promtool, pace: Pace) -> None:
-    """Its gauges still show an idle engine."""
-    n = scrapes_until_stalled(pace)
-    series = engine("s:1", n, held=0)
-    series |= request_series("s:1", f"0+{interval(pace):g}x{n}", constant(0, n), constant(900, n))
-    case = Case(pace.spec, series, interval(pace))
-    stalled = {'{engine="s:1",instance="s:1"}': 1.0}
-    promtool.test(
-        [case.expect((n - 2) * interval(pace), firing(STALLED, "instance, engine", severity="ticket"), stalled)]
-    )
-
-
-def test_a_stall_ends_when_tokens_move_or_requests_stream(promtool: Promtool, pace: Pace) -> None:
-    n = scrapes_until_stalled(pace)
-    series = engine("live", 3 * n) | engine("not", 3 * n, live=False)
-    generated = next(name for name in series if "generation" in name and 'engine="live"' in name)
-    series[generated] = f"{constant(500, n)} {counter((5, 2 * n), start=500)}"
-    series |= request_series(
-        "not",
-        f"0+{interval(pace):g}x{n} {constant(0, 2 * n)}",
-        f"{constant(0, n)} {constant(3, 2 * n)}",
-        constant(900, 3 * n),
-    )
-    both = {'{instance="live"}': 1.0, '{instance="not"}': 1.0}
-    case = Case(pace.spec, series, interval(pace)).expect(
-        (n - 2) * interval(pace), firing(STALLED, "instance", severity="ticket"), both
-    )
-    promtool.test([case.expect((n + 8) * interval(pace), firing(STALLED, "instance", severity="ticket"), {})])
-
-
-def test_a_busy_engine_that_is_scraped_every_60_s_is_not_stalled(promtool: Promtool) -> None:
-    """The file says 15 s. One sample in a window shows no growth, so it is no evidence of a stall."""
-    spec = load(ROOT / "alerts/slos.yaml")
-    n = 25
-    series = engine("busy", n, moving="generation") | engine("stalls", n) | engine("counts at the end", n, live=False)
-    series |= request_series("counts at the end", constant(90, n), constant(0, n), counter((200, n)))
-    # 14 s: evaluations and scrapes coincide only every 7 minutes, so a window of 60 s has one sample.
-    as_rendered = Case(spec, {}, 14.0)
-    case = Case(replace(spec, scrape_interval=60.0), series, 14.0)
-    for at in range(406, 1400, 14):
-        case.expect_silent(at, STALLED, instance="busy").expect_silent(at, STALLED, instance="counts at the end")
-    promtool.test(
-        [as_rendered, case.expect(1400, firing(STALLED, "engine", severity="ticket"), {'{engine="stalls"}': 1})]
-    )
 
 
 def test_lost_measurements_raise_a_ticket_that_ends(promtool: Promtool, pace: Pace) -> None:
@@ -316,7 +205,7 @@ def test_every_alert_has_a_runbook() -> None:
 
 def test_every_alert_on_an_engine_names_the_engine_and_its_instance(spec: SloFile) -> None:
     of_engines = {
-        *(AlertName.ENGINE_DOWN, AlertName.ENGINE_STALLED, AlertName.ENGINE_RESTARTS),
+        *(AlertName.ENGINE_DOWN, AlertName.ENGINE_WEDGED, AlertName.ENGINE_RESTARTS),
         *(AlertName.QUEUE, AlertName.KV_CACHE, AlertName.PREFIX_CACHE),
     }
     rendered = [rule for group in rules(spec) for rule in group.rules if isinstance(rule, Alert)]

@@ -11,7 +11,7 @@ from tests.contract.expositions import DATA
 from tests.support.promtool import Case, Pace, Promtool, constant, counter
 from tests.support.slo_files import ENGINE_ONLY, engine_only
 
-BURN, LOW, DOWN, STALLED = "LLMErrorBudgetBurn", "LLMErrorBudgetLowTraffic", "LLMEngineDown", "LLMEngineStalled"
+BURN, LOW, DOWN, STALLED = "LLMErrorBudgetBurn", "LLMErrorBudgetLowTraffic", "LLMEngineDown", "LLMEngineWedged"
 UNMEASURED = "LLMSLOUnmeasured"
 
 SPEC = loads(ENGINE_ONLY)

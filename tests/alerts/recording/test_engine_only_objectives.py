@@ -193,7 +193,7 @@ def test_the_comments_of_the_file_state_how_slos_are_counted_and_the_limitations
 # Limitations of the counts of vLLM:
 # - No classes or tenants: each SLO counts all requests of a model, also unary, as class="all".
 # - Requests that are rejected, aborted or never answered are not counted and burn no budget, except for first tokens
-#   sent before. In a total outage, LLMEngineDown and LLMEngineStalled page, and no SLO does.
+#   sent before. In a total outage, LLMEngineDown and LLMEngineWedged page, and no SLO does.
 # - Only bounds of joint goodput: if g1 of N requests meet one SLO and g2 another, max(0, g1 + g2 - N) to min(g1, g2)
 #   meet both. The bounds are recorded as shares of N: llm_goodput:requests:ratio_at_least is 1 minus the sum of all
 #   error ratios, llm_goodput:requests:ratio_at_most is 1 minus the largest.
@@ -213,7 +213,7 @@ def test_burn_alerts_state_how_they_are_counted_and_the_limitations() -> None:
             assert alert.annotations["note"].endswith(CAVEAT)
             assert notes.get(alert.labels.get("slo", ""), "") in alert.annotations["note"]
     assert {alert.name for alert in alerts} == {
-        *("LLMErrorBudgetBurn", "LLMErrorBudgetLowTraffic", "LLMEngineDown", "LLMEngineStalled", "LLMSLOUnmeasured"),
+        *("LLMErrorBudgetBurn", "LLMErrorBudgetLowTraffic", "LLMEngineDown", "LLMEngineWedged", "LLMSLOUnmeasured"),
         *("LLMEngineRestarts", "LLMQueueSaturated", "LLMKVCacheFull", "LLMPrefixCacheCollapse"),
         *("LLMReplicaOutlier", "LLMScrapeIntervalMismatch", "VLLMSLOWatchdog"),
     }

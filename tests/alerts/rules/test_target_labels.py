@@ -174,7 +174,8 @@ def group(
         f"llm_engine_start_time_seconds{{{engine}}}": gauge(1, 1)
         if stalls
         else f"{constant(1, total - 9)} 1800 1810 1820 1830x9",
-        f"llm_engine_token_counts_live{{{engine}}}": constant(1, total),
+        f'llm_engine_state{{{here},engine="e:8000",state="serving"}}': gauge(1, 0),
+        f'llm_engine_state{{{here},engine="e:8000",state="wedged"}}': gauge(0, stalls),
         f"llm_engine_requests_running{{{engine}}}": gauge(2, 3),
         f"llm_engine_requests_waiting{{{engine}}}": gauge(0, 9),
         f"llm_engine_kv_cache_usage_ratio{{{engine}}}": gauge(0.5, 0.99),
@@ -192,7 +193,7 @@ def group(
 
 RAISED = {
     *(AlertName.BURN, AlertName.TENANT_BURN, AlertName.CLIENT_ERRORS, AlertName.BUSY_BUT_USELESS, AlertName.KV_CACHE),
-    *(AlertName.PREFIX_CACHE, AlertName.ENGINE_DOWN, AlertName.ENGINE_STALLED),
+    *(AlertName.PREFIX_CACHE, AlertName.ENGINE_DOWN, AlertName.ENGINE_WEDGED),
     AlertName.TARGETS_MISSING,
 }
 NEEDS_A_WEEK = {AlertName.BUSY_BUT_USELESS, AlertName.PREFIX_CACHE}
