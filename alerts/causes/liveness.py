@@ -151,7 +151,7 @@ def wedged_alerts(plan: Plan) -> Iterator[Alert]:
             (DashboardUid.ENGINE, PanelTitle.ENGINE_OUTPUT_TOKENS),
             expr,
             f"{at}{_OF_MODEL} is wedged",
-            f"{seen} Its /health may still succeed. {group}Look first at the GPU and at the end of its log; then restart.",
+            f"{seen} Its /health may still succeed. {group}Look first at the GPU and the end of its log, then restart it.",
             pending_for=pending_for,
         )
 
