@@ -151,7 +151,8 @@ def wedged_alerts(plan: Plan) -> Iterator[Alert]:
             (DashboardUid.ENGINE, PanelTitle.ENGINE_OUTPUT_TOKENS),
             expr,
             f"{at}{_OF_MODEL} is wedged",
-            f"{seen} Its /health may still succeed. {group}Look first at the GPU and the end of its log, then restart it.",
+            f"{seen} Its /health may still succeed. {group}Look first at the GPU and the end of its log, then restart "
+            "it.",
             pending_for=pending_for,
         )
 
