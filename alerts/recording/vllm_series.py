@@ -107,7 +107,7 @@ def _unmeasured(plan: Plan, each: SupportedSlo) -> Alert:
         plan,
         AlertName.UNMEASURED,
         Severity.TICKET,
-        (DashboardUid.ENGINE, PanelTitle.ENGINE_VERSION),
+        (DashboardUid.ENGINE, PanelTitle.ENGINE),
         select(signals.ENGINE_UP).binary("==", 1).unless(counted, on(Label.INSTANCE)),
         f"{{{{ $labels.engine }}}} does not count what {each.slo.name} is judged by",
         f"{{{{ $labels.engine }}}} is up, but its page has no bucket of {each.histogram.name} at "
