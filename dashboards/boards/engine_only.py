@@ -139,7 +139,7 @@ def up() -> stat.Panel:
 def requests_now() -> stat.Panel:
     description = "Requests that run and wait in all engines. Good: few wait. From the engines' metrics."
     panel = style.stat_panel(
-        *("Requests in the engines", description, style.COUNT, 3, 5),
+        *("Requests now", description, style.COUNT, 4, 5),
         (aggregate("sum", signals.ENGINE_RUNNING), "running"),
         (aggregate("sum", signals.ENGINE_WAITING), "waiting"),
         no_value="no engine",
@@ -186,7 +186,7 @@ def good_range(plan: Plan) -> stat.Panel:
         for series, legend in ((signals.GOODPUT_AT_LEAST, "at least"), (signals.GOODPUT_AT_MOST, "at most"))
     )
     return style.stat_panel(
-        *("Good for all SLOs", description, units.PercentUnit, 6, 5),
+        *("Good for all SLOs", description, units.PercentUnit, 5, 5),
         *bounds,
         no_value=NO_TRAFFIC,
         decimals=1,

@@ -109,7 +109,7 @@ def _status_columns(plan: Plan) -> tuple[ValueColumn | LabelColumns, ...]:
         ValueColumn("Data", max_by(signals.SLO_MEASURED, _SLO_AND_CLASS), units.PercentUnit, decimals=1, width=60),
         _since(Severity.PAGE, BAD),
         _since(Severity.TICKET, WARN),
-        LabelColumns(_worst_replica(), {Label.INSTANCE: "Worst replica"}),
+        LabelColumns(_worst_replica(plan), {Label.INSTANCE: "Worst replica"}),
     )
 
 
@@ -136,11 +136,12 @@ def _active_since(selector: Selector) -> Expression:
     return (1000 * selector).and_(select(FIRING, _FIRING), ignoring("alertstate"))
 
 
-def _worst_replica() -> Expression:
+def _worst_replica(plan: Plan) -> Expression:
     bad = ratio_by(signals.SLO_BAD, signals.SLO_EVENTS, *_SLO_AND_CLASS, Label.INSTANCE)
     worst = aggregate("topk", bad > 0, by=_SLO_AND_CLASS, parameter=1)
     # without it, Grafana omits the column if no replica has bad events; the link selects all replicas
-    return worst.or_(with_label(0 * _pairs(), Label.INSTANCE, "All"), on(*_SLO_AND_CLASS))
+    none = "All" if plan.has_sidecar else "none"
+    return worst.or_(with_label(0 * _pairs(), Label.INSTANCE, none), on(*_SLO_AND_CLASS))
 
 
 def goodput_now(spec: SloFile) -> stat.Panel:
