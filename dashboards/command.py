@@ -131,6 +131,8 @@ def _render(arguments: argparse.Namespace) -> int:
     placement = parse_placement(arguments.namespace, arguments.label, arguments.folder)
     links = read_links(arguments.runbooks, "", arguments.traces_url)
     selector = "" if arguments.loki is None else parse_selector(arguments.loki)
+    if selector and spec.source is slo_file.Source.ENGINE:
+        raise UsageError("--loki: needs the request log of the sidecar; remove it, or use --source sidecar")
     if arguments.format == "plain":
         if arguments.namespace or arguments.label or arguments.folder:
             raise UsageError("--namespace, --label, --folder: these need --format configmap")

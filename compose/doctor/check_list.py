@@ -211,7 +211,11 @@ CHECKS = (
         "Do alerts and boards name pods, not addresses?",
         lambda of: prometheus_checks.target_names(of.prometheus, of.spec),
     ),
-    Check("engine pods", "Has each pod with an engine a sidecar?", lambda of: engine_pods(of.prometheus.engine_pods)),
+    Check(
+        "engine pods",
+        "Has each pod with an engine a sidecar?",
+        lambda of: engine_pods(of.prometheus.engine_pods, of.spec),
+    ),
     Check(
         "scrape interval",
         "Is the interval the one in the SLO file?",

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from compose.doctor.finding import Finding, State, Unread
 from exporters.analysis.prometheus_api import Prometheus
+from exporters.vocabulary.slo_file import SloFile, Source
 
 _MOST_NAMES = 3
 """Pods that are named per controller."""
@@ -55,11 +56,13 @@ def read_engine_pods(prometheus: Prometheus) -> list[EnginePod]:
     ]
 
 
-def engine_pods(pods: Sequence[EnginePod] | Unread) -> Finding:
-    """Whether each pod with an engine has a sidecar."""
+def engine_pods(pods: Sequence[EnginePod] | Unread, spec: SloFile) -> Finding:
+    """Whether each pod with an engine has a sidecar, unless the rules need none."""
     looked_at = "kube_pod_container_info and kube_pod_init_container_info of kube-state-metrics"
     if isinstance(pods, Unread):
         return pods.not_checked(looked_at)
+    if spec.source is Source.ENGINE:
+        return Unread("the rules read vLLM alone, without a sidecar").not_checked(looked_at)
     if not pods:
         return Unread(
             "no series of kube-state-metrics has the image of an engine",

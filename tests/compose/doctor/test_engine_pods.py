@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,11 @@ from compose.doctor.engine_pods import EnginePod, engine_pods, read_engine_pods
 from compose.doctor.finding import Finding, State, Unread
 from compose.programs.tools import Tools
 from exporters.analysis.prometheus_api import Prometheus, PrometheusError
+from exporters.vocabulary.slo_file import SHIPPED, Source, load
 from tests.support.prometheus_process import prometheus
 from tests.support.waiting import wait_until
 
+SPEC = load(SHIPPED)
 COMPONENTS = Path(__file__).parents[3] / "compose/kubernetes/components"
 POD_MONITOR = yaml.safe_load((COMPONENTS / "pod-monitor/pod-monitor.yaml").read_text(encoding="utf-8"))
 SERIES = "kube_pod_container_info and kube_pod_init_container_info of kube-state-metrics"
@@ -50,7 +53,7 @@ def pods(kind: str, name: str, count: int, *, sidecar: bool = False) -> list[Eng
     ],
 )
 def test_pods_without_a_sidecar_are_named_by_their_controller(found: list[EnginePod], text: str) -> None:
-    assert engine_pods(found) == Finding(State.WARNING, SERIES, text, COST, FIX)
+    assert engine_pods(found, SPEC) == Finding(State.WARNING, SERIES, text, COST, FIX)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +76,12 @@ def test_without_such_pods_nothing_is_reported(
     found: Sequence[EnginePod] | Unread, expected: tuple[State, str, str]
 ) -> None:
     state, text, fix = expected
-    assert engine_pods(found) == Finding(state, SERIES, text, fix=fix)
+    assert engine_pods(found, SPEC) == Finding(state, SERIES, text, fix=fix)
+
+
+def test_rules_without_a_sidecar_need_none() -> None:
+    finding = engine_pods(pods("StatefulSet", "chat", 1), replace(SPEC, source=Source.ENGINE))
+    assert (finding.state, finding.found) == (State.NOT_CHECKED, "the rules read vLLM alone, without a sidecar")
 
 
 def kube_state(pod: str, kind: str, images: dict[str, str], phase: str = "Running") -> str:

@@ -138,9 +138,14 @@ def test_a_configmap_has_the_dashboard(tmp_path: Path) -> None:
             "engine: the bounds of vLLM 0.5 are not known; the oldest known release is 0.6.6",
             id="too old",
         ),
+        pytest.param(
+            ["--source", "engine", "--loki", "{app='x'}".replace("'", '"')],
+            "--loki: needs the request log of the sidecar; remove it, or use --source sidecar",
+            id="a log of the sidecar",
+        ),
     ],
 )
-def test_a_release_that_is_not_known_is_refused(
+def test_what_the_dashboard_cannot_have_is_refused(
     flags: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["dashboards", "render", "--out", str(tmp_path), *flags]) == 2
