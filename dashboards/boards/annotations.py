@@ -27,7 +27,7 @@ def annotations(spec: SloFile, *, load_tests: bool = False) -> tuple[dashboard.A
     # Grafana shows the name of a label that is missing
     named = join_labels(signals.LOAD_RUN, "title", " ", Label.SCENARIO, Label.CONFIGURATION)
     tests = _annotation("Load tests", named, "load test: {{title}}", "run {{run}}", step)
-    # the values of these two queries are the times in milliseconds, independent of the scrape
+    # the values of this query and the next one are the times in milliseconds, independent of the scrape
     changes = _annotation(
         "Config changes", config_change_query(), "{{setting}}: {{old}} → {{new}}", "on {{engine}}", step_of_times
     ).use_value_for_time(True)
