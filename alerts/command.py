@@ -2,7 +2,6 @@
 
 import argparse
 import math
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -21,13 +20,14 @@ from alerts.prometheusrule import checked_labels, checked_name, prometheus_rule
 from alerts.rule_file import head, rules
 from alerts.rules.groups import Alert, to_yaml
 from alerts.rules.wording import describe, rescaled
+from alerts.source_flags import add_source_flags, with_source
 from exporters.text.errors import UsageError, parse_flag
 from exporters.text.output_files import write_file
 from exporters.text.units import parse_duration, spell_duration
 from exporters.text.yaml_reader import nearest
 from exporters.vocabulary.alert_names import AlertName
 from exporters.vocabulary.ceilings import read_ceilings
-from exporters.vocabulary.slo_file import SHIPPED, VERSION, SloFile, Source, load
+from exporters.vocabulary.slo_file import SHIPPED, SloFile, Source, load
 
 _RUNBOOKS = Path(__file__).parent / "runbooks"
 
@@ -48,7 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="output of `vllm-slo roofline --format json`: warn of thresholds that the hardware cannot meet",
     )
-    _add_source(check_parser)
+    add_source_flags(check_parser)
     check_parser.set_defaults(run=_check)
     explain_parser = actions.add_parser("explain", help="show what burns each budget and when each tier fires")
     _add_file(explain_parser, "file", nargs="?")
@@ -64,7 +64,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     explain_parser.add_argument(
         "--window", metavar="TIME", help="rolling window of the peak error rate with --outage (default: 1h)"
     )
-    _add_source(explain_parser)
+    add_source_flags(explain_parser)
     explain_parser.set_defaults(run=_explain)
     schema_parser = actions.add_parser("schema", help="print the JSON Schema of SLO files, for editors")
     _add_out(schema_parser)
@@ -115,7 +115,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         help="label of the PrometheusRule, for the operator's ruleSelector (repeatable)",
     )
-    _add_source(render_parser)
+    add_source_flags(render_parser)
     render_parser.set_defaults(run=_render)
     alertmanager_parser = actions.add_parser(
         "alertmanager", help="write an Alertmanager configuration: destinations of pages and tickets"
@@ -136,29 +136,11 @@ def _add_out(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", default="-", metavar="DIR", help="output folder (default: -, standard output)")
 
 
-def _add_source(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--source",
-        choices=[str(each) for each in Source],
-        help="the counters to use: those of the sidecar, or those of vLLM (default: from the file)",
-    )
-    parser.add_argument(
-        "--vllm-version", metavar="V", help="release of vLLM with --source engine, such as 0.25 (default: newest known)"
-    )
-
-
-def _apply_flags(spec: SloFile, arguments: argparse.Namespace) -> SloFile:
-    version = arguments.vllm_version or spec.engine.version
-    if version and not VERSION.fullmatch(version):
-        raise UsageError(f"--vllm-version: {version!r} is not a release of vLLM; write its number, such as 0.25")
-    return replace(spec, source=Source(arguments.source or spec.source), engine=replace(spec.engine, version=version))
-
-
 def _check(arguments: argparse.Namespace) -> int:
     parse = partial(parse_duration, examples="15d or 52w")
     retention = None if arguments.retention is None else parse_flag("--retention", arguments.retention, parse)
     roofline = read_ceilings(Path(arguments.roofline)) if arguments.roofline else None
-    result = check(arguments.file, retention, lambda spec: _apply_flags(spec, arguments), roofline)
+    result = check(arguments.file, retention, lambda spec: with_source(spec, arguments), roofline)
     if arguments.format == "json":
         print(diagnostics.as_json(result))
     else:
@@ -174,7 +156,7 @@ def _check(arguments: argparse.Namespace) -> int:
 
 
 def _explain(arguments: argparse.Namespace) -> int:
-    plan = Plan.of(_apply_flags(load(arguments.file), arguments))
+    plan = Plan.of(with_source(load(arguments.file), arguments))
     if not 0 < arguments.rate < math.inf:
         raise UsageError(f"--rate: {arguments.rate:g} is not a rate; write events per second above 0, such as 0.5")
     if arguments.outage is not None:
@@ -217,7 +199,7 @@ def _summary(spec: SloFile) -> str:
 
 
 def _render(arguments: argparse.Namespace) -> int:
-    spec = _apply_flags(load(arguments.slos), arguments)
+    spec = with_source(load(arguments.slos), arguments)
     links = read_links(arguments.runbooks, arguments.grafana, arguments.traces_url)
     prices = parse_prices(arguments.gpu_hour_price, arguments.gpus, arguments.api_price)
     most = arguments.max_rules_per_group

@@ -22,17 +22,18 @@ class DashboardUid(StrEnum):
     SIDECAR = "vllm-slo-sidecar"
     CONFIG_CHANGE = "vllm-slo-flips"
     LOAD_TEST = "vllm-slo-load"
+    ENGINE_ONLY = "vllm-slo-engine-only"
 
 
 class PanelTitle(StrEnum):
     """Every panel that an alert links to."""
 
+    BAD_BY_ENGINE = "Bad events by engine"
     BURN_RATE = "Burn rate"
     CERTIFICATE = "Certificate"
     CONNECTIONS = "Client connections"
     ENGINE = "Engine"
     ENGINE_OUTPUT_TOKENS = "Output tokens"
-    ENGINE_VERSION = "Version"
     FIRING_ALERTS = "Firing alerts"
     FOLLOW_LAG = "Lag of the followed log"
     GOODPUT_BY_SIDECAR = "Goodput by sidecar"
@@ -61,8 +62,22 @@ LINK_VARIABLES: dict[DashboardUid, tuple[Label, ...]] = {
     DashboardUid.ENGINE: (Label.INSTANCE, Label.ENGINE),
     DashboardUid.SIDECAR: (Label.INSTANCE,),
     DashboardUid.FLEET: (),  # all replicas, to compare them
+    DashboardUid.ENGINE_ONLY: (Label.MODEL, Label.INSTANCE),
 }
 """The variables of each linked dashboard that labels of an alert can set."""
+
+
+_WITHOUT_SIDECAR = {
+    PanelTitle.GOODPUT_BY_SIDECAR: PanelTitle.BAD_BY_ENGINE,
+    PanelTitle.SIDECAR: PanelTitle.ENGINE,
+}
+"""Panels that show what only a sidecar knows, and those in their place."""
+
+
+def without_sidecar(panel: Panel) -> Panel:
+    """The panel of an alert on the dashboard of engines without a sidecar."""
+    _, title = panel
+    return DashboardUid.ENGINE_ONLY, _WITHOUT_SIDECAR.get(title, title)
 
 
 def panel_id(title: str) -> int:

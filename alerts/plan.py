@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from alerts.engine_only import SupportedSlo, effective_spec, supported_slos
+from alerts.engine_only import SupportedSlo, UnsupportedSlo, effective_spec, evaluate_slos
 from alerts.links import Links
 from alerts.tiers import Severity, Tier, fit, tiers
 from exporters.vocabulary.slo_file import Slo, SloFile, Source
@@ -34,6 +34,8 @@ class Plan:
     links: Links
     supported: tuple[SupportedSlo, ...]
     """The SLOs that vLLM alone can count; none with a sidecar."""
+    unsupported: tuple[UnsupportedSlo, ...]
+    """Those that it cannot count; none with a sidecar."""
 
     tiers: tuple[Tier, ...]
     """As published, from the fastest page to the slowest ticket."""
@@ -96,6 +98,7 @@ class Plan:
             UsageError: the rules read vLLM alone, which can count none of the SLOs.
         """
         spec = effective_spec(file)
+        evaluated = () if spec.source is Source.SIDECAR else evaluate_slos(file)
         published = tiers(spec.period)
         fast_page, slow_page, *_ = published
         lengths = {round(window, 3) for tier in published for window in (tier.long, tier.short)}
@@ -107,7 +110,8 @@ class Plan:
         return cls(
             spec=spec,
             links=links,
-            supported=() if spec.source is Source.SIDECAR else supported_slos(file),
+            supported=tuple(each for each in evaluated if isinstance(each, SupportedSlo)),
+            unsupported=tuple(each for each in evaluated if isinstance(each, UnsupportedSlo)),
             tiers=published,
             tiers_of={slo.name: tuple(fit(tier, slo) for tier in published) for slo in spec.slos},
             direct=tuple(sorted(w for w in lengths if w <= hour)),

@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from alerts.links import add_link_flags, read_links
-from dashboards.boards.registry import BOARDS
+from alerts.source_flags import add_source_flags, with_source
+from dashboards.boards.registry import BOARDS_OF
 from dashboards.grafana.configmap import FOLDER, config_map, parse_placement
 from dashboards.grafana.log_lines import parse_selector
 from dashboards.live.audit import Finding, audit, read_checks
@@ -62,6 +63,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="label of the ConfigMaps, in addition to grafana_dashboard=1 (repeatable)",
     )
     render.add_argument("--folder", metavar="NAME", help=f"Grafana folder of the dashboards (default: {FOLDER})")
+    add_source_flags(render)
     render.set_defaults(run=_render)
     audit_parser = commands.add_parser(
         "audit",
@@ -125,16 +127,18 @@ def _add_live_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def _render(arguments: argparse.Namespace) -> int:
-    spec = slo_file.load(arguments.slos)
+    spec = with_source(slo_file.load(arguments.slos), arguments)
     placement = parse_placement(arguments.namespace, arguments.label, arguments.folder)
     links = read_links(arguments.runbooks, "", arguments.traces_url)
     selector = "" if arguments.loki is None else parse_selector(arguments.loki)
+    if selector and spec.source is slo_file.Source.ENGINE:
+        raise UsageError("--loki: needs the request log of the sidecar; remove it, or use --source sidecar")
     if arguments.format == "plain":
         if arguments.namespace or arguments.label or arguments.folder:
             raise UsageError("--namespace, --label, --folder: these need --format configmap")
         if arguments.out == "-":
             raise UsageError("--out: plain dashboards are several files; add --out DIR, or --format configmap")
-    for board in BOARDS:
+    for board in BOARDS_OF[spec.source]:
         text, name = board.render(spec, links, selector), board.file_name
         if arguments.format == "configmap":
             text, name = config_map(board.uid, name, text, placement), f"{Path(name).stem}.yaml"

@@ -57,7 +57,6 @@ def vllm_groups(plan: Plan) -> tuple[RuleGroup, ...]:
 def _engine_state(plan: Plan) -> Iterator[Recording]:
     """The engine state and the outcomes of requests."""
     yield Recording(signals.ENGINE_UP, _relabelled(targets_up(plan)))
-    yield Recording(signals.ENGINE_COUNTS_LIVE, select(signals.ENGINE_UP).binary("==", 1))
     yield Recording(signals.ENGINE_START_TIME, _relabelled(_scraped_series(plan, START_TIME)))
     for row in VLLM.rows:
         found = family(row, version(plan.spec))
@@ -107,7 +106,7 @@ def _unmeasured(plan: Plan, each: SupportedSlo) -> Alert:
         plan,
         AlertName.UNMEASURED,
         Severity.TICKET,
-        (DashboardUid.ENGINE, PanelTitle.ENGINE_VERSION),
+        (DashboardUid.ENGINE, PanelTitle.ENGINE),
         select(signals.ENGINE_UP).binary("==", 1).unless(counted, on(Label.INSTANCE)),
         f"{{{{ $labels.engine }}}} does not count what {each.slo.name} is judged by",
         f"{{{{ $labels.engine }}}} is up, but its page has no bucket of {each.histogram.name} at "

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from alerts.engine_only import CAVEAT
 from alerts.labels import severity_value
-from alerts.links import Panel
+from alerts.links import Panel, without_sidecar
 from alerts.plan import Plan
 from alerts.promql.expression import Expression
 from alerts.rules.groups import Alert
@@ -38,6 +38,7 @@ def alert(
     Queries in the description are made by `target_labels.query`.
     """
     groups = plan.spec.group_by if name is not AlertName.WATCHDOG else ()
+    panel = panel if plan.has_sidecar else without_sidecar(panel)
     return Alert(
         name,
         expr,

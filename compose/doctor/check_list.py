@@ -6,6 +6,7 @@ from pathlib import Path
 
 from compose.doctor import engine_checks, machine_checks, program_checks, prometheus_checks
 from compose.doctor.clock_check import clocks
+from compose.doctor.engine_pods import engine_pods
 from compose.doctor.engine_reading import EngineReading, read_engine
 from compose.doctor.finding import Finding, Place, Unread
 from compose.doctor.program_checks import GpuReading, read_gpus
@@ -204,6 +205,16 @@ CHECKS = (
         "scrape targets",
         "Does Prometheus scrape the job that the rules read?",
         lambda of: prometheus_checks.targets(of.prometheus, of.spec),
+    ),
+    Check(
+        "target names",
+        "Do alerts and boards name pods, not addresses?",
+        lambda of: prometheus_checks.target_names(of.prometheus, of.spec),
+    ),
+    Check(
+        "engine pods",
+        "Has each pod with an engine a sidecar?",
+        lambda of: engine_pods(of.prometheus.engine_pods, of.spec),
     ),
     Check(
         "scrape interval",

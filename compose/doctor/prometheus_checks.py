@@ -17,6 +17,7 @@ from exporters.vocabulary.slo_file import SloFile
 
 _KEEPS_CLASSIC = ("always_scrape_classic_histograms", "scrape_classic_histograms")
 """The second is the name in Prometheus 2."""
+_NAMESPACE, _POD = "__meta_kubernetes_namespace", "__meta_kubernetes_pod_name"
 
 
 def server(reading: PrometheusReading) -> Finding:
@@ -48,6 +49,33 @@ def targets(reading: PrometheusReading, spec: SloFile) -> Finding:
         )
         return Finding(State.FAILED, looked_at, found, cost, f"curl {first.get('scrapeUrl')}")
     return Finding(State.OK, looked_at, f"{len(ours)} up")
+
+
+def target_names(reading: PrometheusReading, spec: SloFile) -> Finding:
+    """Whether the instance of each target that is a pod has the name of the pod."""
+    looked_at = f"label {Label.INSTANCE} of the targets"
+    if isinstance(reading.targets, Unread):
+        return reading.targets.not_checked(looked_at)
+    ours = our_targets(reading.targets, spec)
+    if not ours:
+        return Unread("there are no targets", f"name the scrape job {jobs(spec)[0]}").not_checked(looked_at)
+    found = [
+        f"{instance} is the pod {discovered.get(_NAMESPACE)}/{discovered[_POD]}"
+        for each in ours
+        if _POD in (discovered := each.get("discoveredLabels") or {})
+        and discovered[_POD] not in (instance := str(each["labels"].get(Label.INSTANCE)))
+    ]
+    if not found:
+        return Finding(State.OK, looked_at, "no pod is named by its address")
+    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+    return Finding(
+        State.WARNING,
+        looked_at,
+        f"{found[0]}{more}",
+        "pages and boards name an address, for which the pod must be searched",
+        f"relabel: source_labels: [{_NAMESPACE}, {_POD}], separator: /, target_label: {Label.INSTANCE}, as "
+        "compose/kubernetes/components/pod-monitor does",
+    )
 
 
 def scrape_interval(reading: PrometheusReading, spec: SloFile | Unread) -> Finding:

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import yaml
 
+from compose.doctor.engine_pods import EnginePod, read_engine_pods
 from compose.doctor.finding import Place, Unread
 from compose.doctor.http_fetch import TIMEOUT
 from compose.doctor.rule_difference import Rules, our_rules
@@ -58,6 +59,7 @@ class PrometheusReading:
     """Config revisions in the last day, by sidecar and engine."""
     changed_settings: Mapping[tuple[str, str], int] | Unread
     """Settings that changed in this time, by sidecar and engine."""
+    engine_pods: Sequence[EnginePod] | Unread
 
     def formatted(self, expression: str) -> str | None:
         """The expression as this server prints it; None if it cannot."""
@@ -88,6 +90,7 @@ def read_prometheus(place: Place) -> PrometheusReading:
         clock = pool.submit(_server_time, place, client)
         revisions = pool.submit(_counts, place, client, _REVISIONS)
         changed_settings = pool.submit(_counts, place, client, _CHANGED_SETTINGS)
+        pods = pool.submit(_engine_pods, place, client)
         return PrometheusReading(
             place=place,
             version=version.result(),
@@ -99,6 +102,7 @@ def read_prometheus(place: Place) -> PrometheusReading:
             clock=clock.result(),
             revisions=revisions.result(),
             changed_settings=changed_settings.result(),
+            engine_pods=pods.result(),
         )
 
 
@@ -125,6 +129,15 @@ def _counts(place: Place, client: Prometheus, query: str) -> Mapping[tuple[str, 
     return {
         (each.labels.get(Label.INSTANCE, ""), each.labels.get(Label.ENGINE, "")): int(each.value) for each in samples
     }
+
+
+def _engine_pods(place: Place, client: Prometheus) -> Sequence[EnginePod] | Unread:
+    try:
+        return read_engine_pods(client)
+    except PrometheusError as error:
+        return _unread(place, "/api/v1/query", error)
+    except (ValueError, LookupError, TypeError):
+        return _other(place, "/api/v1/query")
 
 
 def _collisions(place: Place, client: Prometheus) -> Sequence[Collision] | Unread:

@@ -12,7 +12,7 @@ from dashboards.queries.rates import ENGINE_LABELS
 from exporters.text.units import spell_duration
 from exporters.vocabulary import signals
 from exporters.vocabulary.signals import FIRING, Label
-from exporters.vocabulary.slo_file import SloFile
+from exporters.vocabulary.slo_file import SloFile, Source
 
 _RESTART = 120
 """Seconds between a config change and the start of the engine that it restarts."""
@@ -27,11 +27,12 @@ def annotations(spec: SloFile, *, load_tests: bool = False) -> tuple[dashboard.A
     # Grafana shows the name of a label that is missing
     named = join_labels(signals.LOAD_RUN, "title", " ", Label.SCENARIO, Label.CONFIGURATION)
     tests = _annotation("Load tests", named, "load test: {{title}}", "run {{run}}", step)
+    # the values of this query and the next one are the times in milliseconds, independent of the scrape
+    changes = _annotation(
+        "Config changes", config_change_query(), "{{setting}}: {{old}} → {{new}}", "on {{engine}}", step_of_times
+    ).use_value_for_time(True)
     return (
-        # the values of these two queries are the times in milliseconds, independent of the scrape
-        _annotation(
-            "Config changes", config_change_query(), "{{setting}}: {{old}} → {{new}}", "on {{engine}}", step_of_times
-        ).use_value_for_time(True),
+        *([changes] if spec.source is Source.SIDECAR else []),
         _annotation(
             "Engine starts", _engine_starts(), "engine started", "{{engine}}", step_of_times
         ).use_value_for_time(True),

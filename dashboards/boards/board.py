@@ -19,13 +19,26 @@ from exporters.vocabulary.slo_file import SloFile, Source
 TAG = "vllm-slo"
 """The tag that Grafana uses for the links between the dashboards."""
 
-_VARIABLES: dict[Label, Callable[[], dashboard.QueryVariable]] = {
-    Label.MODEL: lambda: layout.label_variable(Label.MODEL, signals.IN_FLIGHT),
-    Label.CLASS: lambda: layout.label_variable(Label.CLASS, signals.IN_FLIGHT, Label.MODEL),
-    Label.INSTANCE: lambda: layout.label_variable(Label.INSTANCE, signals.SIDECAR_BUILD),
-    # the only series of an engine that was never up
-    Label.ENGINE: lambda: layout.label_variable(Label.ENGINE, signals.ENGINE_UP, Label.INSTANCE),
+_HIDDEN = model.VariableHide.HIDE_VARIABLE
+
+_VARIABLES: dict[Source, dict[Label, Callable[[], dashboard.QueryVariable]]] = {
+    Source.SIDECAR: {
+        Label.MODEL: lambda: layout.label_variable(Label.MODEL, signals.IN_FLIGHT),
+        Label.CLASS: lambda: layout.label_variable(Label.CLASS, signals.IN_FLIGHT, Label.MODEL),
+        Label.INSTANCE: lambda: layout.label_variable(Label.INSTANCE, signals.SIDECAR_BUILD),
+        # the only series of an engine that was never up
+        Label.ENGINE: lambda: layout.label_variable(Label.ENGINE, signals.ENGINE_UP, Label.INSTANCE),
+    },
+    # an instance is an engine; hidden are those that select nothing more
+    Source.ENGINE: {
+        Label.MODEL: lambda: layout.label_variable(Label.MODEL, signals.ENGINE_RUNNING),
+        Label.CLASS: lambda: layout.label_variable(Label.CLASS, signals.SLO_EVENTS).hide(_HIDDEN),
+        Label.INSTANCE: lambda: layout.label_variable(Label.INSTANCE, signals.ENGINE_UP).label("Engine"),
+        Label.ENGINE: lambda: layout.label_variable(Label.ENGINE, signals.ENGINE_UP).hide(_HIDDEN),
+    },
 }
+_TARGETS = {Source.SIDECAR: signals.SIDECAR_BUILD, Source.ENGINE: signals.ENGINE_UP}
+"""A series of each target, whose labels are those of `group_by`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +56,8 @@ class Board:
     time_from: str = "now-1h"
     # the rules are evaluated once a minute, and each refresh queries the whole fleet
     refresh: str = "1m"
+    source: Source = Source.SIDECAR
+    """Whose series it shows, whatever the rules of the SLO file read."""
 
     @property
     def file_name(self) -> str:
@@ -50,8 +65,7 @@ class Board:
 
     def build(self, spec: SloFile) -> model.Dashboard:
         """The dashboard for one SLO file, which determines thresholds and colours of classes."""
-        # dashboards show the series of sidecars, whatever the rules read
-        plan = Plan.of(replace(spec, source=Source.SIDECAR))
+        plan = Plan.of(replace(spec, source=self.source))
         links = dashboard.DashboardLink("Dashboards").type(model.DashboardLinkType.DASHBOARDS).tags([TAG])
         links.keep_time(True).include_vars(True)
         frame = (
@@ -67,10 +81,11 @@ class Board:
             .link(links)
             .with_variable(dashboard.DatasourceVariable("datasource").label("Data source").type("prometheus"))
         )
-        targets = (layout.label_variable(label, signals.SIDECAR_BUILD) for label in spec.group_by)
-        for variable in (*targets, *(_VARIABLES[label]() for label in VARIABLES), *self.own_variables(spec)):
+        targets = (layout.label_variable(label, _TARGETS[self.source]) for label in spec.group_by)
+        every = _VARIABLES[self.source]
+        for variable in (*targets, *(every[label]() for label in VARIABLES), *self.own_variables(plan.spec)):
             frame.with_variable(variable)
-        for annotation in annotations(spec, load_tests=self.shows_load_tests):
+        for annotation in annotations(plan.spec, load_tests=self.shows_load_tests):
             frame.annotation(annotation)
         return layout.arrange(frame, self.rows(plan))
 

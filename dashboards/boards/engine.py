@@ -188,7 +188,7 @@ def scrape_age(plan: Plan) -> stat.Panel:
 def version() -> stat.Panel:
     text = "Type and version of the engine. Good: one version. From the engines' metrics."
     engines = count_by(signals.ENGINE_INFO, [Label.ENGINE_TYPE, Label.VERSION])
-    panel = style.stat_panel(PanelTitle.ENGINE_VERSION, text, units.Short, 4, 5, may_be_empty="the engine is down")
+    panel = style.stat_panel("Version", text, units.Short, 4, 5, may_be_empty="the engine is down")
     return highest_first(style.show_names(panel), (engines, "{{engine_type}} {{version}}"))
 
 

@@ -1,6 +1,18 @@
-"""All dashboards."""
+"""All dashboards, by the source of their series."""
 
-from dashboards.boards import config_change, engine, fleet, load_test, request_anatomy, sidecar, slo_overview, workload
+from dashboards.boards import (
+    config_change,
+    engine,
+    engine_only,
+    fleet,
+    load_test,
+    request_anatomy,
+    sidecar,
+    slo_overview,
+    workload,
+)
+from dashboards.boards.board import Board
+from exporters.vocabulary.slo_file import Source
 
 BOARDS = (
     slo_overview.BOARD,
@@ -12,3 +24,6 @@ BOARDS = (
     load_test.BOARD,
     config_change.BOARD,
 )
+
+BOARDS_OF: dict[Source, tuple[Board, ...]] = {Source.SIDECAR: BOARDS, Source.ENGINE: (engine_only.BOARD,)}
+"""Those that show the series of sidecars, and those that show what vLLM alone counts."""

@@ -45,14 +45,14 @@ _STAGES = (
 _STAGE_COLOURS = {"front end": PINK, "queue": VIOLET, "prefill": SKY, "decode": BLUE}
 
 
-_QUANTILE = "$quantile"
+QUANTILE = "$quantile"
 _ACTIVE_CLASS = "active_class"
 
 
 def quantile_variable() -> dashboard.CustomVariable:
     """The quantile of all panels over latencies; one, so that each class has one line."""
     return (
-        dashboard.CustomVariable(_QUANTILE.removeprefix("$"))
+        dashboard.CustomVariable(QUANTILE.removeprefix("$"))
         .label("Quantile")
         .values("p50 : 0.5,p90 : 0.9,p95 : 0.95,p99 : 0.99")
         .current(model.VariableOption(selected=True, text="p95", value="0.95"))
@@ -107,7 +107,7 @@ def quantile_lines(
     # a logarithmic scale has no 0, and Grafana prints a `noValue` at each of its hidden ticks
     panel = style.time_series_panel(title, text, units.Seconds, 12, signed=True, may_be_empty=may_be_empty)
     # without observations it is NaN
-    quantiles = call("histogram_quantile", Variable(_QUANTILE), buckets) >= 0
+    quantiles = call("histogram_quantile", Variable(QUANTILE), buckets) >= 0
     panel.with_target(query(quantiles, PER_CLASS).exemplar(exemplars))
     return style.colour_by_class(style.logarithmic(style.limit_points(panel)), spec)
 

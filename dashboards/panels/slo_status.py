@@ -51,25 +51,34 @@ def slo_status(plan: Plan) -> table.Panel:
         f"Attainment is the share of good events in the last {spell_duration(page.short)}, in period that of "
         f"{period}. Budget spent is a multiple of the error budget; over 1 x it is overspent. Exhausted in is by the "
         "burn rate of "
-        f"{spell_duration(page.long)}. Offered are requests that arrive, judged are SLO events. Data is the share of "
-        "the period that was measured. The worst replica has the largest share of bad events; its "
-        "link opens Fleet, with all if none has bad events. "
+        f"{spell_duration(page.long)}. {'Offered are requests that arrive, judged' if plan.has_sidecar else 'Judged'} "
+        "are SLO events. Data is the share of the period that was measured. The worst replica has the largest share of "
+        f"bad events{'; its link opens Fleet, with all if none has bad events' if plan.has_sidecar else ''}. "
         "Good: attainment at or above the objective, and no page or ticket. From the recording rules."
     )
     reason = f"no alert fires, or there is {NO_TRAFFIC}"
     panel = style.table_panel(PanelTitle.SLO_STATUS, text, units.Short, 24, 10, may_be_empty=reason)
     tables.sort_rows(tables.if_empty(panel, "no SLO is recorded").interval("1m"), "-Budget spent", "SLO", "Class")
     titles = {Label.SLO: "SLO", Label.CLASS: "Class"}
-    tables.join_queries(panel, titles, _status_columns(), rows=_pairs(), widest=(Label.INSTANCE,))
+    tables.join_queries(panel, titles, _status_columns(plan), rows=_pairs(), widest=(Label.INSTANCE,))
+    if not plan.has_sidecar:
+        return panel
     url = to_board(DashboardUid.FLEET, Label.CLASS, Label.INSTANCE)
     return tables.link_cells(panel, Label.INSTANCE, "Open the fleet", url)
 
 
-def _status_columns() -> tuple[ValueColumn | LabelColumns, ...]:
+def _status_columns(plan: Plan) -> tuple[ValueColumn | LabelColumns, ...]:
     budget = min_by(signals.SLO_BUDGET_LEFT, _SLO_AND_CLASS)
     spent = model.ValueMap({"0": model.ValueMappingResult("spent", color=BAD, index=0)})
     left = budget * PERIOD / (max_by(in_page_window(signals.SLO_BURN_RATE), _SLO_AND_CLASS) > 0)
     objective = max_by(signals.SLO_OBJECTIVE, _SLO_AND_CLASS)
+    offered = ValueColumn(
+        "Offered",
+        arrival_rate().binary("*", _pairs(), on(Label.CLASS, right=())),
+        units.RequestsPerSecond,
+        decimals=2,
+        width=95,
+    )
     return (
         ValueColumn("Objective", objective, units.PercentUnit, decimals=1, width=85),
         _attainment("Attainment", in_shortest_window, 100),
@@ -93,20 +102,14 @@ def _status_columns() -> tuple[ValueColumn | LabelColumns, ...]:
             decimals=1,
             width=110,
         ),
-        ValueColumn(
-            "Offered",
-            arrival_rate().binary("*", _pairs(), on(Label.CLASS, right=())),
-            units.RequestsPerSecond,
-            decimals=2,
-            width=95,
-        ),
+        *([offered] if plan.has_sidecar else []),
         ValueColumn(
             "Judged", rate_by(signals.SLO_EVENTS, *_SLO_AND_CLASS), units.RequestsPerSecond, decimals=2, width=95
         ),
         ValueColumn("Data", max_by(signals.SLO_MEASURED, _SLO_AND_CLASS), units.PercentUnit, decimals=1, width=60),
         _since(Severity.PAGE, BAD),
         _since(Severity.TICKET, WARN),
-        LabelColumns(_worst_replica(), {Label.INSTANCE: "Worst replica"}),
+        LabelColumns(_worst_replica(plan), {Label.INSTANCE: "Worst replica"}),
     )
 
 
@@ -133,11 +136,12 @@ def _active_since(selector: Selector) -> Expression:
     return (1000 * selector).and_(select(FIRING, _FIRING), ignoring("alertstate"))
 
 
-def _worst_replica() -> Expression:
+def _worst_replica(plan: Plan) -> Expression:
     bad = ratio_by(signals.SLO_BAD, signals.SLO_EVENTS, *_SLO_AND_CLASS, Label.INSTANCE)
     worst = aggregate("topk", bad > 0, by=_SLO_AND_CLASS, parameter=1)
     # without it, Grafana omits the column if no replica has bad events; the link selects all replicas
-    return worst.or_(with_label(0 * _pairs(), Label.INSTANCE, "All"), on(*_SLO_AND_CLASS))
+    none = "All" if plan.has_sidecar else "none"
+    return worst.or_(with_label(0 * _pairs(), Label.INSTANCE, none), on(*_SLO_AND_CLASS))
 
 
 def goodput_now(spec: SloFile) -> stat.Panel:

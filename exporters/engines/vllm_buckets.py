@@ -51,10 +51,14 @@ def family(row: Row, version: str) -> Family | None:
     return None
 
 
+def family_of(signal: Signal, version: str) -> Family | None:
+    """The family that this version of vLLM has for a signal."""
+    return family(next(row for row in VLLM.rows if row.signal is signal), version)
+
+
 def histogram(signal: Signal, version: str) -> Histogram | None:
     """The histogram of a latency, if this version of vLLM has one."""
-    row = next(row for row in VLLM.rows if row.signal is signal)
-    source = family(row, version)
+    source = family_of(signal, version)
     bounds = [bounds for since, bounds in _BOUNDS[signal].items() if order(since) <= order(version)]
     return Histogram(source.name, bounds[-1]) if source and bounds else None
 

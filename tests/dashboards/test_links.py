@@ -10,11 +10,11 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from alerts.links import LINK_VARIABLES, DashboardUid, Links, PanelTitle, panel_id
+from alerts.links import LINK_VARIABLES, DashboardUid, Links, Panel, PanelTitle, panel_id
 from alerts.rule_file import rules
 from alerts.rules.groups import Alert
 from compose.cli import main
-from dashboards.boards.registry import BOARDS
+from dashboards.boards.registry import BOARDS, BOARDS_OF
 from dashboards.live.reader import panels_of
 from dashboards.queries.variables import VARIABLES
 from exporters.vocabulary.alert_names import AlertName
@@ -25,33 +25,42 @@ ROOT = Path(__file__).parents[2]
 RUNBOOKS = ROOT / "alerts" / "runbooks"
 
 SPEC = load(SHIPPED)
-ALERT_PANELS = {
-    AlertName(rule.name): rule.panel
-    for source in Source
-    for group in rules(
-        replace(SPEC, source=source, group_by=("cluster",), alerting=replace(SPEC.alerting, per_tenant=True))
-    )
-    for rule in group.rules
-    if isinstance(rule, Alert)
-}
-BY_UID = {board.uid: board for board in BOARDS}
-PAGES = {board.uid: board.build(SPEC) for board in BOARDS}
-TITLES = {board.uid: {panel.get("title", "") for panel in panels_of(page_of(board)["panels"])} for board in BOARDS}
+EVERY_BOARD = [board for boards in BOARDS_OF.values() for board in boards]
+
+
+def alert_panels(source: Source) -> dict[AlertName, Panel]:
+    alerting = replace(SPEC.alerting, per_tenant=True)
+    groups = rules(replace(SPEC, source=source, group_by=("cluster",), alerting=alerting))
+    return {AlertName(rule.name): rule.panel for group in groups for rule in group.rules if isinstance(rule, Alert)}
+
+
+WITHOUT_SIDECAR = alert_panels(Source.ENGINE)
+ALERT_PANELS = WITHOUT_SIDECAR | alert_panels(Source.SIDECAR)
+BY_UID = {board.uid: board for board in EVERY_BOARD}
+PAGES = {board.uid: board.build(SPEC) for board in EVERY_BOARD}
+TITLES = {board.uid: {panel.get("title", "") for panel in panels_of(page_of(board)["panels"])} for board in EVERY_BOARD}
 
 every = pytest.mark.parametrize("alert", AlertName)
 
 
 def test_every_dashboard_and_no_other_has_a_declared_uid() -> None:
-    assert sorted(board.uid for board in BOARDS) == sorted(DashboardUid)
+    assert sorted(BY_UID) == sorted(DashboardUid)
 
 
 def test_every_declared_title_is_linked_to() -> None:
-    assert {title for _, title in ALERT_PANELS.values()} == set(PanelTitle)
+    assert {title for _, title in (*ALERT_PANELS.values(), *WITHOUT_SIDECAR.values())} == set(PanelTitle)
 
 
 @every
 def test_the_panel_of_an_alert_is_on_its_dashboard(alert: AlertName) -> None:
     uid, title = ALERT_PANELS[alert]
+    assert title in TITLES[uid]
+
+
+@pytest.mark.parametrize("alert", WITHOUT_SIDECAR)
+def test_without_a_sidecar_the_panel_of_an_alert_is_on_the_dashboard_of_engines(alert: AlertName) -> None:
+    uid, title = WITHOUT_SIDECAR[alert]
+    assert uid == DashboardUid.ENGINE_ONLY
     assert title in TITLES[uid]
 
 
@@ -175,7 +184,7 @@ def test_a_runbook_names_only_existing_dashboards_and_panels(alert: AlertName) -
     opening = re.search(r"^\*\*Open\.\*\* (.*?)\n\n", (RUNBOOKS / f"{alert}.md").read_text(), re.DOTALL | re.MULTILINE)
     assert opening, alert
     titles = re.findall(r"\*([^*]+)\*", opening[1].replace("\n", " "))
-    known_titles = {board.title for board in BOARDS}.union(*TITLES.values())
+    known_titles = {board.title for board in EVERY_BOARD}.union(*TITLES.values())
     assert [name for name in titles if name not in known_titles] == []
     # no dashboard shows the Watchdog
     if alert is not AlertName.WATCHDOG:

@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from copy import deepcopy
+from dataclasses import replace
 from string import ascii_uppercase
 from typing import Any
 
@@ -20,6 +21,7 @@ from grafana_foundation_sdk.models import units
 
 from alerts.rule_file import rules
 from alerts.rules.groups import Recording
+from dashboards.boards.registry import BOARDS_OF
 from dashboards.command import GENERATED
 from dashboards.grafana import style
 from dashboards.live.reader import MAY_BE_EMPTY, checks_of
@@ -44,7 +46,7 @@ from exporters.vocabulary.signals import (
     Outcome,
     Phase,
 )
-from exporters.vocabulary.slo_file import SHIPPED, load
+from exporters.vocabulary.slo_file import SHIPPED, Source, load
 from tests.support.dashboard_queries import (
     SERIES,
     call_arguments,
@@ -56,7 +58,11 @@ from tests.support.dashboard_queries import (
 )
 
 Page = dict[str, Any]
-PAGES: list[Page] = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(GENERATED.glob("*.json"))]
+WITHOUT_SIDECAR: list[Page] = [json.loads(board.render(load(SHIPPED))) for board in BOARDS_OF[Source.ENGINE]]
+PAGES: list[Page] = [
+    *(json.loads(path.read_text(encoding="utf-8")) for path in sorted(GENERATED.glob("*.json"))),
+    *WITHOUT_SIDECAR,
+]
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
 UNITS = {value for name, value in vars(units).items() if isinstance(value, str) and not name.startswith("_")} | {
@@ -110,9 +116,9 @@ every = pytest.mark.parametrize("page", PAGES, ids=lambda page: page["uid"])
 
 
 def panels_of(page: Page) -> Iterator[dict[str, Any]]:
-    """The panels without rows; a collapsed row contains its panels."""
+    """The panels without rows and texts; a collapsed row contains its panels."""
     for panel in page["panels"]:
-        yield from panels_of(panel) if panel["type"] == "row" else (panel,)
+        yield from panels_of(panel) if panel["type"] == "row" else (panel,) if panel["type"] != "text" else ()
 
 
 def targets_of(page: Page) -> Iterator[dict[str, Any]]:
@@ -163,7 +169,8 @@ def test_every_matched_value_is_possible_for_the_label(page: Page) -> None:
 
 @every
 def test_every_recorded_series_is_recorded_or_the_description_names_its_flag(page: Page) -> None:
-    rule_list = [rule for group in rules(load(SHIPPED)) for rule in group.rules]
+    source = Source.ENGINE if page in WITHOUT_SIDECAR else Source.SIDECAR
+    rule_list = [rule for group in rules(replace(load(SHIPPED), source=source)) for rule in group.rules]
     always = {rule.series.name for rule in rule_list if isinstance(rule, Recording)}
     sometimes = {series.name for series in RECORDED} - always
     flags = {series.name: flag for series, flag in OPTIONAL_SERIES.items()}
@@ -187,7 +194,8 @@ def test_only_counters_are_rated_and_before_any_aggregation(page: Page) -> None:
     """`target-counter-agg`."""
     for target in targets_of(page):
         for name in set(series_in(target["expr"])):
-            rated = re.findall(rf"\b(?:rate|irate|increase)\({name}[{{\[]", target["expr"])
+            by_pattern = re.escape(f'{{__name__=~"{name.replace(":", "[:_]")}"')
+            rated = re.findall(rf"\b(?:rate|irate|increase)\((?:{name}[{{\[]|{by_pattern})", target["expr"])
             expected = series_in(target["expr"]).count(name) if SERIES[name].is_counter else 0
             assert len(rated) == expected, target["expr"]
 

@@ -10,7 +10,7 @@ import pytest
 
 from compose.programs.tools import Tools
 from dashboards.boards.board import Board
-from dashboards.boards.registry import BOARDS
+from dashboards.boards.registry import BOARDS_OF
 from dashboards.command import GENERATED
 from dashboards.live.interpolation import expand, intervals
 from dashboards.live.reader import QueryType, checks_of
@@ -18,6 +18,7 @@ from exporters.vocabulary.slo_file import SHIPPED, load, loads
 from tests.dashboards.dashboard_files import STRICT_SLOS, Page, page_of
 from tests.support.promql_tree import tree
 
+BOARDS = [board for boards in BOARDS_OF.values() for board in boards]
 FLEET = replace(load(SHIPPED), group_by=("cluster", "namespace"))
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from dashboards.boards.engine import BOARD as ENGINE
+from dashboards.boards.engine_only import BOARD as ENGINE_ONLY
 from dashboards.command import GENERATED
 from exporters.vocabulary.slo_file import SHIPPED as SLOS
 from exporters.vocabulary.slo_file import load
@@ -68,6 +69,7 @@ def a_graph(page: Any) -> Any:
 def errors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The errors of every shipped and every broken dashboard."""
     boards = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in SHIPPED}
+    boards["without-sidecar"] = json.loads(ENGINE_ONLY.render(load(SLOS)))
     boards["with-loki"] = json.loads(ENGINE.render(load(SLOS), log_selector='{app="vllm-sidecar"}'))
     for name, (corrupt, _) in BROKEN.items():
         boards[name] = deepcopy(boards["slo-overview"])
@@ -76,7 +78,7 @@ def errors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 def test_every_dashboard_is_valid(errors: dict[str, str]) -> None:
-    valid = [*(path.stem for path in SHIPPED), "with-loki"]
+    valid = [*(path.stem for path in SHIPPED), "without-sidecar", "with-loki"]
     assert {name: errors[name] for name in valid} == dict.fromkeys(valid, "")
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import promql_parser as promql
 
+from exporters.engines.signal_table import VLLM
 from exporters.vocabulary.signals import ACTIVE_SINCE, FIRING, RECORDED, SIGNALS, Kind, Label
 
 _TEXT_OR_VARIABLE = re.compile(r'"(?:\\.|[^"\\])*"|\$(?:\{(\w+)\}|(\w+))')
@@ -33,6 +34,8 @@ def _series_by_name() -> Iterator[tuple[str, Series]]:
             yield signal.name, Series(labels, is_counter=signal.kind is Kind.COUNTER)
     for recorded in RECORDED:
         yield recorded.name, Series(frozenset(map(str, recorded.labels)), is_counter=False)
+    for name in (f"{family.name}_bucket" for row in VLLM.rows for family in row.families):
+        yield name, Series(frozenset({"__name__", "model_name", "engine", "le", *scraped}), is_counter=True)
     of_alerts = {"alertname", "alertstate", *map(str, (Label.SEVERITY, Label.MODEL, Label.CLASS, Label.SLO))}
     for name in (FIRING, ACTIVE_SINCE):
         yield name, Series(frozenset(of_alerts) | scraped, is_counter=False)
@@ -45,7 +48,7 @@ SERIES = dict(_series_by_name())
 
 def series_in(expression: str) -> list[str]:
     """The series of each selector."""
-    return [node.name or "" for node in _nodes(expression) if isinstance(node, promql.VectorSelector)]
+    return [_name(node) for node in _nodes(expression) if isinstance(node, promql.VectorSelector)]
 
 
 def labels_in(expression: str) -> set[str]:
@@ -69,7 +72,13 @@ def labels_made_in(expression: str) -> set[str]:
 def matchers_in(expression: str) -> list[tuple[str, str, str]]:
     """Series, label and value of each matcher."""
     selectors = (node for node in _nodes(expression) if isinstance(node, promql.VectorSelector))
-    return [(node.name or "", each.name, each.value) for node in selectors for each in node.matchers.matchers]
+    return [(_name(node), each.name, each.value) for node in selectors for each in node.matchers.matchers]
+
+
+def _name(node: promql.VectorSelector) -> str:
+    """The series of a selector; those of vLLM are selected by a pattern of both spellings of their names."""
+    patterns = (each.value for each in node.matchers.matchers if each.name == "__name__")
+    return node.name or next(patterns, "").replace("[:_]", ":")
 
 
 def windows_in(expression: str) -> list[str]:

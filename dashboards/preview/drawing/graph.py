@@ -38,20 +38,23 @@ def graph(
     panel: Mapping[str, Any], frames: Iterable[Frame], configs: FieldConfigSource, grid: TimeGrid
 ) -> dict[str, Any]:
     """Series, axes, thresholds and legend, in the coordinates of the plot."""
-    series = [line for line in _series(frames, configs) if line.is_visible]
-    keys = list(dict.fromkeys(map(_axis_key, series)))
+    every = _series(frames, configs)
+    series = [line for line in every if line.is_visible]
+    # if all lines are hidden, the axes are theirs
+    measured = series or every
+    keys = list(dict.fromkeys(map(_axis_key, measured)))
     # at most two axes: further units share the second
-    numbers = [min(keys.index(_axis_key(line)), 1) for line in series]
+    numbers = [min(keys.index(_axis_key(line)), 1) for line in measured]
     axes = []
     for number in sorted(set(numbers)):
-        lines = [line for line, line_number in zip(series, numbers, strict=True) if line_number == number]
+        lines = [line for line, line_number in zip(measured, numbers, strict=True) if line_number == number]
         axes.append(_axis(lines, tick_count(panel), is_right=number == 1))
     return {
         "start": grid.start * 1000,
         "step": grid.step * 1000,
         "axes": [axis_json for _, axis_json in axes],
-        "series": [_line(line, axes[number][0], number) for line, number in zip(series, numbers, strict=True)],
-        "limits": _limits(series[0].config, axes[0][0]) if series else [],
+        "series": [_line(line, axes[number][0], number) for line, number in zip(series, numbers, strict=False)],
+        "limits": _limits(measured[0].config, axes[0][0]) if measured else [],
         "legend": _legend(panel, series),
         "order": (panel.get("options", {}).get("tooltip") or {}).get("sort", "none"),
     }

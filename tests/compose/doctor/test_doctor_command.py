@@ -212,7 +212,7 @@ async def test_a_running_sidecar_engine_and_prometheus_are_checked(
         "engine times",
         "upstream",
     }
-    expected |= {"prometheus", "scrape targets", "rules", "exemplars", "histograms", "labels"}
+    expected |= {"prometheus", "scrape targets", "target names", "rules", "exemplars", "histograms", "labels"}
     expected |= {"ports", "processes", "memory"}
     del states["config revisions"]  # ok if a scrape has followed the request
     assert {name for name, state in states.items() if state == "ok"} == expected

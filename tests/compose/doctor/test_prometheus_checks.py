@@ -18,6 +18,7 @@ from compose.doctor.prometheus_checks import (
     rule_content,
     scrape_interval,
     server,
+    target_names,
     targets,
 )
 from compose.doctor.prometheus_reading import PrometheusReading, read_prometheus
@@ -53,6 +54,7 @@ def reading(
         clock=REFUSED,
         revisions=REFUSED,
         changed_settings=REFUSED,
+        engine_pods=REFUSED,
     )
 
 
@@ -120,6 +122,40 @@ COST = "dashboards, alerts and budgets miss the requests and the engines of thes
 def test_targets(active: list[dict[str, Any]] | Unread, expected: tuple[State, str, str, str]) -> None:
     state, found, cost, fix = expected
     assert targets(reading(active), SPEC) == Finding(state, f"targets of the job {JOB}", found, cost, fix)
+
+
+def in_pod(name: str, instance: str) -> dict[str, Any]:
+    found = {"__meta_kubernetes_namespace": "inference", "__meta_kubernetes_pod_name": name}
+    return target() | {"labels": {"job": JOB, "instance": instance}, "discoveredLabels": found}
+
+
+ADDRESS_COST = "pages and boards name an address, for which the pod must be searched"
+ADDRESS_FIX = (
+    "relabel: source_labels: [__meta_kubernetes_namespace, __meta_kubernetes_pod_name], separator: /, "
+    "target_label: instance, as compose/kubernetes/components/pod-monitor does"
+)
+
+
+@pytest.mark.parametrize(
+    "active,expected",
+    [
+        pytest.param(
+            [in_pod("a", "10.0.0.1:9464"), in_pod("b", "inference/b"), in_pod("c", "10.0.0.3:9464")],
+            (State.WARNING, "10.0.0.1:9464 is the pod inference/a and 1 more", ADDRESS_COST, ADDRESS_FIX),
+            id="two are named by their address",
+        ),
+        pytest.param(
+            [target(), in_pod("b", "inference/b"), in_pod("c", "c")],
+            (State.OK, "no pod is named by its address", "", ""),
+            id="named, or not a pod",
+        ),
+        pytest.param([], (State.NOT_CHECKED, "there are no targets", "", f"name the scrape job {JOB}"), id="none"),
+        pytest.param(REFUSED, (State.NOT_CHECKED, REFUSED.reason, "", REFUSED.fix), id="not read"),
+    ],
+)
+def test_target_names(active: list[dict[str, Any]] | Unread, expected: tuple[State, str, str, str]) -> None:
+    state, found, cost, fix = expected
+    assert target_names(reading(active), SPEC) == Finding(state, "label instance of the targets", found, cost, fix)
 
 
 INTERVAL_COST = "counts of a step are less accurate, and alerts on targets that are down or stalled are late or silent"
@@ -371,7 +407,7 @@ def test_a_server_that_is_not_there_is_one_reason_for_all_checks() -> None:
     found = read_prometheus(place)
     refused = Unread(f"{place.url}: connection refused", "start it, or set --prometheus URL")
     parts = [found.version, found.flags, found.config, found.targets, found.rules, found.collisions, found.clock]
-    assert [*parts, found.revisions, found.changed_settings] == [refused] * 9
+    assert [*parts, found.revisions, found.changed_settings, found.engine_pods] == [refused] * 10
     assert server(found) == refused.not_checked(place.url)
 
 

@@ -1,12 +1,15 @@
 """The manifests are valid, unknown fields are refused, and every name in them exists in what the project generates."""
 
 import argparse
+import contextlib
 import json
 import re
+import shlex
 import subprocess
 from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 import pytest
@@ -49,6 +52,9 @@ from tests.compose.kubernetes.manifest_validation import (
 pytestmark = pytest.mark.slow
 
 SPEC = load(SHIPPED)
+PAGE = (ROOT / "docs/kubernetes.md").read_text(encoding="utf-8")
+ONCALL = (ROOT / "docs/oncall.md").read_text(encoding="utf-8")
+SERVING = "vllm-slo/serving=true"
 RULES = [rule for group in rules(SPEC, autoscaling=True) for rule in group.rules]
 ALERTS = {rule.name for rule in RULES if isinstance(rule, Alert)}
 RECORDED = {rule.series.name for rule in RULES if isinstance(rule, Recording)}
@@ -168,7 +174,10 @@ def test_custom_resources_are_valid_and_their_operators_refuse_wrong_ones(render
     """In one run, because each start of the compiler takes seconds."""
     if reason := why_no_custom_schemas():
         pytest.skip(reason)
-    valid = [each for each in rendered if is_custom(each)]
+    page = (ROOT / "docs/engine-only.md").read_text(encoding="utf-8")
+    documented = re.findall(r"```yaml\n(apiVersion: .+?)```", page, re.DOTALL)
+    assert len(documented) == 1
+    valid = [*(each for each in rendered if is_custom(each)), *map(yaml.safe_load, documented)]
     broken = []
     for kind, name, change, _ in BROKEN:
         broken.append(deepcopy(one(rendered, kind, name)))
@@ -297,7 +306,12 @@ def test_the_scraped_port_job_and_interval_are_those_of_the_sidecar_and_the_slo_
     (endpoint,) = one(rendered, "PodMonitor")["spec"]["podMetricsEndpoints"]
     port = named(sidecar["ports"], endpoint["port"])["containerPort"]
     assert f"--metrics=0.0.0.0:{port}" in sidecar["args"]
-    assert endpoint["relabelings"] == [{"targetLabel": "job", "replacement": SPEC.scrape_job[0]}]
+    job, instance = endpoint["relabelings"]
+    assert job == {"targetLabel": "job", "replacement": SPEC.scrape_job[0]}
+    documented = re.search(r"```yaml\n- (\{source_labels: .+)\n```", PAGE)
+    assert documented
+    keys = {"sourceLabels": "source_labels", "targetLabel": "target_label"}
+    assert {keys.get(key, key): value for key, value in instance.items()} == yaml.safe_load(documented[1])
     assert parse_duration(endpoint["interval"]) == SPEC.scrape_interval
     annotations = one(rendered, "Deployment")["spec"]["template"]["metadata"]["annotations"]
     assert annotations["prometheus.io/port"] == str(port)
@@ -306,6 +320,11 @@ def test_the_scraped_port_job_and_interval_are_those_of_the_sidecar_and_the_slo_
 def test_every_selector_selects_the_pods(rendered: list[Object]) -> None:
     labels = one(rendered, "Deployment")["spec"]["template"]["metadata"]["labels"]
     assert one(rendered, "Service")["spec"]["selector"] == labels
+    # The label that takes a pod out of service must leave its controller, its scrapes and its policies as they are.
+    removed, _, value = SERVING.partition("=")
+    assert f"label pod POD {removed}-\n" in ONCALL
+    assert f"label pod POD {SERVING}\n" in ONCALL
+    assert labels.pop(removed) == value
     assert one(rendered, "NetworkPolicy")["spec"]["podSelector"] == {"matchLabels": labels}
     for kind in ("Deployment", "PodMonitor", "PodDisruptionBudget"):
         assert one(rendered, kind)["spec"]["selector"] == {"matchLabels": labels}
@@ -324,10 +343,36 @@ def test_the_drain_fits_into_the_grace_period(pod: dict[str, Any], sidecar: dict
     hook = named(pod["containers"], "vllm")["lifecycle"]["preStop"]["exec"]["command"]
     limit = float(hook[-1])
     assert limit >= delay + drain + STOP_TIMEOUT
-    stop_of_vllm, exporter = 20, 5
-    assert pod["terminationGracePeriodSeconds"] >= limit + stop_of_vllm + linger + exporter
+    stop_of_vllm, exporter = documented_seconds(4), documented_seconds(6)
+    grace = pod["terminationGracePeriodSeconds"]
+    assert grace >= limit + stop_of_vllm + linger + exporter
+    assert documented_seconds(2) == delay
+    assert f" | {drain:.0f} s, and {STOP_TIMEOUT:.0f} s for a relay that hangs: the hook waits {limit:.0f} s |" in PAGE
+    assert documented_seconds(5) == linger
+    total = limit + stop_of_vllm + linger + exporter
+    assert f"The sum of {total:.0f} s is below `terminationGracePeriodSeconds: {grace}`" in PAGE
     assert probe["failureThreshold"] * probe["periodSeconds"] + probe["timeoutSeconds"] < delay
     assert linger > SPEC.scrape_interval
+
+
+def documented_seconds(step: int) -> float:
+    """The limit of a step in the page's table."""
+    (seconds,) = re.findall(rf"^\| {step}\. [^|]+ \| (\d+) s \|", PAGE, re.MULTILINE)
+    return float(seconds)
+
+
+def test_the_page_has_the_resources_of_the_sidecar(sidecar: dict[str, Any]) -> None:
+    requests, limits = sidecar["resources"]["requests"], sidecar["resources"]["limits"]
+    expected = {
+        "CPU request": requests["cpu"],
+        "CPU limit": limits.get("cpu", "none"),
+        "memory request": requests["memory"],
+        "memory limit": limits["memory"],
+        "ephemeral storage": requests["ephemeral-storage"],
+    }
+    rows = dict(re.findall(r"^\| ([\w ]+) \| ([^|]+) \| [^|]+ \|$", PAGE.partition("## Resources")[2], re.MULTILINE))
+    assert {name: rows[name] for name in expected} == expected
+    assert f"`--request-log-total={flags(sidecar).request_log_total}`" in PAGE
 
 
 def test_a_drained_sidecar_is_restarted_but_not_before_its_drain_has_ended(sidecar: dict[str, Any]) -> None:
@@ -409,11 +454,18 @@ spec:
 """
 
 
-def test_the_component_adds_the_sidecar_to_an_existing_deployment_and_changes_nothing_else(
-    tmp_path: Path, pod: dict[str, Any], sidecar: dict[str, Any]
+STATEFUL = EXISTING.replace("kind: Deployment", "kind: StatefulSet").replace("spec:", "spec:\n  serviceName: chat", 1)
+
+
+@pytest.mark.parametrize(
+    "existing", [pytest.param(EXISTING, id="Deployment"), pytest.param(STATEFUL, id="StatefulSet")]
+)
+def test_the_component_adds_the_sidecar_to_an_existing_workload_and_changes_nothing_else(
+    existing: str, tmp_path: Path, pod: dict[str, Any], sidecar: dict[str, Any]
 ) -> None:
-    (tmp_path / "deployment.yaml").write_text(EXISTING)
-    patched = one(objects(with_components(tmp_path, ("sidecar",), (tmp_path / "deployment.yaml",))), "Deployment")
+    (tmp_path / "workload.yaml").write_text(existing)
+    rendered = objects(with_components(tmp_path, ("sidecar",), (tmp_path / "workload.yaml",)))
+    patched = one(rendered, yaml.safe_load(existing)["kind"])
     assert [core_error(patched, version) for version in VERSIONS] == [""] * len(VERSIONS)
     spec = patched["spec"]["template"]["spec"]
     assert named(spec["initContainers"], "sidecar") == sidecar
@@ -423,7 +475,30 @@ def test_the_component_adds_the_sidecar_to_an_existing_deployment_and_changes_no
     assert spec.pop("terminationGracePeriodSeconds") == pod["terminationGracePeriodSeconds"]
     for owner, key in ((spec, "initContainers"), (spec, "volumes"), (spec["containers"][0], "volumeMounts")):
         owner[key] = [each for each in owner[key] if not each["name"].startswith("vllm-slo-") and each != sidecar]
-    assert patched == yaml.safe_load(EXISTING)
+    name, _, value = SERVING.partition("=")
+    assert patched["spec"]["template"]["metadata"]["labels"].pop(name) == value
+    assert patched == yaml.safe_load(existing)
+
+
+@pytest.mark.parametrize("existing", [EXISTING, STATEFUL], ids=["Deployment", "StatefulSet"])
+def test_the_annotations_and_the_autoscaler_patch_both_kinds(existing: str, tmp_path: Path) -> None:
+    (tmp_path / "workload.yaml").write_text(existing.replace("spec:", "spec:\n  replicas: 2", 1))
+    components = ("scrape-annotations", "autoscaling")
+    rendered = objects(with_components(tmp_path, components, (tmp_path / "workload.yaml",)))
+    spec = one(rendered, yaml.safe_load(existing)["kind"])["spec"]
+    assert "replicas" not in spec
+    assert spec["template"]["metadata"]["annotations"]["prometheus.io/scrape"] == "true"
+
+
+def test_the_commands_of_the_page_count_engines_and_sidecars(tmp_path: Path) -> None:
+    """A LeaderWorkerSet is not patched, which the two numbers show."""
+    template = indent(yaml.safe_dump(yaml.safe_load(EXISTING)["spec"]["template"]), " " * 6)
+    other = "apiVersion: leaderworkerset.x-k8s.io/v1\nkind: LeaderWorkerSet\nmetadata: {name: large}\n"
+    other += f"spec:\n  leaderWorkerTemplate:\n    workerTemplate:\n{template}"
+    (tmp_path / "workloads.yaml").write_text(f"{STATEFUL}---\n{other}")
+    text = with_components(tmp_path, ("sidecar",), (tmp_path / "workloads.yaml",))
+    patterns = re.findall(r"kubectl kustomize \. \| grep -c (?:-- )?'(.+)'", PAGE)
+    assert [text.count(pattern) for pattern in patterns] == [2, 1]
 
 
 def test_a_container_without_mounts_is_reported(tmp_path: Path, pod: dict[str, Any]) -> None:
@@ -433,14 +508,35 @@ def test_a_container_without_mounts_is_reported(tmp_path: Path, pod: dict[str, A
         with_components(tmp_path, ("sidecar",), (tmp_path / "deployment.yaml",))
 
 
-def test_each_component_is_documented_and_the_example_of_the_documentation_renders(tmp_path: Path) -> None:
-    text = (ROOT / "docs/kubernetes.md").read_text(encoding="utf-8")
-    assert [name for name in COMPONENTS if f"| `{name}` |" not in text] == []
-    example = re.search(r"```yaml\n(# kustomization\.yaml\n.+?)```", text, re.DOTALL)
-    assert example
-    (tmp_path / "slos.yaml").write_bytes(SHIPPED.read_bytes())
+def test_each_component_is_documented() -> None:
+    assert [name for name in COMPONENTS if f"| `{name}` |" not in PAGE] == []
+
+
+@pytest.mark.parametrize("number", [pytest.param(0, id="shipped"), pytest.param(1, id="SLOs of your own")])
+def test_each_example_of_the_page_renders_with_the_rules_of_the_sidecars_file(number: int, tmp_path: Path) -> None:
+    given, own = (
+        re.findall(r"```yaml\n(# kustomization\.yaml\n.+?)```", PAGE, re.DOTALL)[number],
+        tmp_path / "slos.yaml",
+    )
     (tmp_path / "vllm-slo").symlink_to(ROOT)
-    (tmp_path / "kustomization.yaml").write_text(example[1])
-    text = render(tmp_path)
-    assert {each["metadata"]["namespace"] for each in objects(text)} == {"inference"}
-    assert json.dumps(objects(text)).count("registry.example.org/vllm-slo:") == 1
+    (tmp_path / "kustomization.yaml").write_text(given)
+    if number:
+        own.write_text(SHIPPED.read_text(encoding="utf-8").replace("threshold: 5s", "threshold: 2s"))
+        run_the_commands_of("## SLOs of your own", tmp_path)
+    rendered = objects(render(tmp_path))
+    assert {each["metadata"]["namespace"] for each in rendered} == {"inference"}
+    assert json.dumps(rendered).count("registry.example.org/vllm-slo:") == 1
+    slos = tmp_path / "rendered.yaml"
+    slos.write_text(one(rendered, "ConfigMap", "vllm-slo-slos")["data"]["slos.yaml"])
+    expected = rules(load(slos), autoscaling=True)
+    content = yaml.safe_load(prometheus_rule(limited(expected, MAX_RULES), "vllm-slo", {}, ""))
+    assert one(rendered, "PrometheusRule")["spec"] == content["spec"]
+    assert one(rendered, "ConfigMap", "vllm-slo-overview")["data"]
+
+
+def run_the_commands_of(section: str, folder: Path) -> None:
+    """Run the indented commands of `vllm-slo` in a section of the page."""
+    commands = re.findall(r"^    vllm-slo (.+)$", PAGE.partition(section)[2].partition("\n## ")[0], re.MULTILINE)
+    assert len(commands) == 2
+    with contextlib.chdir(folder):
+        assert [main(shlex.split(command)) for command in commands] == [0, 0]

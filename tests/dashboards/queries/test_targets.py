@@ -7,14 +7,15 @@ from typing import Any
 import pytest
 
 from dashboards.boards.board import Board
-from dashboards.boards.registry import BOARDS
+from dashboards.boards.registry import BOARDS_OF
 from exporters.vocabulary import signals
-from exporters.vocabulary.slo_file import SHIPPED, load
+from exporters.vocabulary.slo_file import SHIPPED, Source, load
 from tests.dashboards.dashboard_files import page_of
 
+BOARDS = [board for boards in BOARDS_OF.values() for board in boards]
 FLEET = replace(load(SHIPPED), group_by=("cluster", "namespace"))
 SELECTED = '{cluster=~"$cluster",namespace=~"$namespace"'
-SERIES = re.compile(r"\b(?:(?:llm_|vllm[:_])[\w:]*|up|ALERTS)\b(?!\()(.{0,60})", re.DOTALL)
+SERIES = re.compile(r"\b(?:(?:llm_|vllm[:_])[\w:]*|up|ALERTS)\b(?!\()(.{0,60})|\((\{.{0,60})", re.DOTALL)
 CONSTANTS = {
     *(signals.SLO_OBJECTIVE.name, signals.SLO_THRESHOLD.name, signals.GOODPUT_OBJECTIVE.name),
     *(signals.WINDOW_SECONDS.name, signals.STEP_TIME.name),
@@ -37,15 +38,16 @@ def test_every_query_reads_the_selected_targets(board: Board) -> None:
         for match in SERIES.finditer(expression):
             name = re.split(r"[^\w:]", match[0])[0]
             expected = name not in CONSTANTS and not name.startswith("llm_load_")
-            assert match[1].startswith(SELECTED) is expected, f"{name}: {expression}"
+            assert (match[1] or match[2]).startswith(SELECTED) is expected, f"{name}: {expression}"
 
 
 @pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.uid)
 def test_the_variables_narrow_each_other_from_left_to_right(board: Board) -> None:
     queries = {each["name"]: each.get("definition") for each in page_of(board, FLEET)["templating"]["list"]}
     assert [*queries][:3] == ["datasource", "cluster", "namespace"]
-    assert queries["cluster"] == "label_values(llm_sidecar_build_info, cluster)"
-    assert queries["namespace"] == 'label_values(llm_sidecar_build_info{cluster=~"$cluster"}, namespace)'
+    target = "llm_sidecar_build_info" if board.source is Source.SIDECAR else "llm_engine_up"
+    assert queries["cluster"] == f"label_values({target}, cluster)"
+    assert queries["namespace"] == f'label_values({target}{{cluster=~"$cluster"}}, namespace)'
     for name in {*queries} & {"model", "class", "instance", "engine"}:
         assert SELECTED in queries[name], name
 

@@ -6,6 +6,7 @@ import type * as logs from '@grafana/schema/dist/esm/raw/composable/logs/panelcf
 import type * as stat from '@grafana/schema/dist/esm/raw/composable/stat/panelcfg/x/StatPanelCfg_types.gen';
 import type * as statetimeline from '@grafana/schema/dist/esm/raw/composable/statetimeline/panelcfg/x/StateTimelinePanelCfg_types.gen';
 import type * as table from '@grafana/schema/dist/esm/raw/composable/table/panelcfg/x/TablePanelCfg_types.gen';
+import type * as text from '@grafana/schema/dist/esm/raw/composable/text/panelcfg/x/TextPanelCfg_types.gen';
 import type * as timeseries from '@grafana/schema/dist/esm/raw/composable/timeseries/panelcfg/x/TimeSeriesPanelCfg_types.gen';
 
 // JSON has the value of an enum member.
@@ -46,6 +47,7 @@ type Panel =
   | Kind<'stat', stat.Options>
   | Kind<'state-timeline', statetimeline.Options, statetimeline.FieldConfig>
   | Kind<'table', table.Options, table.FieldConfig>
+  | Omit<Kind<'text', text.Options>, 'fieldConfig'>
   | Kind<'timeseries', timeseries.Options, timeseries.FieldConfig>;
 
 // Fields of the Prometheus data source, which the package does not declare.

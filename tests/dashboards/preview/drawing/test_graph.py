@@ -91,6 +91,12 @@ def test_a_hidden_legend_and_a_hidden_series_are_not_drawn() -> None:
     assert (document["legend"], [line["name"] for line in document["series"]]) == (None, ["siso"])
 
 
+def test_a_panel_whose_lines_are_all_hidden_has_axes() -> None:
+    hidden = override("byName", "siso", custom__hideFrom={"viz": True})
+    document = graph_document(frames(siso=[0, 0, 0]), hidden)
+    assert (document["series"], len(document["axes"])) == ([], 1)
+
+
 @pytest.mark.parametrize("value", [math.inf, math.nan, None])
 @pytest.mark.parametrize("no_value, text", [("", None), ("no traffic", "no traffic")])
 def test_a_value_that_is_not_finite_is_missing_from_line_tooltip_and_legend(
