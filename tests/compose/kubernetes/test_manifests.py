@@ -387,9 +387,11 @@ def test_the_hook_and_the_token_are_mounted_where_both_containers_read_them(
     rendered: list[Object], pod: dict[str, Any], sidecar: dict[str, Any]
 ) -> None:
     vllm = named(pod["containers"], "vllm")
-    script = Path(vllm["lifecycle"]["preStop"]["exec"]["command"][1])
+    script, probe = (Path(each["exec"]["command"][1]) for each in (vllm["lifecycle"]["preStop"], vllm["livenessProbe"]))
     hook = one(rendered, "ConfigMap", "vllm-slo-drain")["data"]
-    assert hook == {script.name: (MANIFESTS / "components/sidecar/drain.py").read_text(encoding="utf-8")}
+    files = {name: MANIFESTS / "components/sidecar" / name for name in ("drain.py", "livez.py")}
+    assert hook == {name: file.read_text(encoding="utf-8") for name, file in files.items()}
+    assert (script.parent, {script.name, probe.name}) == (probe.parent, {*files})
     mounts = {each["mountPath"]: each["name"] for each in vllm["volumeMounts"]}
     assert named(pod["volumes"], mounts[str(script.parent)])["configMap"] == {"name": "vllm-slo-drain"}
     token = Path(flags(sidecar).admin_token_file)
@@ -469,7 +471,8 @@ def test_the_component_adds_the_sidecar_to_an_existing_workload_and_changes_noth
     assert [core_error(patched, version) for version in VERSIONS] == [""] * len(VERSIONS)
     spec = patched["spec"]["template"]["spec"]
     assert named(spec["initContainers"], "sidecar") == sidecar
-    assert spec["containers"][0].pop("lifecycle") == named(pod["containers"], "vllm")["lifecycle"]
+    for key in ("lifecycle", "livenessProbe"):
+        assert spec["containers"][0].pop(key) == named(pod["containers"], "vllm")[key]
     added = [each for each in spec["containers"][0]["volumeMounts"] if each["name"].startswith("vllm-slo-")]
     assert added == [each for each in pod["containers"][0]["volumeMounts"] if each["name"].startswith("vllm-slo-")]
     assert spec.pop("terminationGracePeriodSeconds") == pod["terminationGracePeriodSeconds"]
