@@ -34,6 +34,7 @@ class ShellSession:
             text=True,
             start_new_session=True,
         )
+        self._enter("trap 'kill $(jobs -p)' EXIT\n")  # also when this process is killed
 
     def __enter__(self) -> Self:
         return self
@@ -41,12 +42,13 @@ class ShellSession:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._close()
+        assert self._bash.stdin is not None
+        self._bash.stdin.close()
         for number in (signal.SIGTERM, signal.SIGKILL):
-            if self._programs_end(0):
+            if wait_until(self._ended, 1.0 if error is None else 0.0):
                 break
             os.killpg(self._bash.pid, number)
-            self._programs_end(_STOP)
+            wait_until(self._ended, _STOP)
 
     def run(self, command: str, variables: Mapping[str, str]) -> tuple[int, str]:
         """Enter a command, wait for its end and print it with its time; its status and its output."""
@@ -62,28 +64,16 @@ class ShellSession:
         assert ended, f"did not end within {_HANG:g} s:\n{command}\n\n{text}"
         return int(status.read_text()), text
 
-    def programs_have_ended(self) -> bool:
-        """Whether nothing is left in the background when the shell is closed."""
-        self._close()
-        return self._programs_end(_STOP)
-
     def _enter(self, text: str) -> None:
         assert self._bash.stdin is not None
         self._bash.stdin.write(text)
         self._bash.stdin.flush()
 
-    def _close(self) -> None:
-        assert self._bash.stdin is not None
-        if not self._bash.stdin.closed:
-            self._bash.stdin.close()
-
-    def _programs_end(self, seconds: float) -> bool:
-        def ended() -> bool:
-            self._bash.poll()
-            try:
-                os.killpg(self._bash.pid, 0)
-            except ProcessLookupError:
-                return True
-            return False
-
-        return wait_until(ended, seconds)
+    def _ended(self) -> bool:
+        """Whether the shell and all its programs have ended."""
+        self._bash.poll()
+        try:
+            os.killpg(self._bash.pid, 0)
+        except ProcessLookupError:
+            return True
+        return False
