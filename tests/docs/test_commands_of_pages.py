@@ -24,6 +24,7 @@ ROOT = Path(__file__).parents[2]
 README, GETTING_STARTED = "README.md", "docs/getting-started.md"
 
 _CLONE = "git clone <repository> vllm-slo && cd vllm-slo"
+_COPIED = "the repository is a placeholder; the commands run in a copy of this clone"
 _SERVE = "vllm serve MODEL --enable-prompt-tokens-details --enable-per-request-metrics"
 _LAB_SLOS = "cp compose/slos.yaml slos.yaml"
 _STRICT_SLOS = "sed 's/threshold: 5s/threshold: 1ms/' compose/slos.yaml > slos.yaml"
@@ -34,12 +35,12 @@ NOT_RUN = {
         "make test": "this is one of the tests",
     },
     (GETTING_STARTED, "without an engine"): {
-        _CLONE: "the repository is a placeholder; the commands run in a copy of this clone",
+        _CLONE: _COPIED,
         _SERVE: "the path with vLLM",
         _STRICT_SLOS: "the path with vLLM",
     },
     (GETTING_STARTED, "with vLLM"): {
-        _CLONE: "the repository is a placeholder; the commands run in a copy of this clone",
+        _CLONE: _COPIED,
         _SERVE: "it needs a GPU and a model; the simulator listens on its port",
         _LAB_SLOS: "the path without an engine",
     },
@@ -50,12 +51,13 @@ VARIABLES = {
     "vllm-slo simulate &": {"VLLM_SLO_PRESET": "h200-qwen2.5-14b"},  # a faster engine
     "vllm-slo load run mixed --target": {"VLLM_SLO_DURATION": "5s", "VLLM_SLO_ALLOW_INVALID": "true"},
 }
-"""By the beginning of a command: environment variables of its flags. They make it shorter, and let a run pass in which other
-tests stalled the load generator."""
+"""By the beginning of a command: environment variables of its flags, which make it shorter.
+
+A short run is INVALID by the first stall of the load generator, which other tests on this machine can cause.
+"""
 
 INTERRUPTED = {"vllm-slo load find-max": "stopped: interrupted in the probe at 4.3 requests/s"}
 """By the beginning of a command that takes hours: what it prints when ctrl-c ends it in its first minute."""
-
 
 REPEATED = ("vllm-slo dashboards audit",)
 """The beginnings of commands that may fail for a moment, as their page says; they must succeed within a minute."""
