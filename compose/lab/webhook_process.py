@@ -3,13 +3,14 @@
 import argparse
 import asyncio
 import logging
+import os
 import signal
 import sys
 from pathlib import Path
 
 from compose.lab.webhook import NotificationStore, format_notification, serve
 from exporters.text.addresses import parse_address
-from exporters.text.errors import UsageError, parse_flag
+from exporters.text.errors import UsageError, parse_flag, system_reason
 from exporters.text.logs import add_logging_flags, configure_logging
 
 _log = logging.getLogger(__name__)
@@ -42,11 +43,16 @@ def main() -> int:
 def _run(arguments: argparse.Namespace) -> int:
     """Serve until SIGTERM or SIGINT; writes each notification to the log, and to the file if there is one."""
     configure_logging(arguments.log_level, arguments.log_format, "webhook")
+    host, port = parse_flag("--listen", arguments.listen, parse_address)
     try:
         store = NotificationStore(arguments.file, lambda each: _log.info("%s", format_notification(each)))
-        asyncio.run(_serve(store, *parse_flag("--listen", arguments.listen, parse_address)))
     except OSError as error:
-        raise UsageError(str(error)) from error
+        raise UsageError(f"--file {arguments.file}: {system_reason(error)}") from error
+    try:
+        asyncio.run(_serve(store, host, port))
+    except OSError as error:
+        reason = os.strerror(error.errno).lower() if error.errno else system_reason(error)
+        raise UsageError(f"--listen: cannot listen on {arguments.listen}: {reason}") from error
     return 0
 
 

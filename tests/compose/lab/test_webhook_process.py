@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.ports import free_lab_ports
+from tests.support.ports import busy_port, free_lab_ports
 from tests.support.waiting import HANG, wait_until
 
 pytestmark = pytest.mark.slow
@@ -73,8 +73,17 @@ def test_the_command_needs_no_file() -> None:
     assert log.endswith("LLMEngineDown - the engine is down\n")
 
 
-def test_a_wrong_address_is_refused() -> None:
-    webhook = command("here")
-    run = subprocess.run(webhook, cwd=ROOT, capture_output=True, text=True, check=False, timeout=HANG)
+def refusal(*flags: str) -> str:
+    run = subprocess.run(command(*flags), cwd=ROOT, capture_output=True, text=True, check=False, timeout=HANG)
     assert run.returncode == 2
-    assert run.stderr == ("webhook: --listen: 'here' is not a valid address; write HOST:PORT, such as 127.0.0.1:8001\n")
+    return run.stderr
+
+
+def test_a_wrong_address_a_busy_port_and_a_missing_folder_are_refused(tmp_path: Path) -> None:
+    wrong = "webhook: --listen: 'here' is not a valid address; write HOST:PORT, such as 127.0.0.1:8001\n"
+    assert refusal("here") == wrong
+    file = tmp_path / "missing" / "pages.jsonl"
+    assert refusal("127.0.0.1:0", "--file", str(file)) == f"webhook: --file {file}: no such file or directory\n"
+    with busy_port() as port:
+        busy = f"webhook: --listen: cannot listen on 127.0.0.1:{port}: address already in use\n"
+        assert refusal(f"127.0.0.1:{port}") == busy
