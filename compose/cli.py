@@ -26,6 +26,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "drain": ("exporters.sidecar.drain_command", "drain a sidecar before it or its engine stops"),
     "simulate": ("compose.simulator.command", "run a simulated vLLM, for machines without a GPU"),
     "alerts": ("alerts.command", "check and explain the SLO file, render Prometheus rules and Alertmanager routes"),
+    "webhook": (
+        "compose.lab.webhook_process",
+        "print the notifications of Alertmanager as they arrive, to test a page",
+    ),
     "dashboards": (
         "dashboards.command",
         "render Grafana dashboards, audit their queries, preview them without Grafana",
@@ -75,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 _import(module).configure(sub)
                 set_defaults(sub, os.environ)
         arguments = parser.parse_args(flags)
-        return int(arguments.run(arguments))
+        return _run(arguments)
     except UsageError as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
         return 2
@@ -86,15 +90,29 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
 
 
+def _run(arguments: argparse.Namespace) -> int:
+    """Run the command; some import what only their run needs, such as Locust, when they run."""
+    try:
+        return int(arguments.run(arguments))
+    except ModuleNotFoundError as error:
+        raise _missing_extra(COMMANDS[arguments.command][0], error) from error
+
+
 def _import(module: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        extra = {"exporters": "sidecar", "dashboards": "dashboards", "loadgen": "loadgen"}.get(
-            module.split(".", maxsplit=1)[0], "lab"
-        )
-        if (error.name or "").split(".", maxsplit=1)[0] in {"exporters", "alerts", "dashboards", "loadgen", "compose"}:
-            raise
-        raise UsageError(
-            f"the package {error.name!r} is not installed; this command needs: pip install 'vllm-slo[{extra}]'"
-        ) from error
+        raise _missing_extra(module, error) from error
+
+
+def _missing_extra(module: str, error: ModuleNotFoundError) -> UsageError:
+    """What to install for the command of this module; raises `error` if the missing module is ours."""
+    folder = module.split(".", maxsplit=1)[0]
+    missing = (error.name or "").split(".", maxsplit=1)[0]
+    if missing in {"exporters", "alerts", "dashboards", "loadgen", "compose"}:
+        raise error
+    extra = {"exporters": "sidecar", "dashboards": "dashboards", "loadgen": "loadgen"}.get(folder, "lab")
+    return UsageError(
+        f"the package {missing!r} is not installed; this command needs the extra {extra!r}; "
+        f"in the clone of {PROGRAM}: pip install '.[{extra}]'"
+    )

@@ -60,7 +60,7 @@ def sidecar(reading: SidecarReading) -> Finding:
             signals.SIDECAR_BUILD.name,
             f"the sidecar is {version}, this program {ours}",
             "rules and dashboards of this program may read series that the sidecar does not have",
-            f"pip install vllm-slo=={version}, or restart the sidecar with {ours}",
+            f"restart the sidecar with version {ours}, or run the doctor of version {version}",
         )
     return Finding(State.OK, url, f"ready, version {version}")
 

@@ -73,13 +73,14 @@ def parse_notifications(body: bytes, arrived_at: float) -> list[Notification]:
 
 
 class NotificationStore:
-    """Stores each notification once; Alertmanager repeats the unchanged alerts of a group."""
+    """Stores each notification once, also in a file if there is one; Alertmanager repeats the unchanged alerts."""
 
-    def __init__(self, file: Path, on_notification: Callable[[Notification], None]) -> None:
+    def __init__(self, file: Path | None, on_notification: Callable[[Notification], None]) -> None:
         self.received: list[Notification] = []
         self._keys: set[tuple[str, ...]] = set()
         self._file, self._on_notification = file, on_notification
-        file.touch()
+        if file is not None:
+            file.touch()
 
     def add(self, body: bytes, arrived_at: float) -> None:
         """Store the alerts of one webhook request.
@@ -94,8 +95,9 @@ class NotificationStore:
                 continue
             self._keys.add(key)
             self.received.append(notification)
-            with self._file.open("ab") as file:
-                file.write(msgspec.json.encode(notification) + b"\n")
+            if self._file is not None:
+                with self._file.open("ab") as file:
+                    file.write(msgspec.json.encode(notification) + b"\n")
             self._on_notification(notification)
 
 

@@ -1,40 +1,58 @@
-"""The webhook as a process, for the container lab: `python -m compose.lab.webhook_process`."""
+"""`vllm-slo webhook`: receives Alertmanager's notifications and prints them; the container lab runs it as a module."""
 
 import argparse
 import asyncio
 import logging
+import os
 import signal
 import sys
 from pathlib import Path
 
 from compose.lab.webhook import NotificationStore, format_notification, serve
 from exporters.text.addresses import parse_address
-from exporters.text.errors import UsageError, parse_flag
+from exporters.text.errors import UsageError, parse_flag, system_reason
 from exporters.text.logs import add_logging_flags, configure_logging
 
 _log = logging.getLogger(__name__)
 
 
-def main() -> int:
-    """Serve until SIGTERM or SIGINT; writes each notification to the log and to the file."""
-    parser = argparse.ArgumentParser(
-        prog="python -m compose.lab.webhook_process", description="Receive webhook requests of Alertmanager."
-    )
+def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--listen", default="127.0.0.1:9095", metavar="HOST:PORT", help="listen address (default: %(default)s)"
     )
     parser.add_argument(
-        "--file", type=Path, required=True, metavar="FILE", help="file to which each notification appends a JSON line"
+        "--file", type=Path, metavar="FILE", help="file to which each notification appends a JSON line (default: none)"
     )
     add_logging_flags(parser)
-    arguments = parser.parse_args()
+    parser.set_defaults(run=_run)
+
+
+def main() -> int:
+    """Run without the command line of `vllm-slo`."""
+    parser = argparse.ArgumentParser(
+        prog="python -m compose.lab.webhook_process", description="Receive webhook requests of Alertmanager."
+    )
+    configure(parser)
     try:
-        configure_logging(arguments.log_level, arguments.log_format, "webhook")
-        store = NotificationStore(arguments.file, lambda each: _log.info("%s", format_notification(each)))
-        asyncio.run(_serve(store, *parse_flag("--listen", arguments.listen, parse_address)))
-    except (UsageError, OSError) as error:
+        return _run(parser.parse_args())
+    except UsageError as error:
         print(f"webhook: {error}", file=sys.stderr)
         return 2
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    """Serve until SIGTERM or SIGINT; writes each notification to the log, and to the file if there is one."""
+    configure_logging(arguments.log_level, arguments.log_format, "webhook")
+    host, port = parse_flag("--listen", arguments.listen, parse_address)
+    try:
+        store = NotificationStore(arguments.file, lambda each: _log.info("%s", format_notification(each)))
+    except OSError as error:
+        raise UsageError(f"--file {arguments.file}: {system_reason(error)}") from error
+    try:
+        asyncio.run(_serve(store, host, port))
+    except OSError as error:
+        reason = os.strerror(error.errno).lower() if error.errno else system_reason(error)
+        raise UsageError(f"--listen: cannot listen on {arguments.listen}: {reason}") from error
     return 0
 
 
@@ -43,6 +61,7 @@ async def _serve(notifications: NotificationStore, host: str, port: int) -> None
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with serve(notifications, host, port):
+        _log.info("waiting for notifications at http://%s:%d", host, port)
         await stop.wait()
 
 

@@ -226,7 +226,8 @@ def engine_age(plan: Plan) -> timeseries.Panel:
 def follow_lag() -> timeseries.Panel:
     text = "Bytes of the followed log that are not counted yet. Good: close to 0. From the sidecars' metrics."
     line, reason = (max_by(signals.FOLLOW_LAG, [Label.INSTANCE]), _PER_SIDECAR), "there is a log only with --follow"
-    return style.time_series_panel(PanelTitle.FOLLOW_LAG, text, units.BytesIEC, 6, line, may_be_empty=reason)
+    panel = style.time_series_panel(PanelTitle.FOLLOW_LAG, text, units.BytesIEC, 6, line, may_be_empty=reason)
+    return panel.no_value("only with --follow")
 
 
 def upstream_errors() -> timeseries.Panel:

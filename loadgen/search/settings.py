@@ -83,7 +83,10 @@ class FindMaxSettings:
 def add_flags(parser: argparse.ArgumentParser) -> None:
     settings.add_common_flags(parser)
     parser.add_argument(
-        "--start", type=_rate, metavar="RATE", help="first rate, in requests/s (default: the scenario's first rate)"
+        "--start",
+        type=_rate,
+        metavar="RATE",
+        help="first rate, in requests/s (default: the scenario's first rate, or the lowest that --max-probe decides)",
     )
     parser.add_argument(
         "--cap", type=_rate, metavar="RATE", help=f"highest rate, in requests/s (default: {_CAP_OF_START} x --start)"
@@ -127,12 +130,9 @@ def from_arguments(arguments: argparse.Namespace) -> FindMaxSettings:
     path = scenario.find(arguments.scenario)
     chosen = scenario.load(path)
     phase = first_rate_phase(chosen.phases)
-    start = arguments.start or (phase and max(phase.pieces[0].begin, phase.pieces[0].end))
-    if not start:
+    first = arguments.start or (phase and max(phase.pieces[0].begin, phase.pieces[0].end))
+    if not first:
         raise UsageError("--start: the scenario has no rate to start with; set one, in requests/s, such as --start 2")
-    cap = arguments.cap or _CAP_OF_START * start
-    if cap < start:
-        raise UsageError(f"--cap {cap:g}: is below the first rate, {start:g} requests/s (--start)")
     if arguments.max_probe < arguments.min_probe:
         raise UsageError(
             f"--max-probe {spell_duration(arguments.max_probe)}: is below --min-probe "
@@ -142,18 +142,23 @@ def from_arguments(arguments: argparse.Namespace) -> FindMaxSettings:
     demanded = demand(chosen, run.slos, phase, timing.confidence)
     if demanded is None:
         raise UsageError(f"{path}: no SLO of {arguments.slos} judges a class of this scenario; check the class names")
-    if demanded.requests / start > timing.most:
+    floor = demanded.requests / timing.most
+    if arguments.start and arguments.start < floor:
         name, slo = demanded.binding
         raise UsageError(
-            f"--max-probe {spell_duration(timing.most)}: too short to decide at {start:g} requests/s, where {name} has "
+            f"--max-probe {spell_duration(timing.most)}: too short to decide at {first:g} requests/s, where {name} has "
             f"the {demanded.events} requests that {slo} needs after "
-            f"{rounded_duration(demanded.requests / start)}; set a longer --max-probe or a higher --start"
+            f"{rounded_duration(demanded.requests / first)}; set a longer --max-probe, or --start {_above(floor):g}"
         )
+    start = first if first >= floor else _above(floor)
+    cap = arguments.cap or _CAP_OF_START * start
+    if cap < start:
+        raise UsageError(f"--cap {cap:g}: is below the first rate, {start:g} requests/s (--start)")
     return FindMaxSettings(
         run=run,
         scenario=chosen,
         phase=phase,
-        limits=Limits(start, demanded.requests / timing.most, cap, arguments.resolution),
+        limits=Limits(start, floor, cap, arguments.resolution),
         timing=timing,
         demand=demanded,
         cool_down=arguments.cool_down,
@@ -165,6 +170,11 @@ def rounded_duration(seconds: float) -> str:
     """A duration for people: whole seconds, or whole minutes from ten minutes on."""
     unit = 60 if seconds >= 600 else 1
     return spell_duration(max(1, round(seconds / unit)) * unit)
+
+
+def _above(rate: float) -> float:
+    """A rate that is easy to read, and not below this one."""
+    return math.ceil(rate * 10) / 10
 
 
 def _digest(path: Path, run: RunSettings) -> str:

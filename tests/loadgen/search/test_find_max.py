@@ -147,10 +147,10 @@ def _parsed(*arguments: str) -> FindMaxSettings:
         (("--cap", "10"), "--cap 10: is below the first rate, 20 requests/s (--start)"),
         (("--max-probe", "30s"), "--max-probe 30s: is below --min-probe 1m"),
         (
-            ("--min-probe", "100ms", "--max-probe", "500ms"),
+            ("--min-probe", "100ms", "--max-probe", "500ms", "--start", "20"),
             (
                 "--max-probe 500ms: too short to decide at 20 requests/s, where siso has the 16 requests that "
-                "availability needs after 1s; set a longer --max-probe or a higher --start"
+                "availability needs after 1s; set a longer --max-probe, or --start 32"
             ),
         ),
     ],
@@ -160,6 +160,12 @@ def test_settings_that_cannot_give_an_answer_are_refused(flags: tuple[str, ...],
     with pytest.raises(UsageError) as refusal:
         _parsed(str(path), "--slos", str(judged), *_LOCAL, *flags)
     assert str(refusal.value) == message
+
+
+def test_the_first_rate_is_the_lowest_that_a_probe_can_decide_if_that_of_the_scenario_is_lower() -> None:
+    lowest = _parsed("mixed", *_LOCAL, "--slos", "alerts/slos.yaml").limits
+    assert lowest.floor == pytest.approx(4.247, rel=0.1)
+    assert lowest.floor <= lowest.start < lowest.floor + 0.1
 
 
 def test_a_scenario_without_a_rate_needs_a_first_one(tmp_path: Path) -> None:
