@@ -30,6 +30,8 @@ from exporters.vocabulary.ceilings import read_ceilings
 from exporters.vocabulary.slo_file import SHIPPED, SloFile, Source, load
 
 _RUNBOOKS = Path(__file__).parent / "runbooks"
+_ON_CALL = "oncall"
+"""The page of commands to which the runbooks link."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -124,7 +126,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     flags.configure(alertmanager_parser)
     alertmanager_parser.set_defaults(run=_alertmanager)
     runbook_parser = actions.add_parser("runbook", help="print the runbook of an alert, or the names of all")
-    runbook_parser.add_argument("name", nargs="?", metavar="NAME", help="name of the alert (default: list the names)")
+    runbook_parser.add_argument(
+        "name", nargs="?", metavar="NAME", help="name of the alert, or oncall: its commands (default: list the names)"
+    )
     runbook_parser.set_defaults(run=_runbook)
 
 
@@ -249,11 +253,12 @@ def _alertmanager(arguments: argparse.Namespace) -> int:
 
 def _runbook(arguments: argparse.Namespace) -> int:
     name = arguments.name
+    names = [*AlertName, _ON_CALL]
     if name is None:
-        print(*AlertName, sep="\n")
+        print(*names, sep="\n")
         return 0
-    if name not in set(AlertName):
-        raise UsageError(f"{name}: there is no alert of this name; {nearest(name, AlertName)}")
+    if name not in names:
+        raise UsageError(f"{name}: there is no alert of this name; {nearest(name, names)}")
     print((_RUNBOOKS / f"{name}.md").read_text(encoding="utf-8"), end="")
     return 0
 

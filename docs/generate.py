@@ -1,4 +1,7 @@
-"""Writes the generated pages of the documentation, `docs/reference/*.md`: `python docs/generate.py`."""
+"""Writes the generated pages of the documentation, `docs/reference/*.md`, and the page on call beside the runbooks.
+
+Usage: `python docs/generate.py`.
+"""
 
 import argparse
 import importlib
@@ -59,6 +62,13 @@ def request_log_page() -> str:
     return _REQUEST_LOG + "\n".join(field_table()) + "\n" + _GENERATED
 
 
+def on_call_page() -> str:
+    """`docs/oncall.md` for the folder of the runbooks, which link to it and are installed without `docs/`."""
+    text = (FOLDER.parent / "oncall.md").read_text(encoding="utf-8")
+    return re.sub(r"\]\(([\w-]+\.md)", r"](../../docs/\1", text) + _GENERATED.replace("the code", "docs/oncall.md")
+
+
+ON_CALL = FOLDER.parents[1] / "alerts" / "runbooks" / "oncall.md"
 PAGES = {"metrics.md": metrics_page, "cli.md": command_line_page, "request-log.md": request_log_page}
 
 
@@ -161,3 +171,4 @@ if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
     for name, page in PAGES.items():
         (FOLDER / name).write_text(page(), encoding="utf-8")
+    ON_CALL.write_text(on_call_page(), encoding="utf-8")

@@ -7,15 +7,15 @@ from exporters.vocabulary.alert_names import AlertName
 from tests.support.runbook_queries import FOLDER
 
 
-@pytest.mark.parametrize("name", AlertName)
-def test_the_command_prints_the_runbook_of_an_alert(name: AlertName, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("name", [*AlertName, "oncall"])
+def test_the_command_prints_the_runbook_of_an_alert(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["alerts", "runbook", name]) == 0
     assert capsys.readouterr().out == (FOLDER / f"{name}.md").read_text(encoding="utf-8")
 
 
 def test_without_a_name_the_command_lists_all_names(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["alerts", "runbook"]) == 0
-    assert capsys.readouterr().out.splitlines() == [*AlertName]
+    assert capsys.readouterr().out.splitlines() == [*AlertName, "oncall"]
 
 
 @pytest.mark.parametrize("name", ["LLMSidecarDwon", "../runbooks/LLMSidecarDown"])

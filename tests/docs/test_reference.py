@@ -4,12 +4,16 @@ import re
 
 import pytest
 
-from docs.generate import FOLDER, PAGES
+from docs.generate import FOLDER, ON_CALL, PAGES, on_call_page
 
 
 @pytest.mark.parametrize("name", PAGES)
 def test_the_committed_page_is_what_the_code_gives(name: str) -> None:
     assert (FOLDER / name).read_text(encoding="utf-8") == PAGES[name](), "run `make generate`"
+
+
+def test_the_page_on_call_beside_the_runbooks_is_that_of_the_documentation() -> None:
+    assert ON_CALL.read_text(encoding="utf-8") == on_call_page(), "run `make generate`"
 
 
 @pytest.mark.parametrize("name", PAGES)
