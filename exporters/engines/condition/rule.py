@@ -59,7 +59,7 @@ class Limits:
     queue: float = 15.0
     """How long requests must wait for capacity, or none must, until the state changes."""
     failures: int = 5
-    """Failed requests after which an engine that does no work is down."""
+    """Failed requests after which an engine that has not worked since the first of them, `stall` ago, is down."""
 
 
 LIMITS = Limits()
@@ -85,6 +85,8 @@ class Condition:
     """Since when requests wait for capacity if the state is not `saturated`; if it is, since when none does."""
     failed: int = 0
     """Failed requests when the engine last worked."""
+    failing_since: float | None = None
+    """When the first request failed after that."""
     last: Evidence | None = None
 
     def stalled_for(self, at: float) -> float:
@@ -133,8 +135,12 @@ def _of_work(facts: Condition, seen: Evidence) -> Condition:
     output = seen.requests.output_at
     if output is not None and output >= facts.process_since:
         answered, worked = max(answered or output, output), max(worked or output, output)
-    failed = seen.requests.failed if worked != facts.worked_at else min(facts.failed, seen.requests.failed)
-    return replace(facts, answered_at=answered, worked_at=worked, failed=failed)
+    failed, failing = seen.requests.failed, facts.failing_since
+    if worked != facts.worked_at or failed <= facts.failed:
+        failing = None
+    else:
+        failed, failing = facts.failed, seen.at if failing is None else failing
+    return replace(facts, answered_at=answered, worked_at=worked, failed=failed, failing_since=failing)
 
 
 def _waits(seen: Evidence) -> bool:
@@ -166,7 +172,8 @@ def _judge(facts: Condition, seen: Evidence, limits: Limits) -> tuple[State, Rea
         return State.PAUSED, Reason.ASLEEP
     if facts.answered_at is None and seen.contact is not Contact.UNREADABLE:
         return _starting(facts, seen, limits, Reason.NOT_LISTENING)
-    if seen.requests.failed - facts.failed >= limits.failures:
+    fails_for = 0.0 if facts.failing_since is None else seen.at - facts.failing_since
+    if fails_for > limits.stall and seen.requests.failed - facts.failed >= limits.failures:
         return State.DOWN, Reason.FAILS
     if seen.contact is Contact.SILENT and seen.at - (facts.answered_at or facts.process_since) > limits.stall:
         return State.WEDGED, Reason.NO_RESPONSE

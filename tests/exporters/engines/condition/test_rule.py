@@ -11,6 +11,7 @@ from tests.exporters.engines.condition.episodes import KINDS, Kind, run
 
 LIMITS = Limits(start=100, first_requests=50, stall=20, new_model=40, deferred=60, queue=10, failures=3)
 IDLE = Scrape(0.0, started_at=1.0)
+FAILED = Requests(failed=3)
 WAITING = Requests(awaited=1, models=frozenset({"m"}), output_models=frozenset({"m"}), output_at=1.0)
 
 
@@ -100,9 +101,11 @@ REFUSED, SILENT = Contact.REFUSED, Contact.SILENT
         pytest.param(
             [UP, seconds(1, REFUSED), UP, seconds(1, REFUSED)], State.DOWN, Reason.EXITED_AGAIN, id="exited again"
         ),
-        pytest.param([UP, seconds(1, requests=Requests(failed=3))], State.DOWN, Reason.FAILS, id="fails all requests"),
+        pytest.param([UP, seconds(22, requests=FAILED)], State.DOWN, Reason.FAILS, id="fails all requests"),
+        pytest.param([UP, seconds(21, requests=FAILED)], State.SERVING, Reason.IDLE, id="fails for a moment"),
+        pytest.param([UP, seconds(60, requests=Requests(failed=2))], State.SERVING, Reason.IDLE, id="two fail"),
         pytest.param(
-            [UP, seconds(1, requests=Requests(failed=3)), seconds(1, work=1, requests=Requests(failed=3))],
+            [UP, seconds(22, requests=FAILED), seconds(1, work=1, requests=FAILED)],
             State.SERVING,
             Reason.IDLE,
             id="works again after failures",
