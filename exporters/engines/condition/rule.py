@@ -177,11 +177,13 @@ def _judge(facts: Condition, seen: Evidence, limits: Limits) -> tuple[State, Rea
         return State.DOWN, Reason.FAILS
     if seen.contact is Contact.SILENT and seen.at - (facts.answered_at or facts.process_since) > limits.stall:
         return State.WEDGED, Reason.NO_RESPONSE
-    if facts.stalled_for(seen.at) > (limit := _patience(facts, seen, limits)):
+    stalled, patience = facts.stalled_for(seen.at), _patience(seen, limits)
+    first = facts.worked_at is None
+    if stalled > (max(patience, limits.first_requests) if first else patience):
         return State.WEDGED, Reason.NO_PROGRESS
     if facts.state is State.WEDGED and not _has_recovered(facts, seen):
         return State.WEDGED, facts.reason
-    if facts.worked_at is None and facts.waited_since is not None and limit > limits.stall:
+    if first and stalled > patience:
         return State.STARTING, Reason.FIRST_REQUESTS
     return _serving(facts, seen, limits)
 
@@ -198,12 +200,10 @@ def _starting(facts: Condition, seen: Evidence, limits: Limits, reason: Reason) 
     return State.STARTING, reason
 
 
-def _patience(facts: Condition, seen: Evidence, limits: Limits) -> float:
-    """Seconds for which nothing may move while requests wait."""
+def _patience(seen: Evidence, limits: Limits) -> float:
+    """Seconds for which nothing may move while requests wait, if the engine has worked before."""
     scrape, requests = seen.scrape, seen.requests
     longest = limits.stall + requests.longest_prompt / limits.prompt_rate
-    if facts.worked_at is None:
-        longest = max(longest, limits.first_requests)
     in_engine = 0.0 if scrape is None else scrape.running + scrape.waiting
     if in_engine:
         return longest

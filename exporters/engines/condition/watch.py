@@ -22,7 +22,7 @@ TEXTS = {
     Reason.EXITED: "it has stopped listening, and may be starting again",
     Reason.EXITED_AGAIN: "it has stopped listening for the second time",
     Reason.START_TOO_LONG: "it has not answered for longer than a start may take",
-    Reason.FIRST_REQUESTS: "its first requests wait",
+    Reason.FIRST_REQUESTS: "its first requests take long, as while it compiles",
     Reason.WORKS: "it works",
     Reason.IDLE: "no request waits for it",
     Reason.METRICS_UNREADABLE: "its metrics cannot be read",
