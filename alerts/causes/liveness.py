@@ -1,4 +1,4 @@
-"""Alerts on sidecars, engines and certificates that are down, stalled, lossy or about to expire."""
+"""Alerts on sidecars, engines and certificates that are down, wedged, lossy or about to expire."""
 
 from collections.abc import Iterator
 

@@ -70,15 +70,24 @@ class PrometheusReading:
 
 
 def read_prometheus(place: Place) -> PrometheusReading:
-    client = _client(place)
+    client, now = _client(place), time.time()
+
+    def attempt(path: str, read: Callable[[], _T]) -> _T | Unread:
+        try:
+            return read()
+        except PrometheusError as error:
+            return place.unreachable(error.reason) if isinstance(error, UnreachableError) else other(path, error.reason)
+        except (LookupError, TypeError, ValueError, AttributeError, yaml.YAMLError):
+            return other(path, "the response is not from Prometheus")
+
+    def other(path: str, reason: str) -> Unread:
+        return Unread(f"{place.url}{path}: {reason}", f"check {place.flag}; other servers may lack this endpoint")
 
     def get(path: str, convert: Callable[[Any], _T], parameters: Mapping[str, str] | None = None) -> _T | Unread:
-        try:
-            return convert(client.get(path, parameters or {}))
-        except PrometheusError as error:
-            return _unread(place, path, error)
-        except (LookupError, TypeError, ValueError, AttributeError, yaml.YAMLError):
-            return _other(place, path)
+        return attempt(path, lambda: convert(client.get(path, parameters or {})))
+
+    def query(read: Callable[[], _T]) -> _T | Unread:
+        return attempt("/api/v1/query", read)
 
     with WorkerThreads(4, "doctor") as pool:
         version = pool.submit(get, "/api/v1/status/buildinfo", lambda data: str(data["version"]))
@@ -86,11 +95,11 @@ def read_prometheus(place: Place) -> PrometheusReading:
         config = pool.submit(get, "/api/v1/status/config", lambda data: dict(yaml.safe_load(data["yaml"])))
         targets = pool.submit(get, "/api/v1/targets", lambda data: list(data["activeTargets"]), {"state": "active"})
         rules = pool.submit(get, "/api/v1/rules", lambda data: our_rules(data["groups"]))
-        collided = pool.submit(_collisions, place, client)
-        clock = pool.submit(_server_time, place, client)
-        revisions = pool.submit(_counts, place, client, _REVISIONS)
-        changed_settings = pool.submit(_counts, place, client, _CHANGED_SETTINGS)
-        pods = pool.submit(_engine_pods, place, client)
+        collided = pool.submit(attempt, LABELS_PATH, lambda: collisions(client, now - _RECENT, now))
+        clock = pool.submit(query, lambda: _server_time(client))
+        revisions = pool.submit(query, lambda: _counts(client, _REVISIONS))
+        changed_settings = pool.submit(query, lambda: _counts(client, _CHANGED_SETTINGS))
+        pods = pool.submit(query, lambda: read_engine_pods(client))
         return PrometheusReading(
             place=place,
             version=version.result(),
@@ -110,52 +119,15 @@ def _client(place: Place) -> Prometheus:
     return Prometheus(place.url, timeout=TIMEOUT)
 
 
-def _unread(place: Place, path: str, error: PrometheusError) -> Unread:
-    return place.unreachable(error.reason) if isinstance(error, UnreachableError) else _other(place, path, error.reason)
-
-
-def _other(place: Place, path: str, reason: str = "the response is not from Prometheus") -> Unread:
-    return Unread(f"{place.url}{path}: {reason}", f"check {place.flag}; other servers may lack this endpoint")
-
-
-def _counts(place: Place, client: Prometheus, query: str) -> Mapping[tuple[str, str], int] | Unread:
+def _counts(client: Prometheus, query: str) -> Mapping[tuple[str, str], int]:
     """The result of a query by sidecar and engine."""
-    try:
-        samples = client.query(query)
-    except PrometheusError as error:
-        return _unread(place, "/api/v1/query", error)
-    except (ValueError, LookupError, TypeError):
-        return _other(place, "/api/v1/query")
     return {
-        (each.labels.get(Label.INSTANCE, ""), each.labels.get(Label.ENGINE, "")): int(each.value) for each in samples
+        (each.labels.get(Label.INSTANCE, ""), each.labels.get(Label.ENGINE, "")): int(each.value)
+        for each in client.query(query)
     }
 
 
-def _engine_pods(place: Place, client: Prometheus) -> Sequence[EnginePod] | Unread:
-    try:
-        return read_engine_pods(client)
-    except PrometheusError as error:
-        return _unread(place, "/api/v1/query", error)
-    except (ValueError, LookupError, TypeError):
-        return _other(place, "/api/v1/query")
-
-
-def _collisions(place: Place, client: Prometheus) -> Sequence[Collision] | Unread:
-    now = time.time()
-    try:
-        return collisions(client, now - _RECENT, now)
-    except PrometheusError as error:
-        return _unread(place, LABELS_PATH, error)
-    except (LookupError, TypeError, ValueError):
-        return _other(place, LABELS_PATH)
-
-
-def _server_time(place: Place, client: Prometheus) -> ServerTime | Unread:
+def _server_time(client: Prometheus) -> ServerTime:
     sent_at = time.time()
-    try:
-        (sample,) = client.query("vector(time())")
-    except PrometheusError as error:
-        return _unread(place, "/api/v1/query", error)
-    except (ValueError, LookupError, TypeError):
-        return _other(place, "/api/v1/query")
+    (sample,) = client.query("vector(time())")
     return ServerTime(sample.value, sent_at, time.time())

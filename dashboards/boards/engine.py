@@ -15,7 +15,7 @@ from dashboards.grafana.layout import Row
 from dashboards.grafana.ranking import highest_first, lowest_first
 from dashboards.grafana.style import BAD, GOOD, GREY, NO_TRAFFIC, WARN, Query
 from dashboards.panels import engine_features, worst_requests
-from dashboards.panels.engine_load import kv_cache_panel, prefix_cache_panel
+from dashboards.panels.engine_load import OfRanks
 from dashboards.queries.rates import (
     ENGINE_LABELS,
     PER_ENGINE,
@@ -35,6 +35,7 @@ _NO_ENGINE, _NOT_EXPOSED = "no engine", "not exposed"
 _NO_ROOFLINE, _NO_START = "no roofline was given (--roofline)", "some engines do not report when they started"
 _PER_ENGINE = "{{engine}}"
 _NO_COUNTER = "some engines do not expose it, which the last row then says"
+_OF_RANKS = OfRanks(tuple(RANK_LABELS), PER_RANK, _NO_COUNTER, _NO_COUNTER)
 _COUNTED_AT_THE_END = (
     "Engines that count tokens only when a request ends show no increase during long responses, then a jump."
 )
@@ -58,8 +59,11 @@ def rows(plan: Plan) -> tuple[Row, ...]:
         Row("Status", (up(), requests_now(), kv_cache_now(), uptime(), restarts(), scrape_age(plan), version())),
         Row("State", (by_state(), last_progress())),
         Row("Bad requests", (worst_requests.worst_requests(plan),)),
-        Row("Queue", (running(), waiting(), preemptions())),
-        Row("KV cache and prefix cache", (kv_cache(), kv_tokens(), prefix_cache(), possible_prefix_cache())),
+        Row("Queue", (_OF_RANKS.running(), _OF_RANKS.waiting(), _OF_RANKS.preemptions())),
+        Row(
+            "KV cache and prefix cache",
+            (_OF_RANKS.kv_cache(), kv_tokens(), _OF_RANKS.prefix_cache(), possible_prefix_cache()),
+        ),
         Row("Throughput and roofline", (prefill(), decode(), roofline_share(), engine_features.prompt_sources())),
         Row(
             "Admission, sleep state and LoRA adapters",
@@ -192,46 +196,6 @@ def version() -> stat.Panel:
     return highest_first(style.show_names(panel), (engines, "{{engine_type}} {{version}}"))
 
 
-def running() -> timeseries.Panel:
-    text = (
-        "Requests in the running batch of each rank. Good: below `max_num_seqs`, the limit at which the line becomes "
-        "flat. From the engines' metrics."
-    )
-    line = (sum_by(signals.ENGINE_RUNNING, RANK_LABELS), PER_RANK)
-    return style.time_series_panel("Running", text, units.Short, 8, line, may_be_empty=_NO_COUNTER)
-
-
-def waiting() -> timeseries.Panel:
-    text = (
-        "Requests in the queue of each rank. Deferred requests (dotted) wait for a LoRA slot or a KV transfer (vLLM "
-        "from 0.20 on); the others wait for a place in the batch or for KV cache. Good: close to 0. From the engines' "
-        "metrics."
-    )
-    return style.time_series_panel(
-        *(PanelTitle.WAITING, text, units.Short, 8),
-        (sum_by(signals.ENGINE_WAITING, RANK_LABELS), f"waiting: {PER_RANK}"),
-        (sum_by(signals.ENGINE_DEFERRED, RANK_LABELS), f"deferred: {PER_RANK}"),
-        may_be_empty=_NO_COUNTER,
-    ).override_by_regexp("/^deferred/", style.DOTTED)
-
-
-def preemptions() -> timeseries.Panel:
-    text = (
-        "Running requests preempted per second, by rank, because the KV cache was full. Good: 0. From the engines' "
-        "metrics."
-    )
-    line = (rate_by(signals.ENGINE_PREEMPTIONS, *RANK_LABELS), PER_RANK)
-    return style.time_series_panel("Preemptions", text, style.PER_SECOND, 8, line, may_be_empty=_NO_COUNTER)
-
-
-def kv_cache() -> timeseries.Panel:
-    text = (
-        "Share of the KV cache in use, by rank. Near 100 % new requests queue and running ones are preempted. Good: "
-        "below the line. From the engines' metrics."
-    )
-    return kv_cache_panel(PanelTitle.KV_CACHE, text, max_by(signals.ENGINE_KV_USAGE, RANK_LABELS), PER_RANK)
-
-
 def kv_tokens() -> timeseries.Panel:
     text = (
         "Tokens in the KV cache of each rank, and its capacity (dotted), which is fixed at the start. In grey the "
@@ -247,14 +211,6 @@ def kv_tokens() -> timeseries.Panel:
         may_be_empty="some engines report no capacity, and the sidecar has no roofline",
     )
     return panel.override_by_regexp("/^capacity/", style.DOTTED).override_by_regexp(*_UPPER_LIMIT)
-
-
-def prefix_cache() -> timeseries.Panel:
-    text = (
-        "Share of prompt tokens found in the prefix cache of each rank. Good: as high as before; a drop costs "
-        f"prefill. Gaps are {NO_TRAFFIC}. From the engines' metrics."
-    )
-    return prefix_cache_panel(PanelTitle.PREFIX_CACHE, text, cache_hit_ratio(*RANK_LABELS), PER_RANK)
 
 
 def possible_prefix_cache() -> timeseries.Panel:

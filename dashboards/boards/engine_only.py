@@ -14,7 +14,7 @@ from alerts.causes.engine import KV_CACHE_FULL
 from alerts.engine_only import ALL_REQUESTS, version
 from alerts.links import DashboardUid, PanelTitle
 from alerts.plan import Plan
-from alerts.promql.build import aggregate, call, equal, max_by, over, regex, select, sum_by
+from alerts.promql.build import aggregate, call, equal, max_by, over, regex, select
 from alerts.promql.expression import Variable
 from dashboards.boards.board import Board
 from dashboards.grafana import style
@@ -22,17 +22,18 @@ from dashboards.grafana.layout import Row
 from dashboards.grafana.ranking import highest_first, lowest_first
 from dashboards.grafana.style import BAD, GOOD, NO_TRAFFIC, WARN
 from dashboards.panels import slo_status
-from dashboards.panels.engine_load import kv_cache_panel, prefix_cache_panel
+from dashboards.panels.engine_load import OfRanks
 from dashboards.panels.latency import QUANTILE, quantile_variable, thresholds_of
-from dashboards.queries.rates import RANGE, cache_hit_ratio, rate_by, ratio_by
+from dashboards.queries.rates import RANGE, rate_by, ratio_by
 from dashboards.windows.slo import burn_window_variable, in_shortest_window
 from exporters.engines.vllm_buckets import family_of
 from exporters.vocabulary import signals
 from exporters.vocabulary.signals import Label, Signal
 from exporters.vocabulary.slo_file import Measure, Source
 
-_RANK, _PER_RANK = (Label.ENGINE, Label.RANK), "{{engine}}/{{rank}}"
-_OLD_RELEASE = "some releases of vLLM do not expose it"
+_OF_RANKS = OfRanks(
+    (Label.ENGINE, Label.RANK), "{{engine}}/{{rank}}", missing_queue="some releases of vLLM do not expose it"
+)
 _COARSE = "The lowest bound of vLLM is 0.3 s: a value below it is interpolated, not measured."
 _LATENCIES: tuple[tuple[str, str, Signal, Measure | None], ...] = (
     (
@@ -124,7 +125,14 @@ def rows(plan: Plan) -> tuple[Row, ...]:
         Row("Burn rate and alerts", (slo_status.burn_rate(plan), slo_status.firing_alerts())),
         Row("Latency", latencies(plan)),
         Row("Requests and tokens", (ended_requests(), output_tokens(), prompt_tokens())),
-        Row("Queue and cache", (bad_by_engine(), running(), waiting(), kv_cache(), prefix_cache(), preemptions())),
+        Row(
+            "Queue and cache",
+            (
+                bad_by_engine(),
+                *(_OF_RANKS.running(), _OF_RANKS.waiting(), _OF_RANKS.kv_cache()),
+                *(_OF_RANKS.prefix_cache(), _OF_RANKS.preemptions()),
+            ),
+        ),
         Row("Not known without a sidecar", (unknown(plan),)),
     )
 
@@ -267,54 +275,6 @@ def bad_by_engine() -> timeseries.Panel:
     )
     line = (ratio_by(signals.SLO_BAD, signals.SLO_EVENTS, Label.INSTANCE, Label.SLO), "{{instance}} {{slo}}")
     return style.ratio_panel(PanelTitle.BAD_BY_ENGINE, description, 8, line).no_value(NO_TRAFFIC)
-
-
-def running() -> timeseries.Panel:
-    description = (
-        "Requests in the running batch of each rank. Good: below `max_num_seqs`, the limit at which the line becomes "
-        "flat. From the engines' metrics."
-    )
-    return style.time_series_panel(
-        "Running", description, units.Short, 8, (sum_by(signals.ENGINE_RUNNING, _RANK), _PER_RANK)
-    )
-
-
-def waiting() -> timeseries.Panel:
-    description = (
-        "Requests in the queue of each rank. Deferred requests (dotted) wait for a LoRA slot or a KV transfer (vLLM "
-        "from 0.20 on). Good: close to 0. From the engines' metrics."
-    )
-    return style.time_series_panel(
-        *(PanelTitle.WAITING, description, units.Short, 8),
-        (sum_by(signals.ENGINE_WAITING, _RANK), f"waiting: {_PER_RANK}"),
-        (sum_by(signals.ENGINE_DEFERRED, _RANK), f"deferred: {_PER_RANK}"),
-        may_be_empty=_OLD_RELEASE,
-    ).override_by_regexp("/^deferred/", style.DOTTED)
-
-
-def kv_cache() -> timeseries.Panel:
-    description = (
-        "Share of the KV cache in use, by rank. Near 100 % new requests queue and running ones are preempted. Good: "
-        "below the line. From the engines' metrics."
-    )
-    return kv_cache_panel(PanelTitle.KV_CACHE, description, max_by(signals.ENGINE_KV_USAGE, _RANK), _PER_RANK)
-
-
-def prefix_cache() -> timeseries.Panel:
-    description = (
-        "Share of prompt tokens found in the prefix cache of each rank. Good: as high as before; a drop costs "
-        f"prefill. Gaps are {NO_TRAFFIC}. From the engines' metrics."
-    )
-    return prefix_cache_panel(PanelTitle.PREFIX_CACHE, description, cache_hit_ratio(*_RANK), _PER_RANK)
-
-
-def preemptions() -> timeseries.Panel:
-    description = (
-        "Running requests preempted per second, by rank, because the KV cache was full. Good: 0. From the engines' "
-        "metrics."
-    )
-    line = (rate_by(signals.ENGINE_PREEMPTIONS, *_RANK), _PER_RANK)
-    return style.time_series_panel("Preemptions", description, style.PER_SECOND, 8, line)
 
 
 def unknown(plan: Plan) -> text.Panel:

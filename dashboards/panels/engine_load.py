@@ -1,14 +1,17 @@
 """Panels on the load of the engine, from its own metrics."""
 
+from dataclasses import dataclass
+
 from grafana_foundation_sdk.builders import timeseries
 from grafana_foundation_sdk.models import units
 
 from alerts.causes.engine import KV_CACHE_FULL
+from alerts.links import PanelTitle
 from alerts.promql.build import max_by, sum_by
 from alerts.promql.expression import Expression
 from dashboards.grafana import style
 from dashboards.grafana.style import NO_TRAFFIC, WARN
-from dashboards.queries.rates import cache_hit_ratio
+from dashboards.queries.rates import cache_hit_ratio, rate_by
 from exporters.vocabulary import signals
 from exporters.vocabulary.signals import Label
 
@@ -53,3 +56,59 @@ def prefix_cache() -> timeseries.Panel:
 def prefix_cache_panel(title: str, text: str, hits: Expression, legend: str) -> timeseries.Panel:
     reason = "prefix caching is off, or the engine does not count it"
     return style.ratio_panel(title, text, 8, (hits, legend), may_be_empty=reason).no_value(NO_TRAFFIC)
+
+
+@dataclass(frozen=True, slots=True)
+class OfRanks:
+    """Panels with a line per rank of an engine."""
+
+    by: tuple[Label, ...]
+    """The labels of a rank."""
+    legend: str
+    missing: str = ""
+    """Why running requests and preemptions may be missing; empty if they may not."""
+    missing_queue: str = ""
+    """Why waiting requests may be missing."""
+
+    def running(self) -> timeseries.Panel:
+        text = (
+            "Requests in the running batch of each rank. Good: below `max_num_seqs`, the limit at which the line "
+            "becomes flat. From the engines' metrics."
+        )
+        line = (sum_by(signals.ENGINE_RUNNING, self.by), self.legend)
+        return style.time_series_panel("Running", text, units.Short, 8, line, may_be_empty=self.missing)
+
+    def waiting(self) -> timeseries.Panel:
+        text = (
+            "Requests in the queue of each rank. Deferred requests (dotted) wait for a LoRA slot or a KV transfer "
+            "(vLLM from 0.20 on); the others wait for a place in the batch or for KV cache. Good: close to 0. From the "
+            "engines' metrics."
+        )
+        return style.time_series_panel(
+            *(PanelTitle.WAITING, text, units.Short, 8),
+            (sum_by(signals.ENGINE_WAITING, self.by), f"waiting: {self.legend}"),
+            (sum_by(signals.ENGINE_DEFERRED, self.by), f"deferred: {self.legend}"),
+            may_be_empty=self.missing_queue,
+        ).override_by_regexp("/^deferred/", style.DOTTED)
+
+    def preemptions(self) -> timeseries.Panel:
+        text = (
+            "Running requests preempted per second, by rank, because the KV cache was full. Good: 0. From the engines' "
+            "metrics."
+        )
+        line = (rate_by(signals.ENGINE_PREEMPTIONS, *self.by), self.legend)
+        return style.time_series_panel("Preemptions", text, style.PER_SECOND, 8, line, may_be_empty=self.missing)
+
+    def kv_cache(self) -> timeseries.Panel:
+        text = (
+            "Share of the KV cache in use, by rank. Near 100 % new requests queue and running ones are preempted. "
+            "Good: below the line. From the engines' metrics."
+        )
+        return kv_cache_panel(PanelTitle.KV_CACHE, text, max_by(signals.ENGINE_KV_USAGE, self.by), self.legend)
+
+    def prefix_cache(self) -> timeseries.Panel:
+        text = (
+            "Share of prompt tokens found in the prefix cache of each rank. Good: as high as before; a drop costs "
+            f"prefill. Gaps are {NO_TRAFFIC}. From the engines' metrics."
+        )
+        return prefix_cache_panel(PanelTitle.PREFIX_CACHE, text, cache_hit_ratio(*self.by), self.legend)

@@ -43,7 +43,7 @@ def test_a_sidecar_that_is_down_pages_and_its_engine_does_not(promtool: Promtool
 def test_replicas_page_only_if_too_few_of_their_model_serve(
     promtool: Promtool, pace: Pace, min_serving: float, pages: int
 ) -> None:
-    """Of three replicas, one to three are down. The other model has all its replicas."""
+    """One to three of three replicas are down. The other model has all its replicas."""
     spec = replace(pace.spec, alerting=replace(pace.spec.alerting, min_serving=min_serving))
     healthy, n = 40, round(Plan.of(spec).cold_start / interval(pace)) + 100
     cases = []

@@ -133,7 +133,7 @@ class World:
         self.step: Step | None = None
         self.step_ends = inf
         self.steps = 0
-        self.prompt_tokens = self.generated = self.finished = self.preemptions = 0
+        self.prompt_tokens = self.generated = self.finished = 0
         self.gauges = (0, 0, 0, 0.0)
 
     def arrive(self, prompt: int, output: int, model: str) -> None:
@@ -206,7 +206,6 @@ class World:
         self.steps += 1
 
     def _finish(self, step: Step, at: float) -> None:
-        self.preemptions += len(step.preempted)
         by_job = {each.job: each for each in self.relay}
         for token in step.tokens:
             self.generated += token.count
