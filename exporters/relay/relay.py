@@ -34,6 +34,8 @@ from exporters.vocabulary.slo_file import SloFile
 
 FLUSH_SECONDS = 0.05
 SNAPSHOT_SECONDS = 0.25
+WAITS_SECONDS = 1.0
+"""Interval at which the open requests are read for the state of the engine, which takes 0.5 us for each."""
 # Client timeouts are far longer.
 TIMEOUT_CHECK_SECONDS = 1.0
 
@@ -93,7 +95,8 @@ class Relay:
         sender.outbox.on_drop = self._dropped
         self._journal = journal
         self._open: set[Exchange] = set()
-        self._waits = EngineWaits()
+        self._engine_waits = EngineWaits()
+        self._last_waits = Waits()
         self._unhashed: deque[tuple[Measurement, Finished]] = deque()
         """Records of requests with a long prompt, until it is hashed."""
         self._to_fold: list[Measurement] = []
@@ -154,7 +157,7 @@ class Relay:
         self._judged.discard(exchange.measurement)
         if record is None:
             return
-        self._waits.ended(record)
+        self._engine_waits.ended(record)
         if exchange.measurement.is_long:
             self._unhashed.append((exchange.measurement, record))
             self._queue_hashed()
@@ -226,6 +229,8 @@ class Relay:
             self._queue_hashed,
             self._sender.flush,
         ]
+        if self._ticks % round(WAITS_SECONDS / FLUSH_SECONDS) == 0:
+            tasks.append(self._note_waits)
         if self._ticks % round(SNAPSHOT_SECONDS / FLUSH_SECONDS) == 0:
             tasks += [self._cut_timed_out, self._send_snapshot, self.pool.close_idle]
         if self._ticks % round(TIMEOUT_CHECK_SECONDS / FLUSH_SECONDS) == 0:
@@ -322,7 +327,10 @@ class Relay:
 
     def waits(self, now: float) -> Waits:
         """The requests that wait for the engine at `now`, in monotonic seconds."""
-        return self._waits.snapshot(self._open, now)
+        return self._engine_waits.snapshot(self._open, now)
+
+    def _note_waits(self) -> None:
+        self._last_waits = self.waits(time.monotonic())
 
     def _send_snapshot(self) -> None:
         rows: dict[tuple[str, str], OpenRequests] = {}
@@ -356,7 +364,7 @@ class Relay:
                 cut_requests=self._cut_requests,
                 upstream=self.pool.origin.authority,
                 connect_failures=self.pool.failures,
-                waits=self.waits(time.monotonic()),
+                waits=self._last_waits,
             )
         )
         self._lag = 0.0
