@@ -419,7 +419,7 @@ class Alerting:
     cold_start_of: Annotated[
         tuple[tuple[str, float], ...],
         Key(
-            Kind(_cold_starts, {"type": "object", "additionalProperties": DURATION.schema}),
+            Kind(_cold_starts, {"type": "object", "additionalProperties": DURATION.schema, "default": {}}),
             "The same for single models, such as {org/large: 45m}.",
         ),
     ] = ()

@@ -195,8 +195,11 @@ def _judge(facts: Condition, seen: Evidence, limits: Limits) -> tuple[State, Rea
 
 
 def _without_process(facts: Condition, seen: Evidence, limits: Limits) -> tuple[State, Reason]:
-    second = len(facts.exits) > 1 and seen.requests.failed - facts.exits[-2][1] >= limits.failures
-    if second or len(facts.exits) > 2:  # a planned restart fails no requests
+    exits, failed = facts.exits, seen.requests.failed
+    # A planned restart fails no requests.
+    second = len(exits) > 1 and failed - exits[-2][1] >= limits.failures
+    third = len(exits) > 2 and exits[-1][0] - exits[-3][0] < limits.start
+    if second or third:
         return State.DOWN, Reason.EXITED_AGAIN
     return _starting(facts, seen, limits, Reason.EXITED if facts.exits else Reason.NOT_LISTENING)
 
