@@ -9,6 +9,7 @@ import pytest
 from compose.cli import main
 from exporters.engines.changes.config_changes import revision
 from exporters.engines.group import EngineGroup
+from exporters.engines.normalisation import normalise
 from exporters.engines.scrape_targets import Target, targets
 from exporters.engines.scraper import Scraper
 from tests.exporters.engines.scraping import HEAD, PAGE, TLS, CountingEngine, raw_server
@@ -153,3 +154,13 @@ async def test_a_changed_interval_applies_from_the_next_scrape_on() -> None:
         running = asyncio.ensure_future(scraper.run())
         await until(lambda: engine.scrapes > 2)
         running.cancel()
+
+
+def test_engines_that_do_not_serve_are_troubles() -> None:
+    group = EngineGroup(targets("http://gateway", ["http://a/metrics", "http://b/metrics"]), 1.0, lambda _: None, TLS)
+    up, down = group.states
+    up.up, up.metrics, up.last_success_at = True, normalise(PAGE.decode()), 1.0
+    down.failure = "connection"
+    for second in (1.0, 2.0):
+        group.observe((), second)
+    assert group.troubles(5.0) == ["b is starting for 4 s: it does not answer yet"]

@@ -74,3 +74,19 @@ async def test_a_response_without_a_drain_is_reported(
         url = f"http://127.0.0.1:{server.port}"
         assert await asyncio.to_thread(main, ["drain", "--token-file", token, "--sidecar", url]) == 2
     assert capsys.readouterr().err == f"vllm-slo: {message.replace('URL', url)}\n"
+
+
+async def test_an_engine_that_did_not_serve_is_named(token: str, capsys: pytest.CaptureFixture[str]) -> None:
+    async def page(_: web.Request) -> web.Response:
+        wedged = "gpu-0:8000 is wedged for 95 s: requests wait for it, and nothing moves for 123 s"
+        return web.json_response({"seconds": 20.0, "cut_requests": 3, "engines": [wedged]})
+
+    app = web.Application()
+    app.add_routes([web.post("/admin/drain", page)])
+    async with TestServer(app) as server:
+        url = f"http://127.0.0.1:{server.port}"
+        assert await asyncio.to_thread(main, ["drain", "--token-file", token, "--sidecar", url]) == 0
+    assert capsys.readouterr().out == (
+        "drained in 20 s; open requests that were cut: 3\n"
+        "engine gpu-0:8000 is wedged for 95 s: requests wait for it, and nothing moves for 123 s\n"
+    )
