@@ -69,8 +69,8 @@ def request_log_page() -> str:
 
 _ENGINES = """# Signals by engine
 
-Which metric of an engine each series `llm_engine_*` is read from, and how it differs from the others. [Engines](../engines.md) describes
-the scrapes.
+Which metric of an engine each series `llm_engine_*` is read from, and how it differs from the others.
+[Engines](../engines.md) describes the scrapes.
 
 """
 

@@ -1,7 +1,6 @@
 """The series of the sidecar for the exposition of each engine and version."""
 
 import re
-from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric
