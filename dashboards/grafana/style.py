@@ -56,7 +56,7 @@ VALID_REJECTED_MAPPINGS: list[model.ValueMapping] = [
 ANNOTATION_COLOURS = {"Config changes": PINK, "Engine starts": SKY, "Pages": BAD, "Tickets": WARN, "Load tests": GREY}
 
 CLASS_COLOURS = ("#3366FF", "#AA33AA", "#557733", "#4499DD", "#995577", "#FF33CC")
-"""In the order of the SLO file, the most different ones first; `other` is grey. None is a colour of verdicts."""
+"""Colours of classes in the order of the SLO file, the most different first; none is a colour of verdicts."""
 
 
 Query: TypeAlias = tuple[Expression | Series, str]
@@ -270,7 +270,7 @@ def with_threshold_lines(panel: timeseries.Panel, *lines: tuple[float, str]) -> 
 
 
 def limit_points(panel: _GraphPanel, points: int = 120) -> _GraphPanel:
-    """At most a point each 30 s in an hour; a rate covers more than a step, so no event is lost."""
+    """Limits a graph to one point each 30 s in an hour; a rate covers more than a step, so no event is lost."""
     return panel.max_data_points(points)
 
 

@@ -29,7 +29,7 @@ ENDED = "llm_requests_total"
 
 
 def sloth(objective: float, bad: str, events: str, *, optimized: bool = True) -> tuple[RuleGroup, ...]:
-    """For one SLO, from selectors of bad events and of all events; not `optimized`: --disable-optimized-rules."""
+    """Rules of one SLO, from selectors of bad events and all events; not `optimized`: --disable-optimized-rules."""
     budget = number(round(1 - objective / 100, 12))
 
     def ratio(window: str) -> Recorded:

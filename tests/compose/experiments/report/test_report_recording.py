@@ -26,7 +26,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def percents(experiment: Experiment, metric: ReportMetric) -> dict[str, int]:
-    """Of the first configuration, by class."""
+    """The metric of the first configuration in percent, by class."""
     base = next(iter(experiment))
     found = {name: value(metric, base, name) for name in experiment.classes}
     return {name: round(each.pooled * 100) for name, each in found.items() if each is not None}
