@@ -76,14 +76,15 @@ class Plan:
     """Five evaluations in the window, but at most one per scrape."""
 
     down_after: float
-    """A target without a successful scrape for this time counts as down: four scrapes, as one may be lost; at least
-    10 s, as a supervisor restarts a process within a few seconds."""
+    """A target without a successful scrape for this time counts as down."""
     cold_start: float
-    """How long an engine may be down, and then slow; at least the time to detect that it is down."""
-    restart_loop: float
-    """A second start within this time is a failure, even if no request fails."""
+    """How long an engine may take to start, while others serve its model."""
+    warm_up: float
+    """How long it may be slow after that, and take to start if no other serves its model; at least the time to detect
+    that it is down."""
     second_start: float
-    """A second start within this time, with failed requests, is a failure and holds back no page."""
+    """Without a sidecar, a second start within this time is a failure and holds back no page. The time for which
+    pages are held is limited within the same window."""
     page_bridge: float
     """How long a page keeps firing after its burn; bridges outliers of the short window."""
 
@@ -105,8 +106,7 @@ class Plan:
         hour, quarter_day = round(fast_page.long, 3), round(slow_page.long, 3)
         step, scrape = round(spec.period / 8640, 3), spec.scrape_interval
         outlier_window = round(2 * step, 3)
-        down_after = max(4 * scrape, 10.0)
-        cold_start = max(spec.alerting.cold_start, down_after)
+        cold_start = spec.start_limit()
         return cls(
             spec=spec,
             links=links,
@@ -130,9 +130,9 @@ class Plan:
             summed_interval=min(_READ_BY_NAME, step),
             liveness_interval=min(_EVERY_MINUTE, scrape),
             outlier_interval=max(scrape, outlier_window / 5),
-            down_after=down_after,
+            down_after=spec.down_after,
             cold_start=cold_start,
-            restart_loop=4 * cold_start,
+            warm_up=min(cold_start, max(step, spec.down_after)),
             second_start=max(spec.period / 720, 4 * cold_start),
             page_bridge=step,
         )

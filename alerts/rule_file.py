@@ -75,7 +75,7 @@ def _groups(plan: Plan) -> tuple[RuleGroup, ...]:
         RuleGroup(
             "vllm-slo-liveness",
             plan.liveness_interval,
-            (cold_start(plan), engine_model(plan), *target_models(plan), *liveness_alerts(plan)),
+            (engine_model(plan), cold_start(plan), *target_models(plan), *liveness_alerts(plan)),
         ),
         RuleGroup("vllm-slo-burn", plan.direct_interval, (*direct_windows(plan), *burn_rules(plan))),
         RuleGroup("vllm-slo-replicas", plan.outlier_interval, replica_rules(plan)),

@@ -3,13 +3,16 @@
 from math import ceil
 
 from alerts.plan import Plan
-from alerts.promql.build import aggregate, call, in_window, increase, on, over, regex, select, sum_by
+from alerts.promql.build import aggregate, call, equal, in_window, increase, on, over, regex, select, sum_by, with_model
 from alerts.promql.expression import Expression
 from alerts.recording.pools import pool_paged
 from alerts.rules.groups import Recording
 from exporters.vocabulary.signals import (
     COLD_START,
+    ENGINE_MODEL,
     ENGINE_START_TIME,
+    ENGINE_STATE,
+    ENGINE_STATE_CHANGED,
     ENGINE_UP,
     HELD_PAGE,
     PAGE_ERROR_RATIO,
@@ -20,9 +23,11 @@ from exporters.vocabulary.signals import (
 )
 from exporters.vocabulary.verdicts import SERVER_FAULT
 
-_HELD_COLD_STARTS = 3
-"""Pages of one SLO are held for as many cold starts within the interval of second starts."""
+_HELD_WARM_UPS = 3
+"""Pages of one SLO are held for as many warm-ups, or a cold start if it is longer, within the interval of second
+starts."""
 
+_LABELS = (Label.INSTANCE, Label.ENGINE)
 _INSTANCE, _ENGINE = on(Label.INSTANCE), on(Label.INSTANCE, Label.ENGINE)
 
 
@@ -31,22 +36,46 @@ def failed_requests(plan: Plan) -> Expression:
     return in_window(REQUESTS_IN, plan.lookback, regex(Label.OUTCOME, "|".join(sorted(SERVER_FAULT))))
 
 
+def in_state(*states: str) -> Expression:
+    """Engines that their sidecar says to be in one of these states."""
+    return aggregate("group", select(ENGINE_STATE, regex(Label.STATE, "|".join(states))).binary("==", 1), by=_LABELS)
+
+
 def cold_start(plan: Plan) -> Recording:
-    """Present if an engine went down, came up or first appeared within the limit, unless that is its second failure."""
-    up, started, recent = select(ENGINE_UP), select(ENGINE_START_TIME), plan.cold_start
+    """Present while an engine starts and for the warm-up after that, unless nothing else serves its model meanwhile."""
+    return Recording(COLD_START, _of_state(plan) if plan.has_sidecar else _of_scrapes(plan))
 
-    def second_start(interval: float) -> Expression:
-        return (over("changes", up, interval) > 2).or_(over("changes", started, interval) > 1)
 
-    failure: Expression = second_start(plan.second_start)
-    if plan.has_sidecar:
-        failed = sum_by(failed_requests(plan), [Label.INSTANCE]) >= plan.spec.alerting.min_bad
-        failure = second_start(plan.restart_loop).or_(failure.and_(failed, _INSTANCE))
-    changed = over("max_over_time", up, recent) > over("min_over_time", up, recent)
-    appeared = up.unless(select(ENGINE_UP, offset=recent))
-    begun = call("time") - started < recent
-    starts = aggregate("group", changed.or_(appeared).or_(begun), by=[Label.INSTANCE, Label.ENGINE])
-    return Recording(COLD_START, starts.unless(failure, _ENGINE))
+def _of_state(plan: Plan) -> Expression:
+    starting = over("max_over_time", select(ENGINE_STATE, equal(Label.STATE, "starting")), plan.warm_up)
+    long = call("time") - select(ENGINE_STATE_CHANGED) > plan.warm_up
+    return (
+        aggregate("group", starting.binary("==", 1), by=_LABELS)
+        .unless(in_state("down", "wedged"), _ENGINE)
+        .unless(_alone(long, in_state("serving", "saturated")), _ENGINE)
+    )
+
+
+def _of_scrapes(plan: Plan) -> Expression:
+    """By scrapes of the engine alone. Its second start within the limit is a failure."""
+    up, started = select(ENGINE_UP), select(ENGINE_START_TIME)
+
+    def changed(recent: float) -> Expression:
+        changes = over("max_over_time", up, recent) > over("min_over_time", up, recent)
+        return changes.or_(up.unless(select(ENGINE_UP, offset=recent)))
+
+    warms_up = changed(plan.warm_up).or_(call("time") - started < plan.warm_up)
+    is_down, is_up = up.binary("==", 0), up.binary("==", 1)
+    loads = is_down.and_(changed(plan.cold_start)).unless(_alone(is_down.unless(warms_up), is_up), _ENGINE)
+    failure = (over("changes", up, plan.second_start) > 2).or_(over("changes", started, plan.second_start) > 1)
+    return aggregate("group", warms_up.or_(loads), by=_LABELS).unless(failure, _ENGINE)
+
+
+def _alone(engines: Expression, serving: Expression) -> Expression:
+    """Those of the engines whose model no engine serves; without a known model, if no engine serves anything."""
+    served = aggregate("group", select(ENGINE_MODEL).and_(serving, _ENGINE), by=[Label.MODEL])
+    anything = aggregate("group", serving, by=[])  # without a model
+    return with_model(engines).unless(served.or_(anything), on(Label.MODEL))
 
 
 def starting(condition: Expression = select(COLD_START)) -> Expression:  # noqa: B008 - frozen
@@ -86,5 +115,5 @@ def held_page(burning: Expression) -> Recording:
 
 
 def _held_too_long(plan: Plan) -> Expression:
-    evaluations = ceil(_HELD_COLD_STARTS * plan.cold_start / plan.direct_interval)
+    evaluations = ceil(max(_HELD_WARM_UPS * plan.warm_up, plan.cold_start) / plan.direct_interval)
     return over("count_over_time", HELD_PAGE, plan.second_start) >= evaluations

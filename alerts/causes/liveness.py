@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from alerts.burn.cold_start import in_state
 from alerts.causes.missing_targets import missing_targets, no_target
 from alerts.causes.replica_groups import by_urgency
 from alerts.links import DashboardUid, PanelTitle
@@ -87,61 +88,68 @@ def _reached(plan: Plan) -> Expression:
 
 def _engine_down(plan: Plan) -> Iterator[Alert]:
     """Not while the engine may be starting: a starting engine looks like one that is down."""
-    down_for, limit, second = map(spell_duration, (plan.down_after, plan.cold_start, plan.second_start))
-    up = _reached(plan)
-    down = with_model(up.binary("==", 0).unless(select(signals.COLD_START), _ENGINE))
+    limit, alone = spell_duration(plan.cold_start), spell_duration(plan.warm_up)
+    start = f"A start of up to {limit} raises no page, and of up to {alone} if no other engine serves its model"
     no_engine = None
     if plan.has_sidecar:
-        engine, observer = "the engine {{ $labels.engine }}", "its sidecar"
-        symptom = f"{{{{ $labels.instance }}}} is up, but has not reached {engine} for {down_for} or more"
-        healthy = f" (if no request failed, within {spell_duration(plan.restart_loop)})"
+        engine = "the engine {{ $labels.engine }}"
+        failing, serving = in_state("down", "starting"), _serving()
+        symptom, second = f"The sidecar {{{{ $labels.instance }}}} finds {engine} down{_reason_and_time(plan)}", ""
     else:
         job = plan.spec.engine.job
         engine = f"the {{{{ with $labels.engine }}}}engine {{{{ . }}}}{{{{ else }}}}job {job}{{{{ end }}}}"
-        observer = "Prometheus"
-        no_engine = no_target(plan, plan.down_after)
-        symptom = f"No scrape of {engine} has worked for {down_for} or more"
-        healthy = ""
-    for severity, expr, group in by_urgency(plan, down, with_model(up), no_engine):
+        serving = _reached(plan)
+        failing, no_engine = serving.binary("==", 0), no_target(plan, plan.down_after)
+        symptom = f"No scrape of {engine} has worked for {spell_duration(plan.down_after)} or more"
+        second = f", unless it is the second within {spell_duration(plan.second_start)}"
+    down = with_model(failing.unless(select(signals.COLD_START), _ENGINE))
+    for severity, expr, group in by_urgency(plan, down, with_model(serving), no_engine):
         yield alert(
             plan,
             AlertName.ENGINE_DOWN,
             severity,
             (DashboardUid.ENGINE, PanelTitle.ENGINE),
             expr,
-            f"{engine}{_OF_MODEL} does not answer {observer}",
-            f"{symptom}. A start of up to {limit} raises no page, unless it is the second within {second}{healthy}. No "
-            f"request is served there. {group}Look first at the last lines of the engine's log.",
+            f"{engine}{_OF_MODEL} is down",
+            f"{symptom}. {start}{second}. {group}Look first at the last lines of the engine's log.",
             # An engine that restarts and exits again is one incident.
             keep_firing_for=plan.step,
         )
+
+
+def _serving() -> Expression:
+    """1 for each engine that its sidecar says to be serving, else 0."""
+    return sum_by(select(signals.ENGINE_STATE, regex(Label.STATE, "serving|saturated")), [Label.INSTANCE, Label.ENGINE])
+
+
+def _reason_and_time(plan: Plan) -> str:
+    """The reason of the engine's state and its begin, for the description of an alert."""
+    same = [equal(label, AlertLabel(label)) for label in (Label.INSTANCE, Label.ENGINE)]
+    reason, since = (
+        if_found(select(signal, *same), plan.spec.group_by, text)
+        for signal, text in (
+            (signals.ENGINE_STATE_REASON, " ({{ (first .).Labels.reason }})"),
+            (signals.ENGINE_STATE_CHANGED, " since {{ (first .).Value | humanizeTimestamp }}"),
+        )
+    )
+    return reason + since
 
 
 def wedged_alerts(plan: Plan) -> Iterator[Alert]:
     """An engine that holds requests or accepts connections, and does nothing."""
     at = "the engine {{ $labels.engine }} at {{ $labels.instance }}"
     if plan.has_sidecar:
-        wedged, serving = (
-            sum_by(select(signals.ENGINE_STATE, regex(Label.STATE, states)), [Label.INSTANCE, Label.ENGINE])
-            for states in ("wedged", "serving|saturated")
+        failed, serves, pending_for = with_model(in_state("wedged")), with_model(_serving()), plan.down_after
+        seen = (
+            f"The sidecar has seen no progress of {at}, although requests wait for it, or no "
+            f"answer{_reason_and_time(plan)}."
         )
-        failed, serves, pending_for = with_model(wedged.binary("==", 1)), with_model(serving), plan.down_after
-        same = [equal(label, AlertLabel(label)) for label in (Label.INSTANCE, Label.ENGINE)]
-        reason = if_found(
-            select(signals.ENGINE_STATE_REASON, *same), plan.spec.group_by, " ({{ (first .).Labels.reason }})"
-        )
-        since = if_found(
-            select(signals.ENGINE_STATE_CHANGED, *same),
-            plan.spec.group_by,
-            " since {{ (first .).Value | humanizeTimestamp }}",
-        )
-        seen = f"The sidecar has seen no progress of {at}, although requests wait for it, or no answer{reason}{since}."
     else:
         failed, pending_for = _stalled(plan), max(plan.step, 30.0)
         serves = (failed * 0).or_(with_model(_reached(plan)), _ENGINE)
         seen = (
             f"Requests are open at {at}, and for {spell_duration(pending_for)} no prompt or generation token has been "
-            f"counted. Held back for {spell_duration(plan.cold_start)} after a start."
+            f"counted. Held back for {spell_duration(plan.warm_up)} after a start."
         )
     for severity, expr, group in by_urgency(plan, failed, serves):
         yield alert(

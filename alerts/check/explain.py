@@ -252,7 +252,7 @@ def _notes(plan: Plan) -> Iterator[str]:
     else:
         yield CAVEAT
     yield (
-        f"{AlertName.ENGINE_DOWN} pages when an engine has been down for {spell_duration(plan.cold_start)}. "
-        "For the same time, burn pages wait while all bad events are on a starting engine; the error budget is still "
-        "charged."
+        f"{AlertName.ENGINE_DOWN} pages when a start takes longer than {spell_duration(plan.cold_start)}, or than "
+        f"{spell_duration(plan.warm_up)} if no other serves its model. Burn pages wait while all bad events are on "
+        "a starting engine; the error budget is still charged."
     )

@@ -195,6 +195,8 @@ class SidecarFlags:
     those of the engine need none (default: no authentication)"""
     wedged_after: float = _metrics(DURATION, 60.0)
     """time for which the engine must be wedged or down until /engine/livez fails (default %(default)s)"""
+    probe: bool = _metrics(None, False)
+    """send the engine a request of one token, at most each 15 s, while nothing else proves that it works"""
     unready_when_saturated: bool = _metrics(None, False)
     """let /engine/readyz also fail while requests wait for the engine's capacity"""
     admin_token_file: str | None = _metrics(FILE, None)

@@ -4,6 +4,7 @@ import asyncio
 import ssl
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from prometheus_client.core import Metric
 
@@ -11,12 +12,15 @@ from exporters.engines.bearer_token import EngineToken
 from exporters.engines.changes.config_changes import DeclarationResult, revision
 from exporters.engines.changes.store import ConfigChangeStore
 from exporters.engines.condition.evidence import Requests
+from exporters.engines.condition.probe import FRESH_SECONDS, Prober
+from exporters.engines.condition.rule import LIMITS
 from exporters.engines.condition.watch import ConditionWatch, requests_of
 from exporters.engines.scrape_targets import Target
 from exporters.engines.scraper import Scraper
 from exporters.engines.state import EngineState, collect
 from exporters.records.messages import Waits
 from exporters.vocabulary import signals
+from exporters.vocabulary.slo_file import SloFile
 
 Run = Callable[[], Coroutine[None, None, None]]
 
@@ -34,9 +38,12 @@ class EngineGroup:
         token: EngineToken | None = None,
         *,
         sees_responses: bool = False,
+        probes: bool = False,
     ) -> None:
         self._scrapers = [Scraper(target, interval, on_models, tls, self._save, token) for target in targets]
         self.conditions = [ConditionWatch(target.name) for target in targets]
+        self._probers = [Prober(target, tls, token) if probes else None for target in targets]
+        self._start_limit: Callable[[Sequence[str]], float] = lambda _models: LIMITS.start
         self._store = store
         stored = {} if store is None else store.load()
         for state in self.states:
@@ -47,23 +54,38 @@ class EngineGroup:
     def states(self) -> list[EngineState]:
         return [scraper.state for scraper in self._scrapers]
 
-    def set_interval(self, interval: float) -> None:
+    def use(self, file: SloFile) -> None:
+        """Use the interval of scrapes and the limit of a start of this SLO file."""
+        self._start_limit = file.start_limit
         for scraper in self._scrapers:
-            scraper.set_interval(interval)
+            scraper.set_interval(file.scrape_interval)
 
     async def run(self, keep_running: Callable[[Run], Coroutine[None, None, None]] = lambda run: run()) -> None:
         """Scrape all engines forever; `keep_running` runs the scraper of one engine and handles its exceptions."""
-        await asyncio.gather(*(keep_running(scraper.run) for scraper in self._scrapers))
+        try:
+            await asyncio.gather(*(keep_running(scraper.run) for scraper in self._scrapers))
+        finally:
+            for prober in filter(None, self._probers):
+                prober.close()
 
     def collect(self) -> Iterator[Metric]:
-        return collect(self.states, time.monotonic(), self.conditions)
+        return collect(self.states, time.monotonic(), [*self.conditions, *filter(None, self._probers)])
 
     def observe(self, waits: Iterable[Waits], now: float) -> None:
         """Take the evidence of the relays and of the last scrapes; called each second."""
-        one = len(self._scrapers) == 1
-        requests = requests_of(waits) if one else Requests()
-        for scraper, watch in zip(self._scrapers, self.conditions, strict=True):
-            watch.observe(scraper.state, requests, now)
+        of_relays = requests_of(waits) if len(self._scrapers) == 1 else Requests()
+        for scraper, watch, prober in zip(self._scrapers, self.conditions, self._probers, strict=True):
+            engine = scraper.state
+            watch.limits = replace(LIMITS, start=self._start_limit(engine.models))
+            watch.observe(engine, of_relays if prober is None else prober.add_to(of_relays), now)
+            if watch.condition.stalled_for(now) > scraper.interval:
+                scraper.hurry()
+            if prober is None or not prober.is_due(watch.condition, engine, now):
+                continue
+            if engine.last_success_at is None or now - engine.last_success_at > FRESH_SECONDS:
+                scraper.hurry(FRESH_SECONDS)
+            else:
+                prober.send(watch.condition, engine, now)
 
     def running(self) -> dict[str, float]:
         """The running requests of all ranks, by engine; without engines that are down or do not expose them."""

@@ -5,8 +5,9 @@ import logging
 import ssl
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 import aiohttp
@@ -33,11 +34,17 @@ IDENTITY_TIMEOUT_SECONDS = 1.0
 RETRY_SECONDS = 5.0
 """Interval after one of these requests timed out or was denied; one at each scrape would slow down all scrapes."""
 
+HURRY_SECONDS = 5.0
+"""The longest interval while requests wait and nothing moves, so that it is soon known whether that is so."""
+
 DOWN_SECONDS = 1.0
 """The longest interval between scrapes of an engine that is down."""
 
 MAX_RESPONSE_BYTES = 64 * 1024 * 1024
 """Decompressed; one rank of vLLM has 60 KiB. Larger responses fail, because truncated counters may seem to decrease."""
+
+_IS_PAUSED = "/is_paused"
+"""Served with VLLM_SERVER_DEV_MODE=1."""
 
 # Not OpenMetrics: in that format Python's client library writes `vllm_` instead of `vllm:`, and it ignores `q`. vLLM's
 # Rust frontend sends OpenMetrics regardless.
@@ -84,12 +91,21 @@ class Scraper:
         self._identity_settings: dict[str, str] = {}
         self._server_info = ServerInfoReader(self._fetch, target.base_url)
         self._identify_at = 0.0
+        self._ask_paused_at = inf
+        """`inf` if this process does not have the endpoint."""
+        self._begun_at = 0.0
+        self._hurry = asyncio.Event()
         self.state = EngineState(target.name)
 
     def set_interval(self, interval: float) -> None:
         """Scrape at this interval after the next scrape."""
-        self._interval = interval
+        self.interval = interval
         self._timeout = max(interval, 2.0)
+
+    def hurry(self, age: float = HURRY_SECONDS) -> None:
+        """Scrape now, unless the last scrape began less than `age` seconds ago."""
+        if time.monotonic() - self._begun_at >= age:
+            self._hurry.set()
 
     async def run(self) -> None:
         """Scrape once per interval, forever."""
@@ -102,13 +118,17 @@ class Scraper:
                     await self.scrape(session)
                     self._on_scrape()
                     # A request counts as model `other` if it ends before the models of the engine are known.
-                    interval = self._interval if self.state.up else min(self._interval, DOWN_SECONDS)
+                    interval = self.interval if self.state.up else min(self.interval, DOWN_SECONDS)
                     due = max(due + interval, loop.time())
-                    await asyncio.sleep(due - loop.time())
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(self._hurry.wait(), due - loop.time())
+                        due = loop.time()
 
     async def scrape(self, session: aiohttp.ClientSession) -> None:
         """Scrape once; a failure is counted and makes the engine `down`."""
         state = self.state
+        self._begun_at = time.monotonic()
+        self._hurry.clear()
         metrics = await self._fetch_metrics(session)
         if isinstance(metrics, _Failure):
             state.errors[metrics.reason] += 1
@@ -129,6 +149,7 @@ class Scraper:
         came_up = not state.up or metrics.start_time != state.metrics.start_time
         if came_up:
             self._identity_settings = {}
+            self._ask_paused_at = 0.0 if metrics.engine_type is VLLM else inf
             self._server_info.start_over(is_vllm=metrics.engine_type is VLLM)
             # Before the other requests, because completions already have the new fingerprint.
             self._observe_settings(metrics)
@@ -136,6 +157,7 @@ class Scraper:
             await self._identify(session, metrics.engine_type)
         await self._server_info.read(session, IDENTITY_TIMEOUT_SECONDS if came_up else 0.0)
         self._observe_settings(metrics)
+        state.generation_paused = await self._is_paused(session)
         state.metrics, state.last_success_at = metrics, time.monotonic()
         state.up, state.failure = True, None
 
@@ -211,6 +233,20 @@ class Scraper:
             except (aiohttp.ClientError, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
                 # The response is incomplete: request it again at the next scrape.
                 self._identify_at = 0.0
+
+    async def _is_paused(self, session: aiohttp.ClientSession) -> bool:
+        """Whether vLLM says that generation is paused; unknown, as from a core that does not answer, is no pause."""
+        if time.monotonic() < self._ask_paused_at:
+            return False
+        try:
+            async with asyncio.timeout(IDENTITY_TIMEOUT_SECONDS):
+                body = msgspec.json.decode(await self._fetch(session, f"{self._target.base_url}{_IS_PAUSED}"))
+            return bool(body["is_paused"])
+        except TimeoutError:
+            self._ask_paused_at = time.monotonic() + RETRY_SECONDS
+        except (aiohttp.ClientError, OSError, ValueError, KeyError, TypeError):
+            self._ask_paused_at = inf
+        return False
 
     async def _fetch(self, session: aiohttp.ClientSession, url: str) -> bytes:
         # aiohttp removes the token from a request that is redirected to another host.

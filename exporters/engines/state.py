@@ -34,6 +34,8 @@ class EngineState:
     """The reason of the last scrape's failure; None if it succeeded, or before the first scrape."""
     metrics: EngineMetrics = field(default_factory=EngineMetrics)
     last_success_at: float | None = None
+    generation_paused: bool = False
+    """Whether vLLM has paused generation (`/pause`), as while its weights are updated."""
     version: str | None = None
     models: tuple[str, ...] = ()
     errors: dict[str, int] = field(default_factory=lambda: dict.fromkeys((*FAILURES, *FAULTS), 0))

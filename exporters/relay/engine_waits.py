@@ -10,7 +10,7 @@ MAX_MODELS = 100
 """Models that are reported: names are those of clients, and there may be thousands."""
 
 _OK = Outcome.OK
-_FAILURES = frozenset({Outcome.UPSTREAM_ERROR, Outcome.TRUNCATED})
+_FAILURES = frozenset({Outcome.UPSTREAM_ERROR, Outcome.UPSTREAM_UNREACHABLE, Outcome.TRUNCATED})
 
 
 class EngineWaits:

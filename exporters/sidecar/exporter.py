@@ -98,8 +98,16 @@ class Exporter:
         self.engine_token = EngineToken(sidecar.engine_token_file) if sidecar.engine_token_file else None
         interval = self._slos.file.scrape_interval
         self.engines = EngineGroup(
-            engines, interval, self._add_models, tls, store, self.engine_token, sees_responses=follow is None
+            engines,
+            interval,
+            self._add_models,
+            tls,
+            store,
+            self.engine_token,
+            sees_responses=follow is None,
+            probes=sidecar.probe,
         )
+        self.engines.use(self._slos.file)
         self.credentials = Credentials(sidecar.metrics_auth_file) if sidecar.metrics_auth_file else None
         self.admin: Admin | None = None
         if sidecar.admin_token_file:
@@ -212,7 +220,7 @@ class Exporter:
             judged = slos_of_format(slos.file, self._config.sidecar.follow.format)
             self.request_metrics.use(judged)
             self.log_follower.use(judged)
-        self.engines.set_interval(slos.file.scrape_interval)
+        self.engines.use(slos.file)
 
     def read_files(self) -> None:
         """Read credentials and tokens; an invalid file is logged and ignored."""

@@ -400,6 +400,12 @@ ENGINE_WORKED = _gauge(
     "When the engine last worked: its counters moved, or output arrived. In Unix seconds; absent before.",
     _E,
 )
+ENGINE_PROBES = _counter(
+    "llm_engine_probes_total",
+    "Requests of one token that the sidecar sent with --probe, by result. They are in no other series of the sidecar.",
+    _E,
+    Label.RESULT,
+)
 ENGINE_INFO = _gauge("llm_engine_info", "Type and version of the engine.", _E, Label.ENGINE_TYPE, Label.VERSION)
 ENGINE_START_TIME = _gauge("llm_engine_start_time_seconds", "Start time of the engine process, in Unix seconds.", _E)
 ENGINE_SCRAPE_ERRORS = _counter(

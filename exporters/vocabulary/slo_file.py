@@ -394,6 +394,14 @@ def _share(node: Node) -> float | None:
 _SHARE = r"(\d+(?:\.\d+)?)\s*%|(\d+)/([1-9]\d*)"
 
 
+def _cold_starts(node: Node) -> tuple[tuple[str, float], ...] | None:
+    if not node.is_mapping:
+        node.problem(f"expected a mapping, found {node.quoted()}; write models, such as {{org/large: 45m}}")
+        return None
+    limits = ((model, DURATION.read(place)) for model, place in node.mapping().items())
+    return tuple((model, limit) for model, limit in limits if limit is not None)
+
+
 @dataclass(frozen=True, slots=True)
 class Alerting:
     """Settings that prevent unnecessary alerts."""
@@ -405,9 +413,16 @@ class Alerting:
         float,
         Key(
             DURATION,
-            "How long pages are muted while an engine starts, and again after it; by default at most period / 8640.",
+            "How long an engine may take to start; after that it counts as down. By default at most period / 336.",
         ),
-    ] = 300.0
+    ] = 1800.0
+    cold_start_of: Annotated[
+        tuple[tuple[str, float], ...],
+        Key(
+            Kind(_cold_starts, {"type": "object", "additionalProperties": DURATION.schema, "default": {}}),
+            "The same for single models, such as {org/large: 45m}.",
+        ),
+    ] = ()
     min_serving: Annotated[
         float,
         Key(
@@ -513,6 +528,20 @@ class SloFile:
         """Every value of the label `tenant`, `other` last."""
         return (*self.tenants.allow, OTHER)
 
+    @property
+    def down_after(self) -> float:
+        """Seconds without a successful scrape after which a target counts as down.
+
+        Four scrapes, as one may be lost; at least 10 s, as a supervisor restarts a process within a few seconds.
+        """
+        return max(4 * self.scrape_interval, 10.0)
+
+    def start_limit(self, models: Iterable[str] = ()) -> float:
+        """How long an engine with these models may take to start, in seconds; the longest limit if none is known."""
+        limits, usual = dict(self.alerting.cold_start_of), self.alerting.cold_start
+        allowed = [limits.get(model, usual) for model in models] or [usual, *limits.values()]
+        return max(*allowed, self.down_after)
+
     def slos_of(self, class_name: str) -> tuple[Slo, ...]:
         return tuple(slo for slo in self.slos if class_name in slo.classes)
 
@@ -598,7 +627,7 @@ def parse(reader: Reader) -> SloFile:
     alerting = file.alerting
     if "alerting" not in keys or "cold_start" not in keys["alerting"].mapping():
         # short periods, as in a lab, have shorter windows
-        alerting = replace(alerting, cold_start=min(alerting.cold_start, round(file.period / 8640, 3)))
+        alerting = replace(alerting, cold_start=min(alerting.cold_start, round(file.period / 336, 3)))
     return replace(file, tenants=replace(file.tenants, allow=allow), alerting=alerting)
 
 

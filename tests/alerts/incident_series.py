@@ -32,7 +32,7 @@ def running(pace: Pace, instance: str = "s:1", engine_up: str = "") -> dict[str,
 
 def starting(pace: Pace, cold_starts: float) -> str:
     """Down from the start of the fault, for this many times the longest cold start."""
-    gone = round(cold_starts * Plan.of(pace.spec).cold_start / pace.spec.scrape_interval)
+    gone = round(cold_starts * Plan.of(pace.spec).warm_up / pace.spec.scrape_interval)
     return (
         f"{constant(1, pace.scrapes(BEFORE) - 1)} {constant(0, gone - 1)} {constant(1, pace.scrapes(DURING + AFTER))}"
     )

@@ -49,7 +49,7 @@ FAULTS: dict[AlertName, tuple[Fault, ...]] = {
     AlertName.KV_CACHE: (Fault("llm_engine_kv_cache_usage_ratio", 0.98), Fault("llm_engine_preemptions_total", 1)),
     AlertName.PREFIX_CACHE: (Fault("llm_engine_prefix_cache_hits_tokens_total", 0),),
     AlertName.SIDECAR_DOWN: (Fault("up", 0),),
-    AlertName.ENGINE_DOWN: (Fault("llm_engine_up", 0), Fault("llm_engine_last_good_scrape_age_seconds", 100)),
+    AlertName.ENGINE_DOWN: (Fault("llm_engine_state", 1, {"state": "down"}),),
     AlertName.ENGINE_WEDGED: (Fault("llm_engine_state", 1, {"state": "wedged"}),),
     AlertName.ENGINE_RESTARTS: (Fault("llm_engine_start_time_seconds", 60, growth=0.5),),
     AlertName.DROPPING: (Fault("llm_sidecar_dropped_records_total", 1),),

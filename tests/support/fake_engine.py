@@ -36,6 +36,7 @@ class Engine:
     models_body: str | None = None
     version: str | None = "0.32.0"
     server_info: str | None = None
+    is_paused: bool | None = None
     fingerprint: str | None = None
     on_models_request: Callable[[], None] = lambda: None
     """Called before the response to /v1/models."""
@@ -69,6 +70,9 @@ class Engine:
 
     async def server_info_page(self, _: web.Request) -> web.Response:
         return web.Response(status=404) if self.server_info is None else web.Response(text=self.server_info)
+
+    async def is_paused_page(self, _: web.Request) -> web.Response:
+        return web.Response(status=404) if self.is_paused is None else web.json_response({"is_paused": self.is_paused})
 
     async def chat(self, request: web.Request) -> web.StreamResponse:
         self.heads.append({name.lower(): value for name, value in request.headers.items()})
@@ -129,6 +133,7 @@ async def serving(engine: Engine) -> AsyncIterator[Engine]:
             web.get("/v1/models", engine.models_page),
             web.get("/version", engine.version_page),
             web.get("/server_info", engine.server_info_page),
+            web.get("/is_paused", engine.is_paused_page),
             web.post("/v1/chat/completions", engine.chat),
             web.post("/v1/completions", engine.chat),
         ]

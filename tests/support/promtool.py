@@ -22,6 +22,7 @@ from alerts.rules.groups import Alert, Recording, RuleGroup, document
 from exporters.text.units import number, spell_duration
 from exporters.vocabulary.signals import Label
 from exporters.vocabulary.slo_file import SloFile
+from tests.support.engine_states import with_states
 from tests.support.promql_tree import Selected, selected
 
 _ENVIRONMENT = {**os.environ, "GOGC": "400"}
@@ -198,7 +199,7 @@ def _fits(rule: Recording | Alert, where: Mapping[str, str]) -> bool:
 def _plain(case: Case) -> dict[str, object]:
     series = {
         **({UP: constant(1, round(case.until / case.spec.scrape_interval))} if case.sidecar_is_up else {}),
-        **case.series,
+        **with_states(case.spec, case.series),
     }
     return {
         "interval": spell_duration(case.spec.scrape_interval),

@@ -33,7 +33,8 @@ class Scrape:
     """Requests that wait for capacity, without those that wait for an adapter or a transfer."""
     deferred: float = 0.0
     """The others."""
-    asleep: bool = False
+    paused: bool = False
+    """Whether it sleeps, or has paused generation while its weights are updated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,8 @@ class Requests:
 
     awaited: int = 0
     """Requests for which the relay waits for the engine: neither for a body nor for a client that does not read."""
+    probing: bool = False
+    """Whether a probe waits as well."""
     models: frozenset[str] = frozenset()
     """Models of the awaited requests."""
     longest_prompt: float = 0.0
@@ -51,7 +54,7 @@ class Requests:
     output_models: frozenset[str] = frozenset()
     """Models of which output has arrived."""
     failed: int = 0
-    """Requests that the engine has answered with status 5xx or cut, since the relays started."""
+    """Requests that the engine has answered with status 5xx, cut or not accepted, since the relays started."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,8 +36,9 @@ class Reason(StrEnum):
     QUEUE = "queue"
     NO_PROGRESS = "no_progress"
     NO_RESPONSE = "no_response"
+    RANK_STALLED = "rank_stalled"
     FAILS = "fails"
-    ASLEEP = "asleep"
+    PAUSED = "paused"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class Limits:
     """Seconds, unless stated otherwise."""
 
     start: float = 1800.0
-    """How long a start may take."""
+    """How long a start may take: `alerting.cold_start`."""
     first_requests: float = 300.0
     """How long nothing may move after a start although requests wait: the engine compiles and captures graphs."""
     stall: float = 28.0
@@ -59,7 +60,10 @@ class Limits:
     queue: float = 15.0
     """How long requests must wait for capacity, or none must, until the state changes."""
     failures: int = 5
-    """Failed requests after which an engine that has not worked since the first of them, `stall` ago, is down."""
+    """Failed requests after which an engine that has not worked since the first of them, `stall` ago, is down, and
+    after which a second exit is a crash and no planned restart."""
+    exits: float = 4.0
+    """For how many times `start` an exit is remembered."""
 
 
 LIMITS = Limits()
@@ -74,7 +78,8 @@ class Condition:
     since: float = 0.0
     process_since: float = 0.0
     """When the current process was first expected: when the engine was first looked for, or the last one exited."""
-    exits: tuple[float, ...] = ()
+    exits: tuple[tuple[float, int], ...] = ()
+    """When processes exited, and the failed requests until then."""
     answered_at: float | None = None
     """When the current process last answered a scrape or sent output."""
     worked_at: float | None = None
@@ -120,7 +125,8 @@ def _of_process(before: Condition, seen: Evidence, limits: Limits) -> Condition:
     if before.answered_at is None or not (seen.contact is Contact.REFUSED or replaced):
         return before
     since = seen.scrape.at if replaced and seen.scrape is not None else seen.at
-    exits = (*(at for at in before.exits if since - at < limits.start), since)
+    remembered = (each for each in before.exits if since - each[0] < limits.exits * limits.start)
+    exits = (*remembered, (since, seen.requests.failed))
     return replace(before, process_since=since, exits=exits, answered_at=None, worked_at=None)
 
 
@@ -136,7 +142,7 @@ def _of_work(facts: Condition, seen: Evidence) -> Condition:
     if output is not None and output >= facts.process_since:
         answered, worked = max(answered or output, output), max(worked or output, output)
     failed, failing = seen.requests.failed, facts.failing_since
-    if worked != facts.worked_at or failed <= facts.failed:
+    if worked != facts.worked_at or failed <= facts.failed or seen.contact is Contact.REFUSED:
         failing = None
     else:
         failed, failing = facts.failed, seen.at if failing is None else failing
@@ -146,7 +152,7 @@ def _of_work(facts: Condition, seen: Evidence) -> Condition:
 def _waits(seen: Evidence) -> bool:
     """Whether a request waits for the engine, at a relay or in the engine itself."""
     scrape = seen.scrape
-    if seen.requests.awaited:
+    if seen.requests.awaited or seen.requests.probing:
         return True
     # Counts that are updated when a request ends say nothing about those of other clients, which may be long.
     return scrape is not None and scrape.counts_live and scrape.running + scrape.waiting + scrape.deferred > 0
@@ -168,8 +174,8 @@ def _queue_changed_at(facts: Condition, seen: Evidence) -> float | None:
 def _judge(facts: Condition, seen: Evidence, limits: Limits) -> tuple[State, Reason]:
     if seen.contact is Contact.REFUSED:
         return _without_process(facts, seen, limits)
-    if seen.contact is Contact.ANSWERS and seen.scrape is not None and seen.scrape.asleep:
-        return State.PAUSED, Reason.ASLEEP
+    if seen.contact is Contact.ANSWERS and seen.scrape is not None and seen.scrape.paused:
+        return State.PAUSED, Reason.PAUSED
     if facts.answered_at is None and seen.contact is not Contact.UNREADABLE:
         return _starting(facts, seen, limits, Reason.NOT_LISTENING)
     fails_for = 0.0 if facts.failing_since is None else seen.at - facts.failing_since
@@ -189,7 +195,11 @@ def _judge(facts: Condition, seen: Evidence, limits: Limits) -> tuple[State, Rea
 
 
 def _without_process(facts: Condition, seen: Evidence, limits: Limits) -> tuple[State, Reason]:
-    if len(facts.exits) > 1:
+    exits, failed = facts.exits, seen.requests.failed
+    # A planned restart fails no requests.
+    second = len(exits) > 1 and failed - exits[-2][1] >= limits.failures
+    third = len(exits) > 2 and exits[-1][0] - exits[-3][0] < limits.start
+    if second or third:
         return State.DOWN, Reason.EXITED_AGAIN
     return _starting(facts, seen, limits, Reason.EXITED if facts.exits else Reason.NOT_LISTENING)
 
@@ -226,7 +236,8 @@ def _has_recovered(facts: Condition, seen: Evidence) -> bool:
         then is not None
         and now is not None
         and then.running + then.waiting > 0
-        and now.running + now.waiting + now.deferred + seen.requests.awaited == 0
+        and now.running + now.waiting + now.deferred == 0
+        and not seen.requests.awaited
     )
 
 

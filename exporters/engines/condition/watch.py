@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from exporters.engines.condition.evidence import Contact, Evidence, Requests, Scrape
 from exporters.engines.condition.rule import LIMITS, Condition, Limits, Reason, State, observe
@@ -29,8 +30,9 @@ TEXTS = {
     Reason.QUEUE: "requests wait for capacity",
     Reason.NO_PROGRESS: "requests wait for it, and nothing moves",
     Reason.NO_RESPONSE: "it accepts connections and does not answer",
+    Reason.RANK_STALLED: "requests wait for one of its ranks, and nothing moves there",
     Reason.FAILS: "it fails all requests",
-    Reason.ASLEEP: "it sleeps",
+    Reason.PAUSED: "it sleeps, or has paused generation",
 }
 
 logger = logging.getLogger("vllm_slo.engines")
@@ -43,6 +45,9 @@ class ConditionWatch:
         self.name = name
         self.limits = limits
         self.condition = Condition()
+        self._whole = Condition()
+        """Without the ranks."""
+        self._ranks: dict[str, Condition] = {}
         self._refused_at: float | None = None
 
     def observe(self, engine: EngineState, requests: Requests, now: float) -> None:
@@ -51,10 +56,34 @@ class ConditionWatch:
         if contact is None:
             return
         before = self.condition
-        after = self.condition = observe(before, Evidence(now, contact, _scrape(engine), requests), self.limits)
+        seen = Evidence(now, contact, _scrape(engine, None), requests)
+        self._whole = observe(self._whole, seen, self.limits)
+        after = self.condition = self._with_ranks(engine, seen)
         if after.state is not before.state and before.reason is not Reason.NOT_SEEN:
             level = logging.WARNING if after.state in {State.WEDGED, State.DOWN} else logging.INFO
             logger.log(level, "engine %s is %s: %s", self.name, after.state, self.explanation(now))
+
+    def _with_ranks(self, engine: EngineState, seen: Evidence) -> Condition:
+        """The condition of the engine; a working one is wedged if one of several ranks is."""
+        ranks = sorted({key[0] for key in engine.metrics.values.get(signals.ENGINE_RUNNING, {})})
+        if len(ranks) < 2 or self._whole.state not in {State.SERVING, State.SATURATED}:
+            self._ranks = {}
+            return self._whole
+        # The relays do not know which rank serves a request.
+        requests = replace(seen.requests, awaited=0, output_at=None)
+        self._ranks = {
+            rank: observe(
+                self._ranks.get(rank, Condition()),
+                replace(seen, scrape=_scrape(engine, rank), requests=requests),
+                self.limits,
+            )
+            for rank in ranks
+        }
+        stalled = [each for each in self._ranks.values() if each.state is State.WEDGED]
+        if not stalled:
+            return self._whole
+        since = min(each.since for each in stalled)
+        return replace(self._whole, state=State.WEDGED, reason=Reason.RANK_STALLED, since=since)
 
     def explanation(self, now: float) -> str:
         """The reason of the state, with the evidence."""
@@ -63,9 +92,13 @@ class ConditionWatch:
         last = condition.last
         if condition.reason is Reason.NO_PROGRESS and last is not None:
             scrape, counts = last.scrape, [f"{last.requests.awaited} at the relay"]
+            if last.requests.probing:
+                counts.append("a probe")
             if scrape is not None:
                 counts.append(f"{scrape.running:.0f} running and {scrape.waiting + scrape.deferred:.0f} waiting in it")
             text = f"{text} for {condition.stalled_for(now):.0f} s ({', '.join(counts)})"
+        if condition.reason is Reason.RANK_STALLED:
+            text += f" (rank {', '.join(rank for rank, each in self._ranks.items() if each.state is State.WEDGED)})"
         return text
 
     def line(self, now: float) -> str:
@@ -106,36 +139,39 @@ class ConditionWatch:
                 return Contact.UNREADABLE
 
 
-def _scrape(engine: EngineState) -> Scrape | None:
+def _scrape(engine: EngineState, rank: str | None) -> Scrape | None:
+    """The evidence of the last scrape, of one rank or of all."""
     if engine.last_success_at is None or engine.metrics.engine_type is None:
         return None
     metrics = engine.metrics
     running, waiting, deferred = (
-        _total(metrics, signal) for signal in (signals.ENGINE_RUNNING, signals.ENGINE_WAITING, signals.ENGINE_DEFERRED)
+        _total(metrics, signal, rank)
+        for signal in (signals.ENGINE_RUNNING, signals.ENGINE_WAITING, signals.ENGINE_DEFERRED)
     )
     return Scrape(
         engine.last_success_at,
         metrics.start_time,
-        _work(metrics),
+        _work(metrics, rank),
         counts_live=engine.metrics.engine_type.counts_live,
         running=running,
         waiting=max(0.0, waiting - deferred),
         deferred=deferred,
-        asleep=_is_asleep(metrics),
+        paused=engine.generation_paused or _is_asleep(metrics),
     )
 
 
-def _total(metrics: EngineMetrics, signal: Signal) -> float:
-    return sum(metrics.values.get(signal, {}).values())
+def _total(metrics: EngineMetrics, signal: Signal, rank: str | None) -> float:
+    return sum(value for key, value in metrics.values.get(signal, {}).items() if rank in {None, key[0]})
 
 
-def _work(metrics: EngineMetrics) -> tuple[float, ...]:
+def _work(metrics: EngineMetrics, rank: str | None) -> tuple[float, ...]:
     counts = (
         each.buckets[-1][1] if each.buckets else 0.0
         for signal in _HISTOGRAMS
-        for each in metrics.distributions.get(signal, {}).values()
+        for key, each in metrics.distributions.get(signal, {}).items()
+        if rank in {None, key[0]}
     )
-    return (*(_total(metrics, signal) for signal in _COUNTERS), sum(counts))
+    return (*(_total(metrics, signal, rank) for signal in _COUNTERS), sum(counts))
 
 
 def _is_asleep(metrics: EngineMetrics) -> bool:
@@ -149,10 +185,10 @@ def requests_of(waits: Iterable[Waits]) -> Requests:
     rows = list(waits)
     outputs = [row.output_at for row in rows if row.output_at is not None]
     return Requests(
-        sum(row.awaited for row in rows),
-        frozenset(model for row in rows for model in row.models),
-        max((row.longest_prompt for row in rows), default=0.0),
-        max(outputs, default=None),
-        frozenset(model for row in rows for model in row.output_models),
-        sum(row.failed for row in rows),
+        awaited=sum(row.awaited for row in rows),
+        models=frozenset(model for row in rows for model in row.models),
+        longest_prompt=max((row.longest_prompt for row in rows), default=0.0),
+        output_at=max(outputs, default=None),
+        output_models=frozenset(model for row in rows for model in row.output_models),
+        failed=sum(row.failed for row in rows),
     )

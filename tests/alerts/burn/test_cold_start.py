@@ -1,4 +1,6 @@
-"""Pages of a starting engine wait for `cold_start`; the error budget is still charged."""
+"""Pages of a starting engine wait; the error budget is still charged."""
+
+from dataclasses import replace
 
 import pytest
 
@@ -29,7 +31,7 @@ def paged(case: Case, at: float, *, held: bool) -> Case:
 
 def test_a_restart_raises_no_alert(promtool: Promtool, pace: Pace) -> None:
     scrape = pace.spec.scrape_interval
-    gone = 0.8 * Plan.of(pace.spec).cold_start
+    gone = 0.8 * Plan.of(pace.spec).warm_up
     series = {up(): f"{constant(1, WARM_UP)} {away(pace.spec, gone)} {constant(1, 200)}"}
     at = (WARM_UP + 1) * scrape
     case = Case(pace.spec, series, scrape)
@@ -39,11 +41,11 @@ def test_a_restart_raises_no_alert(promtool: Promtool, pace: Pace) -> None:
 
 
 def test_an_engine_that_stays_down_pages_after_the_cold_start(promtool: Promtool, pace: Pace) -> None:
-    scrape, gone = pace.spec.scrape_interval, Plan.of(pace.spec).cold_start + 20 * pace.spec.scrape_interval
+    scrape, gone = pace.spec.scrape_interval, Plan.of(pace.spec).warm_up + 20 * pace.spec.scrape_interval
     series = {up(): f"{constant(1, WARM_UP)} {away(pace.spec, gone)} {constant(1, 200)}"}
     at = (WARM_UP + 1) * scrape
-    over = at + Plan.of(pace.spec).cold_start + 2 * scrape
-    case = Case(pace.spec, series, scrape).expect_silent(at + Plan.of(pace.spec).cold_start - 2 * scrape, DOWN)
+    over = at + Plan.of(pace.spec).warm_up + 2 * scrape
+    case = Case(pace.spec, series, scrape).expect_silent(at + Plan.of(pace.spec).warm_up - 2 * scrape, DOWN)
     case.expect_firing(over, DOWN)
     promtool.test([case.expect_silent(at + gone + pace.step + 5 * scrape, DOWN)])
 
@@ -51,17 +53,21 @@ def test_an_engine_that_stays_down_pages_after_the_cold_start(promtool: Promtool
 def test_an_engine_that_never_came_up_pages_after_the_cold_start(promtool: Promtool, pace: Pace) -> None:
     scrape = pace.spec.scrape_interval
     case = Case(pace.spec, {up(): constant(0, 200)}, scrape)
-    case.expect_silent(Plan.of(pace.spec).cold_start - scrape, DOWN)
-    promtool.test([case.expect_firing(Plan.of(pace.spec).cold_start + 2 * scrape, DOWN)])
+    case.expect_silent(Plan.of(pace.spec).warm_up - scrape, DOWN)
+    promtool.test([case.expect_firing(Plan.of(pace.spec).warm_up + 2 * scrape, DOWN)])
 
 
-def test_a_second_restart_pages_at_once(promtool: Promtool, pace: Pace) -> None:
+def test_a_second_exit_that_fails_requests_pages_at_once(promtool: Promtool, pace: Pace) -> None:
     scrape = pace.spec.scrape_interval
     assert 40 * scrape < Plan.of(pace.spec).second_start
-    series = {up(): f"{constant(1, WARM_UP)} 0x3 1x20 {constant(0, 100)}"}
-    detected = (WARM_UP + 1 + 4 + 21) * scrape + Plan.of(pace.spec).down_after
-    case = Case(pace.spec, series, scrape).expect_silent(detected - 3 * scrape, DOWN)
-    promtool.test([case.expect_firing(detected + 2 * scrape, DOWN)])
+    requests = 'instance="s:1",model="org/m",class="siso",tenant="other",outcome="upstream_unreachable"'
+    series = {
+        up(): f"{constant(1, WARM_UP)} 0x3 1x20 {constant(0, 100)}",
+        f"llm_requests_total{{{requests}}}": counter((0, WARM_UP), (2, 4), (0, 21), (2, 100)),
+    }
+    begun = (WARM_UP + 1 + 4 + 21) * scrape
+    case = Case(pace.spec, series, scrape).expect_silent(begun - scrape, DOWN)
+    promtool.test([case.expect_firing(begun + 3 * scrape, DOWN)])
 
 
 def restarted(pace: Pace, steps: float, instance: str = "s:1") -> dict[str, str]:
@@ -80,7 +86,7 @@ def failing(pace: Pace, steps: float, instance: str = "s:1", until: float = 20) 
 def test_a_burn_that_outlasts_the_cold_start_pages(promtool: Promtool, pace: Pace) -> None:
     case = Case(pace.spec, {**failing(pace, 24), **restarted(pace, 24)}, pace.step / 5)
     # One step down, the cold start, and one step in which the short window still has bad events.
-    held = 1 + (Plan.of(pace.spec).cold_start + pace.step) / pace.step
+    held = 1 + (Plan.of(pace.spec).warm_up + pace.step) / pace.step
     # Prometheus 3 excludes the start of each range.
     for fifth in range(6, round(5 * held) - 2):
         paged(case, pace.seconds(24 + fifth / 5), held=True)
@@ -136,7 +142,7 @@ def test_repeated_restarts_hold_back_no_page(promtool: Promtool, pace: Pace) -> 
 
 def replaced(pace: Pace, steps: float, pods: int) -> dict[str, str]:
     """A healthy pod for `steps`, then pods that serve only bad events, each replaced after a cold start."""
-    before, life = pace.scrapes(steps), round(Plan.of(pace.spec).cold_start / pace.spec.scrape_interval)
+    before, life = pace.scrapes(steps), round(Plan.of(pace.spec).warm_up / pace.spec.scrape_interval)
     labels = 'model="org/m",class="siso",slo="availability",tenant="other"'
     series: dict[str, str] = {}
     for pod in range(pods + 1):
@@ -146,24 +152,23 @@ def replaced(pace: Pace, steps: float, pods: int) -> dict[str, str]:
         events = present.format(f"0+100x{alive - 1}")
         series[f"llm_slo_events_total{{{here}}}"] = events
         series[f"llm_slo_bad_events_total{{{here}}}"] = events if pod else present.format(constant(0, alive - 1))
-        series[up(f"s:{pod}")] = present.format(constant(1, alive - 1))
+        series[up(f"s:{pod}")] = present.format(f"0 {constant(1, alive - 2)}")
     return series
 
 
 @pytest.mark.parametrize("in_order", [True, False], ids=["in order", "each part reads the last evaluation"])
-def test_pods_that_are_replaced_and_all_bad_page_after_three_cold_starts(
-    promtool: Promtool, pace: Pace, in_order: bool
-) -> None:
-    """The fast tier takes 7.2 % of an hour, then the page is held for three cold starts."""
-    limit, interval = Plan.of(pace.spec).cold_start, Plan.of(pace.spec).direct_interval
+def test_pods_that_are_replaced_and_all_bad_page_after_a_limit(promtool: Promtool, pace: Pace, in_order: bool) -> None:
+    """The fast tier takes 7.2 % of an hour, then the page is held for three warm-ups, or for a longer cold start."""
+    held = max(3 * Plan.of(pace.spec).warm_up, Plan.of(pace.spec).cold_start)
+    limit, interval = Plan.of(pace.spec).warm_up, Plan.of(pace.spec).direct_interval
     pods = round(1.5 * Plan.of(pace.spec).second_start / limit)
     case = Case(pace.spec, replaced(pace, 24, pods), interval)
     begun = pace.seconds(24)
     burns = begun + 0.072 * pace.spec.period / 720
     page = firing(BURN, "severity", slo="availability", severity="page")
-    for at in range(round(begun), round(burns + 3 * limit - 3 * interval), round(interval)):
+    for at in range(round(begun), round(burns + held - 3 * interval), round(interval)):
         case.expect(float(at), page, {})
-    fires = round(burns + 3 * limit + 5 * interval)
+    fires = round(burns + held + 5 * interval)
     for at in range(fires, round(begun + pods * limit), round(interval)):
         case.expect(float(at), page, {'{severity="page"}': 1})
     promtool.test([case], most=7, in_order=in_order)
@@ -171,7 +176,7 @@ def test_pods_that_are_replaced_and_all_bad_page_after_three_cold_starts(
 
 def rolled_out(pace: Pace, times: int, failed: float) -> dict[str, str]:
     """An engine that is restarted every five cold starts; `failed` requests fail at each scrape while it is down."""
-    scrape, limit = pace.spec.scrape_interval, Plan.of(pace.spec).cold_start
+    scrape, limit = pace.spec.scrape_interval, Plan.of(pace.spec).warm_up
     gone, life = round(0.8 * limit / scrape), round(4.2 * limit / scrape)
     ups, starts, failures = [constant(1, WARM_UP - 1)], [constant(0, WARM_UP - 1)], [(0.0, WARM_UP)]
     for start in range(1, times + 1):
@@ -190,14 +195,55 @@ def rolled_out(pace: Pace, times: int, failed: float) -> dict[str, str]:
 def test_three_restarts_of_a_roll_out_without_failed_requests_raise_no_alert(promtool: Promtool, pace: Pace) -> None:
     case = Case(pace.spec, rolled_out(pace, times=3, failed=0), Plan.of(pace.spec).direct_interval)
     for tenth in range(150):
-        case.expect_silent(WARM_UP * pace.spec.scrape_interval + tenth / 10 * Plan.of(pace.spec).cold_start)
+        case.expect_silent(WARM_UP * pace.spec.scrape_interval + tenth / 10 * Plan.of(pace.spec).warm_up)
     promtool.test([case])
 
 
 def test_three_restarts_that_fail_requests_raise_a_ticket_and_pages(promtool: Promtool) -> None:
     """The second start within an hour pages as soon as the engine counts as down."""
     spec = load(ROOT / "alerts/slos.yaml")
-    limit, begun = Plan.of(spec).cold_start, WARM_UP * spec.scrape_interval
+    limit, begun = Plan.of(spec).warm_up, WARM_UP * spec.scrape_interval
     case = Case(spec, rolled_out(Pace(spec), times=3, failed=5), spec.scrape_interval)
-    case.expect_silent(begun + 5 * limit, DOWN).expect_firing(begun + 5.8 * limit, DOWN)
+    case.expect_silent(begun + 5 * limit - 2 * spec.scrape_interval, DOWN).expect_firing(begun + 5.8 * limit, DOWN)
     promtool.test([case.expect_silent(begun + 10 * limit, RESTARTS).expect_firing(begun + 11 * limit, RESTARTS)])
+
+
+def engines(spec: SloFile, model: str | None, *ups: str) -> dict[str, str]:
+    """Replicas of a model, which is known unless it is None; the last one serves the model throughout."""
+    series = dict[str, str]()
+    for number, values in enumerate(ups, 1):
+        series[up(f"s:{number}")] = values
+        if model is not None or number == len(ups):
+            labels = f'instance="s:{number}",engine="s:{number}-engine",rank="0",model="{model or "org/m"}"'
+            series[f"llm_engine_requests_running{{{labels}}}"] = "1x600"
+    return series
+
+
+@pytest.mark.parametrize("model", ["org/m", None], ids=["a model", "a new replica"])
+def test_a_start_of_twenty_minutes_raises_no_alert_while_another_replica_serves(
+    promtool: Promtool, model: str | None
+) -> None:
+    spec = load(ROOT / "alerts/slos.yaml")
+    scrape = spec.scrape_interval
+    loads = f"{constant(1, WARM_UP) if model else '0'} {away(spec, 1200)} 1x200"
+    case = Case(spec, engines(spec, model, loads, "1x600"), scrape)
+    for minute in range(WARM_UP // 4, 35):
+        case.expect_silent(60.0 * minute)
+    promtool.test([case])
+
+
+def test_a_start_beyond_the_limit_is_a_ticket_while_enough_replicas_serve(promtool: Promtool) -> None:
+    spec = load(ROOT / "alerts/slos.yaml")
+    series = engines(spec, "org/m", f"{constant(1, WARM_UP)} 0x300", "1x600", "1x600")
+    begun = (WARM_UP + 1) * spec.scrape_interval
+    case = Case(spec, series, spec.scrape_interval).expect_silent(begun + 1790, DOWN)
+    by_severity = firing(DOWN, "severity")
+    promtool.test([case.expect(begun + 1830, by_severity, {'{severity="ticket"}': 1})])
+
+
+def test_a_slow_model_may_have_a_longer_start(promtool: Promtool) -> None:
+    spec = load(ROOT / "alerts/slos.yaml")
+    slow = replace(spec, alerting=replace(spec.alerting, cold_start_of=(("org/m", 3600.0),)))
+    series = engines(slow, "org/m", f"{constant(1, WARM_UP)} 0x300", "1x600")
+    promtool.test([Case(slow, series, slow.scrape_interval).expect_silent(3600.0, DOWN)])
+    assert (slow.start_limit(["org/m"]), slow.start_limit(["org/n"]), slow.start_limit()) == (3600.0, 1800.0, 3600.0)

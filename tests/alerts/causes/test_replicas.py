@@ -133,8 +133,8 @@ def test_a_start_and_an_engine_that_is_down_are_no_outliers(promtool: Promtool, 
 def test_a_replica_that_is_bad_since_its_start_pages_after_the_start_and_the_window(
     promtool: Promtool, pace: Pace
 ) -> None:
-    series = {**replicas(pace, always(1), always(0.01)), **up("s:1", "1x1000"), **up("s:2", "1x1000")}
-    limit, window = Plan.of(pace.spec).cold_start, Plan.of(pace.spec).outlier_window
+    series = {**replicas(pace, always(1), always(0.01)), **up("s:1", "0 1x1000"), **up("s:2", "0 1x1000")}
+    limit, window = Plan.of(pace.spec).warm_up, Plan.of(pace.spec).outlier_window
     case = Case(pace.spec, series, Plan.of(pace.spec).direct_interval).expect(limit + window / 2, OUTLIERS, {})
     promtool.test([case.expect(limit + window + 3 * Plan.of(pace.spec).direct_interval, OUTLIERS, paged("s:1"))])
 

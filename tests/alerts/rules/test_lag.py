@@ -29,7 +29,6 @@ def test_these_groups_read_the_series_of_others() -> None:
         ("burn", "summed-windows"),
         ("causes", "liveness"),
         ("causes", "slow-causes"),
-        ("liveness", "causes"),
         ("replicas", "liveness"),
         ("slow-causes", "baselines"),
         ("slow-causes", "burn"),

@@ -176,6 +176,7 @@ def group(
         else f"{constant(1, total - 9)} 1800 1810 1820 1830x9",
         f'llm_engine_state{{{here},engine="e:8000",state="serving"}}': gauge(1, 0),
         f'llm_engine_state{{{here},engine="e:8000",state="wedged"}}': gauge(0, stalls),
+        f'llm_engine_state{{{here},engine="e:8000",state="down"}}': gauge(0, not stalls),
         f"llm_engine_requests_running{{{engine}}}": gauge(2, 3),
         f"llm_engine_requests_waiting{{{engine}}}": gauge(0, 9),
         f"llm_engine_kv_cache_usage_ratio{{{engine}}}": gauge(0.5, 0.99),

@@ -1,5 +1,6 @@
 """The scraper against fake engines over real sockets."""
 
+import asyncio
 import gzip
 import json
 import time
@@ -16,7 +17,16 @@ from exporters.engines.state import FAILURES, FAULTS, collect
 from exporters.text.names import MAX_BYTES, cut
 from exporters.vocabulary import signals
 from tests.contract.expositions import PAGES
-from tests.exporters.engines.scraping import HEAD, PAGE, TLS, raw_server, scrape_once, scraped, scraper_of
+from tests.exporters.engines.scraping import (
+    HEAD,
+    PAGE,
+    TLS,
+    CountingEngine,
+    raw_server,
+    scrape_once,
+    scraped,
+    scraper_of,
+)
 from tests.support.fake_engine import CACHING_OFF, CACHING_ON, Engine, serving, with_start_time
 from tests.support.ports import free_port
 from tests.support.unreachable_engines import (
@@ -422,3 +432,28 @@ async def test_the_begin_and_the_end_of_an_outage_are_logged_without_the_secrets
         f"{metrics} cannot be read: connection refused",
         f"{metrics} can be read again, after 0 s",
     ]
+
+
+@pytest.mark.parametrize("paused", [True, False, None], ids=["paused", "not paused", "no such endpoint"])
+async def test_a_pause_of_generation_is_seen(session: aiohttp.ClientSession, *, paused: bool | None) -> None:
+    async with serving(Engine(is_paused=paused)) as engine:
+        scraper = await scrape_once(targets(engine.url, ())[0], session)
+        assert scraper.state.generation_paused is bool(paused)
+        engine.is_paused = not paused
+        await scraper.scrape(session)
+    assert scraper.state.generation_paused is (paused is False)
+
+
+async def test_a_hurried_scrape_does_not_wait_for_the_interval() -> None:
+    engine = CountingEngine()
+    async with serving(engine):
+        scraper = scraper_of(engine, [])
+        scraper.set_interval(600.0)
+        running = asyncio.create_task(scraper.run())
+        await until(lambda: scraper.state.up)
+        scraper.hurry()  # the last scrape has just begun
+        await asyncio.sleep(0.02)
+        assert engine.scrapes == 1
+        scraper.hurry(age=0.0)
+        await until(lambda: engine.scrapes == 2)
+        running.cancel()

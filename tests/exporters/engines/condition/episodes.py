@@ -148,6 +148,7 @@ class World:
         request = _Open(job, self.now, model)
         plan = self.plan
         if _in(plan.refused, self.now):
+            self.failed += 1
             return  # status 502, without waiting
         if _in([plan.fails], self.now):
             self.failed += 1
@@ -263,7 +264,7 @@ class World:
                 running,
                 waiting,
                 deferred,
-                asleep=_in([plan.asleep], now),
+                paused=_in([plan.asleep], now),
             )
         scrape = self._scrape if self._scrape.at else None
         return Evidence(now, contact, scrape, self._requests() if plan.through_relay else Requests())
@@ -272,12 +273,12 @@ class World:
         awaited = [each for each in self.relay if each.reads]
         without = [each.job.prompt_length for each in awaited if each.first_at is None]
         return Requests(
-            len(awaited),
-            frozenset(each.model for each in awaited),
-            float(max(without, default=0)),
-            self.output_at,
-            frozenset(self.output_models),
-            self.failed,
+            awaited=len(awaited),
+            models=frozenset(each.model for each in awaited),
+            longest_prompt=float(max(without, default=0)),
+            output_at=self.output_at,
+            output_models=frozenset(self.output_models),
+            failed=self.failed,
         )
 
 

@@ -1,11 +1,12 @@
 """The watch builds the evidence from scrapes and relays, logs each change of state, and exposes it."""
 
 import logging
+from dataclasses import replace
 
 import pytest
 
 from exporters.engines.condition.evidence import Requests
-from exporters.engines.condition.rule import Limits, State
+from exporters.engines.condition.rule import Limits, Reason, State
 from exporters.engines.condition.watch import ConditionWatch, requests_of
 from exporters.engines.normalisation import normalise
 from exporters.engines.state import EngineState
@@ -49,7 +50,12 @@ def watch_after(*engines: EngineState, waits: tuple[Waits, ...] = ()) -> Conditi
         pytest.param([scraped(1), scraped(2, awake=False)], State.PAUSED, id="asleep"),
         pytest.param([scraped(1), failed("unauthorized")], State.SERVING, id="unreadable"),
         pytest.param([scraped(1), *[failed("timeout")] * 22], State.WEDGED, id="silent"),
-        pytest.param([scraped(1), failed("connection"), scraped(3), failed("connection")], State.DOWN, id="exits"),
+        pytest.param(
+            [scraped(1), failed("connection"), scraped(3), failed("connection"), scraped(5), failed("connection")],
+            State.DOWN,
+            id="exits",
+        ),
+        pytest.param([scraped(1), replace(scraped(2), generation_paused=True)], State.PAUSED, id="paused"),
         pytest.param([scraped(at, tokens=min(at, 2)) for at in range(1, 25)], State.WEDGED, id="tokens no longer move"),
         pytest.param([scraped(at, tokens=at, running=at) for at in range(1, 25)], State.SATURATED, id="one waits"),
     ],
@@ -75,6 +81,25 @@ def test_each_change_is_logged_with_its_evidence(caplog: pytest.LogCaptureFixtur
     ]
 
 
+def ranks(at: float, *tokens: int) -> EngineState:
+    """A scrape of ranks that each run a request and have generated these tokens."""
+    page = "".join(
+        f'vllm:num_requests_running{{engine="{rank}",model_name="m"}} 1\n'
+        f'vllm:generation_tokens_total{{engine="{rank}",model_name="m"}} {count}\n'
+        for rank, count in enumerate(tokens)
+    )
+    return EngineState("gpu:8000", up=True, metrics=normalise(page), last_success_at=at)
+
+
+def test_a_rank_that_stands_still_makes_the_engine_wedged_until_it_moves_again() -> None:
+    stalls = [ranks(at, at, min(at, 3), at) for at in range(1, 25)]
+    wedged = watch_after(*stalls)
+    assert (wedged.condition.state, wedged.condition.reason) == (State.WEDGED, Reason.RANK_STALLED)
+    assert wedged.line(24.0).endswith("requests wait for one of its ranks, and nothing moves there (rank 1)\n")
+    assert wedged.failing_for(24.0) == pytest.approx(0.0)  # 3 + 20 s after its last token
+    assert watch_after(*stalls, ranks(25, 25, 4, 25)).condition.state is State.SERVING
+
+
 def test_exactly_one_state_and_one_reason_are_exposed() -> None:
     samples = list(watch_after(*[scraped(at, tokens=at) for at in (1, 2, 3)]).samples(3.0))
     states = {labels[0]: value for signal, labels, value in samples if signal is signals.ENGINE_STATE}
@@ -93,4 +118,11 @@ def test_the_relays_of_a_sidecar_are_one_piece_of_evidence() -> None:
         Waits(),
     ]
     found = requests_of(rows)
-    assert found == Requests(3, frozenset({"a", "b"}), 90.0, 7.0, frozenset({"a", "c"}), 3)
+    assert found == Requests(
+        awaited=3,
+        models=frozenset({"a", "b"}),
+        longest_prompt=90.0,
+        output_at=7.0,
+        output_models=frozenset({"a", "c"}),
+        failed=3,
+    )
