@@ -66,13 +66,20 @@ def sidecar(reading: SidecarReading) -> Finding:
 
 
 def upstream(page: SidecarPage | Unread) -> Finding:
-    """Whether the sidecar reaches the engine of its `--upstream`, and reads the metrics of all engines."""
-    looked_at = f"{signals.ENGINE_UP.name}, {signals.SIDECAR_UPSTREAM_ERRORS.name}"
+    """Whether the sidecar reaches the engine of its `--upstream`, reads the metrics of all engines, and they serve."""
+    looked_at = f"{signals.ENGINE_UP.name}, {signals.ENGINE_STATE.name}, {signals.SIDECAR_UPSTREAM_ERRORS.name}"
     if isinstance(page, Unread):
         return page.not_checked(looked_at)
     up = page.values(signals.ENGINE_UP, Label.ENGINE)
     down = sorted(name for name, value in up.items() if not value)
     errors = _connect_errors(page)
+    states = page.names(signals.ENGINE_STATE, Label.STATE)
+    useless = [name for name, state in sorted(states.items()) if state == "wedged" or (state == "down" and up[name])]
+    if useless:
+        reasons = page.names(signals.ENGINE_STATE_REASON, Label.REASON)
+        found = ", ".join(f"{name} is {states[name]} ({reasons[name]})" for name in useless)
+        restart = "look at the GPU and the end of its log, then restart it; /engine/livez has the evidence"
+        return Finding(State.FAILED, looked_at, found, "its requests hang or fail, though /health may succeed", restart)
     fix = "correct --upstream and --engine-metrics of the sidecar; its log has each URL and the reason"
     if down:
         found = f"the sidecar cannot read the metrics of {', '.join(down)}{errors and '; ' + errors}"
@@ -80,7 +87,8 @@ def upstream(page: SidecarPage | Unread) -> Finding:
         return Finding(State.FAILED, looked_at, found, cost, fix)
     if errors and not page.total(signals.REQUESTS, **{Label.OUTCOME: (Outcome.OK,)}):
         return Finding(State.FAILED, looked_at, f"{errors}; no request has succeeded", "clients get status 502", fix)
-    return Finding(State.OK, looked_at, f"up: {', '.join(up)}{errors and '; since its start ' + errors}")
+    serving = ", ".join(f"{name} {states.get(name, 'up')}" for name in up)
+    return Finding(State.OK, looked_at, f"{serving}{errors and '; since its start ' + errors}")
 
 
 def _connect_errors(page: SidecarPage) -> str:

@@ -11,7 +11,7 @@ from exporters.vocabulary.signals import Label, Signal
 
 _READ = (
     *(signals.SIDECAR_BUILD, signals.SIDECAR_RELOAD_SUCCESSFUL),
-    *(signals.ENGINE_UP, signals.SIDECAR_UPSTREAM_ERRORS),
+    *(signals.ENGINE_UP, signals.ENGINE_STATE, signals.ENGINE_STATE_REASON, signals.SIDECAR_UPSTREAM_ERRORS),
     *(signals.SIDECAR_CONNECTIONS, signals.SIDECAR_CONNECTIONS_LIMIT),
     *(signals.REQUESTS, signals.REQUESTS_WITH_ENGINE_TIMES, signals.CACHED_TOKENS, signals.ENGINE_CACHE_HITS),
 )
@@ -30,6 +30,11 @@ class SidecarPage:
             key = dict(pairs).get(by, "")
             sums[key] = sums.get(key, 0.0) + value
         return sums
+
+    def names(self, signal: Signal, label: Label) -> dict[str, str]:
+        """The value of a label by engine, in the samples that are 1."""
+        samples = self.exposition.samples_of(signal.name).items()
+        return {dict(pairs)[Label.ENGINE]: dict(pairs)[label] for pairs, value in samples if value == 1}
 
     def total(self, signal: Signal, **labels: tuple[str, ...]) -> float:
         """The sum of the samples whose labels have one of these values."""

@@ -1,4 +1,4 @@
-"""The annotations of the dashboards: config changes, engine starts, alerts and load tests."""
+"""The annotations of the dashboards: config changes, states and starts of engines, alerts and load tests."""
 
 from grafana_foundation_sdk.builders import dashboard
 
@@ -31,11 +31,15 @@ def annotations(spec: SloFile, *, load_tests: bool = False) -> tuple[dashboard.A
     changes = _annotation(
         "Config changes", config_change_query(), "{{setting}}: {{old}} → {{new}}", "on {{engine}}", step_of_times
     ).use_value_for_time(True)
+    states = _annotation(
+        "Engine states", state_change_query(), "{{engine}}: {{state}}", "{{instance}}", step_of_times
+    ).use_value_for_time(True)
     return (
         *([changes] if spec.source is Source.SIDECAR else []),
         _annotation(
             "Engine starts", _engine_starts(), "engine started", "{{engine}}", step_of_times
         ).use_value_for_time(True),
+        *([states] if spec.source is Source.SIDECAR else []),
         _annotation(
             "Pages",
             _marks(severity_value(spec.alerting.severities, Severity.PAGE)),
@@ -57,6 +61,12 @@ def annotations(spec: SloFile, *, load_tests: bool = False) -> tuple[dashboard.A
 def config_change_query() -> Expression:
     """The time of each config change, in unix milliseconds."""
     return select(signals.ENGINE_CONFIG_CHANGE) * 1000
+
+
+def state_change_query() -> Expression:
+    """The time of the last change of each engine's state, in unix milliseconds, with the state."""
+    state, changed = select(signals.ENGINE_STATE).binary("==", 1), select(signals.ENGINE_STATE_CHANGED) * 1000
+    return state.binary("*", changed, on(*ENGINE_LABELS, left=()))
 
 
 def _engine_starts() -> Expression:

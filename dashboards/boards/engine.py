@@ -27,7 +27,6 @@ from dashboards.queries.rates import (
     rate_by,
     ratio_by,
 )
-from exporters.engines.condition.rule import State
 from exporters.vocabulary import signals
 from exporters.vocabulary.signals import Label
 
@@ -39,15 +38,6 @@ _OF_RANKS = OfRanks(tuple(RANK_LABELS), PER_RANK, _NO_COUNTER, _NO_COUNTER)
 _COUNTED_AT_THE_END = (
     "Engines that count tokens only when a request ends show no increase during long responses, then a jump."
 )
-
-_STATE_COLOURS = {
-    State.SERVING: GOOD,
-    State.SATURATED: WARN,
-    State.STARTING: GREY,
-    State.PAUSED: GREY,
-    State.WEDGED: BAD,
-    State.DOWN: BAD,
-}
 
 _OUTPUT_TOKENS = rate_by(signals.ENGINE_GENERATION_TOKENS, *ENGINE_LABELS)
 _PREFILL_LIMIT = max_by(signals.ROOFLINE_PREFILL, [Label.INSTANCE])
@@ -102,7 +92,7 @@ def by_state() -> timeseries.Panel:
     )
     line = sum_by(signals.ENGINE_STATE, [Label.STATE]), "{{state}}"
     panel = style.stack(style.time_series_panel("Engines by state", text, units.Short, 12, line, height=6))
-    for state, colour in _STATE_COLOURS.items():
+    for state, colour in style.ENGINE_STATE_COLOURS.items():
         panel.override_by_name(state, [style.fixed_colour(colour)])
     return panel
 

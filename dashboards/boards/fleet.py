@@ -11,13 +11,13 @@ from grafana_foundation_sdk.models import units
 from alerts.causes.engine import KV_CACHE_FULL
 from alerts.links import DashboardUid, PanelTitle
 from alerts.plan import Plan
-from alerts.promql.build import aggregate, count_by, max_by, on, quantile, ratio, regex, select, sum_by
+from alerts.promql.build import aggregate, count_by, either, equal, max_by, on, quantile, ratio, regex, select, sum_by
 from alerts.promql.expression import Expression
 from dashboards.boards.board import Board
 from dashboards.grafana import style, tables
 from dashboards.grafana.layout import Row
 from dashboards.grafana.links import to_board
-from dashboards.grafana.style import BAD, GOOD, NO_TRAFFIC, WARN
+from dashboards.grafana.style import BAD, NO_TRAFFIC, WARN
 from dashboards.grafana.tables import LabelColumns, ValueColumn
 from dashboards.panels.engine_load import kv_cache_panel
 from dashboards.panels.latency import thresholds_of
@@ -32,6 +32,7 @@ from dashboards.queries.rates import (
     goodput_ratio,
     rate_by,
 )
+from exporters.engines.condition.rule import State
 from exporters.vocabulary import signals
 from exporters.vocabulary.signals import UP, Label, Outcome
 from exporters.vocabulary.slo_file import Measure, SloFile
@@ -40,6 +41,14 @@ from exporters.vocabulary.verdicts import SERVER_FAULT
 _KEYS = {Label.ENGINE: "Engine", Label.INSTANCE: "Sidecar"}
 _TYPE_AND_VERSION = {Label.ENGINE_TYPE: "Type", Label.VERSION: "Version"}
 _UP, _KV_USAGE = (max_by(gauge, ENGINE_LABELS) for gauge in (signals.ENGINE_UP, signals.ENGINE_KV_USAGE))
+_CODES = {state: code for code, state in enumerate(style.ENGINE_STATE_COLOURS)}
+_CODE = max_by(
+    either(
+        (select(signals.ENGINE_STATE, equal(Label.STATE, state)).binary("==", 1) * code)
+        for state, code in _CODES.items()
+    ),
+    ENGINE_LABELS,
+)
 _SETTINGS, _VALUE = select(signals.ENGINE_SETTING_INFO), (Label.SETTING, Label.VALUE)
 _FAILURES = "|".join(sorted({*SERVER_FAULT, Outcome.REJECTED}))
 
@@ -55,12 +64,12 @@ def rows(plan: Plan) -> tuple[Row, ...]:
 
 def engines(spec: SloFile) -> table.Panel:
     text = (
-        "A row per engine. Engines that are down come first, then the worst "
-        "goodput; engines without traffic come last. A click on an engine or sidecar opens its dashboard. Goodput, "
-        "requests, failures and TTFT are those of the sidecar in front, over about the last minute; engines behind one "
-        "gateway share them. TTFT excludes requests without a first token; it is red above the lowest threshold of the "
-        "SLO file. Config drift: settings whose value differs from that of most of the engines shown. Good: equal "
-        "rows. From the sidecars and the engines' metrics."
+        "A row per engine. Engines that do not serve come first, then the worst goodput; engines without traffic come "
+        "last. A click on an engine or sidecar opens its dashboard. Goodput, requests, failures and TTFT are those of "
+        "the sidecar in front, over about the last minute; engines behind one gateway share them. TTFT excludes "
+        "requests without a first token; it is red above the lowest threshold of the SLO file. Drift: settings whose "
+        "value differs from that of most of the engines shown. Good: equal rows. From the sidecars and the engines' "
+        "metrics."
     )
     reason = f"there is {NO_TRAFFIC}, or the engines do not expose it"
     panel = style.table_panel("Engines", text, units.Short, 24, 8, may_be_empty=reason).interval("1m")
@@ -76,8 +85,9 @@ def engines(spec: SloFile) -> table.Panel:
 
 
 def _order() -> Expression:
-    """Goodput, below 0 for an engine that is down, and above 1 without traffic."""
-    return (_UP.binary("==", 0) - 1).or_(_per_engine(goodput_ratio(Label.INSTANCE))).or_(2 * _UP)
+    """The urgency of the state of an engine that does not serve, goodput, and above 1 without traffic."""
+    urgent = (_CODES[State.SATURATED] > _CODE) - len(State)
+    return urgent.or_(_per_engine(goodput_ratio(Label.INSTANCE))).or_(2 * aggregate("group", _UP, by=ENGINE_LABELS))
 
 
 def _columns(spec: SloFile) -> tuple[ValueColumn | LabelColumns, ...]:
@@ -90,9 +100,7 @@ def _columns(spec: SloFile) -> tuple[ValueColumn | LabelColumns, ...]:
         return _per_engine(quantile(q, signals.TTFT, RATE, [Label.INSTANCE]) >= 0)
 
     return (
-        ValueColumn(
-            "State", _state(spec), units.NoUnit, base=BAD, steps=((1, GOOD),), mappings=style.UP_DOWN_MAPPINGS, width=53
-        ),
+        ValueColumn("State", _state(spec), units.NoUnit, mappings=style.ENGINE_STATE_MAPPINGS, width=85),
         ValueColumn(
             "Goodput",
             _per_engine(goodput_ratio(Label.INSTANCE)),
@@ -119,7 +127,7 @@ def _columns(spec: SloFile) -> tuple[ValueColumn | LabelColumns, ...]:
         ValueColumn("Waiting", sum_by(signals.ENGINE_WAITING, ENGINE_LABELS), style.COUNT, decimals=0, width=75),
         ValueColumn("KV cache", _KV_USAGE, units.PercentUnit, decimals=0, steps=((KV_CACHE_FULL, WARN),), width=80),
         ValueColumn("Cache hits", cache_hit_ratio(*ENGINE_LABELS), units.PercentUnit, decimals=0, width=90),
-        ValueColumn("Config drift", _odd_settings(), style.COUNT, decimals=0, steps=((1, WARN),), width=105),
+        ValueColumn("Drift", _odd_settings(), style.COUNT, decimals=0, steps=((1, WARN),), width=60),
         LabelColumns(count_by(signals.ENGINE_INFO, [*ENGINE_LABELS, *_TYPE_AND_VERSION]), _TYPE_AND_VERSION),
     )
 
@@ -131,9 +139,9 @@ def _per_engine(of_sidecar: Expression) -> Expression:
 
 
 def _state(spec: SloFile) -> Expression:
-    """1 for an engine that is up; a sidecar that is down has one row, because it exposes no engine."""
+    """The number of the state of an engine; a sidecar that is down has one row, because it exposes no engine."""
     down = with_label(at_sidecars(UP, spec).binary("==", 0), Label.ENGINE, "sidecar down")
-    return _UP.or_(max_by(down, ENGINE_LABELS))
+    return _CODE.or_(max_by(down, ENGINE_LABELS))
 
 
 def _odd_settings() -> Expression:

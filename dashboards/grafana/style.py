@@ -13,6 +13,7 @@ from grafana_foundation_sdk.models.heatmap import HeatmapColorMode, HeatmapColor
 from alerts.promql.build import Series, vector
 from alerts.promql.expression import Expression
 from dashboards.live.reader import MAY_BE_EMPTY
+from exporters.engines.condition.rule import State
 from exporters.vocabulary.signals import OTHER, Outcome
 from exporters.vocabulary.slo_file import SloFile
 
@@ -45,6 +46,24 @@ OUTCOME_COLOURS = {
     Outcome.UPSTREAM_ERROR: BAD,
     Outcome.UPSTREAM_UNREACHABLE: "#7788FF",
 }
+ENGINE_STATE_COLOURS = {
+    State.DOWN: BAD,
+    State.WEDGED: BAD,
+    State.PAUSED: GREY,
+    State.STARTING: GREY,
+    State.SATURATED: WARN,
+    State.SERVING: GOOD,
+}
+"""In the order of their urgency."""
+ENGINE_STATE_MAPPINGS: list[model.ValueMapping] = [
+    model.ValueMap(
+        {
+            str(code): model.ValueMappingResult(state, colour, index=code)
+            for code, (state, colour) in enumerate(ENGINE_STATE_COLOURS.items())
+        }
+    )
+]
+"""Of a number in that order."""
 UP_DOWN_MAPPINGS: list[model.ValueMapping] = [
     model.ValueMap({"0": model.ValueMappingResult("down", index=0), "1": model.ValueMappingResult("up", index=1)})
 ]
@@ -53,7 +72,14 @@ VALID_REJECTED_MAPPINGS: list[model.ValueMapping] = [
         {"0": model.ValueMappingResult("rejected", index=0), "1": model.ValueMappingResult("valid", index=1)}
     )
 ]
-ANNOTATION_COLOURS = {"Config changes": PINK, "Engine starts": SKY, "Pages": BAD, "Tickets": WARN, "Load tests": GREY}
+ANNOTATION_COLOURS = {
+    "Config changes": PINK,
+    "Engine starts": SKY,
+    "Engine states": VIOLET,
+    "Pages": BAD,
+    "Tickets": WARN,
+    "Load tests": GREY,
+}
 
 CLASS_COLOURS = ("#3366FF", "#AA33AA", "#557733", "#4499DD", "#995577", "#FF33CC")
 """Colours of classes in the order of the SLO file, the most different first; none is a colour of verdicts."""

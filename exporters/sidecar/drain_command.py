@@ -36,6 +36,8 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"the sidecar has not drained within {timeout:g} s; the drain continues", file=sys.stderr)
         return 1
     print(f"drained in {drained.seconds:g} s; open requests that were cut: {drained.cut_requests}")
+    for line in drained.engines:
+        print(f"engine {line}")
     return 0
 
 

@@ -73,7 +73,8 @@ def test_every_dashboard_selects_by_target_model_class_sidecar_and_engine(board:
 def test_every_dashboard_has_the_annotations(board: Board) -> None:
     events = json.loads(committed(board))["annotations"]["list"]
     load_tests = ["Load tests"] if board.uid == "vllm-slo-load" else []
-    assert [event["name"] for event in events] == ["Config changes", "Engine starts", "Pages", "Tickets", *load_tests]
+    of_engines = ["Config changes", "Engine starts", "Engine states"]
+    assert [event["name"] for event in events] == [*of_engines, "Pages", "Tickets", *load_tests]
     assert [event["name"] for event in events if not event["enable"]] == ["Tickets"]
     for event in events:
         assert event["expr"] == event["target"]["expr"]
@@ -82,15 +83,28 @@ def test_every_dashboard_has_the_annotations(board: Board) -> None:
 
 
 def test_config_changes_are_drawn_at_the_time_in_the_value_of_the_series() -> None:
-    changes, starts, *others = json.loads(committed(BOARDS[0]))["annotations"]["list"]
+    changes, starts, states, *others = json.loads(committed(BOARDS[0]))["annotations"]["list"]
     assert str(config_change_query()) == "llm_engine_config_change_timestamp_seconds * 1000"
     selected = '{instance=~"$instance",engine=~"$engine"}'
     assert changes["expr"] == f"llm_engine_config_change_timestamp_seconds{selected} * 1000"
     assert changes["titleFormat"] == "{{setting}}: {{old}} → {{new}}"
-    assert changes["useValueForTime"] is starts["useValueForTime"] is True
+    assert changes["useValueForTime"] is starts["useValueForTime"] is states["useValueForTime"] is True
     assert not any("useValueForTime" in event for event in others)
     # these values last as long as the sidecar; a state may last for one scrape
-    assert [changes["step"], starts["step"], *(event["step"] for event in others)] == ["1m", "1m", "15s", "15s"]
+    assert {changes["step"], starts["step"], states["step"]} == {"1m"}
+    assert {event["step"] for event in others} == {"15s"}
+
+
+def test_a_change_of_an_engine_s_state_is_a_mark_at_its_time(promtool: Promtool, spec: SloFile) -> None:
+    query = expand(json.loads(committed(BOARDS[0]))["annotations"]["list"][2]["expr"], EVERYTHING)
+    engine = 'engine="e:1",instance="s:1"'
+    series = {
+        f'llm_engine_state{{{engine},state="serving"}}': "1x2 0x2",
+        f'llm_engine_state{{{engine},state="wedged"}}': "0x2 1x2",
+        f"llm_engine_state_change_timestamp_seconds{{{engine}}}": "10x2 40x2",
+    }
+    case = Case(spec, series, 15.0).expect(30.0, query, {f'{{{engine},state="serving"}}': 10000.0})
+    promtool.test([case.expect(60.0, query, {f'{{{engine},state="wedged"}}': 40000.0})])
 
 
 @pytest.mark.parametrize(

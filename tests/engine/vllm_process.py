@@ -1,9 +1,9 @@
-"""Starts vLLM's CPU build for a test, as the lab does."""
+"""Starts vLLM for a test: its CPU build as the lab does, or another one by its command line."""
 
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 
 import aiohttp
@@ -21,9 +21,15 @@ async def vllm(
     """The engine, healthy; it writes its output to `log` and sends its spans to `otlp`."""
     installation = ensure_installed(print)
     command = (*launch.command(installation, HOST, port, otlp), *flags)
-    environment = {**os.environ, **launch.environment(installation), **(env or {})}
+    async with served(command, log, port, {**launch.environment(installation), **(env or {})}):
+        yield
+
+
+@contextlib.asynccontextmanager
+async def served(command: Sequence[str], log: Path, port: int, env: Mapping[str, str]) -> AsyncIterator[None]:
+    """The engine that `command` starts on `port`, healthy; `env` is added to the environment."""
     with log.open("wb") as out:
-        process = await asyncio.create_subprocess_exec(*command, env=environment, stdout=out, stderr=out)
+        process = await asyncio.create_subprocess_exec(*command, env={**os.environ, **env}, stdout=out, stderr=out)
 
     async def healthy() -> bool:
         assert process.returncode is None, f"vLLM has exited: see {log}"

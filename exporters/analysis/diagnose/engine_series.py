@@ -15,7 +15,9 @@ def engine_evidence(window: SeriesWindow) -> EngineEvidence:
         return f"sum(increase({signal.name}[{window.length}]))"
 
     length = window.length
+    unusable = f'avg_over_time({signals.ENGINE_STATE.name}{{state=~"wedged|down"}}[{length}])'
     found = {
+        "unusable": (f"max(sum by (instance, engine) ({unusable}))", signals.ENGINE_STATE),
         "waiting": (f"max(avg_over_time({signals.ENGINE_WAITING.name}[{length}]))", signals.ENGINE_WAITING),
         "running": (
             f"max(quantile_over_time(0.95, {signals.ENGINE_RUNNING.name}[{length}]))",

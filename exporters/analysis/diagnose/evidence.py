@@ -138,6 +138,7 @@ _FLAG = "diagnose --set {}=VALUE, or --prometheus URL if vLLM exposes it"
 class EngineEvidence(Facts):
     """The engine, over all classes; of several engines, the busiest."""
 
+    unusable: Fact = _fact("time in which an engine was wedged or down", _C, PROMETHEUS)
     waiting: Fact = _fact("waiting requests, mean", _N, PROMETHEUS)
     running: Fact = _fact("running requests, p95", _N, PROMETHEUS)
     running_p50: Fact = _fact("running requests, p50", _N, PROMETHEUS)

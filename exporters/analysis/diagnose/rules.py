@@ -18,6 +18,7 @@ from exporters.analysis.diagnose.thresholds import (
     KV_FULL,
     LONG_WAIT,
     PREEMPTING,
+    UNUSABLE,
 )
 
 
@@ -57,6 +58,10 @@ def diagnose(of: ClassEvidence, engine: EngineEvidence) -> Diagnosis:
 
 
 def _bad_ends(of: ClassEvidence, engine: EngineEvidence) -> Diagnosis | None:
+    if engine.unusable.reaches(UNUSABLE) and (_many(of, of.failed) or _late(of)):
+        choice = Choice(levers.ENGINE_FAULT, "no setting helps while an engine does nothing")
+        said = engine.say("unusable"), *([of.say("failed")] if _many(of, of.failed) else _stuck(of))
+        return Diagnosis(Binding.ENGINE, said, choice)
     at_once = of.failed_time.value is not None and of.failed_time.value <= INTERRUPTION
     if _many(of, of.failed) and not (at_once and _late(of)):
         choice = Choice(levers.ENGINE_FAULT, "no setting helps while requests fail")

@@ -9,6 +9,9 @@ FAILING = 0.05
 FEWEST_FAILING = 5
 """Requests that must have failed, were rejected, or waited, besides their share."""
 
+UNUSABLE = 0.05
+"""Share of the time in which an engine was wedged or down: as long as 5 % of the requests may fail."""
+
 INTERRUPTION = 0.1
 """Share of the time in which 95 % of the failures ended: below it, they are those of one stop or restart."""
 

@@ -104,7 +104,7 @@ class Admin:
 
     async def _drain_sidecar(self, _: web.Request) -> web.Response:
         seconds = await self._drain.request()
-        return _json(Drained(round(seconds, 3), self._cut_requests()))
+        return _json(Drained(round(seconds, 3), self._cut_requests(), self._fleet.troubles(time.monotonic())))
 
 
 def _refused(errors: list[str], status: int = 400) -> web.Response:

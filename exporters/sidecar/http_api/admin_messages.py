@@ -40,6 +40,8 @@ class Drained(msgspec.Struct):
     seconds: float
     cut_requests: int
     """Requests that were open at the end of the drain."""
+    engines: list[str] = []
+    """A line for each engine that was not serving then."""
 
 
 class Refused(msgspec.Struct):

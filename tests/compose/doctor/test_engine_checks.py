@@ -420,7 +420,7 @@ async def test_a_real_sidecar_before_a_simulated_engine_shows_both_flags(tmp_pat
     assert engine_spans(relay).found == f"{running.url} is a sidecar, which does not relay /server_info"
 
 
-UPSTREAM = "llm_engine_up, llm_sidecar_upstream_connect_errors_total"
+UPSTREAM = "llm_engine_up, llm_engine_state, llm_sidecar_upstream_connect_errors_total"
 UPSTREAM_FIX = "correct --upstream and --engine-metrics of the sidecar; its log has each URL and the reason"
 
 
@@ -429,17 +429,43 @@ def connect_errors(reason: str, count: int) -> str:
     return f"llm_sidecar_upstream_connect_errors_total{{{labels}}} {count}"
 
 
+def engine_is(state: str) -> tuple[str, str, str]:
+    return (
+        f'llm_engine_state{{engine="vllm:8000",state="{state}"}} 1',
+        'llm_engine_state{engine="vllm:8000",state="paused"} 0',
+        'llm_engine_state_reason{engine="vllm:8000",reason="no_response"} 1',
+    )
+
+
 @pytest.mark.parametrize(
     "sidecar_page, expected",
     [
         pytest.param(
-            page('llm_engine_up{engine="vllm:8000"} 1', connect_errors("lookup", 0)),
-            Finding(State.OK, UPSTREAM, "up: vllm:8000"),
-            id="up",
+            page('llm_engine_up{engine="vllm:8000"} 1', *engine_is("serving"), connect_errors("lookup", 0)),
+            Finding(State.OK, UPSTREAM, "vllm:8000 serving"),
+            id="serving",
         ),
         pytest.param(
-            page('llm_engine_up{engine="vllm:8000"} 1', connect_errors("refused", 7), OK_REQUESTS),
-            Finding(State.OK, UPSTREAM, "up: vllm:8000; since its start connections to vllm:8000 failed: 7 refused"),
+            page('llm_engine_up{engine="vllm:8000"} 0', *engine_is("wedged")),
+            Finding(
+                State.FAILED,
+                UPSTREAM,
+                "vllm:8000 is wedged (no_response)",
+                "its requests hang or fail, though /health may succeed",
+                "look at the GPU and the end of its log, then restart it; /engine/livez has the evidence",
+            ),
+            id="wedged",
+        ),
+        pytest.param(
+            page(
+                'llm_engine_up{engine="vllm:8000"} 1',
+                *engine_is("serving"),
+                connect_errors("refused", 7),
+                OK_REQUESTS,
+            ),
+            Finding(
+                State.OK, UPSTREAM, "vllm:8000 serving; since its start connections to vllm:8000 failed: 7 refused"
+            ),
             id="it was down",
         ),
         pytest.param(

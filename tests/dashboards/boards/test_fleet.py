@@ -68,7 +68,7 @@ SERIES = {
 ALL = (ONE, TWO, FIRST, SECOND)
 
 ROWS: dict[str, dict[str, float]] = {
-    "State": {ONE: 1, TWO: 1, FIRST: 1, SECOND: 0, 'engine="sidecar down",instance="s:3"': 0},
+    "State": {ONE: 5, TWO: 5, FIRST: 5, SECOND: 3, 'engine="sidecar down",instance="s:3"': 0},
     "Goodput": {ONE: 1, TWO: 0},
     "Requests": {ONE: 1, TWO: 1, FIRST: 0, SECOND: 0},
     "Failed": {ONE: 0, TWO: 1},
@@ -76,7 +76,7 @@ ROWS: dict[str, dict[str, float]] = {
     "Waiting": dict.fromkeys(ALL, 6),
     "KV cache": dict.fromkeys(ALL, 0.5),
     "Cache hits": dict.fromkeys(ALL, 0.5),
-    "Config drift": {ONE: 0, TWO: 1, FIRST: 0, SECOND: 0},
+    "Drift": {ONE: 0, TWO: 1, FIRST: 0, SECOND: 0},
     "Type, Version": {f'{who},engine_type="vllm",version="0.32.0"': 1 for who in ALL},
 }
 
@@ -138,13 +138,12 @@ slos:
         if "thresholds" in properties
     }
     assert limits == {
-        "State": [1],
         "Goodput": [0.8, 0.9],
         "Failed": [0.01, 0.02],
         "TTFT p50": [0.3],
         "TTFT p95": [0.3],
         "KV cache": [0.9],
-        "Config drift": [1],
+        "Drift": [1],
     }
 
 
@@ -158,7 +157,7 @@ def test_every_column_remains_if_there_is_no_traffic(promtool: Promtool) -> None
 
 def test_engines_that_are_down_come_first_then_the_worst_goodput(promtool: Promtool) -> None:
     order = expanded_queries(PAGE, "Engines")["order of the rows"]
-    ranks = {SECOND: -1, TWO: 0, ONE: 1, FIRST: 2}
+    ranks = {SECOND: -3, TWO: 0, ONE: 1, FIRST: 2}
     case = Case(load(SHIPPED), SERIES, 15)
     promtool.test([case.expect(NOW - 30, order, {f"{{{who}}}": rank for who, rank in ranks.items()})])
 

@@ -35,6 +35,8 @@ def of_engine(settings: dict[str, str], **values: float) -> EngineEvidence:
         pytest.param(
             {"failed": 0.5, "failed_time": 0.1} | WAITS, {}, "queue", "more capacity", id="a restart in an overload"
         ),
+        pytest.param(WAITS, {"unusable": 0.05}, "engine errors", "the engine's fault", id="a wedged engine"),
+        pytest.param(WAITS, {"unusable": 0.04}, "queue", "more capacity", id="a short restart"),
         pytest.param({"failed": 0.5, "failed_time": 0.11} | WAITS, {}, "engine errors", "the engine's fault"),
         pytest.param({"failed": 0.5, "failed_time": 0.0}, {}, "engine errors", "the engine's fault", id="a restart"),
         pytest.param({"failed": 0.049} | WAITS, {}, "queue", "more capacity", id="fewer failed"),
