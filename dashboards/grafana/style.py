@@ -54,7 +54,7 @@ ENGINE_STATE_COLOURS = {
     State.SATURATED: WARN,
     State.SERVING: GOOD,
 }
-"""In the order of their urgency."""
+"""Colours of engine states, the most urgent first."""
 ENGINE_STATE_MAPPINGS: list[model.ValueMapping] = [
     model.ValueMap(
         {
@@ -63,7 +63,7 @@ ENGINE_STATE_MAPPINGS: list[model.ValueMapping] = [
         }
     )
 ]
-"""Of a number in that order."""
+"""Text and colour of the number of a state in that order."""
 UP_DOWN_MAPPINGS: list[model.ValueMapping] = [
     model.ValueMap({"0": model.ValueMappingResult("down", index=0), "1": model.ValueMappingResult("up", index=1)})
 ]
