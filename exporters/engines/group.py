@@ -16,7 +16,7 @@ from exporters.engines.condition.probe import FRESH_SECONDS, Prober
 from exporters.engines.condition.rule import LIMITS, State
 from exporters.engines.condition.watch import ConditionWatch, requests_of
 from exporters.engines.scrape_targets import Target
-from exporters.engines.scraper import Scraper
+from exporters.engines.scraper import HURRY_SECONDS, Scraper
 from exporters.engines.state import EngineState, collect
 from exporters.records.messages import Waits
 from exporters.vocabulary import signals
@@ -78,7 +78,8 @@ class EngineGroup:
             engine = scraper.state
             watch.limits = replace(LIMITS, start=self._start_limit(engine.models))
             watch.observe(engine, of_relays if prober is None else prober.add_to(of_relays), now)
-            if watch.condition.stalled_for(now) > scraper.interval:
+            # Scrapes alone show nothing until the next one.
+            if watch.condition.stalled_for(now) > (HURRY_SECONDS if of_relays.awaited else scraper.interval):
                 scraper.hurry()
             if prober is None or not prober.is_due(watch.condition, engine, now):
                 continue
