@@ -117,7 +117,7 @@ class Links:
         return {"runbook": f"vllm-slo alerts runbook {name}", **runbook, **dashboard}
 
     def runbook_base(self) -> str:
-        """Without a slash at its end."""
+        """The URL without a slash at its end."""
         return self.runbooks.rstrip("/")
 
     def bad_traces(self) -> dict[str, str]:

@@ -35,10 +35,10 @@ class Plan:
     supported: tuple[SupportedSlo, ...]
     """The SLOs that vLLM alone can count; none with a sidecar."""
     unsupported: tuple[UnsupportedSlo, ...]
-    """Those that it cannot count; none with a sidecar."""
+    """The SLOs that vLLM alone cannot count; none with a sidecar."""
 
     tiers: tuple[Tier, ...]
-    """As published, from the fastest page to the slowest ticket."""
+    """The published tiers, from the fastest page to the slowest ticket."""
     tiers_of: Mapping[str, tuple[Tier, ...]]
     """The tiers of each SLO by its name, in the same order; some are rescaled to be reachable."""
 
@@ -71,12 +71,12 @@ class Plan:
     summed_interval: float
     """Once a step, as the sums change; more often only if a step is longer than the lookback of Prometheus."""
     liveness_interval: float
-    """At each scrape, as the alerts on liveness read few series."""
+    """The interval of scrapes, as the alerts on liveness read few series."""
     outlier_interval: float
     """Five evaluations in the window, but at most one per scrape."""
 
     down_after: float
-    """Without a successful scrape for this time, a target counts as down."""
+    """A target without a successful scrape for this time counts as down."""
     cold_start: float
     """How long an engine may take to start, while others serve its model."""
     warm_up: float

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from compose.cli import COMMANDS, PROGRAM
+from exporters.engines.generated_docs import signal_tables
 from exporters.requestlog.field_docs import field_table
 from exporters.vocabulary.signals import RECORDED, SIGNALS, Kind, Label, Signal
 
@@ -20,7 +21,11 @@ _SECTIONS = (
     ("llm_engine_", "Engine", "The state of each engine, under the same names for every engine."),
     ("llm_roofline_", "Roofline", "Upper limits of the hardware. See [Roofline](../roofline.md)."),
     ("llm_sidecar_", "Sidecar", "The sidecar itself."),
-    ("llm_load_", "Load generator", "Exposed by `vllm-slo load run --metrics`. See [Load](../load.md)."),
+    (
+        "llm_load_",
+        "Load generator",
+        "Exposed by `vllm-slo load run --metrics`. See [Results of a load test](../load-results.md#in-prometheus).",
+    ),
     ("llm_", "Requests and SLO events", "Measured by the sidecar for every request. See [Concepts](../concepts.md)."),
 )
 """Prefix, heading and introduction of each section; a series belongs to the first prefix that matches."""
@@ -62,6 +67,19 @@ def request_log_page() -> str:
     return _REQUEST_LOG + "\n".join(field_table()) + "\n" + _GENERATED
 
 
+_ENGINES = """# Signals by engine
+
+Which metric of an engine each series `llm_engine_*` is read from, and how it differs from the others.
+[Engines](../engines.md) describes the scrapes.
+
+"""
+
+
+def engines_page() -> str:
+    """The metrics of each engine, from the table by which the sidecar normalises them."""
+    return _ENGINES + signal_tables() + _GENERATED
+
+
 def on_call_page() -> str:
     """`docs/oncall.md` for the folder of the runbooks, which link to it and are installed without `docs/`."""
     text = (FOLDER.parent / "oncall.md").read_text(encoding="utf-8")
@@ -69,7 +87,13 @@ def on_call_page() -> str:
 
 
 ON_CALL = FOLDER.parents[1] / "alerts" / "runbooks" / "oncall.md"
-PAGES = {"metrics.md": metrics_page, "cli.md": command_line_page, "request-log.md": request_log_page}
+ENGINES = "engines.md"
+PAGES = {
+    "metrics.md": metrics_page,
+    "cli.md": command_line_page,
+    "request-log.md": request_log_page,
+    ENGINES: engines_page,
+}
 
 
 def _metrics() -> Iterator[str]:
@@ -98,7 +122,7 @@ def _metrics() -> Iterator[str]:
             bounds = ", ".join(f"{bound:g}" for bound in signal.bounds) or "the engine's own"
             yield f"| `{signal.name}` | {bounds} |"
     yield "\n## Recorded series\n"
-    yield "Written by the rules of `vllm-slo alerts render`. See [Alerts](../alerts.md).\n"
+    yield "Written by the rules of `vllm-slo alerts render`. See [Design of the rules](../design/rules.md).\n"
     yield "| series | labels | meaning |\n|---|---|---|"
     for recorded in RECORDED:
         yield f"| `{recorded.name}` | {_labels(recorded.labels)} | {_cell(recorded.help)} |"

@@ -64,7 +64,7 @@ def tools() -> Tools:
 
 @pytest.fixture(scope="session")
 def programs(request: pytest.FixtureRequest) -> tuple[Path, ...]:
-    """Of $PROMTOOLS, where several versions are to be asked (`old/promtool:new/promtool`), else the machine's."""
+    """The programs in $PROMTOOLS (`old/promtool:new/promtool`), else the machine's."""
     if named := os.environ.get("PROMTOOLS"):
         return tuple(map(Path, named.split(os.pathsep)))
     installed: Tools = request.getfixturevalue("tools")

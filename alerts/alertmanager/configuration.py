@@ -67,7 +67,7 @@ class Delivery:
     keep_apart: tuple[str, ...] = ()
     severities: Severities = field(default_factory=Severities)
     fragment: bool = False
-    """For an existing configuration: only alerts of these rules are routed, and names of receivers have a prefix."""
+    """A part for an existing configuration: it routes only alerts of these rules; names of receivers have a prefix."""
 
     def receiver(self, name: str) -> str:
         """The name of a receiver in the file."""

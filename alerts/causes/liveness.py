@@ -166,7 +166,7 @@ def wedged_alerts(plan: Plan) -> Iterator[Alert]:
 
 
 def _stalled(plan: Plan) -> Expression:
-    """Without a sidecar: engines with open requests whose token counts stand still, except during a cold start."""
+    """Engines with open requests whose token counts stand still, except during a cold start. Used without a sidecar."""
     # Twice in a window for targets that are scraped each minute.
     window = max(4 * plan.spec.scrape_interval, min(2.5 * 60.0, plan.step))
     engine = [Label.INSTANCE, Label.ENGINE, Label.MODEL]

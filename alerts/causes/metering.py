@@ -38,7 +38,7 @@ def _ticket(
 
 
 def _unmetered(plan: Plan) -> Alert:
-    """The relay forwards a request that it cannot meter, so blindness causes no error."""
+    """The relay forwards a request that it cannot meter, so missing measurements cause no error."""
     unmetered, begun = (
         sum_by(increase(each, plan.half_hour), [Label.INSTANCE])
         for each in (signals.SIDECAR_UNMETERED, signals.SIDECAR_BEGUN)

@@ -29,7 +29,7 @@ def target_models(plan: Plan) -> tuple[Recording, ...]:
 
 
 def missing_targets(plan: Plan) -> tuple[Alert, ...]:
-    """Without `group_by`, the alerts on targets that are down include that there is none."""
+    """The alert on groups without targets; without `group_by`, the alerts on targets that are down cover this."""
     if not plan.spec.group_by:
         return ()
     with_model = over("last_over_time", select(TARGET_MODEL, not_equal(Label.MODEL, "")), plan.quarter_day)

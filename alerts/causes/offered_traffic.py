@@ -19,7 +19,7 @@ NEARLY_NONE = 0.05
 
 
 def offered_recording(plan: Plan) -> Recording:
-    """Few series over weeks."""
+    """The requests of each model: few series, which are read over weeks."""
     requests = sum_by(in_window(signals.ALL_REQUESTS_IN, plan.lookback), [Label.MODEL])
     return windowed(signals.MODEL_REQUESTS_IN, plan.lookback, requests)
 
@@ -27,7 +27,7 @@ def offered_recording(plan: Plan) -> Recording:
 def offered_alert(plan: Plan) -> Alert:
     """Ended and open requests, compared with the quietest window of the same hour last week.
 
-    The quietest, so that a daily or weekly end of work that comes a little earlier is no loss. Only for models of an
+    The minimum, so that work that ends a little early does not raise the alert. Only for models of an
     engine that has been up, with its sidecar, for the whole window: without one, no requests are expected.
     """
     window, hour, least = plan.lookback, plan.hour, plan.spec.alerting.min_events.page

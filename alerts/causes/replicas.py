@@ -49,7 +49,7 @@ def replica_rules(plan: Plan) -> tuple[Recording | Alert, ...]:
 
 
 def _outlier(plan: Plan) -> Alert:
-    """By replica and not by class, so that a broken replica is one alert."""
+    """One alert for each bad replica, whatever the number of its classes."""
     window = plan.outlier_window
     starts = starting(over("last_over_time", COLD_START, window))
     of_alert = (equal(label, AlertLabel(label)) for label in (Label.INSTANCE, Label.MODEL))

@@ -50,7 +50,7 @@ def surge_recordings(plan: Plan) -> tuple[Recording, ...]:
 
 
 def surge_before(plan: Plan) -> Recording:
-    """Read a day later, so it may be older than the other counts."""
+    """The shares of failed requests, which are read a day later, so they may be older than the other counts."""
     by_model = (Label.MODEL, Label.CLASS)
     of_all = sum_by(in_window(signals.ALL_REQUESTS_IN, plan.lookback), by_model)
     share = sum_by(_surging(plan), (*by_model, Label.OUTCOME)).binary(
@@ -103,7 +103,7 @@ def traffic_alerts(plan: Plan) -> tuple[Alert, ...]:
 
 
 def _share(outcome: Outcome, window: float) -> Expression:
-    """Without the labels `outcome` and `window`."""
+    """The share of this outcome in the requests of the window, without the labels `outcome` and `window`."""
     return sum_by(in_window(signals.SURGE_AT, window, equal(Label.OUTCOME, outcome)), _ONE_CLASS)
 
 

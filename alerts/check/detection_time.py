@@ -58,7 +58,7 @@ def _detection(plan: Plan, slo: Slo, tier: Tier, rate: float) -> Detection:
 
 
 def _scrape_delay(plan: Plan) -> float:
-    """Without a sidecar, the scraped series are first recorded under the sidecar's names, at the same interval."""
+    """The delay of a scrape; without a sidecar also that of recording its series under the sidecar's names."""
     return plan.spec.scrape_interval * (1 if plan.has_sidecar else 2)
 
 

@@ -86,7 +86,7 @@ def _argument(value: Expression | Series | float | str) -> Expression:
 
 
 def ranged(of: Expression | Series, window: Window, step: Window = "", *, offset: Window = "") -> Selector | Subquery:
-    """A range vector: of a selector its samples, of another expression a subquery."""
+    """A range vector: the samples of a selector, or a subquery of another expression."""
     inner = vector(of)
     if isinstance(inner, Selector) and not step:
         return replace(inner, window=duration(window), offset=duration(offset) or inner.offset)
@@ -119,7 +119,7 @@ def aggregate(
     without: Iterable[str] | None = None,
     parameter: Expression | float | str | None = None,
 ) -> Aggregation:
-    """Such as `sum`, or `topk` with its parameter; neither `by` nor `without` is one series of everything."""
+    """An aggregation such as `sum`, or `topk` with its parameter; without a clause, one series of everything."""
     clause: Literal["by", "without", ""] = "by" if by is not None else "without" if without is not None else ""
     argument = None if parameter is None else _argument(parameter)
     return Aggregation(operator, argument, vector(of), clause, tuple(map(str, by or without or ())))
@@ -158,12 +158,12 @@ def _matching(
 
 
 def either(expressions: Iterable[Expression], matching: Matching | None = None) -> Expression:
-    """All of them, joined by `or`."""
+    """The expressions, joined by `or`."""
     return reduce(lambda left, right: Binary("or", left, right, matching), expressions)
 
 
 def ratio(part: Expression | Series, whole: Expression | Series) -> Binary:
-    """Absent instead of NaN if the whole is 0."""
+    """The ratio, absent instead of NaN if the whole is 0."""
     return vector(part) / (vector(whole) > 0)
 
 

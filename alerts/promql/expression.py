@@ -209,7 +209,7 @@ class Call(Expression):
 
 @dataclass(frozen=True, slots=True)
 class Aggregation(Expression):
-    """Such as `sum by (model) (x)` or, with a parameter, `topk(5, x)`; without a clause, over all labels."""
+    """An aggregation such as `sum by (model) (x)` or `topk(5, x)`; without a clause, over all labels."""
 
     operator: str
     parameter: Expression | None

@@ -33,7 +33,7 @@ SOURCES = (
         *map(_of_vllm, ("vllm:generation_tokens_total", "vllm:prompt_tokens_total", "vllm:prefix_cache_hits_total"))
     ),
 )
-"""By priority: relay, engine (for traffic that bypasses the relay), vLLM itself."""
+"""Sources of tokens by priority: relay, engine (for traffic that bypasses the relay), vLLM itself."""
 
 
 def cost_groups(plan: Plan, prices: Prices) -> tuple[RuleGroup, ...]:

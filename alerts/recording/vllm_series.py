@@ -24,7 +24,7 @@ _OUTCOMES = {
     Outcome.UPSTREAM_ERROR: "error",
     Outcome.CLIENT_ABORT: "abort",
 }
-"""By `finished_reason`; vLLM's Python frontend counts no aborts, its Rust frontend does."""
+"""Values of `finished_reason` by outcome; vLLM's Python frontend counts no aborts, its Rust frontend does."""
 
 _ALL_REQUESTS_LABELS: dict[str, str] = {Label.CLASS: ALL_REQUESTS, Label.TENANT: OTHER}
 

@@ -108,7 +108,7 @@ def dozens_recording(plan: Plan) -> Recording:
 
 
 def _measured_time(plan: Plan) -> Recording:
-    """From the number of dozens, which are recorded while a sidecar is scraped."""
+    """The measured time of the period, from the number of dozens, which are recorded while a sidecar is scraped."""
     last = over("last_over_time", signals.SLO_DOZENS, 2 * plan.dozen)
     return Recording(signals.SLO_MEASURED, call("clamp_max", last / round(plan.spec.period / plan.dozen), 1))
 

@@ -70,7 +70,7 @@ def _title(summary: str, groups: tuple[str, ...]) -> str:
 
 
 def _note(plan: Plan, name: AlertName, slo: Slo | None) -> dict[str, str]:
-    """Without a sidecar, how the SLOs of a burn alert are counted."""
+    """How the SLOs of a burn alert are counted without a sidecar."""
     if plan.has_sidecar or name not in {AlertName.BURN, AlertName.LOW_TRAFFIC}:
         return {}
     counted = "".join(

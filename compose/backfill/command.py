@@ -267,7 +267,7 @@ def _labels(text: str | None, spec: SloFile) -> Mapping[str, str]:
 def _program(name: str, path: str | None) -> Path | None:
     found = shutil.which(path or name)
     if path and not found:
-        raise UsageError(f"--{name}: {path} is no program")
+        raise UsageError(f"--{name}: {path} is not a program")
     return Path(found).absolute() if found else None
 
 

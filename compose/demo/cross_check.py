@@ -18,7 +18,7 @@ CLIENT_SECONDS = 0.01
 """Allowed delay between the sockets of relay and client on a busy machine, which the relay cannot measure."""
 
 Figures = Mapping[str, Mapping[str, float]]
-"""By figure, then by class."""
+"""Values by figure, then by class."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def of_load(records: Iterable[Record]) -> list[RequestFacts]:
 
 
 def _first_token_wait(record: Record) -> float | None:
-    """As in the request log: empty responses and client errors are not slow."""
+    """The wait for the first token; empty responses and client errors are not slow, as in the request log."""
     if not record.stream or record.ttft is not None or record.outcome in _WITHOUT_TOKEN:
         return record.ttft if record.stream else None
     return math.inf

@@ -33,7 +33,7 @@ class Exemplar(msgspec.Struct):
 
 
 def exemplars(response: Any) -> list[Exemplar]:
-    """Of a response of Prometheus' API, the last ones of each series first, at most EXEMPLARS."""
+    """Exemplars in a response of Prometheus' API, the last ones of each series first, at most EXEMPLARS."""
     found = [
         (each["timestamp"], Exemplar(series["seriesLabels"], each["labels"]["trace_id"]))
         for series in response["data"]

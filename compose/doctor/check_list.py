@@ -125,7 +125,7 @@ def _written(settings: Settings) -> Match | Unread:
         return best_match(settings.specs, our_rules(groups), lambda text: text)
     except (LookupError, TypeError, AttributeError, ValueError) as error:
         raise UsageError(
-            f"--rules: {settings.rules} is no rule file; write one with: vllm-slo alerts render"
+            f"--rules: {settings.rules} is not a rule file; write one with: vllm-slo alerts render"
         ) from error
 
 

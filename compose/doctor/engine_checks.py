@@ -158,7 +158,7 @@ def _finished(page: SidecarPage) -> float:
 
 
 def _no_evidence(engine: EngineReading, reason: Unread) -> Unread:
-    """Without a request, or why a request gave no answer."""
+    """The reason why there is no evidence: no request was sent, or it gave no answer."""
     if isinstance(engine.answer, Unread) and not engine.answer.fix.endswith(SEND):
         return engine.answer
     return Unread(reason.reason, f"vllm-slo doctor --url {engine.place.url} {SEND}")

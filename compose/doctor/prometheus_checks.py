@@ -16,7 +16,7 @@ from exporters.vocabulary.signals import Label
 from exporters.vocabulary.slo_file import SloFile
 
 _KEEPS_CLASSIC = ("always_scrape_classic_histograms", "scrape_classic_histograms")
-"""The second is the name in Prometheus 2."""
+"""Names of the setting; the second is that of Prometheus 2."""
 _NAMESPACE, _POD = "__meta_kubernetes_namespace", "__meta_kubernetes_pod_name"
 
 

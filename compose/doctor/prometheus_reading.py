@@ -52,7 +52,7 @@ class PrometheusReading:
     targets: Sequence[Mapping[str, Any]] | Unread
     """The active targets."""
     rules: Rules | Unread
-    """Those of our groups."""
+    """The rules of our groups."""
     collisions: Sequence[Collision] | Unread
     clock: ServerTime | Unread
     revisions: Mapping[tuple[str, str], int] | Unread

@@ -118,7 +118,7 @@ def _words(text: str) -> list[str]:
 
 
 def _rates(text: str) -> list[str]:
-    """Each as the report spells it: 2.0 is 2."""
+    """The values as the report spells them: 2.0 is 2."""
     return [f"{float(word):g}" if re.fullmatch(r"\d+(\.\d+)?", word) else word for word in _words(text)]
 
 

@@ -17,7 +17,7 @@ ALERTMANAGER = COMPOSE_DIRECTORY / "alertmanager" / "alertmanager.yml"
 GRAFANA = COMPOSE_DIRECTORY / "grafana" / "provisioning"
 DATA_SOURCE = GRAFANA / "datasources" / "prometheus.yaml"
 TEMPO = GRAFANA / "datasources" / "tempo.yaml"
-"""Only of the container lab: the native lab has `vllm-slo traces`, which is no data source of Grafana."""
+"""Parts of the container lab only: the native lab has `vllm-slo traces`, which is not a data source of Grafana."""
 
 EXEMPLARS = "exemplarTraceIdDestinations"
 

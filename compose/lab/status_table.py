@@ -45,7 +45,7 @@ class Snapshot:
 
 
 def queries(spec: SloFile) -> dict[str, str]:
-    """For each field of `ClassRow`, a query with one value per class."""
+    """A query with one value per class, by field of `ClassRow`."""
     by = [Label.CLASS]
     events, good = (
         sum_by(increase(signal, _RECENT), by) for signal in (signals.GOODPUT_EVENTS, signals.GOODPUT_REQUESTS)

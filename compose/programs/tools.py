@@ -31,7 +31,7 @@ class Tools:
     amtool: Path
     alertmanager_cwd: Path | None
     sources: tuple[str, ...] = ()
-    """For the user: one line per source, with its programs and their folder."""
+    """One line per source for the user, with its programs and their folder."""
 
 
 def find_tools(cache: Path | None = None, report: Report | None = None) -> Tools:

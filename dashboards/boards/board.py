@@ -57,7 +57,7 @@ class Board:
     # the rules are evaluated once a minute, and each refresh queries the whole fleet
     refresh: str = "1m"
     source: Source = Source.SIDECAR
-    """Whose series it shows, whatever the rules of the SLO file read."""
+    """The source of its series, whatever the rules of the SLO file read."""
 
     @property
     def file_name(self) -> str:

@@ -240,13 +240,13 @@ def latency() -> table.Panel:
 
 
 def client_errors() -> table.Panel:
-    """Without an interval, which would count all requests, the dearest query of the dashboard, three times as often."""
+    """Client errors without an interval, which would need the most expensive query of the dashboard three times."""
     errors = select(signals.REQUESTS, regex(Label.OUTCOME, Outcome.CLIENT_ERROR))
 
     share = _share(errors, signals.REQUESTS, Label.CLASS)
     return _comparison(
         "Client errors",
-        "Share of requests with the outcome client_error. They are no SLO events, so a setting that rejects valid "
+        "Share of requests with the outcome client_error. They are not SLO events, so a setting that rejects valid "
         "requests shows only here.",
         _values(lambda window: share(window).value, units.PercentUnit),
         _LESS_IS_BETTER,
@@ -278,7 +278,7 @@ def cache_hits() -> table.Panel:
 
 
 def preemptions() -> table.Panel:
-    """By engine, because the engine's metrics have no class."""
+    """Preemptions by engine, because the engine's metrics have no class."""
     return _comparison(
         "Preemptions",
         "Running requests preempted in each window because the KV cache was full, of all classes. Engines that do not "

@@ -26,4 +26,4 @@ BOARDS = (
 )
 
 BOARDS_OF: dict[Source, tuple[Board, ...]] = {Source.SIDECAR: BOARDS, Source.ENGINE: (engine_only.BOARD,)}
-"""Those that show the series of sidecars, and those that show what vLLM alone counts."""
+"""Dashboards of the series of sidecars, and of what vLLM alone counts."""

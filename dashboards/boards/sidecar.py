@@ -289,7 +289,7 @@ def _each_process(gauge: Signal) -> Query:
 
 
 def _each_reason(counter: Signal) -> Query:
-    """By sidecar, if there is only one reason."""
+    """The counter by reason, or by sidecar if there is only one reason."""
     if Label.REASON in counter.labels:
         return rate_by(counter, Label.REASON), "{{reason}}"
     return rate_by(counter, Label.INSTANCE), _PER_SIDECAR

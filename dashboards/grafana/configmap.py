@@ -25,7 +25,7 @@ class Placement:
     """Namespace and labels of the ConfigMaps, and the folder of the dashboards in Grafana."""
 
     namespace: str | None = None
-    """None: kubectl's namespace."""
+    """The namespace; None is kubectl's."""
     labels: Mapping[str, str] = field(default_factory=dict)
     folder: str = FOLDER
 

@@ -11,7 +11,7 @@ _RUNBOOKS, _TRACES = "{runbooks}", "{traces}"
 """Replaced by addresses when a dashboard is rendered."""
 
 NO_LINKS = Links()
-"""Neither to runbooks nor to traces."""
+"""No links to runbooks and traces."""
 
 _HIDDEN = 2
 """Grafana's number of a variable without a selector, whose value follows from other variables."""

@@ -26,7 +26,7 @@ def lowest_first(panel: _Panel, *queries: Query) -> _Panel:
 
 
 def highest_first(panel: _Panel, *queries: Query) -> _Panel:
-    """As `lowest_first`, in the other order."""
+    """The reverse order of `lowest_first`."""
     return _rank(panel, queries, descending=True)
 
 

@@ -54,7 +54,7 @@ ENGINE_STATE_COLOURS = {
     State.SATURATED: WARN,
     State.SERVING: GOOD,
 }
-"""In the order of their urgency."""
+"""Colours of engine states, the most urgent first."""
 ENGINE_STATE_MAPPINGS: list[model.ValueMapping] = [
     model.ValueMap(
         {
@@ -63,7 +63,7 @@ ENGINE_STATE_MAPPINGS: list[model.ValueMapping] = [
         }
     )
 ]
-"""Of a number in that order."""
+"""Text and colour of the number of a state in that order."""
 UP_DOWN_MAPPINGS: list[model.ValueMapping] = [
     model.ValueMap({"0": model.ValueMappingResult("down", index=0), "1": model.ValueMappingResult("up", index=1)})
 ]
@@ -82,7 +82,7 @@ ANNOTATION_COLOURS = {
 }
 
 CLASS_COLOURS = ("#3366FF", "#AA33AA", "#557733", "#4499DD", "#995577", "#FF33CC")
-"""In the order of the SLO file, the most different ones first; `other` is grey. None is a colour of verdicts."""
+"""Colours of classes in the order of the SLO file, the most different first; none is a colour of verdicts."""
 
 
 Query: TypeAlias = tuple[Expression | Series, str]
@@ -296,7 +296,7 @@ def with_threshold_lines(panel: timeseries.Panel, *lines: tuple[float, str]) -> 
 
 
 def limit_points(panel: _GraphPanel, points: int = 120) -> _GraphPanel:
-    """At most a point each 30 s in an hour; a rate covers more than a step, so no event is lost."""
+    """Limits a graph to one point each 30 s in an hour; a rate covers more than a step, so no event is lost."""
     return panel.max_data_points(points)
 
 

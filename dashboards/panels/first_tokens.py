@@ -28,8 +28,8 @@ def first_tokens_of_all_streams(spec: SloFile) -> timeseries.Panel:
     text = (
         "Time to first token of streams, by class; a stream that ended without a first token (rejected, timed out, "
         f"failed, or aborted by the client) is slower than any. At {number(highest)} s, the grey line, the quantile "
-        "is no token, or a longer time. Not in it: unary requests, client errors, empty responses, and streams that "
-        "still wait, see Oldest wait."
+        "stands for no token, or for a longer time. Not in it: unary requests, client errors, empty responses, and "
+        "streams that still wait, see Oldest wait."
     )
     panel = quantile_lines("TTFT of all streams", text, first_token_buckets(rate, RATE), spec)
     panel.mappings([model.ValueMap({number(highest): model.ValueMappingResult("no token", index=0)})])

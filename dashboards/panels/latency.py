@@ -273,5 +273,5 @@ def _client_and_engine_panel(
 
 
 def _has_exemplars(histogram: Signal) -> bool:
-    """Inter-chunk times have none, because they are observed in bulk when a stream ends."""
+    """Whether the histogram has exemplars; not inter-chunk times, which are observed in bulk when a stream ends."""
     return histogram is not signals.INTER_CHUNK

@@ -24,7 +24,7 @@ class Share:
         return ratio(self.part, self.whole)
 
     def to_end(self, direction: Expression) -> Expression:
-        """From the value to an end of its interval: the lower end if `direction` is 1, the upper one if it is -1."""
+        """Distance from the value to an end of its interval: the lower one if `direction` is 1, the upper one if -1."""
         # extrapolated counts may differ by less than one event
         variance = call("clamp_min", self.part * (1 - self.value), 0)
         half = call("sqrt", _Z_SQUARED * (variance + _Z_SQUARED / 4))

@@ -1,4 +1,4 @@
-"""Prints the tables of `docs/engines.md` from the signal table: `python -m exporters.engines.generated_docs`."""
+"""The tables of `docs/reference/engines.md`, from the signal table."""
 
 from collections.abc import Iterator
 
@@ -57,7 +57,3 @@ def _family(family: Family) -> str:
     versions = [f"{text} {version}" for text, version in (("from", family.since), ("to", family.until)) if version]
     only = '{{{}="{}"}}'.format(*family.only) if family.only else ""
     return f"`{family.name}{only}`" + (f" ({' '.join(versions)})" if versions else "")
-
-
-if __name__ == "__main__":
-    print(signal_tables(), end="")

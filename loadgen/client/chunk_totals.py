@@ -12,7 +12,7 @@ from loadgen.results.record import ClientOutcome, Record
 
 
 class ChunkTotals(msgspec.Struct):
-    """Of the streams that ended ok: gaps between chunks with a choice, and such chunks by second of the run."""
+    """Gaps between chunks with a choice, and such chunks by second of the run, of the streams that ended ok."""
 
     gaps: GapHistogram = msgspec.field(default_factory=GapHistogram)
     seconds: dict[int, int] = {}

@@ -25,7 +25,7 @@ ROUND, LEAST_ROUND = 0.004, 0.002
 If that is less than `LEAST_ROUND`, the next read does not wait.
 """
 MOST_READS = 256
-"""In one round; due requests are sent between rounds."""
+"""Reads in one round; due requests are sent between rounds."""
 CLOCKS_APART = 2e-5
 """Seconds between two readings of the clocks above which they are read again, as the difference would be wrong."""
 

@@ -30,7 +30,7 @@ def run(settings: RunSettings) -> int:
 
 
 def run_with_workers(settings: RunSettings, count: int) -> int:
-    """As `run`, with worker processes on this machine that send a share each.
+    """Run with worker processes on this machine that send a share each.
 
     Raises:
         UsageError: as in `run`, or a worker does not start.

@@ -18,7 +18,7 @@ class Hello(msgspec.Struct, tag=True):
 
 
 class Prepare(msgspec.Struct, tag=True):
-    """From the master: build the schedule of the run with this number for `target`, and answer with `Ready`."""
+    """Message of the master: build the schedule of the run with this number for `target`, and answer with `Ready`."""
 
     run: int
     index: int
@@ -40,13 +40,13 @@ class Ready(msgspec.Struct, tag=True):
 
 
 class Start(msgspec.Struct, tag=True):
-    """From the master: time 0 of the run, in unix seconds."""
+    """Message of the master: time 0 of the run, in unix seconds."""
 
     at: float
 
 
 class Stop(msgspec.Struct, tag=True):
-    """From the master: send no further request; a second one ends the run at once."""
+    """Message of the master: send no further request; a second one ends the run at once."""
 
 
 class Batch(msgspec.Struct, tag=True):

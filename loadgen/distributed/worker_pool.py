@@ -88,12 +88,12 @@ class WorkerPool:
                 yield self._members.index(worker), message
 
     def name(self, index: int) -> str:
-        """For messages: the index, and the machine if it is another one."""
+        """Name of a worker in messages: the index, and the machine if it is another one."""
         host = self._connected[self._members[index]].host
         return f"worker {index}" if host == self._host else f"worker {index} ({host})"
 
     def skew(self, index: int, message: Ready) -> float:
-        """By how many seconds the clock of a worker is ahead, or behind if negative, less the time of its message."""
+        """Seconds by which the clock of a worker is ahead, or behind if negative, less the time of its message."""
         return 0.0 if self._connected[self._members[index]].host == self._host else message.time - time()
 
     def is_lost(self, index: int) -> bool:

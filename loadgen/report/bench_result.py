@@ -88,7 +88,7 @@ def _details(ordered: Sequence[Record]) -> dict[str, list[Any]]:
 
 
 def _latency(record: Record) -> float:
-    """From sending to the last chunk with a choice, or to the end of a unary response; 0 for a failed request."""
+    """Time from sending to the last chunk with a choice, or to the end of a unary response; 0 for a failed request."""
     if record.outcome is not ClientOutcome.OK:
         return 0.0
     return (vllm_values(record)[Measure.E2E] if record.stream else record.e2e_sent) or 0.0
@@ -103,7 +103,7 @@ def _output_tokens(record: Record) -> int:
 
 
 def _backend(records: Sequence[Record]) -> str:
-    """As vLLM names its clients; both if both were used."""
+    """The client's name in vLLM; both names if both were used."""
     return ",".join(sorted({"openai-chat" if record.endpoint == CHAT else "openai" for record in records}))
 
 
@@ -148,7 +148,7 @@ def _most_at_once(completed: Sequence[Record]) -> int:
 
 
 def _figures(name: str, seconds: Sequence[float]) -> dict[str, float]:
-    """In milliseconds; 0 without a value."""
+    """Statistics in milliseconds; 0 without a value."""
     ordered = sorted(value * 1000 for value in seconds) or [0.0]
     return {
         f"mean_{name}_ms": fmean(ordered),

@@ -51,7 +51,7 @@ class Pairing:
     only_before: int
     only_after: int
     lost: int
-    """Ended ok before, but not after."""
+    """Requests that ended ok before, but not after."""
     gained: int
 
 
@@ -124,7 +124,7 @@ def _goodput(records: Iterable[Record]) -> list[tuple[Record, float]]:
 
 
 def _times(records: Iterable[Record]) -> dict[tuple[Figure, ...], list[tuple[Record, float]]]:
-    """Infinite for requests that did not get so far, as in the summary."""
+    """The times of requests; infinite for those that did not get so far, as in the summary."""
     times: dict[tuple[Figure, ...], list[tuple[Record, float]]] = {figures: [] for figures in _TIMES}
     for record in records:
         if record.stream:

@@ -57,7 +57,7 @@ def _even(low: float, high: float, most: int) -> list[float]:
 
 
 def _log_ticks(low: float, high: float) -> list[float]:
-    """As many of 1, 2, 5 or 1, 3 or 1 in each decade as leave space for their labels."""
+    """Ticks at 1, 2, 5 or 1, 3 or 1 of each decade, as many as leave space for their labels."""
     decades = math.log10(high / low)
     factors, _ = next((each for each in _FACTORS if each[1] >= _LEAST_GAP * decades), _FACTORS[-1])
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)

@@ -9,7 +9,7 @@ from operator import mul
 import msgspec
 
 RATIO = 1.02
-"""Of the bounds of a bucket: its geometric middle differs from each of its gaps by less than 1 %."""
+"""Ratio of the bounds of a bucket: its geometric middle differs from each of its gaps by less than 1 %."""
 LEAST = 1e-6
 """Seconds; shorter gaps count as 0: the chunks arrived in one read, which has one time."""
 
@@ -61,7 +61,7 @@ class GapHistogram(msgspec.Struct):
 
     @property
     def mean(self) -> float:
-        """0 without a gap."""
+        """The mean; 0 without a gap."""
         return self.sum / self.count if self.count else 0.0
 
     @property
@@ -70,7 +70,7 @@ class GapHistogram(msgspec.Struct):
         return math.sqrt(max(0.0, self.squares / self.count - self.mean**2)) if self.count else 0.0
 
     def percentile(self, percent: float) -> float:
-        """By nearest rank, within 1 %; 0 without a gap."""
+        """The percentile by nearest rank, within 1 %; 0 without a gap."""
         rank = max(1, math.ceil(self.count * percent / 100))
         counted = self.zeros
         if rank <= counted:

@@ -79,7 +79,7 @@ def by_definition(records: Sequence[Record], slos: Iterable[Objective], seconds:
 
 
 def vllm_values(record: Record) -> dict[Measure, float | None]:
-    """As `vllm bench serve` measures: from sending, by chunks with a choice, also the empty first and last ones."""
+    """`vllm bench serve`'s values: from sending, by chunks with a choice, also the empty first and last ones."""
     return {
         Measure.TTFT: _from(record.sent, record.first_choice),
         Measure.TPOT: record.tpot_vllm,
@@ -88,7 +88,7 @@ def vllm_values(record: Record) -> dict[Measure, float | None]:
 
 
 def sent_values(record: Record) -> dict[Measure, float | None]:
-    """From sending, by chunks with output."""
+    """Values from sending, by chunks with output."""
     return {
         Measure.TTFT: record.ttft_sent,
         Measure.TPOT: record.tpot,

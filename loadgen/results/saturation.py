@@ -96,7 +96,7 @@ def find_saturation(samples: Sequence[Sample], *, phase: str = "", start: float 
 
 
 def _rise(samples: Sequence[Sample]) -> float | None:
-    """By how many requests the open ones rise for each one offered; None if they do not rise beyond doubt."""
+    """Rise of the open requests for each one offered; None if they do not rise beyond doubt."""
     half = len(samples) // 2
     window = samples[half :: max(1, -(-half // _MOST_SAMPLES))]
     if len(window) < 2 * _BATCHES or window[-1].offered - window[0].offered < FEWEST:

@@ -70,7 +70,7 @@ class Trend:
 
     @property
     def rising(self) -> bool:
-        """By more than `DRIFT`, and not by chance."""
+        """Whether it rises by more than `DRIFT`, and not by chance."""
         return self.slope > max(DRIFT, self.margin)
 
     @property
@@ -111,7 +111,7 @@ def steady_state(requests: Iterable[Timed]) -> SteadyState:
 
 
 def open_requests(requests: Sequence[Timed]) -> Iterable[_Point]:
-    """At the due time of each of the requests, sorted by due time, how many earlier ones are open."""
+    """Number of earlier requests that are open at the due time of each request, sorted by due time."""
     ends = sorted(request.closed for request in requests)
     for index, request in enumerate(requests):
         yield request.due, index - bisect_right(ends, request.due, hi=index)
@@ -160,7 +160,7 @@ def trend(points: Sequence[_Point], batches: int = BATCHES, quantile: float = _T
 
 
 def _trends(waits: Sequence[_Point], levels: Sequence[_Point], start: float) -> tuple[Trend, Trend]:
-    """Of the latencies by due time and of the open requests by number, both from `start`."""
+    """Trends of the latencies by due time and of the open requests by number, both from `start`."""
     return trend(waits[_first(waits, start) :]), trend(
         [(index, level) for index, (_, level) in enumerate(levels[_first(levels, start) :])]
     )

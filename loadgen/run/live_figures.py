@@ -37,7 +37,7 @@ class Distribution:
         return merged
 
     def percentile(self, percent: float) -> float | None:
-        """By nearest rank; None without a value, infinite if the rank falls on a request without a time."""
+        """The percentile by nearest rank; None without a value, infinite if it falls on a request without a time."""
         rank = math.ceil(self._count * percent / 100)
         for step in sorted(self._steps):
             rank -= self._steps[step]

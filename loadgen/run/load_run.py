@@ -95,7 +95,7 @@ class LoadRun:
 
 
 def report_to_locust(fire: Callable[..., None], record: Record, size: int) -> None:
-    """For display only: Locust rounds its percentiles to two digits and has no TTFT."""
+    """Reports a request to Locust's page only: Locust rounds percentiles to two digits and has no TTFT."""
     fire(
         request_type="STREAM" if record.stream else "POST",
         name=record.request_class,

@@ -85,10 +85,10 @@ class Phase(ABC):
 
     @abstractmethod
     def lasting(self, seconds: float) -> "Phase":
-        """With another duration, to which a ramp or steps are compressed or stretched."""
+        """The phase with another duration, to which a ramp or steps are compressed or stretched."""
 
     def scaled(self, factor: float) -> "Phase":
-        """With every rate, or the number of requests or users, multiplied by `factor`."""
+        """The phase with every rate, or the number of requests or users, multiplied by `factor`."""
         return self
 
 

@@ -185,7 +185,7 @@ class Workload:
         return Part(f"{self._seed}/document/{index}", self._scenario.corpus[index])
 
     def shared_beginnings(self, most: int) -> Iterator[PlannedRequest]:
-        """For each text that prompts of a class begin with, a request that computes it: due at 0, with one token.
+        """A request for each text that prompts of a class begin with: due at 0, with one output token.
 
         The texts are the documents of the corpus and the starters of conversations, the first `most` of a class, of
         which starters have the highest ranks. The two endpoints put other tokens before a prompt.

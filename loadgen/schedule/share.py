@@ -19,7 +19,7 @@ class Share:
         return request.number % self.workers == self.index
 
     def part(self, total: int) -> int:
-        """Of a number of users or slots."""
+        """The worker's part of a number of users or slots."""
         return len(range(self.index, total, self.workers))
 
     def limit(self, flag: str, total: int) -> int:

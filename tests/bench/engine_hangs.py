@@ -32,7 +32,7 @@ from tests.support.sidecar_process import SLOS, Running, sidecar
 
 SLO_FILE = SLOS.replace("period: 2h", "period: 30d").replace("200ms", "15s")
 SMALL_CACHE = ("--num-gpu-blocks-override", "130", "--max-num-seqs", "64")
-"""For the CPU build: a KV cache that holds little more than the longest prompt."""
+"""Flags of the CPU build: a KV cache that holds little more than the longest prompt."""
 
 HANG_SECONDS = 60.0
 SCRAPED = 16.0

@@ -52,7 +52,7 @@ class Reading:
     proxy_cpu: float
     load_cpu: float
     other_cpu: float
-    """Of all other processes on these cores."""
+    """CPU time of all other processes on these cores."""
 
     @property
     def chunks(self) -> int:

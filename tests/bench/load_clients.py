@@ -30,7 +30,7 @@ from tests.support.sidecar_process import ROOT
 
 CPU, LAG = "CPU per token, µs", "send lag p99, ms"
 MOST_CPU = {"tick": 0.35, "spread": 0.45}
-"""Of the aiohttp client's, by shape; a client that wakes up for each token needs more at random phases."""
+"""Share of the aiohttp client's CPU time, by shape; a wake-up for each token needs more at random phases."""
 MOST_LAG = 10.0
 RATE, TOKENS, PACE = 25, 400, 20_000
 """Requests per second, tokens of each, and the microseconds between two: 200 open streams, 10,000 tokens/s."""

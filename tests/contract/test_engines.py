@@ -1,7 +1,6 @@
 """The series of the sidecar for the exposition of each engine and version."""
 
 import re
-from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric
@@ -10,7 +9,6 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from exporters.engines.generated_docs import signal_tables
 from exporters.engines.normalisation import Distribution, normalise
 from exporters.engines.signal_table import ENGINE_TYPES, SIGNALS, VLLM
 from exporters.engines.table_schema import Family, Row
@@ -21,7 +19,6 @@ from exporters.vocabulary.signals import Kind
 from tests.contract.expositions import PAGES, RECORDED, VLLM_VERSIONS, vllm
 from tests.contract.golden_pages import GOLDEN, exposed
 
-DOCS = Path(__file__).parents[2] / "docs" / "engines.md"
 MODEL = "org/model"
 
 
@@ -307,10 +304,6 @@ def test_signals_and_families_have_the_same_type() -> None:
                 kind = types.get(family.name) or types.get(family.name.removesuffix("_sum"))
                 expected = {row.signal.kind.value} | ({"histogram"} if family.name.endswith("_sum") else set())
                 assert kind is None or kind in expected, (name, family.name)
-
-
-def test_the_docs_have_the_tables_of_the_signal_table() -> None:
-    assert f"## Signals by engine\n\n{signal_tables()}\n## Adding an engine\n" in DOCS.read_text()
 
 
 def test_escaped_label_values_are_unescaped() -> None:

@@ -1,4 +1,4 @@
-"""The tables of docs/experiments/seed-001.md have the figures of their commands."""
+"""The tables of docs/design/seed-001.md have the figures of their commands."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from compose.experiments.report.groups import read_groups
 from compose.experiments.report.tables import Grid
 from tests.support.markdown_tables import DOCS, section, tables
 
-PAGE = DOCS / "experiments" / "seed-001.md"
+PAGE = DOCS / "design" / "seed-001.md"
 
 
 def reported(folder: Path) -> list[list[str]]:

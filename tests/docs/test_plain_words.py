@@ -95,3 +95,17 @@ def test_whole_words_of_the_list_are_found() -> None:
     forms = [form for entry in ENTRIES for form in entry.forms]
     assert [form for form in forms if not list(unwanted(f"The relay {form} a request."))] == []
     assert [form for form in forms if list(unwanted(f"The relay x{form}x a request."))] == []
+
+
+@pytest.mark.slow
+def test_a_docstring_opens_with_its_subject() -> None:
+    opening = re.compile(r"(?:Of|In|For) ")
+    names = [name for name in documents() if name.endswith(".py") and not name.startswith("exporters/")]
+    assert [f"{name}:{line}" for name in names for line, text in docstrings(name) if opening.match(text)] == []
+
+
+def docstrings(name: str) -> Iterator[tuple[int, str]]:
+    """Line and text of each string that is a statement."""
+    for node in ast.walk(ast.parse((ROOT / name).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield node.lineno, node.value.value

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from docs.generate import FOLDER, ON_CALL, PAGES, on_call_page
+from docs.generate import ENGINES, FOLDER, ON_CALL, PAGES, on_call_page
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -16,7 +16,7 @@ def test_the_page_on_call_beside_the_runbooks_is_that_of_the_documentation() -> 
     assert ON_CALL.read_text(encoding="utf-8") == on_call_page(), "run `make generate`"
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", [name for name in PAGES if name != ENGINES])
 def test_every_row_says_what_it_means(name: str) -> None:
     rows = [re.split(r"(?<!\\)\|", line)[1:-1] for line in PAGES[name]().splitlines() if line.startswith("| `")]
     assert len(rows) > 20

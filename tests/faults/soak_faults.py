@@ -79,7 +79,7 @@ class Soak:
     streams: int
     """Long streams that the load keeps open."""
     rng: random.Random = field(default_factory=random.Random)
-    """Of the fault that is injected."""
+    """The random numbers of the fault that is injected."""
     turned_away: int = 0
     renamed: int = 0
     _aborted: int | None = None
@@ -170,7 +170,7 @@ async def _in_a_burst(soak: Soak, *kills: Callable[[], None]) -> None:
 
 
 async def _exporter_killed(soak: Soak) -> None:
-    """In a burst of requests."""
+    """Kill the exporter in a burst of requests."""
     async with asyncio.TaskGroup() as group:
         group.create_task(soak.burst(soak.rng.randint(50, 400)))
         await asyncio.sleep(soak.rng.uniform(0, 0.2))  # any time in the burst
@@ -178,7 +178,7 @@ async def _exporter_killed(soak: Soak) -> None:
 
 
 async def _exporter_stopped(soak: Soak) -> None:
-    """For more requests than the relays keep records."""
+    """Stop the exporter while more requests arrive than the relays keep records."""
     exporter = soak.running.exporter
     assert exporter is not None
     before = soak.accounts.since_start(await soak.samples(), DROPPED_RECORDS)

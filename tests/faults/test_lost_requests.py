@@ -17,7 +17,7 @@ from tests.support.waiting import until
 pytestmark = pytest.mark.slow
 
 
-# The engine streams chat chunks on both paths, which are no output of a response and do not end it.
+# The engine streams chat chunks on both paths, which are not output of a response and do not end it.
 @pytest.mark.parametrize(
     "path, endpoint, phase, outcome",
     [

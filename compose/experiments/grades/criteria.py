@@ -129,7 +129,7 @@ def _cost(cells: Sequence[MeasuredCell], prices: Prices | None, real: str) -> Gr
     item, criterion = "Cost", "comparison table of GPU-hour cost vs. API cost"
     measured = [cell for cell in cells if not cell.simulated]
     if not measured:
-        evidence = "the throughput of the simulator is no basis for a cost"
+        evidence = "the throughput of the simulator is not a basis for a cost"
         return Graded(item, criterion, Grade.UNKNOWN, evidence, f"the throughput of a real engine: {real}")
     if prices is None:
         flags = "--gpu-hour PRICE --api-prompt PRICE --api-completion PRICE"

@@ -57,7 +57,7 @@ class _Events:
         self._failed = [0, *accumulate(failed for _, failed in ordered)]
 
     def share(self, end: float, seconds: float) -> float | None:
-        """Of the events after `end - seconds` and up to `end`."""
+        """Share of bad events after `end - seconds` and up to `end`."""
         first, last = (bisect_right(self._times, at) for at in (end - seconds, end))
         return (self._failed[last] - self._failed[first]) / (last - first) if last > first else None
 
@@ -102,7 +102,7 @@ def chosen(file: SloFile, name: str | None) -> Slo:
             return slo
     if name is None:
         raise UsageError(f"--slo: no SLO of the experiment is on availability; name one of {', '.join(known)}")
-    raise UsageError(f"--slo: {name!r} is no SLO of the experiment; {nearest(name, known)}")
+    raise UsageError(f"--slo: {name!r} is not an SLO of the experiment; {nearest(name, known)}")
 
 
 def page_tiers(file: SloFile, slo: Slo) -> list[Tier]:

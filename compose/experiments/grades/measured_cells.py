@@ -1,4 +1,4 @@
-"""What the grades of an experiment are made from: its cells with a valid measurement, and their request logs."""
+"""The data that the grades of an experiment use: its cells with a valid measurement, and their request logs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -13,7 +13,7 @@ _MILLION = 1e6
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """In one currency: of an hour of the GPUs, and of a million prompt tokens and completion tokens of an API."""
+    """Prices in one currency: an hour of the GPUs, a million prompt tokens and completion tokens of an API."""
 
     gpu_hour: float
     api_prompt: float

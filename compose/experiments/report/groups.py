@@ -165,7 +165,7 @@ def read_groups(directory: Path, rule: Path | None) -> Experiment:
 
 
 def _measured(record: ExperimentRecord, cells: Sequence[StoredCell]) -> ExperimentRecord:
-    """Without the configurations and levels that no run has chosen yet, and what is expected of them."""
+    """The record without the configurations and levels that no run has chosen yet, and their expectations."""
     if record.find_max is not None or not cells:
         return record
     configurations = {each.cell.configuration for each in cells}
@@ -205,6 +205,6 @@ def _read(stored: StoredCell | None, number: int, rule: Rule) -> Repeat | Exclud
 
 
 def _classes(groups: dict[Level, list[Group]], file: slo_file.SloFile) -> tuple[str, ...]:
-    """In the order of the scenario; those of the SLO file if no cell is valid."""
+    """Classes in the order of the scenario; those of the SLO file if no cell is valid."""
     runs = [repeat.run for each in groups.values() for group in each for repeat in group.repeats]
     return tuple(dict.fromkeys(name for run in runs for name in run.classes)) or tuple(c.name for c in file.classes)

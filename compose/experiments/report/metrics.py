@@ -200,4 +200,4 @@ ENGINE = (
 )
 """Figures of the whole engine, and the output tokens that its clients received."""
 METRICS = {metric.name: metric for metric in (GOODPUT, JUDGED, *BY_CLASS, *ENGINE)}
-"""By name: those of predictions and expected figures, and some more."""
+"""Metrics by name: those of predictions and expected figures, and some more."""

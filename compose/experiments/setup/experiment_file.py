@@ -252,7 +252,7 @@ def _check(keys: _Keys, reader: Reader) -> None:
         for place in _items(nodes, section):
             name = place.mapping().get(field)
             if name is not None and (text := name.text()) is not None and text not in known:
-                name.problem(f"{text!r} is no configuration of this file; {nearest(text, known)}")
+                name.problem(f"{text!r} is not a configuration of this file; {nearest(text, known)}")
     if keys.load is None:
         return
     classes = list(keys.load.scenario.shapes)
@@ -260,7 +260,7 @@ def _check(keys: _Keys, reader: Reader) -> None:
         for place in _items(nodes, section):
             name = place.mapping().get("class")
             if name is not None and (text := name.text()) is not None and text not in ("", *classes):
-                name.problem(f"{text!r} is no class of the load; {nearest(text, classes)}")
+                name.problem(f"{text!r} is not a class of the load; {nearest(text, classes)}")
 
 
 def _items(nodes: Mapping[str, Node], section: str) -> list[Node]:

@@ -23,7 +23,7 @@ class Level:
 
     @property
     def text(self) -> str:
-        """After the name of a configuration, with a space before it; empty for the phases of the scenario."""
+        """The text after the name of a configuration, with a space before it; empty for the phases of the scenario."""
         if self.concurrency is not None:
             return f" with {self.concurrency} user{'s' * (self.concurrency > 1)}"
         return "" if self.rate is None else f" at {self.rate:g}/s"

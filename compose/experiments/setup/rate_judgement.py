@@ -12,7 +12,7 @@ from loadgen.search.probes import Demand, Timing, demand, judge, look_times
 from loadgen.search.rate_search import Answer, Finding
 
 CONFIDENCE = 0.95
-"""Of the decision of each probe, as by default in `vllm-slo load find-max`."""
+"""Confidence of the decision of each probe, the default of `vllm-slo load find-max`."""
 
 
 @dataclass(frozen=True, slots=True)

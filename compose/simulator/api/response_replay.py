@@ -22,7 +22,7 @@ class Writable(Protocol):
 
 
 _recorder: ContextVar[Writable | None] = ContextVar("recorder", default=None)
-"""Of the request that the task handles; keys of a request differ between versions of aiohttp."""
+"""The recorder of the request that the task handles; keys of a request differ between versions of aiohttp."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,7 +119,7 @@ def fields(body: Any) -> Mapping[str, Any]:
     """The fields of a JSON body.
 
     Raises:
-        RequestError: it is no object.
+        RequestError: it is not an object.
     """
     if not isinstance(body, dict):
         raise RequestError("the request body must be a JSON object", param=None)

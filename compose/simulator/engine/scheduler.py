@@ -27,7 +27,7 @@ class Job:
     output_length: int
     finish: FinishReason
     generate: Callable[[int], int]  # the n-th output token, from 0
-    pooling: bool = False  # ends with its prefill, whose token is no output
+    pooling: bool = False  # ends with its prefill, whose token is not output
     queued_at: float = 0.0
     scheduled_at: float | None = None  # for the first time, as in vLLM
     first_token_at: float | None = None

@@ -108,7 +108,7 @@ def messages_output(body: Mapping[str, Any]) -> RequestedOutput | None:
 def _output(
     tools: list[tuple[Any, Any]], choice: Any, named: Any, schema: Any, answered: bool
 ) -> RequestedOutput | None:
-    """A named tool, else the first one if a call is required or the last message is no result of a tool."""
+    """A named tool, else the first one if a call is required or the last message is not a result of a tool."""
     if named is not None:
         tools = [tool for tool in tools if tool[0] == named]
     elif choice == "none" or (answered and choice not in ("required", "any")):  # not a set: it may be an object

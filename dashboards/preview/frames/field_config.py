@@ -157,7 +157,7 @@ def _matches(matcher: Mapping[str, Any], column: Field, ref: str) -> bool:
 
 
 def _is_all_zero(column: Field) -> bool:
-    """As `allIsZero` of Grafana, which ignores missing values but needs one value."""
+    """Grafana's `allIsZero`, which ignores missing values but needs one value."""
     values = [value for value in column.values if value is not None]
     return bool(values) and not any(values)
 

@@ -142,7 +142,7 @@ def _operand(frame: Frame, name: str) -> list[Any] | None:
 
 
 def _divide(one: float, other: float) -> float:
-    """As in JavaScript."""
+    """The quotient as JavaScript computes it: division by zero is infinite or NaN."""
     if other or math.isnan(one):
         return one / other
     return math.copysign(math.inf, one) * math.copysign(1, other) if one else math.nan

@@ -67,7 +67,7 @@ _TIMES: dict[str, tuple[tuple[float, float, str], ...]] = {
     "h": ((24, 1, "hour"), (168, 24, "day*"), (8760, 168, "week*"), (math.inf, 8760, "year*")),
     "d": ((7, 1, "day*"), (365, 7, "week*"), (math.inf, 365, "year*")),
 }  # fmt: skip
-"""By unit: the values below a limit are divided and get a name; `*` adds the plural above 1."""
+"""Limit, divisor and name of the values of a unit; `*` adds the plural above 1."""
 _BOOLEANS = {"bool": ("True", "False"), "bool_yes_no": ("Yes", "No"), "bool_on_off": ("On", "Off")}
 _MONEY = {"currencyUSD": "$", "currencyEUR": "€", "currencyGBP": "£"}
 
@@ -136,7 +136,7 @@ def _scaled(value: float, scale: _Scaled, decimals: int | None) -> str:
 
 
 def _with_separators(value: float, most: int) -> str:
-    """As `toLocaleString` of JavaScript in English, with at most so many decimals."""
+    """JavaScript's `toLocaleString` in English, with at most so many decimals."""
     if math.isinf(value):
         return _fixed(value)
     rounded = Decimal(repr(value)).quantize(Decimal(1).scaleb(-most), ROUND_HALF_UP)
@@ -158,7 +158,7 @@ def _duration(value: float, unit: str, decimals: int | None) -> str:
 
 
 def _fixed(value: float, decimals: int | None = None) -> str:
-    """With the configured decimals; otherwise integers without decimals, other values with three significant digits."""
+    """The value with the configured decimals; else integers without decimals, others with three significant digits."""
     if math.isinf(value):
         return "∞" if value > 0 else "-∞"
     if decimals is None:

@@ -1,7 +1,7 @@
 """Ten incidents on three replicas, with real Prometheus and Alertmanager: the pages and tickets of each.
 
-`python -m tests.alerts.alertmanager.scenarios` runs all and prints the table of docs/alerts.md. Results are files, so a
-second run continues.
+`python -m tests.alerts.alertmanager.scenarios` runs all and prints the table in docs/design/rules.md. Results are
+files, so a second run continues.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""The scenarios of docs/sloth.md: Sloth's rules and ours in one promtool run.
+"""The scenarios of docs/design/sloth.md: Sloth's rules and ours in one promtool run.
 
 Sloth's rules follow its documentation and the rules that it generates from its examples: ratios of rates in seven
 windows, a mean of the 5-minute ratios over the period, and two alerts of two tiers each.
@@ -29,7 +29,7 @@ ENDED = "llm_requests_total"
 
 
 def sloth(objective: float, bad: str, events: str, *, optimized: bool = True) -> tuple[RuleGroup, ...]:
-    """For one SLO, from selectors of bad events and of all events; not `optimized`: --disable-optimized-rules."""
+    """Rules of one SLO, from selectors of bad events and all events; not `optimized`: --disable-optimized-rules."""
     budget = number(round(1 - objective / 100, 12))
 
     def ratio(window: str) -> Recorded:
@@ -188,6 +188,6 @@ def test_one_tenant_of_many_burns(promtool: Promtool, one_slo_each: bool) -> Non
 
 
 def test_the_docs_have_a_row_for_each_test() -> None:
-    rows = re.findall(r"^\|.*\| `(test_\w+)` \|$", (ROOT / "docs/sloth.md").read_text(), re.MULTILINE)
+    rows = re.findall(r"^\|.*\| `(test_\w+)` \|$", (ROOT / "docs/design/sloth.md").read_text(), re.MULTILINE)
     here = {name for name in globals() if name.startswith("test_")} - {"test_the_docs_have_a_row_for_each_test"}
     assert sorted(rows) == sorted(here)

@@ -62,7 +62,7 @@ def test_a_new_series_is_miscounted_by_at_most_one_scrape(promtool: Promtool, pa
 
 @pytest.mark.parametrize("gone", [2, 7, 11, 12, 13])
 def test_no_counts_are_lost_while_a_sidecar_is_down(promtool: Promtool, pace: Pace, gone: int) -> None:
-    """For a stop within a dozen of steps or at its last step; checked at every step of two dozens."""
+    """A stop within a dozen of steps or at its last step; checked at every step of two dozens."""
     n = pace.scrapes(gone)
     series = pace.slo_event_runs([(10, n)], [(10, n)])
     period = spell_duration(pace.spec.period)

@@ -1,4 +1,4 @@
-"""The number of rules and series follows the formulas in docs/alerts.md."""
+"""The number of rules and series follows the formulas in docs/design/rules.md."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -8,7 +8,7 @@ from alerts.rules.groups import Alert
 from exporters.vocabulary.slo_file import Latency, SloFile, load, loads
 from tests.support.promtool import ROOT, Case, Pace, Promtool, counter
 
-DOCS = ROOT / "docs/alerts.md"
+DOCS = ROOT / "docs/design/rules.md"
 SHIPPED = load(ROOT / "alerts/slos.yaml")
 WEIGHT_OF_AN_SLO, WEIGHT_OF_A_CLASS = 51, 30
 """Recorded series per model: for each class of each SLO, and for each class."""

@@ -264,8 +264,8 @@ def test_a_folder_with_files_is_not_changed(tools: Tools, log: Path, capsys: pyt
             "--max-block-duration: 30m is too short; use 2h or more",
             id="a short block",
         ),
-        pytest.param(["--promtool", "/no/promtool"], "--promtool: /no/promtool is no program", id="no promtool"),
-        pytest.param(["--prometheus", "/no/prom"], "--prometheus: /no/prom is no program", id="no prometheus"),
+        pytest.param(["--promtool", "/no/promtool"], "--promtool: /no/promtool is not a program", id="no promtool"),
+        pytest.param(["--prometheus", "/no/prom"], "--prometheus: /no/prom is not a program", id="no prometheus"),
         pytest.param(
             ["--since", "2030-01-01T00:00:00Z"],
             "no request of this time; give files that `vllm-slo sidecar --request-log FILE` has written",

@@ -152,7 +152,7 @@ def test_a_prometheusrule_is_compared_like_a_rule_file(
         ),
         pytest.param(
             ["--rules", "{folder}/list"],
-            "--rules: {folder}/list is no rule file; write one with: vllm-slo alerts render",
+            "--rules: {folder}/list is not a rule file; write one with: vllm-slo alerts render",
             id="another file",
         ),
         pytest.param(

@@ -82,6 +82,6 @@ def test_names_of_checks_are_distinct() -> None:
 
 
 def test_the_documentation_lists_every_check() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "doctor.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
     table = "\n".join(["| check | question |", "|---|---|", *(f"| {each.name} | {each.question} |" for each in CHECKS)])
     assert f"\n{table}\n\n" in page

@@ -13,7 +13,7 @@ from compose.experiments.setup.level import PHASES, Level
 from tests.compose.experiments.report.report_figures import figure
 from tests.support.markdown_tables import DOCS
 
-PAGE = DOCS / "experiments" / "seed-002.md"
+PAGE = DOCS / "design" / "seed-002.md"
 
 
 def run(name: str, out: Path, *flags: str) -> Experiment:

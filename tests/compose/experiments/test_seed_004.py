@@ -17,7 +17,7 @@ from loadgen.search.rate_search import Finding
 from tests.compose.experiments.report.report_figures import figure
 from tests.support.markdown_tables import DOCS, table_rows
 
-PAGE = DOCS / "experiments" / "seed-004.md"
+PAGE = DOCS / "design" / "seed-004.md"
 ENDS = [("phase0", 1, (3.512, 3.668)), ("moderate", 2, (3.22, 3.363)), ("no-prefix", 1, (0.5,))]
 
 

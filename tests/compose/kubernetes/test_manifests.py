@@ -171,7 +171,7 @@ BROKEN: list[tuple[str, str, Callable[[Any], None], str]] = [
 
 
 def test_custom_resources_are_valid_and_their_operators_refuse_wrong_ones(rendered: list[Object]) -> None:
-    """In one run, because each start of the compiler takes seconds."""
+    """One run for all, because each start of the compiler takes seconds."""
     if reason := why_no_custom_schemas():
         pytest.skip(reason)
     page = (ROOT / "docs/engine-only.md").read_text(encoding="utf-8")

@@ -25,7 +25,7 @@ def contrast(one: str, other: str) -> float:
 
 
 def least_distance(*colours: str) -> float:
-    """Of the most similar pair in OKLab, where black and white are 1 apart, with the least favourable vision."""
+    """Distance of the most similar pair in OKLab (black and white: 1), with the least favourable vision."""
     return min(
         dist(_oklab(one, matrix), _oklab(other, matrix))
         for matrix in _SEEN_WITH.values()

@@ -182,7 +182,7 @@ def test_the_sort_transformation_orders_rows_as_grafana_does() -> None:
 
 
 def test_an_operation_of_two_columns_has_the_result_of_grafana() -> None:
-    """Of the numbers of rows that both tables have, and of rows that only one has; also of a column that is absent."""
+    """Covers rows that both tables have, rows that only one has, and a column that is absent."""
     left, right = [1.5, 0.0, -2.0, math.nan, 0.0, math.inf, 7.0], [0.5, 0.0, 0.0, 1.0, 3.0, math.inf]
     rows = {"A": [("ab"[place % 2] * (place + 1), value) for place, value in enumerate(left)]}
     rows["B"] = [*((name, value) for (name, _), value in zip(rows["A"], right, strict=False)), ("only b", 4.0)]

@@ -29,7 +29,7 @@ ITEMS = [
     "Admission control",
 ]
 GOLDEN = Path(__file__).parents[1] / "golden"
-PAGE = DOCS / "experiments" / "seed-003.md"
+PAGE = DOCS / "design" / "seed-003.md"
 PRICES = Prices(4.0, 0.1, 0.4)
 
 

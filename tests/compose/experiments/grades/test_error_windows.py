@@ -83,7 +83,7 @@ def test_the_first_slo_on_availability_is_the_default_and_others_can_be_named() 
     assert chosen(FILE, "ttft").name == "ttft"
     with pytest.raises(UsageError) as unknown:
         chosen(FILE, "availabilty")
-    assert str(unknown.value) == "--slo: 'availabilty' is no SLO of the experiment; did you mean 'availability'?"
+    assert str(unknown.value) == "--slo: 'availabilty' is not an SLO of the experiment; did you mean 'availability'?"
     text = "version: 1\nperiod: 30d\nclasses: [{name: a}]\n"
     text += "slos: [{name: t, classes: [a], signal: ttft, threshold: 1s, objective: 95%}]\n"
     with pytest.raises(UsageError) as missing:

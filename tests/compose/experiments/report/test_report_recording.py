@@ -26,7 +26,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def percents(experiment: Experiment, metric: ReportMetric) -> dict[str, int]:
-    """Of the first configuration, by class."""
+    """The metric of the first configuration in percent, by class."""
     base = next(iter(experiment))
     found = {name: value(metric, base, name) for name in experiment.classes}
     return {name: round(each.pooled * 100) for name, each in found.items() if each is not None}
@@ -112,7 +112,7 @@ def measured(seed: str, directory: Path) -> Experiment:
 
 def test_the_docs_have_the_figures_of_seed_000_on_a_gpu(tmp_path: Path) -> None:
     (groups,) = measured("seed-000", tmp_path).groups.values()
-    rows = table_rows(DOCS / "experiments" / "seed-000.md", "On a GPU")
+    rows = table_rows(DOCS / "design" / "seed-000.md", "On a GPU")
     for name in ("siso", "silo", "liso", "lilo"):
         for cell, group in zip(rows[name][1:3], groups, strict=True):
             assert float(cell.split()[0]) == round(float(text(group, GOODPUT, name).split()[0]))
@@ -129,7 +129,7 @@ def test_the_docs_have_the_figures_of_seed_000_on_a_gpu(tmp_path: Path) -> None:
 
 
 def test_the_docs_have_the_figures_of_seed_004_on_a_gpu(tmp_path: Path) -> None:
-    rows = table_rows(DOCS / "experiments" / "seed-004.md", "In real time, and on a GPU")
+    rows = table_rows(DOCS / "design" / "seed-004.md", "In real time, and on a GPU")
     (running,) = (metric for metric in ENGINE if metric.name == "running_max")
     levels = measured("seed-004-single", tmp_path).groups
     assert [level.rate for level in levels] == [1.0, 1.5, 2.0, 2.5]

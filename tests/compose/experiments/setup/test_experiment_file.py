@@ -156,12 +156,12 @@ expected: [{configuration: basis, class: all, metric: goodput, value: 1}]
 """
     assert mistakes(write_experiment(tmp_path, more=more)) == [
         "17:11: requests: needs rates; add them, or remove requests",
-        "19:21: predictions[0].configuration: 'prefx' is no configuration of this file; did you mean 'prefix'?",
-        "19:35: predictions[0].class: 'shrt' is no class of the load; did you mean 'short'?",
-        "19:68: predictions[0].baseline: 'bas' is no configuration of this file; did you mean 'base'?",
+        "19:21: predictions[0].configuration: 'prefx' is not a configuration of this file; did you mean 'prefix'?",
+        "19:35: predictions[0].class: 'shrt' is not a class of the load; did you mean 'short'?",
+        "19:68: predictions[0].baseline: 'bas' is not a configuration of this file; did you mean 'base'?",
         "20:5: predictions[1]: needs baseline and direction, or low or high; write one of them",
-        "21:28: expected[0].configuration: 'basis' is no configuration of this file; did you mean 'base'?",
-        "21:42: expected[0].class: 'all' is no class of the load; known: short, long",
+        "21:28: expected[0].configuration: 'basis' is not a configuration of this file; did you mean 'base'?",
+        "21:42: expected[0].class: 'all' is not a class of the load; known: short, long",
     ]
 
 

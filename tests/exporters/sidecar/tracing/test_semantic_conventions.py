@@ -138,7 +138,7 @@ def test_the_provider_is_ours_as_long_as_the_conventions_do_not_list_it(semconv:
 
 
 def test_the_documentation_has_a_column_with_the_names_of_each_version() -> None:
-    page = (ROOT / "docs/traces-and-logs.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/traces.md").read_text(encoding="utf-8")
     table = page.partition("| record | 1.36 | 1.44 (default) |\n")[2].partition("\n\n")[0]
     for column, semconv in enumerate(Semconv, start=2):
         cells = " ".join(row.split("|")[column] for row in table.splitlines())
