@@ -274,7 +274,7 @@ def _program(name: str, path: str | None) -> Path | None:
 def _report_bad_lines(reader: LogReader) -> None:
     for name, bad in reader.bad_lines.items():
         if bad.count:
-            _report(f"{name}: lines that are no requests: {bad.count}; the first is {bad.first}")
+            _report(f"{name}: lines that are not requests: {bad.count}; the first is {bad.first}")
 
 
 def _summary(backfill: Backfill, blocks: int, out: Path, now: float) -> None:

@@ -265,7 +265,7 @@ async def _wait_until_settled(lab: Lab) -> None:
 async def _dashboard(lab: Lab, start: float, end: float) -> dict[str, dict[str, float]]:
     values = intervals(end - start, lab.spec.scrape_interval)
     return {
-        name: {key: value for key, value in by_class.items() if value == value}  # noqa: PLR0124 - NaN is no traffic
+        name: {key: value for key, value in by_class.items() if value == value}  # noqa: PLR0124 - NaN means no traffic
         for name, expression in range_total_queries().items()
         for by_class in [
             await asyncio.to_thread(lab.prometheus.query_by, signals.Label.CLASS, expand(str(expression), values), end)

@@ -182,7 +182,7 @@ def test_the_longest_windows_have_each_step_once(backfilled: Backfilled) -> None
 
 def test_the_command_reports_what_it_did_and_what_to_do_next(backfilled: Backfilled) -> None:
     third, blocks = len(RECORDS) // 3, backfilled.blocks
-    assert f": lines that are no requests: 1; the first is line {third + 1}: " in backfilled.reported
+    assert f": lines that are not requests: 1; the first is line {third + 1}: " in backfilled.reported
     assert f"{third:,} lines were in several files and are counted once\n" in backfilled.reported
     assert "recording rules: pass 6 of 6: " in backfilled.reported
     names = sorted(path.name for path in blocks.iterdir() if re.fullmatch("[0-9A-Z]{26}", path.name))
