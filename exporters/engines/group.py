@@ -13,7 +13,7 @@ from exporters.engines.changes.config_changes import DeclarationResult, revision
 from exporters.engines.changes.store import ConfigChangeStore
 from exporters.engines.condition.evidence import Requests
 from exporters.engines.condition.probe import FRESH_SECONDS, Prober
-from exporters.engines.condition.rule import LIMITS, State
+from exporters.engines.condition.rule import LIMITS
 from exporters.engines.condition.watch import ConditionWatch, requests_of
 from exporters.engines.scrape_targets import Target
 from exporters.engines.scraper import HURRY_SECONDS, Scraper
@@ -89,9 +89,8 @@ class EngineGroup:
                 prober.send(watch.condition, engine, now)
 
     def troubles(self, now: float) -> list[str]:
-        """A line for each engine that is neither serving nor saturated."""
-        serves = {State.SERVING, State.SATURATED}
-        return [each.line(now).rstrip() for each in self.conditions if each.condition.state not in serves]
+        """A line for each engine that is wedged or down."""
+        return [each.line(now).rstrip() for each in self.conditions if each.failing]
 
     def running(self) -> dict[str, float]:
         """The running requests of all ranks, by engine; without engines that are down or do not expose them."""

@@ -103,19 +103,25 @@ class ConditionWatch:
 
     def line(self, now: float) -> str:
         """The state for the response to a probe."""
-        state, since = self.condition.state, now - self.condition.since
-        return f"{self.name} is {state} for {since:.0f} s: {self.explanation(now)}\n"
+        seen = f" for {now - self.condition.since:.0f} s" if self.condition.last is not None else ""
+        return f"{self.name} is {self.condition.state}{seen}: {self.explanation(now)}\n"
+
+    @property
+    def failing(self) -> bool:
+        """Whether the engine is wedged or down."""
+        return self.condition.state in {State.WEDGED, State.DOWN}
 
     def failing_for(self, now: float) -> float:
         """Seconds for which the engine has been wedged or down."""
-        return now - self.condition.since if self.condition.state in {State.WEDGED, State.DOWN} else 0.0
+        return now - self.condition.since if self.failing else 0.0
 
     def samples(self, now: float) -> Iterator[tuple[Signal, Labels, float]]:
         condition, offset = self.condition, time.time() - now
         for state in State:
             yield signals.ENGINE_STATE, (state,), float(state is condition.state)
         yield signals.ENGINE_STATE_REASON, (condition.reason,), 1.0
-        yield signals.ENGINE_STATE_CHANGED, (), condition.since + offset
+        if condition.last is not None:
+            yield signals.ENGINE_STATE_CHANGED, (), condition.since + offset
         if condition.worked_at is not None:
             yield signals.ENGINE_WORKED, (), condition.worked_at + offset
 

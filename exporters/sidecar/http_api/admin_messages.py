@@ -34,14 +34,14 @@ class Accepted(msgspec.Struct):
     engines: dict[str, dict[str, DeclarationResult]]
 
 
-class Drained(msgspec.Struct):
+class Drained(msgspec.Struct, omit_defaults=True):
     """The response to POST /admin/drain."""
 
     seconds: float
     cut_requests: int
     """Requests that were open at the end of the drain."""
     engines: list[str] = []
-    """A line for each engine that was not serving then."""
+    """A line for each engine that was wedged or down then."""
 
 
 class Refused(msgspec.Struct):

@@ -156,11 +156,11 @@ async def test_a_changed_interval_applies_from_the_next_scrape_on() -> None:
         running.cancel()
 
 
-def test_engines_that_do_not_serve_are_troubles() -> None:
+def test_an_engine_that_is_down_is_a_trouble() -> None:
     group = EngineGroup(targets("http://gateway", ["http://a/metrics", "http://b/metrics"]), 1.0, lambda _: None, TLS)
     up, down = group.states
     up.up, up.metrics, up.last_success_at = True, normalise(PAGE.decode()), 1.0
     down.failure = "connection"
-    for second in (1.0, 2.0):
+    for second in (1.0, 1802.0):
         group.observe((), second)
-    assert group.troubles(5.0) == ["b is starting for 4 s: it does not answer yet"]
+    assert group.troubles(1805.0) == ["b is down for 3 s: it has not answered for longer than a start may take"]

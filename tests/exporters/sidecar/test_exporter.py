@@ -49,6 +49,7 @@ NOT_HERE = {
     signals.SIDECAR_REFUSED_MESSAGES.name: "only with --engine-spans",
     signals.SIDECAR_CERTIFICATE_EXPIRY.name: "only with --tls-cert",
     signals.SIDECAR_CERTIFICATE_RELOAD.name: "only with --tls-cert",
+    signals.ENGINE_PROBES.name: "only with --probe",
     signals.FOLLOWED_LINES.name: "only with --follow",
     signals.FOLLOW_UP.name: "only with --follow",
     signals.FOLLOW_LAG.name: "only with --follow",
@@ -180,7 +181,7 @@ def test_at_start_only_series_with_bounded_labels_are_exposed(exporter: Exporter
     named = {sample.name for family in whole(exporter.collect()) for sample in family.samples}
     absent = {name for name, signal in DECLARED.items() if not {signal.name, signal.count} & named}
     of_engine = {name for name, signal in DECLARED.items() if Label.ENGINE in signal.labels}
-    known = {"up", "scrape_errors_total", "state", "state_reason", "state_change_timestamp_seconds"}
+    known = {"up", "scrape_errors_total", "state", "state_reason"}
     assert absent == of_engine - {f"llm_engine_{name}" for name in known} | {
         "llm_sidecar_loop_lag_seconds",
         "llm_sidecar_client_connections",
