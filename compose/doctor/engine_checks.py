@@ -153,4 +153,4 @@ def _no_evidence(engine: EngineReading, reason: Unread) -> Unread:
     """Without a request, or why a request gave no answer."""
     if isinstance(engine.answer, Unread) and not engine.answer.fix.endswith(SEND):
         return engine.answer
-    return Unread(reason.reason, f"vllm-slo doctor --url {engine.place.url} {SEND}")
+    return Unread(reason.reason, f"vllm-slo doctor --upstream {engine.place.url} {SEND}")

@@ -95,7 +95,7 @@ def _content_limit(text: str) -> int:
 
 
 _LOG = replace(PATH, parse=lambda text: text if text == STANDARD_OUTPUT else PATH.parse(text))
-_ADDRESS, _PATH, _NAME, _URL = text("H:P"), text("PATH"), text("NAME"), text("URL")
+_ADDRESS, _PATH, _NAME, _URL = text("HOST:PORT"), text("PATH"), text("NAME"), text("URL")
 _CONTENT = member("CONTENT", LogContent)
 _SIZE_OR_NEVER, _DURATION_OR_NEVER = or_never(SIZE), or_never(DURATION)
 
@@ -213,11 +213,11 @@ class SidecarFlags:
     """share of good requests whose traces are kept; those of bad and failed requests always are, and a sampled flag of
     the client takes precedence (default: OTEL_TRACES_SAMPLER, else 1%%)"""
     engine_spans: tuple[Receiver, ...] = _trace(Kind("URL", receiver), ())
-    """URL to receive the engine's spans on, grpc://H:P or http://H:P; they add queue, prefill and decode times that are
-    not in the response (repeatable; default: none)"""
+    """URL to receive the engine's spans on, grpc://HOST:PORT or http://HOST:PORT; they add queue, prefill and decode
+    times that are not in the response (repeatable; default: none)"""
     followed: str | None = _follow(FILE, None, option="--follow")
     """count the requests of this log instead of relaying (default: relay requests)"""
-    followed_format: str | None = _follow(text("FORMAT"), None, option="--format")
+    followed_format: str | None = _follow(text("FORMAT"), None, option="--follow-format")
     """format of the log: vllm-slo (a request log) or nginx (the documented log_format) (default: vllm-slo)"""
     follow_state: str | None = _follow(FILE, None)
     """file that keeps the position in the log and the counts; needed by --follow"""

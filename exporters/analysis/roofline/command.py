@@ -10,6 +10,7 @@ from pathlib import Path
 from exporters.analysis.roofline.formulas import Setup
 from exporters.analysis.roofline.gpus import SHIPPED, Dtype, Gpu, find_gpu, read_gpus
 from exporters.analysis.roofline.model_shape import MAX_SIZE, read_shape
+from exporters.text.command_flags import add_format
 from exporters.text.errors import UsageError
 from exporters.text.units import number
 from exporters.text.yaml_reader import nearest
@@ -57,9 +58,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help=f"number of requests decoded together (repeatable; default: {', '.join(map(str, BATCHES))})",
     )
-    parser.add_argument(
-        "--format", choices=("table", "json"), default="table", help="output format; json is for sidecar --roofline"
-    )
+    add_format(parser)
     parser.set_defaults(run=run)
 
 

@@ -15,14 +15,14 @@ def read_followed(arguments: argparse.Namespace) -> FollowedLog | None:
         UsageError: a value is invalid, a flag is missing, or flags have no effect with these.
     """
     if not arguments.follow:
-        for flag in ("--format", "--follow-state"):
+        for flag in ("--follow-format", "--follow-state"):
             if getattr(arguments, flag.removeprefix("--").replace("-", "_")) is not None:
                 raise UsageError(f"{flag}: needs a log; add --follow FILE")
         return None
     try:
-        log_format = LogFormat(arguments.format or LogFormat.VLLM_SLO)
+        log_format = LogFormat(arguments.follow_format or LogFormat.VLLM_SLO)
     except ValueError as error:
-        raise UsageError(f"--format: {arguments.format!r} is unknown; use vllm-slo or nginx") from error
+        raise UsageError(f"--follow-format: {arguments.follow_format!r} is unknown; use vllm-slo or nginx") from error
     refused = [
         flag.option
         for flag in flags_of(SidecarFlags)
@@ -30,7 +30,9 @@ def read_followed(arguments: argparse.Namespace) -> FollowedLog | None:
     ]
     if refused:
         raise UsageError(
-            "\n".join(f"{flag}: has no effect with --follow and --format {log_format}; remove it" for flag in refused)
+            "\n".join(
+                f"{flag}: has no effect with --follow and --follow-format {log_format}; remove it" for flag in refused
+            )
         )
     if not arguments.follow_state:
         raise UsageError("--follow: needs a file that keeps the position and the counts; add --follow-state FILE")

@@ -96,7 +96,7 @@ def backfilled(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         patch.setattr("sys.stdout", text)
         words = ["--slos", str(folder / "slos.yaml"), "--out", str(out), "--labels", "instance=s:1"]
         words += ["--promtool", str(tools.promtool), "--prometheus", str(tools.prometheus)]
-        assert main(["backfill", str(folder / "log"), str(folder / "other"), *words]) == 0
+        assert main(["backfill", "--request-log", str(folder / "log"), str(folder / "other"), *words]) == 0
     with temporary_prometheus(tools.prometheus, out, folder) as server:
         yield Backfilled(server, out, (folder / "printed").read_text(), (folder / "err").read_text())
 
@@ -203,7 +203,7 @@ def log(tmp_path: Path) -> Path:
 def run(log: Path, *words: str) -> int:
     slos = log.with_name("slos.yaml")
     slos.write_text(SLOS)
-    return main(["backfill", str(log), "--slos", str(slos), *words])
+    return main(["backfill", "--request-log", str(log), "--slos", str(slos), *words])
 
 
 def test_without_a_prometheus_the_recorded_series_are_left_out(

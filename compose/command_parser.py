@@ -1,0 +1,57 @@
+"""The parser of one command: refuses unknown and abbreviated flags, and reads the environment."""
+
+import argparse
+import os
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from exporters.text.environment import set_defaults
+from exporters.text.errors import UsageError
+from exporters.text.yaml_reader import nearest
+
+
+class CommandParser(argparse.ArgumentParser):
+    """Raises UsageError for wrong usage, instead of printing all flags and exiting."""
+
+    def __init__(self, *positional: Any, **named: Any) -> None:
+        super().__init__(*positional, **{"allow_abbrev": False, **named})
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse does, after a check of the flags of a command without subcommands, and of their variables."""
+        words = list(args or ())
+        if not any(isinstance(each, argparse._SubParsersAction) for each in self._actions):  # noqa: SLF001
+            self._check_flags(words)
+            set_defaults(self, os.environ)
+        found, extra = super().parse_known_args(words, namespace)
+        if extra:
+            self.error(f"{extra[0]!r} is not expected{self._positional_hint()}")
+        return found, extra
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message}\nsee: {self.prog} --help")
+
+    def _check_flags(self, words: Sequence[str]) -> None:
+        """Report an unknown flag before a required one that is missing, which it may be meant to be."""
+        for word in words:
+            if word == "--":
+                return
+            flag = word.partition("=")[0]
+            if flag.startswith("--") and " " not in flag and flag not in self._option_string_actions:
+                self.error(f"{flag}: {self._renamed(flag) or self._unknown(flag)}")
+
+    def _renamed(self, flag: str) -> str | None:
+        from compose.renamed_flags import new_flag  # noqa: PLC0415 - only an error needs it
+
+        now = new_flag(self.prog, flag)
+        return now and f"has another name; write {now}"
+
+    def _unknown(self, flag: str) -> str:
+        flags = sorted(name for name in self._option_string_actions if name.startswith("--"))
+        meant = nearest(flag, [name for name in flags if name.startswith(flag)] or flags)
+        return f"there is no such flag; {meant}" if meant.startswith("did") else "there is no such flag"
+
+    def _positional_hint(self) -> str:
+        from compose.renamed_flags import new_flag  # noqa: PLC0415 - only an error needs it
+
+        now = new_flag(self.prog)
+        return f"; write {now}" if now else ""
