@@ -157,8 +157,8 @@ def _meaning(action: argparse.Action, parser: argparse.ArgumentParser) -> str:
     """The cells of default and meaning; a default that the help text describes is taken from there."""
     help_text = (action.help or "") % {**vars(action), "prog": parser.prog}
     stated = re.search(r"(?: \((?P<note>[^()]*); | \(|^)default:? (?P<default>[^()]*)\)?$", help_text)
-    if action.required:
-        default = "required"
+    if action.required or help_text.endswith(" (required)"):
+        help_text, default = help_text.removesuffix(" (required)"), "required"
     elif stated:
         note = f" ({stated['note']})" if stated["note"] else ""
         help_text, default = help_text[: stated.start()] + note, stated["default"]

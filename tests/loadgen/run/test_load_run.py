@@ -240,7 +240,7 @@ def test_a_run_stops_when_the_server_is_saturated(tmp_path: Path, workers: str) 
 def test_a_target_that_does_not_respond_is_refused_before_any_load(tmp_path: Path) -> None:
     out = tmp_path / "out"
     process = run_load("mixed", "http://127.0.0.1:1", out)
-    assert (process.returncode, process.stdout, out.exists()) == (2, "", False)
+    assert (process.returncode, process.stdout, out.exists()) == (3, "", False)
     assert process.stderr == (
         "vllm-slo: --target http://127.0.0.1:1: cannot connect to http://127.0.0.1:1: connection refused; "
         "start it, or set --no-check and --model\n"

@@ -46,7 +46,7 @@ def _files(folder: Path, *classes: str) -> tuple[Path, Path]:
 
 def _arguments(folder: Path, target: str) -> tuple[str, ...]:
     path, judged = _files(folder)
-    files = (str(path), "--slos", str(judged), "--target", target, "--out", str(folder / "out"))
+    files = ("--scenario", str(path), "--slos", str(judged), "--target", target, "--out", str(folder / "out"))
     times = ("--min-probe", "1s", "--max-probe", "4s", "--cool-down", "1ms", "--max-send-lag", "1h")
     return ("find-max", *files, *times, "--resolution", "0.5", "--log-level", "error")
 
@@ -253,7 +253,7 @@ def test_a_saturated_probe_is_missed_before_a_look_decides_it(tmp_path: Path) ->
     modules = "import locust; from loadgen.results import saturation; from loadgen.run import load_run"
     before = f"{_SLOW}; {modules}; from loadgen.search import find_max; {often}"
     with scripted_server() as target:
-        files = (str(path), "--slos", str(judged), "--target", target, "--out", str(tmp_path / "out"))
+        files = ("--scenario", str(path), "--slos", str(judged), "--target", target, "--out", str(tmp_path / "out"))
         times = ("--start", "100", "--min-probe", "2m", "--max-probe", "4m", "--grace", "0s", "--cool-down", "1ms")
         with starting_load("find-max", *files, *times, "--max-send-lag", "1h", before=before) as process:
             assert wait_until(lambda: len(received(target)) > 50)
