@@ -10,7 +10,6 @@ from types import ModuleType
 
 from compose.command_parser import CommandParser
 from exporters.text.errors import UsageError
-from exporters.text.yaml_reader import nearest
 
 PROGRAM = "vllm-slo"
 
@@ -94,6 +93,8 @@ def _command(name: str | None, words: Sequence[str]) -> int:
     elif name == "--version":
         print(f"{PROGRAM} {_version()}")
     else:
+        from exporters.text.yaml_reader import nearest  # noqa: PLC0415 - imports YAML, which only an error needs
+
         reason = f"{name!r} is not a command; {nearest(name, COMMANDS)}" if name else "give a command"
         raise UsageError(f"{reason}\nsee: {PROGRAM} --help")
     return 0

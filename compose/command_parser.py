@@ -7,7 +7,8 @@ from typing import Any, NoReturn
 
 from exporters.text.environment import set_defaults
 from exporters.text.errors import UsageError
-from exporters.text.yaml_reader import nearest
+
+_MANY = 12
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -26,6 +27,14 @@ class CommandParser(argparse.ArgumentParser):
         if extra:
             self.error(f"{extra[0]!r} is not expected{self._positional_hint()}")
         return found, extra
+
+    def format_help(self) -> str:
+        """The usage of a command with many flags has only the required ones: all are explained below it."""
+        if len(self._actions) > _MANY:
+            required = [action for action in self._actions if action.required and action.option_strings]
+            flags = (f"{action.option_strings[0]} {action.metavar}" for action in required)
+            self.usage = " ".join([self.prog, *flags, "[FLAGS]"])
+        return super().format_help()
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}\nsee: {self.prog} --help")
@@ -46,6 +55,8 @@ class CommandParser(argparse.ArgumentParser):
         return now and f"has another name; write {now}"
 
     def _unknown(self, flag: str) -> str:
+        from exporters.text.yaml_reader import nearest  # noqa: PLC0415 - imports YAML, which only an error needs
+
         flags = sorted(name for name in self._option_string_actions if name.startswith("--"))
         meant = nearest(flag, [name for name in flags if name.startswith(flag)] or flags)
         return f"there is no such flag; {meant}" if meant.startswith("did") else "there is no such flag"
