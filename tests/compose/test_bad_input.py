@@ -167,11 +167,27 @@ def test_an_empty_file_is_valid_and_may_be_too_little(
     assert "Traceback" not in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "words",
+    [each for each in READ if each[-1] in {"--roofline", "--model-config", "--trace"}],
+    ids=name,
+)
+def test_json_that_is_nested_too_deeply_is_refused(
+    words: Words, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "given"
+    path.write_text("[" * 5000)
+    assert main(given(words, tmp_path / "out", path)) == 2
+    assert str(path) in one_message(capsys)
+
+
 FOLDERS: dict[str, Callable[[Path], object]] = {
     "missing": lambda path: path,
     "a file": lambda path: path.write_bytes(b""),
     "empty": Path.mkdir,
     "binary": lambda path: write_file(path / "a.json", "\0"),
+    "other JSON": lambda path: write_file(path / "a.json", '{"panels": [1]}'),
+    "nested too deeply": lambda path: write_file(path / "a.json", "[" * 5000),
 }
 
 
