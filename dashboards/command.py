@@ -236,7 +236,7 @@ def _table(findings: list[Finding], slow: float, *, strict: bool) -> Table:
 
 
 def _time_range(arguments: argparse.Namespace) -> TimeRange:
-    now = time.time()
+    now = round(time.time(), 3)  # as a datetime has it, so that the range of --since 1h is an hour
     end = now if arguments.until is None else moment("--until", arguments.until, now).timestamp()
     start = end - RANGE if arguments.since is None else moment("--since", arguments.since, now).timestamp()
     if start >= end:
