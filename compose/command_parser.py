@@ -37,7 +37,16 @@ class CommandParser(argparse.ArgumentParser):
         return super().format_help()
 
     def error(self, message: str) -> NoReturn:
+        if message.startswith("argument -"):  # the value of a flag; else the usage is wrong
+            raise UsageError(message.removeprefix("argument "))
         raise UsageError(f"{message}\nsee: {self.prog} --help")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            from exporters.text.yaml_reader import nearest  # noqa: PLC0415 - imports YAML, which only an error needs
+
+            message = f"{value!r} is unknown; {nearest(str(value), map(str, action.choices))}"
+            raise argparse.ArgumentError(action, message)
 
     def _check_flags(self, words: Sequence[str]) -> None:
         """Report an unknown flag before a required one that is missing, which it may be meant to be."""

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from exporters.text.errors import UsageError, alternatives
+from exporters.text.errors import UsageError
 
 _SWITCH = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False, "": False}
 
@@ -50,12 +50,12 @@ def set_defaults(parser: argparse.ArgumentParser, environment: Mapping[str, str]
 
 def _default(parser: argparse.ArgumentParser, action: argparse.Action, name: str, value: str) -> object:
     def parse(text: str) -> object:
-        if action.choices is not None and text not in (options := [str(each) for each in action.choices]):
-            raise UsageError(f"{name}: {text!r} is unknown; use {alternatives(options)}")
         try:
-            return parser._get_value(action, text)  # noqa: SLF001 - as for a flag
+            found = parser._get_value(action, text)  # noqa: SLF001 - as for a flag
+            parser._check_value(action, found)  # noqa: SLF001
         except argparse.ArgumentError as error:
             raise UsageError(f"{name}: {error.message}") from error
+        return found
 
     if action.nargs == 0:
         return switch(name, value)

@@ -135,8 +135,8 @@ def test_wrong_usage_has_one_message(words: list[str], message: str, capsys: pyt
 @pytest.mark.parametrize(
     "variable, value, words, message",
     [
-        ("FORMAT", "tables", ["load", "compare", "a", "b"], "'tables' is unknown; use text or json"),
-        ("FORMAT", "cvs", ["load", "report", "a"], "'cvs' is unknown; use text, json or csv"),
+        ("FORMAT", "tables", ["load", "compare", "a", "b"], "'tables' is unknown; known: text, json"),
+        ("FORMAT", "cvs", ["load", "report", "a"], "'cvs' is unknown; did you mean 'csv'?"),
         ("STRICT", "maybe", ["alerts", "check"], "'maybe' is neither true nor false; write one of them"),
         ("GPUS", "two", ["alerts", "render"], "invalid int value: 'two'"),
     ],

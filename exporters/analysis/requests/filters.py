@@ -47,7 +47,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--goodput",
-        metavar="good|bad",
+        choices=[Verdict.GOOD.value, Verdict.BAD.value],
         help="good: all SLOs that judged the request are good; bad: at least one of them is bad",
     )
     parser.add_argument("--stream", action="store_true", help="only streams")
@@ -80,9 +80,7 @@ def wanted(arguments: argparse.Namespace, now: float) -> Iterator[Condition]:
         name, verdict = _pair("--slo", text, "ttft=bad")
         yield conditions.verdict(name, _check("--slo", verdict, Verdict))
     if arguments.goodput:
-        yield conditions.goodput(
-            good=_check("--goodput", arguments.goodput, (Verdict.GOOD, Verdict.BAD)) == Verdict.GOOD
-        )
+        yield conditions.goodput(good=arguments.goodput == Verdict.GOOD)
     if arguments.stream and arguments.unary:
         raise UsageError("--stream and --unary exclude each other")
     if arguments.stream or arguments.unary:

@@ -375,7 +375,7 @@ OTHER_NUMBERS = ", ".join(name for name in NUMBERS if name != "ttft_ms")
 @pytest.mark.parametrize(
     "words, message",
     [
-        pytest.param("--format xml", "argument --format: invalid choice: 'xml'", id="format"),
+        pytest.param("--format xml", "--format: 'xml' is unknown; known: text, json, csv, mooncake", id="format"),
         pytest.param(
             "--min ttft=1",
             f"--min: 'ttft' is not a field that can be used here; known: ttft_ms, {OTHER_NUMBERS}",
