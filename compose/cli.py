@@ -121,7 +121,7 @@ def overview() -> str:
         [
             *lines,
             "",
-            f"'{PROGRAM} COMMAND --help' describes a command; '{PROGRAM} --version' prints the version.",
+            f"'{PROGRAM} COMMAND --help' describes a command; --version prints the version.",
             "Every flag has an environment variable: VLLM_SLO_LISTEN sets --listen.",
             "Exit status: 0 success, 1 checked and not good, 2 wrong usage or file, 3 unreachable.",
         ]

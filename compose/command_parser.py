@@ -5,6 +5,7 @@ import os
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from compose.renamed_flags import new_flag, old_variables
 from exporters.text.environment import set_defaults
 from exporters.text.errors import UsageError
 
@@ -22,6 +23,7 @@ class CommandParser(argparse.ArgumentParser):
         words = list(args or ())
         if not any(isinstance(each, argparse._SubParsersAction) for each in self._actions):  # noqa: SLF001
             self._check_flags(words)
+            self._check_variables()
             set_defaults(self, os.environ)
         found, extra = super().parse_known_args(words, namespace)
         if extra:
@@ -57,9 +59,12 @@ class CommandParser(argparse.ArgumentParser):
             if flag.startswith("--") and " " not in flag and flag not in self._option_string_actions:
                 self.error(f"{flag}: {self._renamed(flag) or self._unknown(flag)}")
 
-    def _renamed(self, flag: str) -> str | None:
-        from compose.renamed_flags import new_flag  # noqa: PLC0415 - only an error needs it
+    def _check_variables(self) -> None:
+        for name, now in old_variables(self.prog):
+            if name in os.environ:
+                self.error(f"{name}: its flag has another name, and so has the variable; write {now}")
 
+    def _renamed(self, flag: str) -> str | None:
         now = new_flag(self.prog, flag)
         return now and f"has another name; write {now}"
 
@@ -71,7 +76,5 @@ class CommandParser(argparse.ArgumentParser):
         return f"there is no such flag; {meant}" if meant.startswith("did") else "there is no such flag"
 
     def _positional_hint(self) -> str:
-        from compose.renamed_flags import new_flag  # noqa: PLC0415 - only an error needs it
-
         now = new_flag(self.prog)
         return f"; write {now}" if now else ""

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from exporters.text.environment import variable
+
 _PROGRAM = "vllm-slo"
 _TEXT = "--format table", "--format text"
 
@@ -44,6 +46,18 @@ def new_flag(prog: str, flag: str | None = None) -> str | None:
         if flag in old.split(", ") if flag else old.isupper():
             return now
     return None
+
+
+_REUSED = {"--format", "--prometheus", "--class", "--since"}
+"""Old flags that other commands have, so that their variables may be meant for those."""
+
+
+def old_variables(prog: str) -> Iterator[tuple[str, str]]:
+    """The environment variables that `prog` no longer reads, each with the new spelling of its flag."""
+    for old, now in RENAMED.get(prog.removeprefix(f"{_PROGRAM} "), ()):
+        for flag in old.split(", "):
+            if flag.startswith("--") and flag not in _REUSED and " " not in flag:
+                yield variable(flag), now
 
 
 def rows() -> Iterator[str]:

@@ -30,7 +30,6 @@ from exporters.text.errors import UsageError
 from exporters.text.logs import configure_logging
 from exporters.text.token_file import read_token
 from exporters.text.units import shortest_size
-from exporters.text.yaml_reader import FileError
 from exporters.vocabulary import slo_file as slos
 from exporters.vocabulary.ceilings import read_ceilings
 
@@ -42,7 +41,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     where = parser.add_argument_group("configuration file")
     where.add_argument(
         "--config",
-        type=Path,
         metavar="FILE",
         help="YAML file in which every flag is a key; the command line and the environment take precedence "
         "(default: no file)",
@@ -56,15 +54,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the supervisor with the configuration of the command line, the environment and the file."""
-    file = config_file.read(arguments.config, SidecarFlags) if arguments.config else {}
+    file = config_file.read(Path(arguments.config), SidecarFlags) if arguments.config else {}
     given = flags.given(SidecarFlags, arguments, os.environ, file)
     if arguments.print_config:
         print("\n".join(config_file.described(SidecarFlags, given)))
         return 0
     try:
         return _start(flags.read(SidecarFlags, given))
-    except FileError:
-        raise  # its message has the places of the mistakes
     except UsageError as error:
         raise UsageError(flags.located(str(error), SidecarFlags, given)) from error
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from compose.cli import COMMANDS, GROUPS, main, overview
-from compose.renamed_flags import RENAMED
+from compose.renamed_flags import RENAMED, old_variables
+from exporters.text.environment import variable
 from tests.support.command_parsers import leaf_parsers
 
 LEAVES = leaf_parsers()
@@ -103,6 +104,21 @@ def test_an_old_flag_is_refused_with_the_new_one(
 def test_a_renamed_flag_exists_by_its_new_name_only(name: str, old: list[str], now: str) -> None:
     assert set(re.findall(r"--[\w-]+", now)) <= FLAGS[name]
     assert not set(old) & FLAGS[name]
+
+
+@pytest.mark.parametrize("name, old, now", RENAMES)
+def test_the_variable_of_an_old_flag_is_refused_unless_another_command_has_the_flag(
+    name: str, old: list[str], now: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    used = set().union(*FLAGS.values())
+    for flag in old:
+        if flag.startswith("--") and flag not in used:
+            with monkeypatch.context() as patch:
+                patch.setenv(variable(flag), "1")
+                assert main(name.split()) == 2
+            assert capsys.readouterr().err.startswith(f"vllm-slo: {variable(flag)}: its flag has another name")
+        else:
+            assert not any(variable(flag) == each for each, _ in old_variables(f"vllm-slo {name}"))
 
 
 def test_the_help_lists_every_command_once_in_its_group() -> None:

@@ -48,8 +48,8 @@ def _request(span: Span) -> str:
         path = link(request_id=request.request_id)
         facts += [
             ("Request id", f'<a class="id" href="{escape(path)}">{escape(request.request_id)}</a>'),
-            ("Log line", f"<code>{escape(f'vllm-slo requests requests.jsonl --request-id {quoted}')}</code>"),
-            ("Requests at this time", f"<code>{escape(f'vllm-slo requests requests.jsonl --around {quoted}')}</code>"),
+            ("Log line", f"<code>{escape(f'vllm-slo requests --request-log requests.jsonl --request-id {quoted}')}</code>"),
+            ("Requests at this time", f"<code>{escape(f'vllm-slo requests --request-log requests.jsonl --around {quoted}')}</code>"),
         ]
     return f'<section class="request">{_definitions(facts)}</section>'
 
