@@ -61,8 +61,8 @@ COMMANDS = {name: command for group in GROUPS.values() for name, command in grou
 EXIT_STATUSES = {
     0: "success",
     1: "checked, and not good: a check failed, a run is invalid, a wait has timed out",
-    2: "wrong usage, or a file that cannot be read or has mistakes",
-    3: "a server could not be reached: the sidecar, the engine, Prometheus, Alertmanager",
+    2: "wrong usage, a file that cannot be read or has mistakes, or a program that is missing",
+    3: "a server could not be reached: sidecar, engine, Prometheus or Alertmanager; in `doctor` a failed check (1)",
 }
 SIGNAL_STATUS = (
     "128 + N: ended by signal N, such as 130 by ctrl-c; a server that a signal stops as intended exits with 0"

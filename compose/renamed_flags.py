@@ -61,10 +61,10 @@ def old_variables(prog: str) -> Iterator[tuple[str, str]]:
 
 
 def rows() -> Iterator[str]:
-    """The rows of a Markdown table: command, old spelling, new spelling."""
-    for command, flags in RENAMED.items():
-        for old, now in flags:
-            yield f"| `{command}` | {_code(old)} | {_code(now)} |"
+    """The rows of a Markdown table: commands, old spelling, new spelling."""
+    for old, now in dict.fromkeys(each for flags in RENAMED.values() for each in flags):
+        commands = ", ".join(command for command, flags in RENAMED.items() if (old, now) in flags)
+        yield f"| {_code(commands)} | {_code(old)} | {_code(now)} |"
 
 
 def _code(flags: str) -> str:

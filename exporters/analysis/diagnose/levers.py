@@ -144,7 +144,8 @@ ENGINE_FAULT = Lever(
 )
 FIX_REQUESTS = Lever(
     "the requests",
-    "read the statuses with `vllm-slo requests --request-log FILE --outcome client_error`; a prompt above max_model_len is a 400",
+    "read the statuses with `vllm-slo requests --request-log FILE --outcome client_error`; a prompt above "
+    "max_model_len is a 400",
     "a higher --max-model-len needs KV cache for one request of that length",
     "share of client errors",
 )
