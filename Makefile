@@ -109,6 +109,7 @@ generate: setup ## rules, dashboards, schemas and reference tables from their so
 	  --repeat-tickets 12h
 	$(BIN)/vllm-slo dashboards render --out dashboards/generated
 	$(BIN)/python -m exporters.requestlog.field_docs
+	$(BIN)/python -m exporters.configuration.generated_files
 	$(BIN)/python docs/generate.py
 
 clean: ## remove what the commands above have made

@@ -4,7 +4,6 @@ import argparse
 import math
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 from rich.console import Console
 
@@ -15,19 +14,20 @@ from alerts.engine_only import effective_spec, evaluate_slos
 from alerts.group_limit import FEWEST, MAX_RULES, limited
 from alerts.links import add_link_flags, read_links
 from alerts.plan import Plan
-from alerts.prices import parse_prices
+from alerts.prices import add_price_flags, parse_prices
 from alerts.prometheusrule import checked_labels, checked_name, prometheus_rule
 from alerts.rule_file import head, rules
 from alerts.rules.groups import Alert, to_yaml
 from alerts.rules.wording import describe, rescaled
 from alerts.source_flags import add_source_flags, with_source
+from exporters.text.command_flags import add_format
 from exporters.text.errors import UsageError, parse_flag
 from exporters.text.output_files import write_file
 from exporters.text.units import parse_duration, spell_duration
 from exporters.text.yaml_reader import nearest
 from exporters.vocabulary.alert_names import AlertName
 from exporters.vocabulary.ceilings import read_ceilings
-from exporters.vocabulary.slo_file import SHIPPED, SloFile, Source, load
+from exporters.vocabulary.slo_file import SloFile, Source, add_flag, load
 
 _RUNBOOKS = Path(__file__).parent / "runbooks"
 _ON_CALL = "oncall"
@@ -37,10 +37,8 @@ _ON_CALL = "oncall"
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     check_parser = actions.add_parser("check", help="check an SLO file and report all mistakes")
-    _add_file(check_parser, "file", nargs="?")
-    check_parser.add_argument(
-        "--format", choices=("text", "json"), default="text", help="output format (default: %(default)s)"
-    )
+    add_flag(check_parser)
+    add_format(check_parser)
     check_parser.add_argument("--strict", action="store_true", help="exit with 1 if there are warnings")
     check_parser.add_argument(
         "--retention", metavar="TIME", help="retention of Prometheus, such as 15d: warn if the period is longer"
@@ -53,10 +51,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_source_flags(check_parser)
     check_parser.set_defaults(run=_check)
     explain_parser = actions.add_parser("explain", help="show what burns each budget and when each tier fires")
-    _add_file(explain_parser, "file", nargs="?")
-    explain_parser.add_argument(
-        "--format", choices=("table", "json"), default="table", help="output format (default: %(default)s)"
-    )
+    add_flag(explain_parser)
+    add_format(explain_parser)
     explain_parser.add_argument(
         "--rate", type=float, default=1.0, metavar="R", help="events per second in one class (default: %(default)g)"
     )
@@ -72,24 +68,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     _add_out(schema_parser)
     schema_parser.set_defaults(run=_schema)
     render_parser = actions.add_parser("render", help="print the Prometheus rules of an SLO file")
-    _add_file(render_parser, "--slos")
+    add_flag(render_parser)
     _add_out(render_parser)
     add_link_flags(render_parser)
     render_parser.add_argument(
         "--grafana", default="", metavar="URL", help="base of dashboard_url (default: alerts have no dashboard_url)"
     )
-    render_parser.add_argument(
-        "--gpu-hour-price",
-        type=float,
-        metavar="X",
-        help="price of one GPU hour: record the cost of tokens and good requests (default: none)",
-    )
-    render_parser.add_argument("--gpus", type=int, metavar="N", help="number of GPUs (default: 1)")
-    render_parser.add_argument(
-        "--api-price",
-        metavar="IN/OUT",
-        help="price of an API per million input and output tokens, or IN/CACHED/OUT: record what the same tokens would "
-        "cost there (default: none)",
+    add_price_flags(
+        render_parser, "record the cost of tokens and good requests", "record what the same tokens would cost there"
     )
     render_parser.add_argument(
         "--autoscaling",
@@ -132,10 +118,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     runbook_parser.set_defaults(run=_runbook)
 
 
-def _add_file(parser: argparse.ArgumentParser, name: str, nargs: Literal["?"] | None = None) -> None:
-    parser.add_argument(name, nargs=nargs, type=Path, default=SHIPPED, help="the SLO file (default: the shipped one)")
-
-
 def _add_out(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", default="-", metavar="DIR", help="output folder (default: -, standard output)")
 
@@ -144,7 +126,7 @@ def _check(arguments: argparse.Namespace) -> int:
     parse = partial(parse_duration, examples="15d or 52w")
     retention = None if arguments.retention is None else parse_flag("--retention", arguments.retention, parse)
     roofline = read_ceilings(Path(arguments.roofline)) if arguments.roofline else None
-    result = check(arguments.file, retention, lambda spec: with_source(spec, arguments), roofline)
+    result = check(arguments.slos, retention, lambda spec: with_source(spec, arguments), roofline)
     if arguments.format == "json":
         print(diagnostics.as_json(result))
     else:
@@ -152,7 +134,7 @@ def _check(arguments: argparse.Namespace) -> int:
         if result.findings:
             console.print(diagnostics.render_text(result))
         if result.spec:
-            console.print(f"{arguments.file}: OK: {_summary(effective_spec(result.spec))}", markup=False)
+            console.print(f"{arguments.slos}: OK: {_summary(effective_spec(result.spec))}", markup=False)
     if result.spec is None:
         return 2
     has_warning = any(finding.level is Level.WARNING for finding in result.findings)
@@ -160,7 +142,7 @@ def _check(arguments: argparse.Namespace) -> int:
 
 
 def _explain(arguments: argparse.Namespace) -> int:
-    plan = Plan.of(with_source(load(arguments.file), arguments))
+    plan = Plan.of(with_source(load(arguments.slos), arguments))
     if not 0 < arguments.rate < math.inf:
         raise UsageError(f"--rate: {arguments.rate:g} is not a rate; write events per second above 0, such as 0.5")
     if arguments.outage is not None:

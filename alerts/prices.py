@@ -1,5 +1,6 @@
 """Prices by which the rules calculate costs: of the GPUs, and of an API to compare with."""
 
+import argparse
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,6 +23,19 @@ class Prices:
 
     hour: float
     api: ApiPrice | None = None
+
+
+def add_price_flags(parser: argparse.ArgumentParser, gpu_use: str, api_use: str) -> None:
+    """Declare the flags of prices; the texts say what they are used for."""
+    parser.add_argument(
+        "--gpu-hour-price", type=float, metavar="X", help=f"price of one GPU hour: {gpu_use} (default: none)"
+    )
+    parser.add_argument("--gpus", type=int, metavar="N", help="number of GPUs (default: 1)")
+    parser.add_argument(
+        "--api-price",
+        metavar="IN/OUT",
+        help=f"price of an API per million input and output tokens, or IN/CACHED/OUT: {api_use} (default: none)",
+    )
 
 
 def parse_prices(gpu_hour: float | None, gpus: int | None, api: str | None) -> Prices | None:

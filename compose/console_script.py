@@ -8,6 +8,8 @@ def main() -> int:
     """Run the command of the arguments; returns the exit status."""
     if sys.argv[1:2] == ["sidecar"]:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})  # the supervisor unblocks it when it can reload
-    from compose import cli  # noqa: PLC0415 - its imports take as long as the start of Python
-
+    try:
+        from compose import cli  # noqa: PLC0415 - its imports take as long as the start of Python
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
     return cli.main()

@@ -20,13 +20,17 @@ from dashboards.live.reader import TimeRange
 from exporters.analysis.label_collisions import COST, collisions
 from exporters.analysis.prometheus_api import Prometheus, QueryError
 from exporters.text.addresses import parse_url
+from exporters.text.command_flags import add_since_and_until, moment
 from exporters.text.errors import UsageError, parse_flag
 from exporters.text.output_files import write_file
-from exporters.text.units import parse_duration, parse_time
+from exporters.text.units import parse_duration
 from exporters.vocabulary import slo_file
 
 MOST_PROBLEMS = 15
 """Problems that the audit prints without --verbose, so that they fit a screen."""
+
+RANGE = 900.0
+"""Seconds before --until that are read without --since."""
 
 GENERATED = Path(__file__).parent / "generated"
 
@@ -118,9 +122,7 @@ def _add_live_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dashboards", type=Path, default=GENERATED, metavar="DIR", help="input folder (default: shipped)"
     )
-    parser.add_argument("--range", default="15m", metavar="TIME", help="length of time range (default: %(default)s)")
-    parser.add_argument("--from", dest="start", metavar="TIME", help="instead of --range: unix seconds or RFC 3339")
-    parser.add_argument("--to", dest="end", metavar="TIME", help="end of the time range (default: now)")
+    add_since_and_until(parser, "samples", "15m before --until")
     parser.add_argument(
         "--scrape-interval", default="15s", metavar="TIME", help="interval of the targets (default: %(default)s)"
     )
@@ -234,13 +236,11 @@ def _table(findings: list[Finding], slow: float, *, strict: bool) -> Table:
 
 
 def _time_range(arguments: argparse.Namespace) -> TimeRange:
-    end = time.time() if arguments.end is None else parse_flag("--to", arguments.end, parse_time)
-    if arguments.start is None:
-        start = end - _seconds("--range", arguments.range)
-    else:
-        start = parse_flag("--from", arguments.start, parse_time)
+    now = round(time.time(), 3)  # as a datetime has it, so that the range of --since 1h is an hour
+    end = now if arguments.until is None else moment("--until", arguments.until, now).timestamp()
+    start = end - RANGE if arguments.since is None else moment("--since", arguments.since, now).timestamp()
     if start >= end:
-        raise UsageError("--from: must be before --to")
+        raise UsageError("--since: must be before --until")
     return TimeRange(start, end, _seconds("--scrape-interval", arguments.scrape_interval))
 
 

@@ -1,15 +1,15 @@
-"""Writes the generated pages of the documentation, `docs/reference/*.md`, and the page on call beside the runbooks.
+"""Writes the generated pages and tables of the documentation, and the page on call beside the runbooks.
 
 Usage: `python docs/generate.py`.
 """
 
 import argparse
-import importlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from compose.cli import COMMANDS, PROGRAM
+from compose import renamed_flags
+from compose.cli import COMMANDS, EXIT_STATUSES, SIGNAL_STATUS, parser
 from exporters.engines.generated_docs import signal_tables
 from exporters.requestlog.field_docs import field_table
 from exporters.vocabulary.signals import RECORDED, SIGNALS, Kind, Label, Signal
@@ -86,6 +86,14 @@ def on_call_page() -> str:
     return re.sub(r"\]\(([\w-]+\.md)", r"](../../docs/\1", text) + _GENERATED.replace("the code", "docs/oncall.md")
 
 
+def renamed_page() -> str:
+    """`docs/renamed.md` with the table of renamed flags."""
+    table = "\n".join([_RENAMED, *renamed_flags.rows()])
+    return re.sub(rf"{re.escape(_RENAMED)}(\n\|.*)*", lambda _: table, RENAMED.read_text(encoding="utf-8"))
+
+
+_RENAMED = "| command | flag in 0.2.0 | now |\n|---|---|---|"
+RENAMED = FOLDER.parent / "renamed.md"
 ON_CALL = FOLDER.parents[1] / "alerts" / "runbooks" / "oncall.md"
 ENGINES = "engines.md"
 PAGES = {
@@ -133,12 +141,14 @@ def _command_line() -> Iterator[str]:
     yield "# Command line\n"
     yield (
         "Every flag can be set in the environment: `--listen` as `VLLM_SLO_LISTEN`; a repeatable flag takes a list "
-        "separated by commas. Exit codes: 0 success, 1 a check failed, 2 wrong usage or a bad file.\n"
+        "separated by commas. Flags on the command line replace those in the environment. Abbreviated flags are "
+        "refused.\n"
     )
-    for name, (module, summary) in COMMANDS.items():
-        parser = argparse.ArgumentParser(prog=f"{PROGRAM} {name}", description=summary[0].upper() + summary[1:] + ".")
-        importlib.import_module(module).configure(parser)
-        yield from _command(parser, "##")
+    yield "## Exit status\n\n| exit status | meaning |\n|---|---|"
+    yield from (f"| {status} | {meaning} |" for status, meaning in EXIT_STATUSES.items())
+    yield "| {} | {} |\n".format(*SIGNAL_STATUS.split(": ", 1))
+    for name in COMMANDS:
+        yield from _command(parser(name), "##")
 
 
 def _command(parser: argparse.ArgumentParser, heading: str) -> Iterator[str]:
@@ -171,8 +181,8 @@ def _meaning(action: argparse.Action, parser: argparse.ArgumentParser) -> str:
     """The cells of default and meaning; a default that the help text describes is taken from there."""
     help_text = (action.help or "") % {**vars(action), "prog": parser.prog}
     stated = re.search(r"(?: \((?P<note>[^()]*); | \(|^)default:? (?P<default>[^()]*)\)?$", help_text)
-    if action.required:
-        default = "required"
+    if action.required or help_text.endswith(" (required)"):
+        help_text, default = help_text.removesuffix(" (required)"), "required"
     elif stated:
         note = f" ({stated['note']})" if stated["note"] else ""
         help_text, default = help_text[: stated.start()] + note, stated["default"]
@@ -196,3 +206,4 @@ if __name__ == "__main__":
     for name, page in PAGES.items():
         (FOLDER / name).write_text(page(), encoding="utf-8")
     ON_CALL.write_text(on_call_page(), encoding="utf-8")
+    RENAMED.write_text(renamed_page(), encoding="utf-8")

@@ -6,10 +6,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from exporters.text.errors import UsageError
+from exporters.text.command_flags import add_format
 from exporters.text.logs import add_logging_flags, configure_logging
 from exporters.text.output_files import write_file
-from exporters.text.yaml_reader import nearest
 from exporters.vocabulary import slo_file
 from loadgen.report import compare_command, tables
 from loadgen.report.page import render_page
@@ -20,8 +19,6 @@ from loadgen.results.summary import summarise
 from loadgen.run import settings as run_settings
 from loadgen.run import warm_up
 from loadgen.search import settings as find_max_settings
-
-FORMATS = ("table", "json", "csv")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -41,7 +38,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "with the columns time (seconds), prompt_tokens, output_tokens and, optionally, class. Prompts are synthetic; "
         "those whose hashes begin alike begin with the same text.",
     )
-    replay.add_argument("trace", metavar="FILE", help="the trace")
     run_settings.add_trace_flags(replay)
     run_settings.add_flags(replay)
     run_settings.add_workers_flag(replay)
@@ -61,7 +57,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     text = "print the report of an earlier run"
     show = actions.add_parser("report", help=text, description=f"{text.capitalize()}.")
     show.add_argument("folder", metavar="DIR", help="output folder of the run")
-    show.add_argument("--format", default="table", choices=FORMATS, help="output format (default: %(default)s)")
+    add_format(show, "csv")
     show.add_argument("--html", type=Path, metavar="FILE", help="also write the report to this file, with plots")
     show.add_argument("--slos", type=Path, metavar="FILE", help="judge the stored requests again by this SLO file")
     show.set_defaults(run=_report)
@@ -76,7 +72,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_scenario(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("scenario", metavar="SCENARIO", help="a file, or a built-in scenario: demo, mixed or vllm-cpu")
+    parser.add_argument(
+        "--scenario",
+        default="mixed",
+        metavar="NAME",
+        help="a file, or a built-in scenario: demo, mixed or vllm-cpu (default: %(default)s)",
+    )
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -114,7 +115,7 @@ def _report(arguments: argparse.Namespace) -> int:
         run, records = regrade_run(run, records, slo_file.load(arguments.slos), arguments.slos)
     result = summarise(run, records)
     match arguments.format:
-        case "table":
+        case "text":
             console = Console()
             tables.show(run, result, console)
             warm_up.show(folder, console)
@@ -122,8 +123,6 @@ def _report(arguments: argparse.Namespace) -> int:
             print(export.as_json(result))
         case "csv":
             print(export.as_csv(run, result), end="")
-        case other:  # argparse does not check defaults, which may come from the environment
-            raise UsageError(f"--format: {other!r} is unknown; {nearest(other, FORMATS)}")
     if arguments.html:
         write_file(arguments.html, render_page(run, result, records))
     return 0

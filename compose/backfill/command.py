@@ -22,12 +22,12 @@ from compose.backfill.recorded_series import RuleRunner, Span
 from compose.backfill.replay import Schedule, Scrape, scrapes
 from compose.backfill.rule_order import passes
 from exporters.analysis.estimates.windows import Window
-from exporters.analysis.requests.filters import moment
 from exporters.configuration.sidecar import MAX_MODELS
 from exporters.requestlog.files import find_logs
 from exporters.requestlog.reader import LogReader
 from exporters.sidecar.ingest.logged_records import record_of
 from exporters.sidecar.ingest.request_metrics import RequestMetrics
+from exporters.text.command_flags import add_request_logs, add_since_and_until, moment
 from exporters.text.errors import UsageError, parse_flag, system_reason
 from exporters.text.units import parse_duration, spell_duration
 from exporters.vocabulary import slo_file
@@ -44,12 +44,7 @@ _SERIES_LABELS = {*Label, "le"} - {*DEFAULT_LABELS}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "files",
-        nargs="+",
-        metavar="FILE",
-        help="request logs of the sidecar, each with its rotated files; also compressed by gzip; - is standard input",
-    )
+    add_request_logs(parser, required=True)
     parser.add_argument("--out", required=True, metavar="DIR", help="folder for the blocks; new or empty")
     slo_file.add_flag(parser)
     parser.add_argument(
@@ -61,12 +56,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--step", metavar="TIME", help="time between samples (default: scrape_interval of the SLO file)"
     )
-    parser.add_argument(
-        "--since",
-        metavar="TIME",
-        help="requests that ended at or after this: a duration before now, RFC 3339 or unix seconds",
-    )
-    parser.add_argument("--until", metavar="TIME", help="requests that ended before this, as for --since")
+    add_since_and_until(parser, "requests that ended")
     parser.add_argument(
         "--max-block-duration",
         default="2h",
@@ -76,7 +66,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-rules", action="store_true", help="leave out the series of the recording rules")
     parser.add_argument("--promtool", metavar="PATH", help="promtool (default: from PATH)")
     parser.add_argument(
-        "--prometheus",
+        "--prometheus-program",
         metavar="PATH",
         help="the program that evaluates the recording rules (default: from PATH; without it, they are left out)",
     )
@@ -97,12 +87,14 @@ def run(arguments: argparse.Namespace) -> int:
         moment("--since", arguments.since, now).timestamp() if arguments.since else -math.inf,
         moment("--until", arguments.until, now).timestamp() if arguments.until else math.inf,
     )
-    promtool = _program("promtool", arguments.promtool)
+    promtool = _program("promtool", "--promtool", arguments.promtool)
     if promtool is None:
         raise UsageError("promtool is not on PATH; install Prometheus, or name it: --promtool PATH")
     maker = BlockMaker(promtool, block_length(length))
-    prometheus = None if arguments.no_rules else _program("prometheus", arguments.prometheus)
-    reader = LogReader(find_logs(arguments.files))
+    prometheus = (
+        None if arguments.no_rules else _program("prometheus", "--prometheus-program", arguments.prometheus_program)
+    )
+    reader = LogReader(find_logs(arguments.request_log))
     out = Path(arguments.out)
     with temporary_folder(out) as scratch:
         backfill = Backfill(spec, maker, scratch)
@@ -114,7 +106,10 @@ def run(arguments: argparse.Namespace) -> int:
         blocks = backfill.move_blocks(out)
     _summary(backfill, blocks, out, now)
     if prometheus is None and not arguments.no_rules:
-        _report("prometheus is not on PATH, so the series of the recording rules are left out; use --prometheus PATH")
+        _report(
+            "prometheus is not on PATH, so the series of the recording rules are left out; add "
+            "--prometheus-program PATH"
+        )
     return 0
 
 
@@ -264,10 +259,10 @@ def _labels(text: str | None, spec: SloFile) -> Mapping[str, str]:
     return labels
 
 
-def _program(name: str, path: str | None) -> Path | None:
+def _program(name: str, flag: str, path: str | None) -> Path | None:
     found = shutil.which(path or name)
     if path and not found:
-        raise UsageError(f"--{name}: {path} is not a program")
+        raise UsageError(f"{flag}: {path} is not a program")
     return Path(found).absolute() if found else None
 
 

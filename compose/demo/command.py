@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Exit status 0 when every check passed, 1 when a check or a service failed."""
     scenario_file = scenario.find(SCENARIO)
     config = LabConfig(
-        directory=RunDirectory(Path(arguments.dir).absolute()),
+        directory=RunDirectory(Path(arguments.out).absolute()),
         ports=ports.parse_ports(arguments.ports),
         simulator=("--no-enable-prefix-caching",),
         scenario=str(scenario_file),
@@ -296,7 +296,7 @@ async def _render(lab: Lab, times: Times, console: LabConsole) -> Check:
 
 async def _dashboards(lab: Lab, times: Times, action: str, *flags: str) -> tuple[int, str]:
     """Exit status and last line of `vllm-slo dashboards` over the time of the load."""
-    when = ("--from", f"{times.load:.0f}", "--to", f"{times.stop:.0f}")
+    when = ("--since", f"{times.load:.0f}", "--until", f"{times.stop:.0f}")
     process = await asyncio.create_subprocess_exec(
         *(*OURS, "dashboards", action, "--prometheus", lab.config.ports.url("prometheus"), *when, *flags),
         stdout=asyncio.subprocess.PIPE,
@@ -324,7 +324,7 @@ def _print_results(console: LabConsole, config: LabConfig) -> None:
     for text in (
         f"request log:               {config.directory.request_log}",
         f"notifications:             {config.directory.notifications}",
-        f"traces:                    vllm-slo traces --keep 1w --file {config.directory.traces / 'traces.db'}",
+        f"traces:                    vllm-slo traces --keep 1w --trace-file {config.directory.traces / 'traces.db'}",
         f"report of the load run:    vllm-slo load report {config.directory.load}",
         f"cross-check, every class:  {root / 'cross-check.json'}",
         f"dashboard audit:           {config.directory.logs / 'audit.log'}",

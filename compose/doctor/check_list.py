@@ -142,7 +142,7 @@ def _request_log(of: Readings) -> Finding:
 
 def _trace_file(of: Readings) -> Finding:
     cost = "on a full disk, `vllm-slo traces` rejects spans"
-    return machine_checks.disk(of.settings.trace_file, "--trace-file", of.settings.trace_size, "--max-size", cost)
+    return machine_checks.disk(of.settings.trace_file, "--trace-file", of.settings.trace_size, "--trace-max-size", cost)
 
 
 def _default_config(of: Readings) -> SidecarConfig:

@@ -16,6 +16,7 @@ from compose.lab.rewrite_config import COMPOSE_DIRECTORY
 from exporters.engines.bearer_token import EngineToken
 from exporters.sidecar.supervision.system_limits import CLIENTS
 from exporters.text.addresses import parse_url
+from exporters.text.command_flags import add_format
 from exporters.text.errors import UsageError, parse_flag
 from exporters.text.units import parse_size
 from exporters.vocabulary import slo_file
@@ -26,12 +27,7 @@ _SHIPPED = (("the shipped SLO file", slo_file.SHIPPED), ("the SLO file of the la
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the flags; those of the sidecar have its names, so that its environment variables set them."""
     servers = parser.add_argument_group("servers", "without the flag, a server that does not respond is not a failure")
-    servers.add_argument(
-        "--upstream",
-        "--url",
-        metavar="URL",
-        help="URL of the engine (default: http://127.0.0.1:8000)",
-    )
+    servers.add_argument("--upstream", metavar="URL", help="URL of the engine (default: http://127.0.0.1:8000)")
     servers.add_argument(
         "--engine-token-file", metavar="FILE", help="file with the bearer token of the engine (default: no token)"
     )
@@ -60,12 +56,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="SIZE",
         help="maximum size of the request log, or 'never' (default %(default)s)",
     )
-    files.add_argument("--trace-file", metavar="FILE", help="--file of `vllm-slo traces`")
+    files.add_argument("--trace-file", metavar="FILE", help="SQLite file of `vllm-slo traces`")
     files.add_argument(
         "--trace-max-size",
         default="256MiB",
         metavar="SIZE",
-        help="--max-size of `vllm-slo traces` (default %(default)s)",
+        help="maximum size of this file (default %(default)s)",
     )
 
     parser.add_argument(
@@ -81,7 +77,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="PORTS",
         help=f"ports of the lab, SERVICE=PORT,...; services: {', '.join(SERVICES)}",
     )
-    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+    add_format(parser)
     parser.set_defaults(run=run)
 
 
@@ -89,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Exit status 1 if a check failed; warnings and checks without evidence do not count."""
     readings = check_list.read(_settings(arguments))
     findings = check_list.run(readings)
-    if arguments.json:
+    if arguments.format == "json":
         print(as_json(findings))
     else:
         print_report(findings, Console(highlight=False, width=None if sys.stdout.isatty() else 120))
@@ -100,7 +96,7 @@ def _settings(arguments: argparse.Namespace) -> Settings:
     if arguments.clients < 1:
         raise UsageError(f"--clients: {arguments.clients} is not a number of clients; use 1 or more")
     ports = Ports() if arguments.ports == "default" else parse_ports(arguments.ports)
-    engine = _place("--url", arguments.upstream, ports.url("engine"))
+    engine = _place("--upstream", arguments.upstream, ports.url("engine"))
     files = _SHIPPED if arguments.slos is None else ((str(arguments.slos), arguments.slos),)
     total = arguments.request_log_total
     return Settings(

@@ -51,7 +51,7 @@ def sidecar(reading: SidecarReading) -> Finding:
             signals.SIDECAR_RELOAD_SUCCESSFUL.name,
             "the last SLO file was invalid; the one before is in use",
             "requests are judged by old objectives and thresholds",
-            "vllm-slo alerts check FILE, then kill -HUP of the sidecar",
+            "vllm-slo alerts check --slos FILE, then kill -HUP of the sidecar",
         )
     (version, *_), ours = page.values(signals.SIDECAR_BUILD, Label.VERSION), metadata.version("vllm-slo")
     if version != ours:
@@ -161,4 +161,4 @@ def _no_evidence(engine: EngineReading, reason: Unread) -> Unread:
     """The reason why there is no evidence: no request was sent, or it gave no answer."""
     if isinstance(engine.answer, Unread) and not engine.answer.fix.endswith(SEND):
         return engine.answer
-    return Unread(reason.reason, f"vllm-slo doctor --url {engine.place.url} {SEND}")
+    return Unread(reason.reason, f"vllm-slo doctor --upstream {engine.place.url} {SEND}")

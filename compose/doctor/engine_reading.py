@@ -47,7 +47,7 @@ def read_engine(place: Place, headers: Mapping[str, str], *, send_request: bool)
             page=page.result(),
             metrics=_metrics(place, page.result()),
             observability=_observability(place, page.result(), info.result()),
-            answer=Unread("no request was sent", f"vllm-slo doctor --url {place.url} {SEND}")
+            answer=Unread("no request was sent", f"vllm-slo doctor --upstream {place.url} {SEND}")
             if answer is None
             else answer.result(),
         )

@@ -107,7 +107,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help="time between the rows (default: %(default)s)",
     )
-    windows.add_argument("--since", default="0s", metavar="TIME", help="time of the first row (default: %(default)s)")
+    windows.add_argument("--skip", default="0s", metavar="TIME", help="time of the first row (default: %(default)s)")
     windows.set_defaults(run=_windows)
     text = "list the built-in experiments"
     actions.add_parser("list", help=text, description=f"{text.capitalize()}.").set_defaults(run=_list)
@@ -142,14 +142,14 @@ def _windows(arguments: argparse.Namespace) -> int:
     rolling, every = (
         parse_flag(f"--{name}", getattr(arguments, name), parse_duration) for name in ("rolling", "every")
     )
-    since = parse_flag("--since", arguments.since, partial(parse_duration, allow_zero=True))
+    skip = parse_flag("--skip", arguments.skip, partial(parse_duration, allow_zero=True))
     _, cells = read_experiment(arguments.folder)
     file = slo_file.load(arguments.folder / SLOS)
     slo = error_windows.chosen(file, arguments.slo)
     pages, console = error_windows.page_tiers(file, slo), Console(highlight=False)
     for stored in cells:
         if stored.cell.status is CellStatus.DONE:
-            times = error_windows.times(since, every, read_run(stored.folder).seconds)
+            times = error_windows.times(skip, every, read_run(stored.folder).seconds)
             found = error_windows.moments(read_records(stored.folder), slo, pages, rolling=rolling, times=times)
             title = f"{stored.cell.configuration}, repeat {stored.cell.repeat}: {slo.name}"
             print_grid(error_windows.table(title, found, pages, rolling), console)

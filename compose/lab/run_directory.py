@@ -33,7 +33,7 @@ class RunDirectory:
         Raises:
             UsageError: another lab uses the directory, or it cannot be written.
         """
-        with locked_folder(self.root, "--dir", "lab", "--dir"):
+        with locked_folder(self.root, "--out", "lab", "--out"):
             for path in vars(self).values():
                 if path.is_dir() and path != self.root:
                     shutil.rmtree(path, ignore_errors=True)

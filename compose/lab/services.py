@@ -157,7 +157,7 @@ def sidecar(config: LabConfig) -> Service:
 
 def traces(config: LabConfig) -> Service:
     ports = config.ports
-    flags = {"--listen": ports.address("traces"), "--file": str(config.directory.traces / "traces.db")}
+    flags = {"--listen": ports.address("traces"), "--trace-file": str(config.directory.traces / "traces.db")}
     return Service(
         name="traces",
         command=(*OURS, "traces", *_as_arguments(flags)),
@@ -206,7 +206,7 @@ def load(config: LabConfig, scenario: str) -> Service:
     return Service(
         name="load",
         # The lab is for looking: on a slow machine its report says INVALID, and the lab goes on.
-        command=(*OURS, "load", "run", scenario, *_as_arguments(flags), "--allow-invalid", *config.load),
+        command=(*OURS, "load", "run", "--scenario", scenario, *_as_arguments(flags), "--allow-invalid", *config.load),
         may_exit=True,
         grace=60,
     )

@@ -26,7 +26,7 @@ from exporters.vocabulary import slo_file
 from exporters.vocabulary.slo_file import SloFile
 from loadgen.schedule import scenario
 
-_DAY = "24h"  # the length of the load without --for
+_DAY = "24h"  # the length of the load without --duration
 _duration = partial(parse_duration, examples="30s or 5m")
 
 
@@ -45,7 +45,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="time between status lines when the output is not a terminal (default: %(default)s)",
     )
     parser.add_argument(
-        "--for", dest="length", metavar="TIME", help="stop after this time, such as 5m (default: run until ctrl-c)"
+        "--duration", metavar="TIME", help="stop after this time, such as 5m (default: run until ctrl-c)"
     )
     parser.add_argument(
         "--scenario",
@@ -70,7 +70,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def add_place_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--dir",
+        "--out",
         default=".lab/run",
         metavar="DIR",
         help="directory for logs and data; a run deletes those of the previous run (default: %(default)s)",
@@ -85,15 +85,15 @@ def add_place_flags(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Exit status 0 when the lab was stopped, 1 when a service failed."""
-    length = None if arguments.length is None else parse_flag("--for", arguments.length, _duration)
+    length = None if arguments.duration is None else parse_flag("--duration", arguments.duration, _duration)
     chosen = arguments.scenario or (launch.NAME if arguments.engine == launch.NAME else "mixed")
     config = LabConfig(
-        directory=RunDirectory(Path(arguments.dir).absolute()),
+        directory=RunDirectory(Path(arguments.out).absolute()),
         ports=ports.parse_ports(arguments.ports),
         slos=arguments.slos.absolute(),
         engine=_engine(arguments.engine),
         scenario=None if arguments.no_load else str(scenario.find(chosen).absolute()),
-        load=("--duration", arguments.length or _DAY, "--grace", "1s"),
+        load=("--duration", arguments.duration or _DAY, "--grace", "1s"),
         otlp=arguments.otlp and otlp_endpoints.url(arguments.otlp),
     )
     if config.scenario is not None:

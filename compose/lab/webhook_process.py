@@ -21,7 +21,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--listen", default="127.0.0.1:9095", metavar="HOST:PORT", help="listen address (default: %(default)s)"
     )
     parser.add_argument(
-        "--file", type=Path, metavar="FILE", help="file to which each notification appends a JSON line (default: none)"
+        "--out", type=Path, metavar="FILE", help="file to which each notification appends a JSON line (default: none)"
     )
     add_logging_flags(parser)
     parser.set_defaults(run=_run)
@@ -45,9 +45,9 @@ def _run(arguments: argparse.Namespace) -> int:
     configure_logging(arguments.log_level, arguments.log_format, "webhook")
     host, port = parse_flag("--listen", arguments.listen, parse_address)
     try:
-        store = NotificationStore(arguments.file, lambda each: _log.info("%s", format_notification(each)))
+        store = NotificationStore(arguments.out, lambda each: _log.info("%s", format_notification(each)))
     except OSError as error:
-        raise UsageError(f"--file {arguments.file}: {system_reason(error)}") from error
+        raise UsageError(f"--out {arguments.out}: {system_reason(error)}") from error
     try:
         asyncio.run(_serve(store, host, port))
     except OSError as error:

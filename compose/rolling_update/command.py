@@ -19,7 +19,7 @@ from exporters.text.errors import UsageError
 def main() -> int:
     """Exit status 0 when every check passed, 1 when a check or a process failed, 2 when a program is missing."""
     parser = argparse.ArgumentParser(prog="python -m compose.rolling_update.command", description=__doc__)
-    parser.add_argument("--dir", default=".lab/rolling-update", help="folder of the run (default: %(default)s)")
+    parser.add_argument("--out", default=".lab/rolling-update", help="folder of the run (default: %(default)s)")
     parser.add_argument("--replicas", type=int, default=3, metavar="N", help="default: %(default)s")
     parser.add_argument(
         "--balancing",
@@ -31,7 +31,7 @@ def main() -> int:
     parser.add_argument("--without-hook", action="store_true", help="no preStop hook: shows what is lost without it")
     arguments = parser.parse_args()
     config = UpdateConfig(
-        directory=RunDirectory(Path(arguments.dir).absolute()),
+        directory=RunDirectory(Path(arguments.out).absolute()),
         replicas=arguments.replicas,
         balancing=arguments.balancing,
         hook=not arguments.without_hook,

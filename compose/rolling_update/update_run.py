@@ -174,7 +174,7 @@ class _RollingUpdate:
             "--rate-scale": str(self._config.rate_scale),
             "--grace": "120s",
         }
-        command = (*OURS, "load", "run", str(SCENARIO), *chain(*flags.items()), "--allow-invalid")
+        command = (*OURS, "load", "run", "--scenario", str(SCENARIO), *chain(*flags.items()), "--allow-invalid")
         return Service(name="load", command=command, grace=150)
 
     def _write_configs(self) -> None:

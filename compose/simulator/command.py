@@ -39,6 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--preset",
         default=DEFAULT_PRESET,
+        choices=[*PRESETS],
         metavar="NAME",
         help=f"GPU and model: {', '.join(PRESETS)} (default: %(default)s)",
     )
@@ -102,8 +103,6 @@ def configuration(args: argparse.Namespace) -> SimulatorConfig:
     Raises:
         UsageError: every mistake in the flags.
     """
-    if args.preset not in PRESETS:
-        raise UsageError(f"--preset: unknown preset {args.preset!r}; known: {', '.join(PRESETS)}")
     host, port = parse_flag("--listen", args.listen, partial(parse_address, example="127.0.0.1:8000"))
     changes: dict[str, Any] = {name: getattr(args, name) for name in NAMES if getattr(args, name) is not None}
     varied = {

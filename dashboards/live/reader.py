@@ -77,10 +77,14 @@ def read_dashboards(folder: Path) -> dict[str, dict[str, Any]]:
     for path in files:
         try:
             dashboard = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise UsageError(f"{path}: cannot be read as JSON: {error}") from error
         if not isinstance(dashboard, dict) or "panels" not in dashboard:
             raise UsageError(f"{path}: is not a dashboard of the classic schema: it has no panels")
+        try:
+            list(checks_of(dashboard))
+        except (LookupError, TypeError, AttributeError, ValueError) as error:
+            raise UsageError(f"{path}: is not a dashboard of the classic schema: {error}") from error
         dashboards[path.stem] = dashboard
     return dashboards
 
@@ -114,7 +118,7 @@ def checks_of(dashboard: Mapping[str, Any]) -> Iterator[Check]:
                 title,
                 str(panel.get("title", "")),
                 ref,
-                target["expr"],
+                str(target["expr"]),
                 query_type,
                 values,
                 reason,

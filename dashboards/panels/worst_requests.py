@@ -20,7 +20,7 @@ from exporters.vocabulary.signals import Label
 _COMMAND, _RUNBOOK = "command", "runbook"
 _NONE = "no bad event in the time range"
 _LIST = (
-    "vllm-slo requests requests.jsonl --class $1=bad --sort e2e_ms --limit 10 "
+    "vllm-slo requests --request-log requests.jsonl --class $1=bad --sort e2e_ms --limit 10 "
     "--since ${__from:date:seconds} --until ${__to:date:seconds}"
 )
 """`$1` is the class, the flag of the SLO, and the SLO."""

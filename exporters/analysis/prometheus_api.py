@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from exporters.text.addresses import is_loopback
-from exporters.text.errors import UsageError
+from exporters.text.errors import NotReachableError, UsageError
 from exporters.text.units import number
 
 _log = logging.getLogger(__name__)
@@ -28,12 +28,16 @@ class PrometheusError(Exception):
         self.reason = reason
 
 
-class UnreachableError(PrometheusError, UsageError):
+class UnreachableError(PrometheusError, NotReachableError):
     """Nothing listens at the URL."""
 
 
 class QueryError(PrometheusError):
     """The request was rejected or timed out, or the response is not from a Prometheus."""
+
+
+class NoResponseError(QueryError):
+    """The request timed out, or the connection was lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +114,9 @@ class Prometheus:
                 "set --prometheus to its address, such as http://127.0.0.1:9090",
             ) from error
         except TimeoutError as error:
-            raise QueryError(f"no response within {self.timeout:g} s") from error
+            raise NoResponseError(f"no response within {self.timeout:g} s") from error
         except (OSError, http.client.HTTPException) as error:
-            raise QueryError(f"connection failed: {str(error).lower()}") from error
+            raise NoResponseError(f"connection failed: {str(error).lower()}") from error
         try:
             content = json.loads(body)
             for warning in content.get("warnings") or ():
@@ -135,7 +139,8 @@ class FlagPrometheus(Prometheus):
         try:
             return super()._result(path, parameters)
         except QueryError as error:
-            raise UsageError(f"--prometheus: a query of {self.url} failed: {error.reason}") from error
+            kind = NotReachableError if isinstance(error, NoResponseError) else UsageError
+            raise kind(f"--prometheus: a query of {self.url} failed: {error.reason}") from error
 
 
 def _reason(error: urllib.error.HTTPError) -> str:

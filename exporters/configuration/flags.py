@@ -1,20 +1,31 @@
-"""Declares command-line flags as fields of a dataclass, and reads them into an instance."""
+"""Declares flags as fields of a dataclass, and reads them from the command line, the environment and a file."""
 
 import argparse
 import ast
 import inspect
-from collections.abc import Callable, Collection, Iterator
+import re
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
 from enum import StrEnum
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
-from exporters.text.errors import InvalidValueError, one_of, parse_flag
-from exporters.text.units import parse_duration, parse_size, shortest_duration, shortest_size
+from exporters.text.environment import switch, variable
+from exporters.text.errors import InvalidValueError, UsageError, one_of, parse_flag
+from exporters.text.units import (
+    DURATION_PATTERN,
+    SIZE_PATTERN,
+    parse_duration,
+    parse_size,
+    shortest_duration,
+    shortest_size,
+)
 
 NEVER = "never"
+COMMAND_LINE = "command line"
+"""The origin of a value that a flag has."""
 
 _T = TypeVar("_T")
 _E = TypeVar("_E", bound=StrEnum)
@@ -27,6 +38,10 @@ class Kind(Generic[_T]):
     metavar: str
     parse: Callable[[str], _T]
     spell: Callable[[_T], str] = str
+    schema: Mapping[str, object] = field(default_factory=lambda: {"type": ["string", "number"]}, hash=False)
+    """JSON Schema of the value in a file."""
+    none: str | None = None
+    """How None is written, if it is a value that can be given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +57,14 @@ REQUIRED: Any = MISSING
 
 
 @dataclass(frozen=True, slots=True)
+class Given:
+    """A value as it was given, and its origin: the command line, a variable, or a line of a file."""
+
+    value: str | bool | tuple[str, ...]
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
 class Flag:
     """A flag, and the field that it sets."""
 
@@ -53,30 +76,52 @@ class Flag:
     option: str
     no_effect: Collection[StrEnum]
     """The modes of the command in which the flag has no effect."""
+    secret: bool
+    """Whether each value is NAME=SECRET."""
     field: str = ""
 
     @property
-    def text(self) -> Any:
-        """The default as argparse has it."""
-        if self.kind is None:
-            return False
-        if isinstance(self.default, tuple):
-            return []
-        return None if self.default in {None, REQUIRED} else self.kind.spell(self.default)
+    def text(self) -> str | None:
+        """The default as it is written, without one None."""
+        if self.kind is None or isinstance(self.default, tuple) or self.default is REQUIRED:
+            return None
+        return self.kind.none if self.default is None else self.kind.spell(self.default)
 
-    def given(self, arguments: argparse.Namespace) -> Any:
-        """The value as argparse has read it."""
-        return getattr(arguments, self.option.removeprefix("--").replace("-", "_"))
+    @property
+    def repeatable(self) -> bool:
+        return isinstance(self.default, tuple)
 
-    def read(self, arguments: argparse.Namespace) -> Any:
-        """The value; raises UsageError if it is invalid."""
-        given = self.given(arguments)
+    @property
+    def key(self) -> str:
+        """The key in a file: that of --no-inject-usage is `inject_usage`, which is true or false."""
+        name = self.option.removeprefix("--no-" if self.default is True else "--")
+        return name.replace("-", "_")
+
+    def given(self, arguments: argparse.Namespace, environment: Mapping[str, str]) -> Given | None:
+        """The value on the command line, else that in the environment."""
+        name, value = variable(self.option), vars(arguments).get(self.option.removeprefix("--").replace("-", "_"))
+        if value is not None:
+            return Given(self._as_given(value), COMMAND_LINE)
+        if (text := environment.get(name)) is None:
+            return None
+        words = text.split(",") if self.repeatable else text
+        return Given(self._as_given(switch(name, text) if self.kind is None else words), name)
+
+    def _as_given(self, value: Any) -> str | bool | tuple[str, ...]:
         if self.kind is None:
-            return given != self.default
+            return bool(value) is not self.default
+        return tuple(value) if self.repeatable else str(value)
+
+    def read(self, given: Given | None) -> Any:
+        """The value; raises UsageError if it is invalid or missing."""
+        if given is None:
+            if self.default is REQUIRED:
+                raise UsageError(f"{self.option}: is missing: {self.help.removesuffix(' (required)')}")
+            return self.default
+        if self.kind is None:
+            return given.value
         parse = partial(parse_flag, self.option, parse=self.kind.parse)
-        if isinstance(self.default, tuple):
-            return tuple(map(parse, given))
-        return None if given is None else parse(given)
+        return tuple(map(parse, given.value)) if isinstance(given.value, tuple) else parse(str(given.value))
 
 
 def flag(
@@ -87,26 +132,26 @@ def flag(
     help: str = "",  # noqa: A002 - as in argparse
     option: str = "",
     no_effect: Collection[StrEnum] = (),
+    secret: bool = False,
 ) -> Any:
     """A field of a dataclass that a flag sets. The flag of `max_body` is --max-body, and VLLM_SLO_MAX_BODY sets it.
 
     The docstring of the field is the help. A flag whose default is a tuple is repeatable, one without a kind a switch,
     which inverts the default; `option` is its name if it differs from that of the field.
     """
-    return field(default=default, metadata={"flag": Flag(group, kind, default, help, option, no_effect)})
+    return field(default=default, metadata={"flag": Flag(group, kind, default, help, option, no_effect, secret)})
 
 
-def flags_of(cls: type) -> Iterator[Flag]:
+@cache
+def flags_of(cls: type) -> tuple[Flag, ...]:
     """The flags of a dataclass, in the order of its fields."""
     docstrings = _docstrings(cls)
-    for each in fields(cls):
-        flag = each.metadata["flag"]
-        yield replace(
-            flag,
-            field=each.name,
-            option=flag.option or f"--{each.name.replace('_', '-')}",
-            help=flag.help or docstrings[each.name],
-        )
+    return tuple(_complete(each.metadata["flag"], each.name, docstrings) for each in fields(cls))
+
+
+def _complete(flag: Flag, name: str, docstrings: Mapping[str, str]) -> Flag:
+    option = flag.option or f"--{name.replace('_', '-')}"
+    return replace(flag, field=name, option=option, help=flag.help or docstrings[name])
 
 
 def _docstrings(cls: type) -> dict[str, str]:
@@ -129,19 +174,41 @@ def add(parser: argparse.ArgumentParser, cls: type) -> None:
             groups[flag.group] = parser.add_argument_group(flag.group.title, flag.group.description)
         options: dict[str, Any] = {"action": "store_true"}
         if flag.kind is not None:
-            options = {"metavar": flag.kind.metavar, "default": flag.text, "required": flag.default is REQUIRED}
-            if isinstance(flag.default, tuple):
-                options["action"] = "append"
-        groups[flag.group].add_argument(flag.option, help=flag.help, **options)
+            options = {"metavar": flag.kind.metavar, "action": "append" if flag.repeatable else "store"}
+        text = flag.help.replace("%(default)s", flag.text or "")
+        groups[flag.group].add_argument(flag.option, help=text, default=argparse.SUPPRESS, **options)
 
 
-def read(cls: type[_T], arguments: argparse.Namespace) -> _T:
+def given(
+    cls: type, arguments: argparse.Namespace, environment: Mapping[str, str], file: Mapping[str, Given]
+) -> dict[str, Given]:
+    """What was given for each field, in this order of precedence.
+
+    Raises:
+        UsageError: a switch in the environment is neither true nor false.
+    """
+    found = {flag.field: flag.given(arguments, environment) or file.get(flag.field) for flag in flags_of(cls)}
+    return {name: each for name, each in found.items() if each is not None}
+
+
+def read(cls: type[_T], given: Mapping[str, Given]) -> _T:
     """The values of the flags.
 
     Raises:
-        UsageError: a value is invalid.
+        UsageError: a value is invalid or missing.
     """
-    return cls(**{flag.field: flag.read(arguments) for flag in flags_of(cls)})
+    declared = flags_of(cls)  # type: ignore[arg-type] # a generic type is hashable too
+    return cls(**{flag.field: flag.read(given.get(flag.field)) for flag in declared})
+
+
+def located(message: str, cls: type, given: Mapping[str, Given]) -> str:
+    """A message with the variable, or the place in the file, instead of the flags that its lines begin with."""
+    names = {}
+    for flag in flags_of(cls):
+        origin = given[flag.field].origin if flag.field in given else COMMAND_LINE
+        if origin != COMMAND_LINE:
+            names[flag.option] = origin if origin == variable(flag.option) else f"{origin}: {flag.key}"
+    return re.sub(r"^--[a-z-]+", lambda match: names.get(match[0], match[0]), message, flags=re.MULTILINE)
 
 
 def text(metavar: str) -> Kind[str]:
@@ -149,13 +216,13 @@ def text(metavar: str) -> Kind[str]:
 
 
 def choice(metavar: str, options: Collection[str]) -> Kind[str]:
-    return Kind(metavar, one_of(options))
+    return Kind(metavar, one_of(options), schema={"enum": [*options]})
 
 
 def member(metavar: str, options: type[_E]) -> Kind[_E]:
     """A member of an enum, by its value."""
     parse = one_of([each.value for each in options])
-    return Kind(metavar, lambda text: options(parse(text)))
+    return Kind(metavar, lambda text: options(parse(text)), schema={"enum": [each.value for each in options]})
 
 
 def count(what: str) -> Kind[int]:
@@ -166,7 +233,7 @@ def count(what: str) -> Kind[int]:
             raise InvalidValueError(f"{text} is not a valid number of {what}; use 1 or more")
         return int(text)
 
-    return Kind("N", parse)
+    return Kind("N", parse, schema={"type": "integer", "minimum": 1})
 
 
 def or_never(kind: Kind[_T]) -> Kind[_T | None]:
@@ -175,6 +242,8 @@ def or_never(kind: Kind[_T]) -> Kind[_T | None]:
         kind.metavar,
         lambda text: None if text == NEVER else kind.parse(text),
         lambda value: NEVER if value is None else kind.spell(value),
+        {"anyOf": [{"const": NEVER}, kind.schema]},
+        NEVER,
     )
 
 
@@ -182,8 +251,12 @@ FILE: Kind[str | None] = Kind("FILE", lambda text: text or None)
 """A path; an empty one is none."""
 PATH: Kind[str | None] = Kind("FILE", lambda text: str(Path(text).absolute()) if text else None)
 """A path, which becomes absolute."""
-SIZE = Kind("SIZE", parse_size, shortest_size)
-DURATION = Kind("DURATION", parse_duration, shortest_duration)
+SIZE = Kind("SIZE", parse_size, shortest_size, {"type": ["string", "integer"], "pattern": f"^{SIZE_PATTERN}$"})
+_DURATION = {"type": "string", "pattern": f"^({DURATION_PATTERN})+$"}
+DURATION = Kind("DURATION", parse_duration, shortest_duration, _DURATION)
 DURATION_OR_ZERO = Kind(
-    "DURATION", lambda text: 0.0 if text == "0" else parse_duration(text, allow_zero=True), shortest_duration
+    "DURATION",
+    lambda text: 0.0 if text == "0" else parse_duration(text, allow_zero=True),
+    shortest_duration,
+    {"anyOf": [{"const": 0}, _DURATION]},
 )

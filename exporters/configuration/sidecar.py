@@ -95,8 +95,8 @@ def _content_limit(text: str) -> int:
 
 
 _LOG = replace(PATH, parse=lambda text: text if text == STANDARD_OUTPUT else PATH.parse(text))
-_ADDRESS, _PATH, _NAME, _URL = text("H:P"), text("PATH"), text("NAME"), text("URL")
-_CONTENT = member("CONTENT", LogContent)
+_ADDRESS, _PATH, _NAME, _URL = text("HOST:PORT"), text("PATH"), text("NAME"), text("URL")
+_CONTENT, _FOLLOWED = member("CONTENT", LogContent), member("FORMAT", LogFormat)
 _SIZE_OR_NEVER, _DURATION_OR_NEVER = or_never(SIZE), or_never(DURATION)
 
 
@@ -105,7 +105,7 @@ class SidecarFlags:
     """The values of the flags; times in seconds, sizes in bytes."""
 
     upstream: str = _relay(_URL, REQUIRED, no_effect=())
-    """URL of the engine, such as http://127.0.0.1:8000"""
+    """URL of the engine, such as http://127.0.0.1:8000 (required)"""
     upstream_ca: str | None = _relay(FILE, None, no_effect=())
     """CA certificates of the engine, in PEM (default: the system's)"""
     upstream_insecure: bool = _relay(None, False, no_effect=())
@@ -207,7 +207,7 @@ class SidecarFlags:
     collector: str | None = _trace(_URL, None, option="--otlp")
     """collector that receives a span per request: http://HOST:4318 (HTTP/protobuf) or grpc://HOST:4317, with TLS
     https:// and grpcs:// (default: OTEL_EXPORTER_OTLP_ENDPOINT, else no spans)"""
-    collector_headers: tuple[str, ...] = _trace(text("NAME=VALUE"), (), option="--otlp-header")
+    collector_headers: tuple[str, ...] = _trace(text("NAME=VALUE"), (), option="--otlp-header", secret=True)
     """header for the collector; overrides OTEL_EXPORTER_OTLP_HEADERS (repeatable)"""
     otlp_semconv: str | None = _trace(text("VERSION"), None)
     """version of the GenAI attribute names: 1.36 or 1.44 (default: OTEL_SEMCONV_STABILITY_OPT_IN, else 1.44)"""
@@ -215,11 +215,11 @@ class SidecarFlags:
     """share of good requests whose traces are kept; those of bad and failed requests always are, and a sampled flag of
     the client takes precedence (default: OTEL_TRACES_SAMPLER, else 1%%)"""
     engine_spans: tuple[Receiver, ...] = _trace(Kind("URL", receiver), ())
-    """URL to receive the engine's spans on, grpc://H:P or http://H:P; they add queue, prefill and decode times that are
-    not in the response (repeatable; default: none)"""
+    """URL to receive the engine's spans on, grpc://HOST:PORT or http://HOST:PORT; they add queue, prefill and decode
+    times that are not in the response (repeatable; default: none)"""
     followed: str | None = _follow(FILE, None, option="--follow")
     """count the requests of this log instead of relaying (default: relay requests)"""
-    followed_format: str | None = _follow(text("FORMAT"), None, option="--format")
+    followed_format: LogFormat | None = _follow(_FOLLOWED, None, option="--follow-format")  # noqa: RUF009 - as above
     """format of the log: vllm-slo (a request log) or nginx (the documented log_format) (default: vllm-slo)"""
     follow_state: str | None = _follow(FILE, None)
     """file that keeps the position in the log and the counts; needed by --follow"""

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 
-from exporters.configuration import flags
+from exporters.configuration import config_file, flags
 from exporters.configuration.origin import origin
 from exporters.configuration.sidecar import LEAST_BUFFERED, LogContent, SidecarConfig, SidecarFlags
 from exporters.configuration.tls import SYSTEM, Certificate, Trust
@@ -38,14 +38,36 @@ logger = logging.getLogger("vllm_slo.sidecar")
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
+    where = parser.add_argument_group("configuration file")
+    where.add_argument(
+        "--config",
+        metavar="FILE",
+        help="YAML file in which every flag is a key; the command line and the environment take precedence "
+        "(default: no file)",
+    )
+    where.add_argument(
+        "--print-config", action="store_true", help="print the result with the origin of each value, and exit"
+    )
     flags.add(parser, SidecarFlags)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Run the supervisor with the configuration of the command line, the environment and the file."""
+    file = config_file.read(Path(arguments.config), SidecarFlags) if arguments.config else {}
+    given = flags.given(SidecarFlags, arguments, os.environ, file)
+    if arguments.print_config:
+        print("\n".join(config_file.described(SidecarFlags, given)))
+        return 0
+    try:
+        return _start(flags.read(SidecarFlags, given))
+    except UsageError as error:
+        raise UsageError(flags.located(str(error), SidecarFlags, given)) from error
+
+
+def _start(given: SidecarFlags) -> int:
     """Check all flags and files, then run the supervisor."""
-    followed = read_followed(arguments)
-    given = flags.read(SidecarFlags, arguments)
+    followed = read_followed(given)
     _check_together(given)
     trust = _trust(given)
     origin(given.upstream, trust)

@@ -6,7 +6,7 @@ import time
 
 import msgspec
 
-from exporters.sidecar.admin_client import NoResponseError, add_flags, no_sidecar, post
+from exporters.sidecar.admin_client import TOKEN_FLAG, NoResponseError, add_flags, no_sidecar, post
 from exporters.sidecar.http_api.admin_messages import Drained, read_admin_token
 from exporters.text.errors import parse_flag
 from exporters.text.units import parse_duration
@@ -16,7 +16,7 @@ RETRY_SECONDS = 0.1
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
-    add_flags(parser, "--sidecar")
+    add_flags(parser)
     parser.add_argument(
         "--timeout",
         default="30s",
@@ -29,7 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Request the drain, wait for its end and print what happened."""
-    token = read_admin_token(arguments.token_file, "--token-file")
+    token = read_admin_token(arguments.admin_token_file, TOKEN_FLAG)
     timeout = parse_flag("--timeout", arguments.timeout, parse_duration)
     drained = _drain(arguments.sidecar, token, timeout)
     if drained is None:
@@ -46,12 +46,12 @@ def _drain(url: str, token: bytes, timeout: float) -> Drained | None:
     deadline = time.monotonic() + timeout
     while (left := deadline - time.monotonic()) > 0:
         try:
-            status, text = post("--sidecar", url, "/admin/drain", token, timeout=left)
+            status, text = post(url, "/admin/drain", token, timeout=left)
         except NoResponseError:
             time.sleep(RETRY_SECONDS)
             continue
         try:
             return msgspec.json.decode(text, type=Drained)
         except msgspec.DecodeError as error:
-            raise no_sidecar("--sidecar", url, status, text) from error
+            raise no_sidecar(url, status, text) from error
     return None

@@ -8,7 +8,7 @@ from functools import partial
 import msgspec
 
 from exporters.engines.changes.config_changes import DeclarationResult
-from exporters.sidecar.admin_client import add_flags, no_sidecar, post
+from exporters.sidecar.admin_client import TOKEN_FLAG, add_flags, no_sidecar, post
 from exporters.sidecar.http_api.admin_messages import Accepted, Declaration, Refused, mistakes, read_admin_token
 from exporters.sidecar.silence import Alertmanager, matchers
 from exporters.text.errors import UsageError, parse_flag
@@ -35,7 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--engine", metavar="HOST:PORT", help="value of the label `engine` (default: all engines of the sidecar)"
     )
-    add_flags(parser, "--admin")
+    add_flags(parser)
     parser.add_argument(
         "--maintenance",
         metavar="TIME",
@@ -50,12 +50,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Silence the alerts, declare the settings and print the result for each engine and setting."""
-    token = read_admin_token(arguments.token_file, "--token-file")
+    token = read_admin_token(arguments.admin_token_file, TOKEN_FLAG)
     declaration = Declaration(set=_settings(arguments.set), note=arguments.note, engine=arguments.engine)
     if errors := mistakes(declaration):
         raise UsageError("\n".join(f"--{error}" for error in errors))
     with _silenced(arguments, declaration):
-        results = _post(arguments.admin, token, declaration)
+        results = _post(arguments.sidecar, token, declaration)
     for engine, settings in results.items():
         for name, result in settings.items():
             print(f"{engine}: {name}={declaration.set[name]}: {_MEANING[result]}")
@@ -106,11 +106,11 @@ def _settings(pairs: Sequence[str]) -> dict[str, str]:
 
 
 def _post(url: str, token: bytes, declaration: Declaration) -> dict[str, dict[str, DeclarationResult]]:
-    status, text = post("--admin", url, "/admin/flip", token, msgspec.json.encode(declaration))
+    status, text = post(url, "/admin/flip", token, msgspec.json.encode(declaration))
     try:
         if status == 200:
             return msgspec.json.decode(text, type=Accepted).engines
         errors = msgspec.json.decode(text, type=Refused).errors
     except msgspec.DecodeError as error:
-        raise no_sidecar("--admin", url, status, text) from error
+        raise no_sidecar(url, status, text) from error
     raise UsageError("\n".join(f"--{mistake}" for mistake in errors))

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from exporters.text.addresses import Url, parse_url
-from exporters.text.errors import UsageError
+from exporters.text.errors import NotReachableError, UsageError
 from exporters.vocabulary.signals import Label
 
 ALERTS = "LLM.+"
@@ -123,7 +123,7 @@ class Alertmanager:
             response = connection.getresponse()
             return response.status, response.read().decode(errors="replace")
         except (OSError, http.client.HTTPException) as error:
-            raise UsageError(
+            raise NotReachableError(
                 f"--alertmanager: {self.text}: request failed: {str(error) or type(error).__name__}; write the URL of "
                 f"Alertmanager, such as {_EXAMPLE}, or declare the change without --maintenance"
             ) from error

@@ -1,4 +1,4 @@
-"""User errors: the command line prints their text and exits with 2, without a traceback."""
+"""User errors: the command line prints their text and exits with their status, without a traceback."""
 
 import traceback
 from argparse import ArgumentTypeError
@@ -11,6 +11,14 @@ _T = TypeVar("_T")
 
 class UsageError(Exception):
     """An invalid flag, file or environment variable."""
+
+    exit_status = 2
+
+
+class NotReachableError(UsageError):
+    """A server does not respond."""
+
+    exit_status = 3
 
 
 class InvalidValueError(ArgumentTypeError, ValueError):

@@ -6,10 +6,9 @@ import logging
 import sys
 import threading
 from datetime import UTC, datetime
-from functools import partial
 from types import TracebackType
 
-from exporters.text.errors import alternatives, one_of, parse_flag
+from exporters.text.errors import alternatives
 
 LEVELS = ("debug", "info", "warning", "error")
 FORMATS = ("text", "json")
@@ -20,18 +19,18 @@ FORMAT_HELP = f"{alternatives(FORMATS)}; json writes one object per line (defaul
 
 
 def add_logging_flags(parser: argparse.ArgumentParser) -> None:
-    """Declare --log-level and --log-format; parsing raises UsageError for an unknown value."""
+    """Declare --log-level and --log-format."""
     group = parser.add_argument_group("logging")
     group.add_argument(
         "--log-level",
-        type=partial(parse_flag, "--log-level", parse=one_of(LEVELS)),
+        choices=LEVELS,
         default="info",
         metavar="LEVEL",
         help=LEVEL_HELP,
     )
     group.add_argument(
         "--log-format",
-        type=partial(parse_flag, "--log-format", parse=one_of(FORMATS)),
+        choices=FORMATS,
         default="text",
         metavar="FORMAT",
         help=FORMAT_HELP,

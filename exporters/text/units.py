@@ -6,9 +6,11 @@ from datetime import datetime
 from exporters.text.errors import InvalidValueError
 
 DURATION_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
+DURATION_PATTERN = r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)"
+_DURATION = re.compile(DURATION_PATTERN)
 _SIZE_UNITS = ("", "KiB", "MiB", "GiB")
-_SIZE = re.compile(rf"([1-9][0-9]*)({'|'.join(_SIZE_UNITS)})")
+SIZE_PATTERN = rf"([1-9][0-9]*)({'|'.join(_SIZE_UNITS)})"
+_SIZE = re.compile(SIZE_PATTERN)
 
 
 def number(value: float) -> str:

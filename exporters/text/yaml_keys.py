@@ -164,7 +164,9 @@ _DURATION = rf"(?=.*[1-9])(\d+(\.\d+)?({'|'.join(DURATION_UNITS)}))+"
 DURATION = Kind(Node.duration, {"description": "A duration such as 250ms, 5s, 12h or 30d.", **text_of(_DURATION)})
 """Seconds, above zero."""
 TIMEOUT = Kind(
-    lambda node: math.inf if node.plain() == NO_TIMEOUT else node.duration(f"250ms, 5s, 1m or 12h, or {NO_TIMEOUT}"),
+    lambda node: (
+        math.inf if node.quoted() == repr(NO_TIMEOUT) else node.duration(f"250ms, 5s, 1m or 12h, or {NO_TIMEOUT}")
+    ),
     {"description": f"A duration such as 5s or 1m, or {NO_TIMEOUT}.", **text_of(f"{NO_TIMEOUT}|{_DURATION}")},
 )
 """Seconds, above zero; infinite for `none`."""

@@ -200,6 +200,10 @@ class Node:
         return dict(self.entries()) if isinstance(self.at, yaml.MappingNode) else {}
 
     @property
+    def is_null(self) -> bool:
+        return self.at is None or self.at.tag == "tag:yaml.org,2002:null"
+
+    @property
     def is_mapping(self) -> bool:
         return isinstance(self.at, yaml.MappingNode)
 
@@ -214,7 +218,7 @@ class Node:
         return [Node(self.reader, item, f"{self.path}[{index}]") for index, item in enumerate(self.at.value)]
 
     def text(self) -> str | None:
-        if isinstance(self.at, yaml.ScalarNode) and self.at.tag != "tag:yaml.org,2002:null":
+        if isinstance(self.at, yaml.ScalarNode) and not self.is_null:
             return str(self.at.value)
         self.problem(f"expected text, found {self.quoted()}")
         return None
@@ -262,8 +266,17 @@ class Node:
         return Reader(self.reader.source, self.reader.content, self.at, self.reader.problems, self.path)
 
     def plain(self) -> Any:
-        """The value as YAML's own types."""
-        return yaml.safe_load("" if self.at is None else yaml.serialize(self.at))
+        """The value as YAML's own types.
+
+        Raises:
+            FileError: YAML has no such value, as for an unknown tag.
+        """
+        try:
+            return None if self.at is None else yaml.constructor.SafeConstructor().construct_document(self.at)
+        except (ValueError, yaml.MarkedYAMLError) as error:
+            self.problem(f"invalid YAML: {getattr(error, 'problem', error)}")
+            self.reader.finish()
+            raise
 
     def _join(self, key: str) -> str:
         return f"{self.path}.{key}" if self.path else key

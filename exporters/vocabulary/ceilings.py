@@ -44,7 +44,7 @@ def read_json(path: Path) -> Mapping[str, Any]:
         document = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {system_reason(error)}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: is not JSON: {error}") from error
     if not isinstance(document, dict):
         raise UsageError(f"{path}: expected a JSON object, found {type(document).__name__}")

@@ -4,7 +4,7 @@ import gevent
 import msgspec
 
 from exporters.http.parser import BadHttpError
-from exporters.text.errors import UsageError
+from exporters.text.errors import NotReachableError, UsageError
 from loadgen.client.completion import CompletionResponse, error_text
 from loadgen.client.http_client import HttpClient, UnreachableError, UntrustedError
 from loadgen.client.target import API_KEY, Target
@@ -23,7 +23,7 @@ def connect(settings: RunSettings) -> tuple[HttpClient, str]:
     try:
         client = HttpClient(settings.target)
     except UnreachableError as error:
-        raise UsageError(f"--target {settings.target}: {error}") from error
+        raise NotReachableError(f"--target {settings.target}: {error}") from error
     return client, find_model(settings, client) if settings.check else settings.model or ""
 
 
@@ -44,11 +44,11 @@ def find_model(settings: RunSettings, client: HttpClient) -> str:
         with gevent.Timeout(TIMEOUT):
             client.exchange(request, response)
     except gevent.Timeout as error:
-        raise UsageError(f"--target {target}: no response in {TIMEOUT:.0f} s; {hint}") from error
+        raise NotReachableError(f"--target {target}: no response in {TIMEOUT:.0f} s; {hint}") from error
     except UntrustedError as error:
         raise UsageError(f"--target {target}: {error}; set --target-ca to its CA certificates") from error
     except UnreachableError as error:
-        raise UsageError(f"--target {target}: {error}; {hint}") from error
+        raise NotReachableError(f"--target {target}: {error}; {hint}") from error
     except BadHttpError as error:
         raise UsageError(f"--target {target}: not an HTTP/1.1 server: {error}") from error
     text = target.without_key(error_text(response.body))

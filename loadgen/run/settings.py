@@ -193,12 +193,12 @@ def add_workers_flag(parser: argparse.ArgumentParser) -> None:
 
 
 def add_trace_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--trace", required=True, metavar="FILE", help="the trace")
     parser.add_argument(
-        "--format", choices=tuple(traces.TraceFormat), help="format of the trace (default: by its first line)"
+        "--trace-format", choices=tuple(traces.TraceFormat), help="format of the trace (default: by its first line)"
     )
     parser.add_argument(
-        "--class",
-        dest="trace_class",
+        "--default-class",
         metavar="NAME",
         default="trace",
         help="class of requests for which the trace has none (default: %(default)s)",
@@ -242,7 +242,8 @@ def of_trace(arguments: argparse.Namespace, environment: Mapping[str, str] = os.
     if arguments.warm_up is not None:
         raise UsageError("--warm-up: needs a scenario, whose classes give the prompts; a trace has no other ones")
     path, seed = Path(arguments.trace), arguments.seed or 0
-    requests = traces.read_trace(path, arguments.format and traces.TraceFormat(arguments.format), arguments.trace_class)
+    trace_format = arguments.trace_format and traces.TraceFormat(arguments.trace_format)
+    requests = traces.read_trace(path, trace_format, arguments.default_class)
     schedule = traces.TraceSchedule(requests, seed, arguments.rate_scale, arguments.duration)
     plan = LoadPlan(name=path.name, timeout=arguments.timeout, shares=schedule.shares, schedule=schedule)
     return _settings(arguments, plan, (Replay(traces.PHASE, schedule.seconds),), seed, environment)
@@ -280,8 +281,8 @@ def from_environment(environment: Mapping[str, str], host: str | None) -> RunSet
     Raises:
         UsageError: a file or a value is invalid.
     """
-    parser = argparse.ArgumentParser(prog="locust", exit_on_error=False)
-    parser.add_argument("scenario")
+    parser = argparse.ArgumentParser(prog="locust")
+    parser.add_argument("--scenario", default="mixed")
     add_flags(parser)
     variables = {"VLLM_SLO_OUT": "load-results", **environment}
     if host:
@@ -289,10 +290,7 @@ def from_environment(environment: Mapping[str, str], host: str | None) -> RunSet
     if "VLLM_SLO_TARGET" not in variables:
         raise UsageError("no target: set VLLM_SLO_TARGET, or Locust's --host, such as http://127.0.0.1:8000")
     set_defaults(parser, variables)
-    try:
-        return from_arguments(parser.parse_args([environment.get("VLLM_SLO_SCENARIO", "mixed")]), environment)
-    except argparse.ArgumentError as error:
-        raise UsageError(f"environment: {error}") from error
+    return from_arguments(parser.parse_args([]), environment)
 
 
 def number(text: str) -> float:

@@ -98,7 +98,7 @@ def detect(line: str) -> TraceFormat:
     """The format of a file with this first line."""
     try:
         value = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return TraceFormat.CSV
     return TraceFormat.MOONCAKE if isinstance(value, dict) and "input_length" in value else TraceFormat.REQUEST_LOG
 

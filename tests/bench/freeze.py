@@ -62,7 +62,9 @@ def _measure(folder: Path, phase: str, seconds: float, frozen: float, *flags: st
     command = [sys.executable, "-c", "import sys; from compose.cli import main; sys.exit(main())", "load", "run"]
     with _server() as (server, target):
         flags = (*flags, "--target", target, "--out", str(out), "--log-level", "warning", "--allow-invalid")
-        with subprocess.Popen([*command, str(scenario), *flags], cwd=ROOT, stdout=subprocess.DEVNULL) as load:
+        with subprocess.Popen(
+            [*command, "--scenario", str(scenario), *flags], cwd=ROOT, stdout=subprocess.DEVNULL
+        ) as load:
             if not wait_until(lambda: _started(out) is not None):
                 raise RuntimeError("the load did not start")
             time.sleep(max(0.0, (_started(out) or 0.0) + seconds / 2 - time.time()))

@@ -101,7 +101,7 @@ def ours(folder: Path) -> Client:
         flags = ("--target", f"http://127.0.0.1:{load.port}", "--slos", slos, "--out", out, "--allow-invalid")
         # The engine finds its pace anywhere in the body.
         model = ("--model", load.prompt, "--no-check")
-        with _started(program, "load", "run", scenario, *flags, *model) as process:
+        with _started(program, "load", "run", "--scenario", scenario, *flags, *model) as process:
             _await(process, out / "run.json")
             before = machine.cpu_seconds(process.pid)
             _await(process, out / "summary.json")

@@ -104,7 +104,9 @@ def main() -> int:
         print(f"{'':52}{'matches':>10}{'vllm-slo':>10}{'jq':>6}{'ratio':>7}")
         ratios = []
         for query in QUERIES:
-            ours, found = measured([program, "requests", log, "--format", "json", *query.flags.split()], out)
+            ours, found = measured(
+                [program, "requests", "--request-log", log, "--format", "json", *query.flags.split()], out
+            )
             theirs, also_found = measured([jq, "-c", query.jq, log], out)
             assert found == also_found, f"{query.flags}: {found} and {also_found} matches"
             ratios.append(theirs / ours)

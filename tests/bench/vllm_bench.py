@@ -76,7 +76,10 @@ class Bench:
             "--allow-invalid",
         )
         model = ("--model", self._options.model, "--no-check")
-        _run((Path(sys.executable).with_name("vllm-slo"), "load", "run", self._scenario, *flags, *model), OURS)
+        _run(
+            (Path(sys.executable).with_name("vllm-slo"), "load", "run", "--scenario", self._scenario, *flags, *model),
+            OURS,
+        )
         return _figures(out / BENCH, self._count)
 
     def peer(self, number: int) -> Figures:

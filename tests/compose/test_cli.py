@@ -33,7 +33,7 @@ def test_a_command_whose_packages_are_not_installed_says_what_to_install(
     )
 
 
-_RUN = ["load", "run", "mixed", "--target", "http://127.0.0.1:1", "--out", "results"]
+_RUN = ["load", "run", "--scenario", "mixed", "--target", "http://127.0.0.1:1", "--out", "results"]
 
 
 def test_a_package_that_only_the_run_of_a_command_imports_is_reported_too(

@@ -49,7 +49,7 @@ NOT_RUN = {
 
 VARIABLES = {
     "vllm-slo simulate &": {"VLLM_SLO_PRESET": "h200-qwen2.5-14b"},  # a faster engine
-    "vllm-slo load run mixed --target": {"VLLM_SLO_DURATION": "5s", "VLLM_SLO_ALLOW_INVALID": "true"},
+    "vllm-slo load run --scenario mixed --target": {"VLLM_SLO_DURATION": "5s", "VLLM_SLO_ALLOW_INVALID": "true"},
 }
 """By the beginning of a command: environment variables of its flags, which make it shorter.
 

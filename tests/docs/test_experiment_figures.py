@@ -47,7 +47,7 @@ def test_the_table_of_the_windows_is_the_output_of_its_command(
 ) -> None:
     main(["experiment", "run", "seed-001-window", "--virtual", "--out", str(tmp_path)])
     capsys.readouterr()
-    command = "vllm-slo experiment windows results/seed-001-window --since 6h25m"
+    command = "vllm-slo experiment windows results/seed-001-window --skip 6h25m"
     lines = section(PAGE, "Rolling error window")
     assert f"    {command}" in lines
     assert main(["experiment", "windows", str(tmp_path), *command.split()[4:]]) == 0

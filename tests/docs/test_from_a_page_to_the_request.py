@@ -69,7 +69,7 @@ def lab_after_a_page(folder: Path, ports: Ports) -> Iterator[Load]:
     text = (ROOT / "compose/slos.yaml").read_text(encoding="utf-8")
     slos.write_text(text.replace("threshold: 5s", "threshold: 1ms").replace("page: 50", "page: 10"), encoding="utf-8")
     numbers = ",".join(f"{service}={getattr(ports, service)}" for service in SERVICES)
-    flags = ("--no-load", "--dir", ".lab/run", "--slos", str(slos), "--ports", numbers)
+    flags = ("--no-load", "--out", ".lab/run", "--slos", str(slos), "--ports", numbers)
     with subprocess.Popen([*OURS, "up", *flags], cwd=folder, stdout=subprocess.DEVNULL) as lab:
         load = Load(f"{ports.url('relay')}/v1/completions")
         try:

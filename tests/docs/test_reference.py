@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from docs.generate import ENGINES, FOLDER, ON_CALL, PAGES, on_call_page
+from docs.generate import ENGINES, FOLDER, ON_CALL, PAGES, RENAMED, on_call_page, renamed_page
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -14,6 +14,11 @@ def test_the_committed_page_is_what_the_code_gives(name: str) -> None:
 
 def test_the_page_on_call_beside_the_runbooks_is_that_of_the_documentation() -> None:
     assert ON_CALL.read_text(encoding="utf-8") == on_call_page(), "run `make generate`"
+
+
+def test_the_page_of_changed_names_has_all_renamed_flags() -> None:
+    assert RENAMED.read_text(encoding="utf-8") == renamed_page(), "run `make generate`"
+    assert "| `flip` | `--admin` | `--sidecar` |" in renamed_page()
 
 
 @pytest.mark.parametrize("name", [name for name in PAGES if name != ENGINES])

@@ -100,7 +100,7 @@ def _running(folder: Path, collector: ReceivedSpans) -> Iterator[Lab]:
     lab = Lab(free_lab_ports(), folder / "lab", collector)
     ports = ",".join(f"{name}={getattr(lab.ports, name)}" for name in SERVICES)
     output = folder / "output"
-    command = [*OURS, "up", "--engine", "vllm-cpu", "--no-load", "--ports", ports, "--dir", str(lab.folder)]
+    command = [*OURS, "up", "--engine", "vllm-cpu", "--no-load", "--ports", ports, "--out", str(lab.folder)]
     command += ["--otlp", collector.url]
     with output.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT) as process:
         try:

@@ -238,13 +238,13 @@ def test_no_request_is_open_lost_or_unparsed(lab: Lab, mix: Evidence, aborts: Ev
 
 
 def test_the_slo_overview_has_no_empty_panel_under_load(lab: Lab, mix: Evidence, tmp_path: Path) -> None:
-    load = ("load", "run", NAME, "--target", lab.ports.url("relay"), "--out", str(tmp_path / "load"))
+    load = ("load", "run", "--scenario", NAME, "--target", lab.ports.url("relay"), "--out", str(tmp_path / "load"))
     process = run_command(*load, "--duration", "45s", "--slos", str(COMPOSE_DIRECTORY / "slos.yaml"))
     assert process.returncode == 0, process.stdout
     (tmp_path / "boards").mkdir()
     shutil.copy(DASHBOARDS / "slo-overview.json", tmp_path / "boards")
     audit = ("dashboards", "audit", "--prometheus", lab.ports.url("prometheus"), "--scrape-interval", "1s")
-    process = run_command(*audit, "--range", "3m", "--dashboards", str(tmp_path / "boards"))
+    process = run_command(*audit, "--since", "3m", "--dashboards", str(tmp_path / "boards"))
     assert process.returncode == 0, process.stdout
     assert "0 empty or failing" in process.stdout
 

@@ -52,7 +52,7 @@ def running_load(scenario: Path, target: str, out: Path, *flags: str) -> Iterato
 
 
 def _run(scenario: Path | str, target: str, out: Path) -> tuple[str, ...]:
-    return ("run", str(scenario), "--target", target, "--out", str(out), *_QUIET, *_VALID)
+    return ("run", "--scenario", str(scenario), "--target", target, "--out", str(out), *_QUIET, *_VALID)
 
 
 @contextmanager

@@ -207,7 +207,7 @@ def _load(settings: CellSettings, plan: CellPlan, ports: Ports) -> Service:
     return Service(
         name="load",
         # The cell is INVALID where the report of the load says so.
-        command=(*OURS, "load", "run", str(plan.folder / SCENARIO), *arguments, "--allow-invalid"),
+        command=(*OURS, "load", "run", "--scenario", str(plan.folder / SCENARIO), *arguments, "--allow-invalid"),
         may_exit=True,
         grace=60,
     )

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from alerts.prices import Prices
 from compose.experiments.grades.measured_cells import MeasuredCell
-from compose.experiments.grades.running_costs import Prices
 from exporters.requestlog.entry import LogEntry
 from exporters.vocabulary.signals import Outcome
 from loadgen.results.record import ClientOutcome, Record
@@ -132,7 +132,7 @@ def _cost(cells: Sequence[MeasuredCell], prices: Prices | None, real: str) -> Gr
         evidence = "the throughput of the simulator is not a basis for a cost"
         return Graded(item, criterion, Grade.UNKNOWN, evidence, f"the throughput of a real engine: {real}")
     if prices is None:
-        flags = "--gpu-hour PRICE --api-prompt PRICE --api-completion PRICE"
+        flags = "--gpu-hour-price X --gpus N --api-price IN/OUT"
         return Graded(item, criterion, Grade.UNKNOWN, "no prices", f"prices: vllm-slo experiment grade DIR {flags}")
     return Graded(item, criterion, Grade.PASS, f"the table below, with {len(measured)} cells")
 
@@ -181,5 +181,5 @@ def _admission(cells: Sequence[MeasuredCell]) -> Graded:
         f"{figures}; the queues of teams are not measurable here: an experiment sends the requests of one team, and "
         "neither vLLM nor the sidecar has a queue per team",
         "the wait of a team while another one exceeds its limit, behind the gateway that limits them: "
-        "vllm-slo requests LOG --tenant TEAM --columns tenant,outcome,ttft_ms",
+        "vllm-slo requests --request-log LOG --tenant TEAM --columns tenant,outcome,ttft_ms",
     )

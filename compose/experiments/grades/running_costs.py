@@ -3,21 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from alerts.prices import ApiPrice
 from compose.experiments.grades.measured_cells import MeasuredCell
 from compose.experiments.report.tables import Grid
 from loadgen.results.record import ClientOutcome
 
 _HOUR = 3600.0
 _MILLION = 1e6
-
-
-@dataclass(frozen=True, slots=True)
-class Prices:
-    """Prices in one currency: an hour of the GPUs, a million prompt tokens and completion tokens of an API."""
-
-    gpu_hour: float
-    api_prompt: float
-    api_completion: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,21 +24,21 @@ class RunningCost:
     api: float
 
     @classmethod
-    def of(cls, cell: MeasuredCell, prices: Prices) -> "RunningCost":
+    def of(cls, cell: MeasuredCell, api: ApiPrice) -> "RunningCost":
         hours = cell.run.seconds / _HOUR
         ended = [record for record in cell.sent if record.outcome is ClientOutcome.OK]
         prompt = sum(record.prompt_tokens or 0 for record in ended) / _MILLION / hours
         completion = sum(record.completion_tokens or 0 for record in ended) / _MILLION / hours
-        return cls(prompt, completion, prompt * prices.api_prompt + completion * prices.api_completion)
+        return cls(prompt, completion, prompt * api.prompt + completion * api.completion)
 
 
-def cost_table(cells: Sequence[MeasuredCell], prices: Prices) -> Grid:
-    """A row for each cell; all figures are of one hour."""
+def cost_table(cells: Sequence[MeasuredCell], hour: float, api: ApiPrice) -> Grid:
+    """A row for each cell; all figures are of one hour, whose GPUs cost `hour`."""
     rows = []
     for cell in cells:
-        cost = RunningCost.of(cell, prices)
-        ratio = f"{prices.gpu_hour / cost.api:.2f}" if cost.api else "-"
-        figures = (f"{cost.prompt:.2f}", f"{cost.completion:.2f}", f"{prices.gpu_hour:.2f}", f"{cost.api:.2f}", ratio)
+        cost = RunningCost.of(cell, api)
+        ratio = f"{hour / cost.api:.2f}" if cost.api else "-"
+        figures = (f"{cost.prompt:.2f}", f"{cost.completion:.2f}", f"{hour:.2f}", f"{cost.api:.2f}", ratio)
         rows.append([f"{cell.name}, repeat {cell.cell.repeat}", *figures])
     headings = ("cell", "prompt tokens, M", "completion tokens, M", "GPU", "API", "GPU / API")
     return Grid("one hour", headings, rows, labels=1)

@@ -10,16 +10,13 @@ from compose.experiments.report.frontier import STYLE, pareto_plots
 from compose.experiments.report.groups import Experiment, read_groups
 from compose.experiments.report.json_export import as_json
 from compose.experiments.report.tables import markdown, page, show
-from exporters.text.errors import UsageError
+from exporters.text.command_flags import add_format
 from exporters.text.output_files import write_file
-from exporters.text.yaml_reader import nearest
-
-FORMATS = ("table", "markdown", "json")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", metavar="DIR", help="output folder of the experiment")
-    parser.add_argument("--format", default="table", choices=FORMATS, help="output format (default: %(default)s)")
+    add_format(parser, "markdown")
     parser.add_argument("--html", type=Path, metavar="FILE", help="also write the report to this file, with plots")
     parser.add_argument("--slos", type=Path, metavar="FILE", help="judge the stored requests again by this SLO file")
     parser.set_defaults(run=run)
@@ -29,14 +26,12 @@ def run(arguments: argparse.Namespace) -> int:
     """Read and print; cells that are invalid, failed or missing are shown as such."""
     experiment = read_groups(Path(arguments.folder), arguments.slos)
     match arguments.format:
-        case "table":
+        case "text":
             show(report(experiment), Console(highlight=False))
         case "markdown":
             print(markdown(report(experiment)), end="")
         case "json":
             print(as_json(experiment))
-        case other:  # argparse does not check defaults, which may come from the environment
-            raise UsageError(f"--format: {other!r} is unknown; {nearest(other, FORMATS)}")
     if arguments.html:
         write_file(arguments.html, html(experiment))
     return 0

@@ -17,6 +17,7 @@ from exporters.analysis.estimates.figures import ALL_CLASSES, PREEMPTIONS, Measu
 from exporters.analysis.estimates.significance import compare
 from exporters.analysis.estimates.windows import Change, Window, plan
 from exporters.text.addresses import parse_url
+from exporters.text.command_flags import add_classes, add_format, add_request_logs
 from exporters.text.errors import UsageError, parse_flag
 from exporters.text.units import parse_count, parse_duration, parse_time
 from exporters.text.yaml_reader import nearest
@@ -29,8 +30,6 @@ LOOK_BACK = 86400.0
 """Seconds before now in which a change is searched for in Prometheus."""
 
 NO_PREEMPTIONS = "Preemptions are not in a request log: add --prometheus URL."
-
-FORMATS = ("table", "json", "markdown")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -50,19 +49,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help="settling time, excluded after the change (default: %(default)s)",
     )
-    parser.add_argument(
-        "--request-log",
-        action="extend",
-        nargs="+",
-        metavar="FILE",
-        help="request logs of the sidecar, each with its rotated files; also compressed by gzip",
-    )
+    add_request_logs(parser)
     parser.add_argument(
         "--prometheus", metavar="URL", help="read Prometheus instead of a log; with a log: only the preemptions"
     )
     slo_file.add_flag(parser)
-    parser.add_argument("--format", default="table", choices=FORMATS, help="output format (default: %(default)s)")
-    parser.add_argument("--class", action="extend", nargs="+", metavar="NAME", help="classes to compare (default: all)")
+    add_format(parser, "markdown")
+    add_classes(parser, "classes to compare (default: all)")
     parser.add_argument(
         "--min-events",
         metavar="N",
@@ -76,9 +69,6 @@ def run(arguments: argparse.Namespace) -> int:
     spec = slo_file.load(arguments.slos)
     window, settle = _seconds("--window", arguments.window), _seconds("--settle", arguments.settle, allow_zero=True)
     min_events = _count("--min-events", arguments.min_events, spec.alerting.min_events.page)
-    # argparse does not check defaults, which may come from the environment.
-    if arguments.format not in FORMATS:
-        raise UsageError(f"--format: {arguments.format!r} is unknown; {nearest(arguments.format, FORMATS)}")
     source = _source(arguments, spec, window, settle)
     change = _change(arguments.around, source)
     outages = source.outages(Window(change.start - window, change.end + window))

@@ -15,16 +15,20 @@ from exporters.analysis.diagnose.report import Report, as_json, print_report
 from exporters.analysis.diagnose.request_log_evidence import RequestLogEvidence
 from exporters.analysis.diagnose.roofline_floor import with_floor
 from exporters.analysis.diagnose.rules import diagnose
-from exporters.analysis.requests.filters import moment
 from exporters.requestlog.files import find_logs
 from exporters.text.addresses import parse_url
+from exporters.text.command_flags import (
+    add_classes,
+    add_format,
+    add_request_logs,
+    add_since_and_until,
+    moment,
+)
 from exporters.text.errors import UsageError
 from exporters.text.yaml_reader import nearest
 from exporters.vocabulary import slo_file
 from exporters.vocabulary.ceilings import read_ceilings
 from exporters.vocabulary.slo_file import SloFile
-
-FORMATS = ("table", "json")
 
 LOOK_BACK = 3600.0
 """Seconds before the end that are read from Prometheus without --since and without a log."""
@@ -34,21 +38,14 @@ PIPE_WIDTH = 160
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--request-log",
-        action="extend",
-        nargs="+",
-        metavar="FILE",
-        help="request logs of the sidecar, each with its rotated files; also compressed by gzip",
-    )
+    add_request_logs(parser)
     parser.add_argument(
         "--prometheus",
         metavar="URL",
         help="series of the sidecar; together with a log: only its engine and open requests, at the log's times",
     )
-    parser.add_argument("--since", metavar="TIME", help="a duration before now, RFC 3339 or unix seconds")
-    parser.add_argument("--until", metavar="TIME", help="as for --since")
-    parser.add_argument("--class", action="extend", nargs="+", metavar="NAME", help="classes to report (default: all)")
+    add_since_and_until(parser, "requests")
+    add_classes(parser, "classes to report (default: all)")
     parser.add_argument(
         "--roofline", type=Path, metavar="FILE", help="output of vllm-slo roofline --format json: the floor of TPOT"
     )
@@ -60,16 +57,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="a setting of the engine that Prometheus does not have, such as max_num_seqs=128 (repeatable)",
     )
     slo_file.add_flag(parser)
-    parser.add_argument("--format", default="table", choices=FORMATS, help="output format (default: %(default)s)")
+    add_format(parser)
     parser.add_argument("--verbose", action="store_true", help="also print all figures of the classes and the engine")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Diagnose and print."""
-    # argparse does not check defaults, which may come from the environment.
-    if arguments.format not in FORMATS:
-        raise UsageError(f"--format: {arguments.format!r} is unknown; {nearest(arguments.format, FORMATS)}")
     if not (arguments.request_log or arguments.prometheus):
         raise UsageError("give --request-log FILE, --prometheus URL, or both")
     if arguments.prometheus:

@@ -138,13 +138,14 @@ RAISE_LIMITS = Lever(
 )
 ENGINE_FAULT = Lever(
     "the engine's fault",
-    "read the log of the engine at the times of `vllm-slo requests FILE --status 5xx` before any tuning",
+    "read the log of the engine at the times of `vllm-slo requests --request-log FILE --status 5xx` before any tuning",
     "none",
     "share of failed requests",
 )
 FIX_REQUESTS = Lever(
     "the requests",
-    "read the statuses with `vllm-slo requests FILE --outcome client_error`; a prompt above max_model_len is a 400",
+    "read the statuses with `vllm-slo requests --request-log FILE --outcome client_error`; a prompt above "
+    "max_model_len is a 400",
     "a higher --max-model-len needs KV cache for one request of that length",
     "share of client errors",
 )

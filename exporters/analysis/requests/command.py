@@ -22,11 +22,9 @@ from exporters.analysis.requests.selection import MOST_SORTED, Selection
 from exporters.analysis.requests.table import Rows, csv_lines, json_lines, load_table, table
 from exporters.requestlog.files import STANDARD_INPUT, find_logs
 from exporters.requestlog.reader import BadLineError, parse_line
+from exporters.text.command_flags import add_format, add_request_logs
 from exporters.text.errors import UsageError, parse_flag
 from exporters.text.units import parse_count
-from exporters.text.yaml_reader import nearest
-
-FORMATS = ("table", "json", "csv", "mooncake")
 
 TABLE_ROWS = 50
 
@@ -35,12 +33,7 @@ PIPE_WIDTH = 1000
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "files",
-        nargs="+",
-        metavar="FILE",
-        help="request logs of the sidecar, each with its rotated files; also compressed by gzip; - is standard input",
-    )
+    add_request_logs(parser, required=True)
     filters.add_flags(parser)
     parser.add_argument(
         "--around",
@@ -60,7 +53,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--columns", metavar="FIELD,...", help="fields to print (default: all, or those that fit a table)"
     )
-    parser.add_argument("--format", default="table", choices=FORMATS, help="output format (default: %(default)s)")
+    add_format(parser, "csv", "mooncake")
     parser.add_argument(
         "--strict", action="store_true", help="check all fields of all lines; exit with 1 if a line is no request"
     )
@@ -69,9 +62,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the requests; the exit status is 1 if --strict found a bad line."""
-    # argparse does not check defaults, which may come from the environment.
-    if arguments.format not in FORMATS:
-        raise UsageError(f"--format: {arguments.format!r} is unknown; {nearest(arguments.format, FORMATS)}")
     columns = [check_field("--columns", name, FIELDS) for name in (arguments.columns or "").split(",") if name]
     if arguments.format == "mooncake" and (columns or arguments.sort or arguments.around):
         raise UsageError(
@@ -79,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
     output = Output(arguments.format, columns or None, _limit(arguments.limit, arguments.format))
     conditions = [*filters.wanted(arguments, time.time())]
-    paths = find_logs(arguments.files)
+    paths = find_logs(arguments.request_log)
     if arguments.around:
         if arguments.sort:
             raise UsageError("--around prints the requests in order of arrival, so --sort cannot be used with it")
@@ -96,7 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _limit(text: str | None, form: str) -> int | None:
     if text is None:
-        return TABLE_ROWS if form == "table" else None
+        return TABLE_ROWS if form == "text" else None
     return parse_flag("--limit", text, partial(parse_count, what="requests"))
 
 
@@ -130,7 +120,7 @@ class Output:
 
     def note(self, text: str) -> None:
         """A remark on a table; other formats have none."""
-        if self.form == "table":
+        if self.form == "text":
             _console().print(Text(text))
 
 
@@ -161,7 +151,7 @@ def _around(name: str, paths: Sequence[Path], conditions: Iterable[Condition], o
     scan = Scan(paths, [overlap.overlaps(request), *conditions], strict=strict)
     around = overlap.surroundings(request, line, scan, output.limit or MOST_SORTED)
     output.write(around.lines, ("request_id", "time"), marked=line)
-    if output.form == "table":
+    if output.form == "text":
         load_table(around.loads, _console())
     output.note(
         f"{around.others:,} other requests overlap with it; printed: {len(around.lines) - 1:,}, the longest overlaps"

@@ -4,13 +4,12 @@ import argparse
 import math
 import re
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
 
 from exporters.analysis.requests import conditions
 from exporters.analysis.requests.conditions import Condition
 from exporters.analysis.requests.log_fields import NUMBERS, check_field
+from exporters.text.command_flags import add_since_and_until, moment
 from exporters.text.errors import InvalidValueError, UsageError, parse_flag
-from exporters.text.units import DURATION_UNITS, parse_duration, parse_time
 from exporters.text.yaml_reader import nearest
 from exporters.vocabulary.signals import Outcome, Verdict
 
@@ -31,7 +30,11 @@ _STATUS = re.compile(r"[1-5](\d\d|xx)")
 def add_flags(parser: argparse.ArgumentParser) -> None:
     for name, text in _BY_VALUE.items():
         parser.add_argument(
-            f"--{name.replace('_', '-')}", action="append", metavar="VALUE", help=f"{text}; several are alternatives"
+            f"--{name.replace('_', '-')}",
+            action="extend",
+            nargs="+",
+            metavar="VALUE",
+            help=f"{text}; several are alternatives",
         )
     parser.add_argument(
         "--status", action="append", metavar="CODE", help="HTTP status, such as 503 or 5xx; several are alternatives"
@@ -44,15 +47,12 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--goodput",
-        metavar="good|bad",
+        choices=[Verdict.GOOD.value, Verdict.BAD.value],
         help="good: all SLOs that judged the request are good; bad: at least one of them is bad",
     )
     parser.add_argument("--stream", action="store_true", help="only streams")
     parser.add_argument("--unary", action="store_true", help="only unary requests")
-    parser.add_argument(
-        "--since", metavar="TIME", help="arrival at or after this: a duration before now, RFC 3339 or unix seconds"
-    )
-    parser.add_argument("--until", metavar="TIME", help="arrival before this, as for --since")
+    add_since_and_until(parser, "arrival")
     parser.add_argument(
         "--min",
         action="append",
@@ -80,9 +80,7 @@ def wanted(arguments: argparse.Namespace, now: float) -> Iterator[Condition]:
         name, verdict = _pair("--slo", text, "ttft=bad")
         yield conditions.verdict(name, _check("--slo", verdict, Verdict))
     if arguments.goodput:
-        yield conditions.goodput(
-            good=_check("--goodput", arguments.goodput, (Verdict.GOOD, Verdict.BAD)) == Verdict.GOOD
-        )
+        yield conditions.goodput(good=arguments.goodput == Verdict.GOOD)
     if arguments.stream and arguments.unary:
         raise UsageError("--stream and --unary exclude each other")
     if arguments.stream or arguments.unary:
@@ -124,19 +122,3 @@ def _number(text: str) -> float:
     if not math.isfinite(number):
         raise InvalidValueError(f"{text!r} is not a number")
     return number
-
-
-def moment(flag: str, text: str, now: float) -> datetime:
-    """The time of a flag: a duration before `now`, RFC 3339 or unix seconds.
-
-    Raises:
-        UsageError: it is neither.
-    """
-    if text.endswith(tuple(DURATION_UNITS)):
-        seconds = now - parse_flag(flag, text, parse_duration)
-    else:
-        seconds = parse_flag(flag, text, parse_time)
-    try:
-        return datetime.fromtimestamp(seconds, UTC)
-    except (ValueError, OverflowError, OSError) as error:
-        raise UsageError(f"{flag}: {text!r} is out of range") from error

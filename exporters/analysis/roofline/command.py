@@ -10,9 +10,9 @@ from pathlib import Path
 from exporters.analysis.roofline.formulas import Setup
 from exporters.analysis.roofline.gpus import SHIPPED, Dtype, Gpu, find_gpu, read_gpus
 from exporters.analysis.roofline.model_shape import MAX_SIZE, read_shape
+from exporters.text.command_flags import add_format
 from exporters.text.errors import UsageError
 from exporters.text.units import number
-from exporters.text.yaml_reader import nearest
 from exporters.vocabulary.ceilings import BATCH, DECODE, KV_TOKENS, PREFILL
 
 BATCHES = (1, 8, 50, 200, 1000)
@@ -28,11 +28,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--parameters", type=float, metavar="N", help="number of parameters, such as 14.8e9 (default: counted)"
     )
-    parser.add_argument("--dtype", default="bf16", help="dtype of matrix products (default %(default)s)")
-    parser.add_argument("--weight-dtype", metavar="DTYPE", help="dtype of the weights, such as int4 (default: --dtype)")
-    parser.add_argument(
-        "--kv-dtype", default="bf16", metavar="DTYPE", help="dtype of the KV cache (default %(default)s)"
-    )
+    _add_dtype(parser, "--dtype", "dtype of matrix products (default %(default)s)", "bf16")
+    _add_dtype(parser, "--weight-dtype", "dtype of the weights, such as int4 (default: --dtype)")
+    _add_dtype(parser, "--kv-dtype", "dtype of the KV cache (default %(default)s)", "bf16")
     parser.add_argument(
         "--tensor-parallel", type=int, default=1, metavar="N", help="number of GPUs (default %(default)s)"
     )
@@ -57,10 +55,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help=f"number of requests decoded together (repeatable; default: {', '.join(map(str, BATCHES))})",
     )
-    parser.add_argument(
-        "--format", choices=("table", "json"), default="table", help="output format; json is for sidecar --roofline"
-    )
+    add_format(parser)
     parser.set_defaults(run=run)
+
+
+def _add_dtype(parser: argparse.ArgumentParser, flag: str, text: str, default: str | None = None) -> None:
+    parser.add_argument(flag, default=default, choices=[*map(str, Dtype)], metavar="DTYPE", help=text)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -95,7 +95,7 @@ def fitting_changes(setup: Setup, gpus: Iterable[Gpu]) -> Iterable[str]:
 
 def _setup(arguments: argparse.Namespace, gpus: Sequence[Gpu]) -> Setup:
     gpu = find_gpu(arguments.gpu, gpus)
-    dtype = _dtype(arguments.dtype, "--dtype")
+    dtype = Dtype(arguments.dtype)
     if dtype not in gpu.flops:
         raise UsageError(
             f"--dtype: the datasheet of {gpu.name} has no figure for {dtype}; it has {', '.join(gpu.flops)}; for "
@@ -119,19 +119,12 @@ def _setup(arguments: argparse.Namespace, gpus: Sequence[Gpu]) -> Setup:
         gpu=gpu,
         shape=shape,
         dtype=dtype,
-        weight_dtype=_dtype(arguments.weight_dtype, "--weight-dtype") if arguments.weight_dtype else dtype,
-        kv_dtype=_dtype(arguments.kv_dtype, "--kv-dtype"),
+        weight_dtype=Dtype(arguments.weight_dtype or dtype),
+        kv_dtype=Dtype(arguments.kv_dtype),
         tensor_parallel=size,
         utilization=share,
         context=arguments.context,
     )
-
-
-def _dtype(text: str, flag: str) -> Dtype:
-    try:
-        return Dtype(text)
-    except ValueError:
-        raise UsageError(f"{flag}: {text!r} is unknown; {nearest(text, Dtype)}") from None
 
 
 def _batch(text: str) -> int:

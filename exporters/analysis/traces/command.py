@@ -31,7 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="address of the pages and of the OTLP receiver, HTTP/protobuf on /v1/traces (default: %(default)s)",
     )
     parser.add_argument(
-        "--file",
+        "--trace-file",
         default="traces.db",
         metavar="FILE",
         help="SQLite file of the spans; created if it does not exist (default: %(default)s)",
@@ -40,7 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--keep", default="1h", metavar="TIME", help="delete spans this time after their arrival (default: %(default)s)"
     )
     parser.add_argument(
-        "--max-size",
+        "--trace-max-size",
         default="256MiB",
         metavar="SIZE",
         help="delete the oldest spans above this size of the file, at least 16MiB (default: %(default)s)",
@@ -52,12 +52,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Serve until SIGTERM or SIGINT."""
     keep = parse_flag("--keep", arguments.keep, parse_duration)
-    max_bytes = parse_flag("--max-size", arguments.max_size, parse_size)
+    max_bytes = parse_flag("--trace-max-size", arguments.trace_max_size, parse_size)
     if max_bytes < LEAST_BYTES:
-        raise UsageError(f"--max-size: {arguments.max_size} is too small; write at least 16MiB")
+        raise UsageError(f"--trace-max-size: {arguments.trace_max_size} is too small; write at least 16MiB")
     configure_logging(arguments.log_level, arguments.log_format, "traces")
     (listener,) = listen(arguments.listen, "--listen")
-    with listener, contextlib.closing(SpanStore(Path(arguments.file), keep=keep, max_bytes=max_bytes)) as store:
+    with listener, contextlib.closing(SpanStore(Path(arguments.trace_file), keep=keep, max_bytes=max_bytes)) as store:
         store.delete_old(time.time())
         store.shrink()
         asyncio.run(_serve(TraceServer(store, keep, time.time), listener))

@@ -154,7 +154,7 @@ def _open(path: Path) -> sqlite3.Connection:
         with path.open("ab"):
             pass
     except OSError as error:
-        raise UsageError(f"--file: {path} cannot be written: {system_reason(error)}") from error
+        raise UsageError(f"--trace-file: {path} cannot be written: {system_reason(error)}") from error
     connection = _connect(path)
     try:
         if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
@@ -167,7 +167,7 @@ def _open(path: Path) -> sqlite3.Connection:
         connection.execute("PRAGMA journal_size_limit = 4194304").fetchone()
     except sqlite3.DatabaseError as error:
         connection.close()
-        raise UsageError(f"--file: {path} cannot be used: {error}; choose another file") from error
+        raise UsageError(f"--trace-file: {path} cannot be used: {error}; choose another file") from error
     return connection
 
 

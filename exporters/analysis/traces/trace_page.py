@@ -14,6 +14,8 @@ from exporters.analysis.traces.waterfall import Axis, axis, tree
 _DEEPEST = 8
 """Deeper spans are not indented further, because phones have no space."""
 
+_REQUESTS = "vllm-slo requests --request-log requests.jsonl"
+
 
 def trace_page(trace_id: str, spans: Sequence[Span]) -> str:
     times = axis(spans)
@@ -48,8 +50,8 @@ def _request(span: Span) -> str:
         path = link(request_id=request.request_id)
         facts += [
             ("Request id", f'<a class="id" href="{escape(path)}">{escape(request.request_id)}</a>'),
-            ("Log line", f"<code>{escape(f'vllm-slo requests requests.jsonl --request-id {quoted}')}</code>"),
-            ("Requests at this time", f"<code>{escape(f'vllm-slo requests requests.jsonl --around {quoted}')}</code>"),
+            ("Log line", f"<code>{escape(f'{_REQUESTS} --request-id {quoted}')}</code>"),
+            ("Requests at this time", f"<code>{escape(f'{_REQUESTS} --around {quoted}')}</code>"),
         ]
     return f'<section class="request">{_definitions(facts)}</section>'
 

@@ -56,8 +56,8 @@ class FollowStateFile:
         state = self.load()
         if state is not None and (state.log, state.format) != (self._followed.path, self._followed.format):
             raise UsageError(
-                f"--follow-state: {self._path} belongs to {state.log} with --format {state.format}; use another file "
-                f"for {self._followed.path} with --format {self._followed.format}"
+                f"--follow-state: {self._path} belongs to {state.log} with --follow-format {state.format}; use another "
+                f"file for {self._followed.path} with --follow-format {self._followed.format}"
             )
 
     def load(self) -> FollowState | None:

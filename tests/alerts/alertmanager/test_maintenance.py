@@ -72,7 +72,7 @@ def flip(token: str) -> Iterator[list[str]]:
     with ThreadingHTTPServer(("127.0.0.1", 0), Admin) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))
         thread.start()
-        yield ["flip", "--token-file", token, "--admin", f"http://127.0.0.1:{server.server_address[1]}"]
+        yield ["flip", "--admin-token-file", token, "--sidecar", f"http://127.0.0.1:{server.server_address[1]}"]
         server.shutdown()
         thread.join()
 
@@ -159,7 +159,7 @@ async def test_a_planned_change_is_marked_in_the_dashboards(
         await started.shows(f"llm_engine_up{{{name}}}", 1.0)
         words = ["--set", "image=v2", "--maintenance", "20m", "--alertmanager", alertmanager.url, "--engine", name]
         status, out, errors = await run_command(
-            "--admin", started.pages, "--token-file", token, *words, subcommand="flip"
+            "--sidecar", started.pages, "--admin-token-file", token, *words, subcommand="flip"
         )
         assert (status, errors) == (0, ""), out
         marks = f"llm_engine_config_change_timestamp_seconds{{{name},v2,unknown,image}}"
@@ -215,7 +215,7 @@ def test_invalid_flags_are_rejected(
 
 def test_an_unreachable_alertmanager_declares_nothing(flip: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     url = f"http://127.0.0.1:{free_port()}"
-    assert main([*flip, "--set", "a=b", "--maintenance", "20m", "--alertmanager", url]) == 2
+    assert main([*flip, "--set", "a=b", "--maintenance", "20m", "--alertmanager", url]) == 3
     assert capsys.readouterr().err == (
         f"vllm-slo: --alertmanager: {url}: request failed: [Errno 111] Connection refused; write the URL of "
         f"Alertmanager, {EXAMPLE}, {WITHOUT}\n"

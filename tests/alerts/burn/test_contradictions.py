@@ -17,7 +17,7 @@ def check(tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str], *flags:
     """The exit status with --strict, and the findings as `level: path: problem; hint`."""
     path = tmp_path / "slos.yaml"
     path.write_text(text, encoding="utf-8")
-    status = main(["alerts", "check", str(path), "--format", "json", "--strict", *flags])
+    status = main(["alerts", "check", "--slos", str(path), "--format", "json", "--strict", *flags])
     found = json.loads(capsys.readouterr().out)
     return status, [
         f"{each['level']}: {each['path']}: {'; '.join(filter(None, (each['problem'], each['hint'])))}" for each in found

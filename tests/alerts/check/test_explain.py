@@ -183,9 +183,9 @@ def test_an_invalid_rate_is_rejected(rate: str, capsys: pytest.CaptureFixture[st
 def test_the_command_explains_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "slos.yaml"
     path.write_text(SHIPPED.read_text(encoding="utf-8"), encoding="utf-8")
-    assert main(["alerts", "explain", str(path), "--format", "json", "--rate", "2"]) == 0
+    assert main(["alerts", "explain", "--slos", str(path), "--format", "json", "--rate", "2"]) == 0
     assert capsys.readouterr().out == as_json(Plan.of(load(path)), 2.0) + "\n"
-    assert main(["alerts", "explain", str(path)]) == 0
+    assert main(["alerts", "explain", "--slos", str(path)]) == 0
     assert capsys.readouterr().out.startswith("At a steady 1 events/s per class.")
 
 

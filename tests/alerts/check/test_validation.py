@@ -19,7 +19,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def check(folder: Path, text: str, *flags: str) -> int:
     (folder / "slos.yaml").write_text(text, encoding="utf-8")
-    return main(["alerts", "check", "slos.yaml", *flags])
+    return main(["alerts", "check", "--slos", "slos.yaml", *flags])
 
 
 def test_the_shipped_file_passes(capsys: pytest.CaptureFixture[str]) -> None:
@@ -284,5 +284,5 @@ def test_an_invalid_retention_is_rejected(folder: Path, capsys: pytest.CaptureFi
 
 
 def test_a_missing_file_is_an_error(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["alerts", "check", "nowhere.yaml", "--format", "json"]) == 2
+    assert main(["alerts", "check", "--slos", "nowhere.yaml", "--format", "json"]) == 2
     assert capsys.readouterr() == ("", "vllm-slo: nowhere.yaml: cannot be read: no such file or directory\n")

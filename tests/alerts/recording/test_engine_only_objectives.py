@@ -137,7 +137,7 @@ def test_check_reports_slos_that_vllm_counts_differently_or_not_at_all(
     assert right in ENGINE_ONLY
     monkeypatch.chdir(tmp_path)
     Path("slos.yaml").write_text(ENGINE_ONLY.replace(right, wrong, 1))
-    code = main(["alerts", "check", "slos.yaml"])
+    code = main(["alerts", "check", "--slos", "slos.yaml"])
     findings = list(blocks(capsys.readouterr().out))
     assert finding in findings
     assert code == (2 if ": mistake: " in finding else 0)
@@ -160,7 +160,7 @@ def test_a_file_that_vllm_cannot_count_is_rejected(tmp_path: Path, capsys: pytes
     assert main(["alerts", "render", "--slos", str(path), "--out", "-"]) == 2
     message = "slos: vLLM alone counts none of these; add an SLO on ttft, tpot or e2e, or run the sidecar"
     assert capsys.readouterr() == ("", f"vllm-slo: {message}\n")
-    assert main(["alerts", "check", str(path)]) == 2
+    assert main(["alerts", "check", "--slos", str(path)]) == 2
 
 
 def test_flags_select_vllm_as_the_source(capsys: pytest.CaptureFixture[str]) -> None:

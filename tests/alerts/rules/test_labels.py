@@ -53,6 +53,6 @@ def test_severities_are_named_as_in_the_file(tmp_path: Path, capsys: pytest.Capt
     queries = [str(each.build().expr) for each in annotations(named)]
     replaced = [str(each.build().expr).replace('"page"', '"critical"') for each in annotations(ours)]
     assert queries == [each.replace('"ticket"', '"warning"') for each in replaced]
-    assert main(["alerts", "explain", str(path), "--format", "json", "--rate", "1"]) == 0
+    assert main(["alerts", "explain", "--slos", str(path), "--format", "json", "--rate", "1"]) == 0
     tiers = json.loads(capsys.readouterr().out)["slos"][0]["tiers"]
     assert [each["severity"] for each in tiers] == ["critical", "critical", "warning", "warning"]

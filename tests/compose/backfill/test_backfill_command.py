@@ -95,8 +95,8 @@ def backfilled(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         patch.setattr("sys.stderr", err)
         patch.setattr("sys.stdout", text)
         words = ["--slos", str(folder / "slos.yaml"), "--out", str(out), "--labels", "instance=s:1"]
-        words += ["--promtool", str(tools.promtool), "--prometheus", str(tools.prometheus)]
-        assert main(["backfill", str(folder / "log"), str(folder / "other"), *words]) == 0
+        words += ["--promtool", str(tools.promtool), "--prometheus-program", str(tools.prometheus)]
+        assert main(["backfill", "--request-log", str(folder / "log"), str(folder / "other"), *words]) == 0
     with temporary_prometheus(tools.prometheus, out, folder) as server:
         yield Backfilled(server, out, (folder / "printed").read_text(), (folder / "err").read_text())
 
@@ -203,7 +203,7 @@ def log(tmp_path: Path) -> Path:
 def run(log: Path, *words: str) -> int:
     slos = log.with_name("slos.yaml")
     slos.write_text(SLOS)
-    return main(["backfill", str(log), "--slos", str(slos), *words])
+    return main(["backfill", "--request-log", str(log), "--slos", str(slos), *words])
 
 
 def test_without_a_prometheus_the_recorded_series_are_left_out(
@@ -214,7 +214,7 @@ def test_without_a_prometheus_the_recorded_series_are_left_out(
         out = log.with_name(f"blocks{number}")
         assert run(log, "--out", str(out), "--promtool", str(tools.promtool), *flags) == 0
         assert len(list(out.iterdir())) == 1
-        said = "recording rules are left out; use --prometheus PATH" in capsys.readouterr().err
+        said = "recording rules are left out; add --prometheus-program PATH" in capsys.readouterr().err
         assert said is not bool(flags)
 
 
@@ -265,7 +265,9 @@ def test_a_folder_with_files_is_not_changed(tools: Tools, log: Path, capsys: pyt
             id="a short block",
         ),
         pytest.param(["--promtool", "/no/promtool"], "--promtool: /no/promtool is not a program", id="no promtool"),
-        pytest.param(["--prometheus", "/no/prom"], "--prometheus: /no/prom is not a program", id="no prometheus"),
+        pytest.param(
+            ["--prometheus-program", "/no/prom"], "--prometheus-program: /no/prom is not a program", id="no prometheus"
+        ),
         pytest.param(
             ["--since", "2030-01-01T00:00:00Z"],
             "no request of this time; give files that `vllm-slo sidecar --request-log FILE` has written",

@@ -35,7 +35,7 @@ def flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setenv("PATH", str(tmp_path))
     ports = free_lab_ports()
     names = ("engine", "relay", "sidecar", "prometheus", "alertmanager", "webhook", "load", "grafana", "traces")
-    return ["doctor", "--json", "--ports", ",".join(f"{name}={getattr(ports, name)}" for name in names)]
+    return ["doctor", "--format", "json", "--ports", ",".join(f"{name}={getattr(ports, name)}" for name in names)]
 
 
 def findings(capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, str]]:
@@ -55,7 +55,7 @@ def test_without_a_server_only_the_machine_is_checked_and_nothing_fails(
 
 def test_a_named_server_that_does_not_respond_fails(flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     url = f"http://127.0.0.1:{free_port()}"
-    assert main([*flags, "--url", url, "--sidecar", url, "--prometheus", url]) == 1
+    assert main([*flags, "--upstream", url, "--sidecar", url, "--prometheus", url]) == 1
     found = findings(capsys)
     assert {name for name, finding in found.items() if finding["state"] == "failed"} == {
         "engine metrics",
@@ -128,8 +128,8 @@ def test_a_prometheusrule_is_compared_like_a_rule_file(
     "words,message",
     [
         pytest.param(
-            ["--url", "localhost:8000"],
-            "--url: 'localhost:8000' is not a valid URL; write http://host:port, such as {engine}",
+            ["--upstream", "localhost:8000"],
+            "--upstream: 'localhost:8000' is not a valid URL; write http://host:port, such as {engine}",
             id="no URL",
         ),
         pytest.param(
@@ -174,7 +174,7 @@ def test_wrong_usage_is_refused(
 async def test_the_token_is_sent_to_the_engine(flags: list[str], tmp_path: Path) -> None:
     (tmp_path / "token").write_text("secret\n")
     async with serving(Engine()) as engine:
-        words = ["--url", engine.url, "--send-request", "--engine-token-file", str(tmp_path / "token")]
+        words = ["--upstream", engine.url, "--send-request", "--engine-token-file", str(tmp_path / "token")]
         await asyncio.to_thread(main, [*flags, *words])
     assert [head["authorization"] for head in engine.heads] == ["Bearer secret"]
 
@@ -191,7 +191,7 @@ async def test_a_running_sidecar_engine_and_prometheus_are_checked(
         sidecar(tmp_path, engine) as running,
         prometheus(tools.prometheus, tmp_path, running.metrics_port, job="vllm-slo-sidecar", rules=rules) as url,
     ):
-        words = ["--url", engine, "--sidecar", running.pages, "--prometheus", url, "--slos", str(slos)]
+        words = ["--upstream", engine, "--sidecar", running.pages, "--prometheus", url, "--slos", str(slos)]
 
         def is_scraped() -> bool:
             active = read_prometheus(Place(url, "--prometheus", named=True)).targets

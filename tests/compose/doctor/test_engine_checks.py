@@ -23,9 +23,9 @@ from tests.support.simulator import simulator
 from tests.support.waiting import until
 
 URL = "http://127.0.0.1:8000"
-NOT_READ = Unread(f"{URL}: connection refused", "start it, or set --url URL")
+NOT_READ = Unread(f"{URL}: connection refused", "start it, or set --upstream URL")
 NO_SIDECAR = Unread("http://127.0.0.1:9464: connection refused", "start it, or set --sidecar URL")
-ASK = f"vllm-slo doctor --url {URL} --send-request"
+ASK = f"vllm-slo doctor --upstream {URL} --send-request"
 NOT_ASKED = Unread("no request was sent", ASK)
 CACHED_FLAG = "vllm serve MODEL --enable-prompt-tokens-details"
 TIMES_FLAG = "vllm serve MODEL --enable-per-request-metrics (vLLM 0.25 or newer)"
@@ -39,7 +39,7 @@ def reading(
     answer: dict[str, Any] | Unread = NOT_ASKED, observability: dict[str, Any] | Unread = NOT_READ
 ) -> EngineReading:
     return EngineReading(
-        place=Place(URL, "--url", named=False),
+        place=Place(URL, "--upstream", named=False),
         page=NOT_READ,
         metrics=NOT_READ,
         observability=observability,
@@ -215,7 +215,7 @@ def test_engine_spans(observability: dict[str, Any] | Unread, expected: Finding)
 
 
 async def read(engine: Engine, *, send_request: bool = False) -> EngineReading:
-    place = Place(engine.url, "--url", named=True)
+    place = Place(engine.url, "--upstream", named=True)
     return await asyncio.to_thread(read_engine, place, {}, send_request=send_request)
 
 
@@ -250,11 +250,11 @@ async def test_without_the_flag_no_request_is_sent() -> None:
         pytest.param(
             Engine(metrics_status=401), "{url}/metrics: HTTP 401", "set --engine-token-file FILE", id="needs a token"
         ),
-        pytest.param(Engine(metrics_status=404), "{url}/metrics: HTTP 404", "check --url", id="no such page"),
+        pytest.param(Engine(metrics_status=404), "{url}/metrics: HTTP 404", "check --upstream", id="no such page"),
         pytest.param(
             Engine(metrics="<html>"),
             "{url}/metrics is not an exposition: no line is a sample",
-            "set --url to the URL of an engine",
+            "set --upstream to the URL of an engine",
             id="another program",
         ),
     ],
@@ -331,9 +331,9 @@ async def test_without_a_model_no_request_is_sent(models_body: str, reason: str,
 @pytest.mark.parametrize("named,state", [(True, State.FAILED), (False, State.NOT_CHECKED)])
 def test_only_a_named_server_has_to_respond(named: bool, state: State) -> None:
     url = f"http://127.0.0.1:{free_port()}"
-    found = engine_metrics(read_engine(Place(url, "--url", named), {}, send_request=False))
+    found = engine_metrics(read_engine(Place(url, "--upstream", named), {}, send_request=False))
     cost = "engine panels are empty, and alerts on the engine are silent" if named else ""
-    assert found == Finding(state, url, f"{url}: connection refused", cost, "start it, or set --url URL")
+    assert found == Finding(state, url, f"{url}: connection refused", cost, "start it, or set --upstream URL")
     found = sidecar(read_sidecar(Place(url, "--sidecar", named)))
     cost = "requests are not measured" if named else ""
     assert found == Finding(state, url, f"{url}: connection refused", cost, "start it, or set --sidecar URL")
@@ -397,7 +397,7 @@ def test_a_sidecar_that_needs_credentials_is_not_readable() -> None:
 @pytest.mark.slow
 async def test_a_real_sidecar_before_a_simulated_engine_shows_both_flags(tmp_path: Path) -> None:
     async with simulator() as engine, sidecar_process(tmp_path, engine) as running:
-        place = Place(running.url, "--url", named=True)
+        place = Place(running.url, "--upstream", named=True)
         before = await asyncio.to_thread(sidecar_reading, running.pages)
         relay = await asyncio.to_thread(read_engine, place, {}, send_request=True)
 
@@ -415,7 +415,7 @@ async def test_a_real_sidecar_before_a_simulated_engine_shows_both_flags(tmp_pat
         State.NOT_CHECKED,
         f"{running.url}/metrics",
         f"{running.url} is a sidecar, which does not relay /metrics",
-        fix="set --url to the URL of the engine",
+        fix="set --upstream to the URL of the engine",
     )
     assert engine_spans(relay).found == f"{running.url} is a sidecar, which does not relay /server_info"
 

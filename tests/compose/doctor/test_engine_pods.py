@@ -149,7 +149,7 @@ async def test_a_planted_fault_is_found(
         ) as url,
     ):
         await asyncio.to_thread(wait_until, lambda: shows_pods(url))
-        await asyncio.to_thread(main, ["doctor", "--json", "--prometheus", url])
+        await asyncio.to_thread(main, ["doctor", "--format", "json", "--prometheus", url])
         instances = {each.labels["instance"] for each in Prometheus(url).query("up")}
     checks = {each["check"]: each for each in json.loads(capsys.readouterr().out)["checks"]}
     state, text = names

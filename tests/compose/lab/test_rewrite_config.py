@@ -128,7 +128,7 @@ def test_every_service_stays_on_loopback_and_in_its_folder(config: LabConfig) ->
     assert f"--web.listen-address={config.ports.address('alertmanager')}" in commands["alertmanager"]
     assert "--cluster.listen-address= " in commands["alertmanager"]
     assert not [name for name, command in commands.items() if "0.0.0.0" in command]
-    assert f"--listen {config.ports.address('traces')} --file {config.directory.root}" in commands["traces"]
+    assert f"--listen {config.ports.address('traces')} --trace-file {config.directory.root}" in commands["traces"]
 
 
 def test_all_spans_go_to_the_trace_store_of_the_lab_unless_another_collector_is_given(config: LabConfig) -> None:

@@ -56,7 +56,7 @@ def test_the_lab_starts_serves_a_load_and_stops_with_all_its_processes(tmp_path:
         lines = log.read_text().splitlines(keepends=True) if log.exists() else []
         return {json.loads(line)["class"] for line in lines if line.endswith("\n")}
 
-    with start("--dir", str(tmp_path), "--status-interval", "1s") as process:
+    with start("--out", str(tmp_path), "--status-interval", "1s") as process:
         read_until(process, *is_up("webhook", "alertmanager", "prometheus", "simulator", "sidecar"), "load started")
         children = descendants(process.pid)
         assert len(children) >= 7  # the sidecar has two of its own
@@ -73,7 +73,7 @@ def test_the_lab_starts_serves_a_load_and_stops_with_all_its_processes(tmp_path:
 
 @pytest.mark.slow
 def test_the_lab_stops_after_the_given_time(tmp_path: Path) -> None:
-    with start("--no-load", "--for", "100ms", "--dir", str(tmp_path)) as process:
+    with start("--no-load", "--duration", "100ms", "--out", str(tmp_path)) as process:
         output, errors = process.communicate(timeout=HANG)
     assert process.returncode == 0, errors
     assert re.search(r"prometheus.* from (PATH|the release archive|Debian packages).*: /", output)
@@ -82,7 +82,7 @@ def test_the_lab_stops_after_the_given_time(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_failed_service_is_reported_with_the_last_lines_of_its_log_and_all_others_stop(tmp_path: Path) -> None:
-    with start("--no-load", "--dir", str(tmp_path)) as process:
+    with start("--no-load", "--out", str(tmp_path)) as process:
         read_until(process, *is_up("simulator", "sidecar"))
         children = descendants(process.pid)
         victim = next(child for child in children if "simulate" in child.cmdline())
@@ -98,7 +98,7 @@ def test_a_failed_service_is_reported_with_the_last_lines_of_its_log_and_all_oth
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGKILL])
 def test_no_child_outlives_the_runner(tmp_path: Path, number: signal.Signals) -> None:
-    with start("--no-load", "--dir", str(tmp_path)) as process:
+    with start("--no-load", "--out", str(tmp_path)) as process:
         read_until(process, *is_up("sidecar"))
         children = descendants(process.pid)
         process.send_signal(number)
@@ -116,7 +116,7 @@ def test_a_busy_port_is_reported_before_anything_is_started(tmp_path: Path, caps
         specification = ",".join(
             f"{name}={port if name == 'sidecar' else getattr(free, name)}" for name in Ports.__dataclass_fields__
         )
-        assert main(["up", "--ports", specification, "--dir", str(tmp_path / "run")]) == 2
+        assert main(["up", "--ports", specification, "--out", str(tmp_path / "run")]) == 2
     assert capsys.readouterr().err.startswith(f"vllm-slo: port {port} for sidecar is already in use on 127.0.0.1\n")
     assert not (tmp_path / "run").exists()
 
@@ -130,8 +130,8 @@ def test_a_busy_port_is_reported_before_anything_is_started(tmp_path: Path, caps
             id="misspelt engine",
         ),
         pytest.param(
-            ["--for", "5"],
-            "--for: '5' is not a valid duration; write a number with a unit, such as 30s or 5m",
+            ["--duration", "5"],
+            "--duration: '5' is not a valid duration; write a number with a unit, such as 30s or 5m",
             id="no unit",
         ),
     ],
@@ -145,7 +145,7 @@ def test_two_labs_never_share_a_directory(tmp_path: Path) -> None:
     directory = RunDirectory(tmp_path)
     with directory.lock(), pytest.raises(UsageError) as caught, directory.lock():
         pass
-    assert str(caught.value) == f"--dir {tmp_path}: already used by a running lab; stop it, or choose another --dir"
+    assert str(caught.value) == f"--out {tmp_path}: already used by a running lab; stop it, or choose another --out"
 
 
 def test_a_run_deletes_only_the_files_of_the_previous_run(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def is_up(url: str) -> bool:
 
 def test_a_page_is_a_line_of_the_log_and_a_line_of_the_file(tmp_path: Path) -> None:
     ports, file = free_lab_ports(), tmp_path / "pages.jsonl"
-    log = received(command(ports.address("webhook"), "--file", str(file)), ports.url("webhook"))
+    log = received(command(ports.address("webhook"), "--out", str(file)), ports.url("webhook"))
     assert " INFO webhook: page firing " in log
     assert log.endswith("LLMEngineDown - the engine is down\n")
     (line,) = file.read_text().splitlines()
@@ -83,7 +83,7 @@ def test_a_wrong_address_a_busy_port_and_a_missing_folder_are_refused(tmp_path: 
     wrong = "webhook: --listen: 'here' is not a valid address; write HOST:PORT, such as 127.0.0.1:8001\n"
     assert refusal("here") == wrong
     file = tmp_path / "missing" / "pages.jsonl"
-    assert refusal("127.0.0.1:0", "--file", str(file)) == f"webhook: --file {file}: no such file or directory\n"
+    assert refusal("127.0.0.1:0", "--out", str(file)) == f"webhook: --out {file}: no such file or directory\n"
     with busy_port() as port:
         busy = f"webhook: --listen: cannot listen on 127.0.0.1:{port}: address already in use\n"
         assert refusal(f"127.0.0.1:{port}") == busy

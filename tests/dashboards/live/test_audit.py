@@ -81,7 +81,7 @@ def test_the_audit_succeeds_if_every_query_has_data(prometheus: Serve, capsys: p
 
 def test_queries_are_sent_as_by_grafana_with_every_variable_expanded(prometheus: Serve) -> None:
     fake = prometheus(lambda path, _: one_series(path))
-    assert run(fake.url, "--from", "1000", "--to", "1600", "--scrape-interval", "1s") == 0
+    assert run(fake.url, "--since", "1000", "--until", "1600", "--scrape-interval", "1s") == 0
     requests = {path: [params for where, params in fake.requests if where == path] for path, _ in fake.requests}
     assert {"match[]": 'llm_requests_in_flight{model=~".*"}', "start": "1000.000", "end": "1600.000"} in requests[
         "/api/v1/label/class/values"
@@ -201,7 +201,7 @@ def test_an_unreachable_prometheus_is_one_message(command: str, capsys: pytest.C
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{bound.getsockname()[1]}"
-        assert main(["dashboards", command, "--prometheus", url]) == 2
+        assert main(["dashboards", command, "--prometheus", url]) == 3
     assert capsys.readouterr().err == (
         f"vllm-slo: cannot reach Prometheus at {url}: connection refused; "
         "set --prometheus to its address, such as http://127.0.0.1:9090\n"
@@ -217,18 +217,18 @@ def test_an_unreachable_prometheus_is_one_message(command: str, capsys: pytest.C
             id="no scheme",
         ),
         pytest.param(
-            ["--range", "soon"],
-            "--range: 'soon' is not a valid duration; write a number with a unit, such as 15m",
+            ["--since", "soon"],
+            "--since: 'soon' is not a valid time; write unix seconds or RFC 3339, such as 2026-01-31T12:00:00Z",
             id="no duration",
         ),
         pytest.param(
-            ["--to", "noon"],
-            "--to: 'noon' is not a valid time; write unix seconds or RFC 3339, such as 2026-01-31T12:00:00Z",
+            ["--until", "noon"],
+            "--until: 'noon' is not a valid time; write unix seconds or RFC 3339, such as 2026-01-31T12:00:00Z",
             id="no time",
         ),
         pytest.param(
-            ["--from", "2026-01-31T12:00:00+00:00", "--to", "1000"],
-            "--from: must be before --to",
+            ["--since", "2026-01-31T12:00:00+00:00", "--until", "1000"],
+            "--since: must be before --until",
             id="backwards",
         ),
     ],
@@ -291,7 +291,7 @@ def test_a_range_query_has_the_step_of_its_panel(
     panel = {"title": "P", "targets": [{"refId": "A", "expr": "up > $__interval_ms"}], **limits}
     (tmp_path / "page.json").write_text(json.dumps({"title": "T", "panels": [panel]}))
     fake = prometheus(lambda path, _: one_series(path))
-    assert run(fake.url, "--dashboards", str(tmp_path), "--range", "1h") == 0
+    assert run(fake.url, "--dashboards", str(tmp_path), "--since", "1h") == 0
     (request,) = fake.requests
     assert (request[1]["query"], request[1]["step"]) == (f"up > {step}000", step)
 

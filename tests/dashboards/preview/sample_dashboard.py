@@ -9,7 +9,7 @@ RED, GREEN, BLUE = "#D55E00", "#009E73", "#0072B2"
 # 2026-01-31 12:00:00 UTC, and five minutes earlier
 END = 1769860800
 START = END - 300
-WHEN = ("--from", str(START), "--to", str(END), "--scrape-interval", "1s")
+WHEN = ("--since", str(START), "--until", str(END), "--scrape-interval", "1s")
 
 Value = float | Callable[[float], float]
 """A constant, or a function of the time."""

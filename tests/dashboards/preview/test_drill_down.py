@@ -159,7 +159,7 @@ async def test_each_step_from_an_slo_to_its_worst_requests_and_the_runbook_is_on
 
     command = str(await tab.evaluate(f'{cells("Worst requests")}["Command"].innerText'))
     assert command == (
-        "vllm-slo requests requests.jsonl --class siso --slo ttft=bad --sort e2e_ms --limit 10 "
+        "vllm-slo requests --request-log requests.jsonl --class siso --slo ttft=bad --sort e2e_ms --limit 10 "
         f"--since {START} --until {END}"
     )
     program, *flags = shlex.split(command.replace("requests.jsonl", str(request_log(tmp_path))))

@@ -94,7 +94,7 @@ def test_an_invalid_log_level_in_the_environment_is_rejected(
 ) -> None:
     monkeypatch.setenv("VLLM_SLO_LOG_LEVEL", "loud")
     assert main(["sidecar", "--upstream", ENGINE, "--slos", slos]) == 2
-    assert capsys.readouterr().err == f"vllm-slo: --log-level: {LEVEL}\n"
+    assert capsys.readouterr().err == f"vllm-slo: VLLM_SLO_LOG_LEVEL: {LEVEL}\n"
 
 
 def test_an_unwritable_request_log_is_rejected(slos: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,5 @@
 """The log lines of a process, in a subprocess because logging configuration is global."""
 
-import argparse
 import json
 import re
 import subprocess
@@ -9,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from compose.command_parser import CommandParser
 from exporters.text.errors import UsageError
 from exporters.text.logs import add_logging_flags
 
@@ -62,12 +62,12 @@ def test_an_uncaught_exception_is_logged_with_its_traceback(statements: str, mes
 @pytest.mark.parametrize(
     "words, message",
     [
-        (["--log-level", "loud"], "--log-level: 'loud' is unknown; use debug, info, warning or error"),
-        (["--log-format", "xml"], "--log-format: 'xml' is unknown; use text or json"),
+        (["--log-level", "loud"], "--log-level: 'loud' is unknown; known: debug, info, warning, error"),
+        (["--log-format", "xml"], "--log-format: 'xml' is unknown; known: text, json"),
     ],
 )
 def test_an_unknown_level_or_format_is_rejected(words: list[str], message: str) -> None:
-    parser = argparse.ArgumentParser()
+    parser = CommandParser()
     add_logging_flags(parser)
     with pytest.raises(UsageError) as refused:
         parser.parse_args(words)

@@ -81,7 +81,9 @@ def test_a_file_that_is_not_a_mapping_is_rejected(text: str, message: str) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", [["alerts", "explain"], ["sidecar", "--upstream", "http://127.0.0.1:1", "--slos"]])
+@pytest.mark.parametrize(
+    "command", [["alerts", "explain", "--slos"], ["sidecar", "--upstream", "http://127.0.0.1:1", "--slos"]]
+)
 def test_a_command_with_an_invalid_file_exits_with_2(tmp_path: Path, command: list[str]) -> None:
     path = tmp_path / "slos.yaml"
     path.write_text(MINIMAL.replace("95%", "100%"))
@@ -97,3 +99,14 @@ def test_a_command_with_an_invalid_file_exits_with_2(tmp_path: Path, command: li
 def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"nowhere\.yaml: cannot be read: no such file or directory$"):
         load(tmp_path / "nowhere.yaml")
+
+
+@pytest.mark.parametrize(
+    "value, message",
+    [
+        ("", "expected text, found ''"),
+        ("!foo x", "'x' is not a valid duration; write a number with a unit, such as 250ms, 5s, 1m or 12h, or none"),
+    ],
+)
+def test_a_timeout_without_a_value_or_with_a_tag_of_its_own_is_a_mistake(value: str, message: str) -> None:
+    assert refusal(f"{MINIMAL.rstrip()}\nfirst_token_timeout: {value}\n").endswith(f" first_token_timeout: {message}")

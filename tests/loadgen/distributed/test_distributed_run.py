@@ -238,4 +238,4 @@ def test_other_greenlets_run_while_a_schedule_is_hashed() -> None:
 
 def run_flags(duration: str = "2s") -> RunSettings:
     target = ("--target", "http://127.0.0.1:1", "--out", "unused", "--no-check", "--model", "m")
-    return from_arguments(parsed("demo", *target, "--duration", duration))
+    return from_arguments(parsed("--scenario", "demo", *target, "--duration", duration))

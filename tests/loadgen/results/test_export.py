@@ -81,12 +81,3 @@ def test_the_report_is_also_json_and_csv(tmp_path: Path, capsys: pytest.CaptureF
     assert json.loads(capsys.readouterr().out)["total"]["offered"] == 4
     assert main(["load", "report", folder, "--format", "csv"]) == 0
     assert capsys.readouterr().out == as_csv(run(), summarise(run(), RECORDS))
-
-
-def test_an_unknown_format_in_the_environment_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = _folder(tmp_path)
-    monkeypatch.setenv("VLLM_SLO_FORMAT", "cvs")
-    assert main(["load", "report", folder]) == 2
-    assert "--format: 'cvs' is unknown; did you mean 'csv'" in capsys.readouterr().err

@@ -27,7 +27,19 @@ sys.exit(code)
 def test_a_full_disk_stops_the_run_and_keeps_what_was_written(tmp_path: Path) -> None:
     path, out = write_scenario(tmp_path, "siso", rate=20, duration="1h"), tmp_path / "out"
     with scripted_server() as target:
-        command = [sys.executable, "-c", LIMITED, "load", "run", str(path), "--target", target, "--out", str(out)]
+        command = [
+            sys.executable,
+            "-c",
+            LIMITED,
+            "load",
+            "run",
+            "--scenario",
+            str(path),
+            "--target",
+            target,
+            "--out",
+            str(out),
+        ]
         process = subprocess.run(
             [*command, "--log-level", "warning", "--allow-invalid"],
             cwd=ROOT,

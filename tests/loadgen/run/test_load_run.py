@@ -149,7 +149,7 @@ def test_a_limit_of_concurrency_makes_requests_wait(tmp_path: Path) -> None:
 def test_a_run_whose_requests_were_not_sent_is_invalid(tmp_path: Path) -> None:
     path, out = write_scenario(tmp_path, "hang", rate=60, duration="300ms", timeout="400ms"), tmp_path / "out"
     with scripted_server() as target:
-        process = load("run", str(path), "--target", target, "--out", str(out), "--max-open", "2")
+        process = load("run", "--scenario", str(path), "--target", target, "--out", str(out), "--max-open", "2")
     assert process.returncode == 1
     lines = process.stdout.splitlines()
     assert any(line.startswith("INVALID: ") and "requests were not sent" in line for line in lines)
@@ -221,7 +221,7 @@ def test_a_run_stops_when_the_server_is_saturated(tmp_path: Path, workers: str) 
     )
     with scripted_server() as target:
         flags = ("--target", target, "--out", str(out), "--stop-when-saturated", "--grace", "0s", "--allow-invalid")
-        with starting_load("run", str(path), *flags, "--workers", workers, before=before) as process:
+        with starting_load("run", "--scenario", str(path), *flags, "--workers", workers, before=before) as process:
             assert wait_until(lambda: len(received(target)) > 50)
             hold(target)
             shown, errors = process.communicate(timeout=HANG)
@@ -240,7 +240,7 @@ def test_a_run_stops_when_the_server_is_saturated(tmp_path: Path, workers: str) 
 def test_a_target_that_does_not_respond_is_refused_before_any_load(tmp_path: Path) -> None:
     out = tmp_path / "out"
     process = run_load("mixed", "http://127.0.0.1:1", out)
-    assert (process.returncode, process.stdout, out.exists()) == (2, "", False)
+    assert (process.returncode, process.stdout, out.exists()) == (3, "", False)
     assert process.stderr == (
         "vllm-slo: --target http://127.0.0.1:1: cannot connect to http://127.0.0.1:1: connection refused; "
         "start it, or set --no-check and --model\n"

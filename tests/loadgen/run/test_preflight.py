@@ -21,7 +21,7 @@ SKIP = "set --no-check and --model"
 
 
 def find_model(url: str, *flags: str, environment: dict[str, str] | None = None) -> str:
-    arguments: Any = parsed("mixed", "--target", url, "--out", "results", *flags)
+    arguments: Any = parsed("--scenario", "mixed", "--target", url, "--out", "results", *flags)
     settings = run_settings.from_arguments(arguments, environment or {})
     return preflight.find_model(settings, HttpClient(settings.target))
 
@@ -84,7 +84,7 @@ def test_a_model_that_is_not_served_is_refused() -> None:
 
 def test_a_folder_that_contains_a_run_is_refused(tmp_path: Path) -> None:
     (tmp_path / "requests.jsonl").touch()
-    arguments: Any = parsed("mixed", "--target", "http://127.0.0.1:1", "--out", str(tmp_path))
+    arguments: Any = parsed("--scenario", "mixed", "--target", "http://127.0.0.1:1", "--out", str(tmp_path))
     with pytest.raises(UsageError) as refusal:
         ResultStore(run_settings.from_arguments(arguments, {}), "m", "0")
     assert str(refusal.value) == f"--out {tmp_path}: already contains a run; choose another folder or delete it"
@@ -135,7 +135,7 @@ def test_an_invalid_key_in_the_environment_is_refused_without_showing_it() -> No
 
 
 def test_the_settings_do_not_show_the_key() -> None:
-    arguments: Any = parsed("mixed", "--target", "https://127.0.0.1:1", "--out", "results")
+    arguments: Any = parsed("--scenario", "mixed", "--target", "https://127.0.0.1:1", "--out", "results")
     settings = run_settings.from_arguments(arguments, {API_KEY: KEY})
     assert settings.target.api_key == KEY
     assert KEY not in repr(settings)

@@ -43,7 +43,9 @@ def shown(width: int, *, terminal: bool = True) -> tuple[Progress, LiveFigures, 
                 )
             )
     figures.offer("siso")
-    settings = run_settings.from_arguments(parsed("mixed", "--target", "http://127.0.0.1:1", "--out", "o"), {})
+    settings = run_settings.from_arguments(
+        parsed("--scenario", "mixed", "--target", "http://127.0.0.1:1", "--out", "o"), {}
+    )
     console = Console(file=io.StringIO(), width=width, force_terminal=terminal, color_system=None)
     return Progress(figures, 0.0, settings, StallWatch(), console), figures, console
 

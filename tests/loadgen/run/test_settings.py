@@ -62,7 +62,7 @@ def test_an_invalid_base_url_is_refused(url: str, message: str) -> None:
 
 def test_flags_change_the_scenario() -> None:
     settings = run_settings.from_arguments(
-        parsed("demo", *LOCAL, "--seed", "7", "--duration", "2m", "--rate-scale", "0.5", "--grace", "3s")
+        parsed("--scenario", "demo", *LOCAL, "--seed", "7", "--duration", "2m", "--rate-scale", "0.5", "--grace", "3s")
     )
     first, second = scenario.load(scenario.find("demo")).phases
     rest = 120 - first.duration
@@ -77,7 +77,7 @@ def test_flags_change_the_scenario() -> None:
 
 def test_without_a_check_the_model_must_be_set() -> None:
     with pytest.raises(UsageError) as refusal:
-        run_settings.from_arguments(parsed("mixed", *LOCAL, "--no-check"))
+        run_settings.from_arguments(parsed("--scenario", "mixed", *LOCAL, "--no-check"))
     assert str(refusal.value) == "--no-check: the model is unknown without /v1/models; set --model too"
 
 
@@ -86,7 +86,7 @@ def test_without_a_check_the_model_must_be_set() -> None:
     [("127.0.0.1:9465", ("127.0.0.1", 9465)), (":9465", ("0.0.0.0", 9465)), ("[::1]:9465", ("::1", 9465))],
 )
 def test_the_metrics_flag_is_an_address(text: str, address: tuple[str, int]) -> None:
-    assert run_settings.from_arguments(parsed("mixed", *LOCAL, "--metrics", text)).metrics == address
+    assert run_settings.from_arguments(parsed("--scenario", "mixed", *LOCAL, "--metrics", text)).metrics == address
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_the_metrics_flag_is_an_address(text: str, address: tuple[str, int]) -> 
 )
 def test_an_invalid_value_is_refused(flag: str, value: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as refusal:
-        parsed("mixed", *LOCAL, f"{flag}={value}")
+        parsed("--scenario", "mixed", *LOCAL, f"{flag}={value}")
     assert refusal.value.code == 2
     last_line = capsys.readouterr().err.splitlines()[-1]
     assert last_line == f"vllm-slo load run: error: argument {flag}: {message}"
@@ -125,7 +125,7 @@ def test_plain_locust_reads_the_same_flags_from_the_environment() -> None:
         ({}, "no target: set VLLM_SLO_TARGET, or Locust's --host, such as http://127.0.0.1:8000"),
         (
             {"VLLM_SLO_TARGET": "http://127.0.0.1:1", "VLLM_SLO_GRACE": "x"},
-            "environment: argument --grace: 'x' is not a valid duration; write a number with a unit, such as 30s or 5m",
+            "VLLM_SLO_GRACE: 'x' is not a valid duration; write a number with a unit, such as 30s or 5m",
         ),
     ],
 )

@@ -169,7 +169,9 @@ def test_a_warm_up_comes_before_the_run_and_is_not_part_of_its_figures(tmp_path:
 def test_a_replay_has_no_warm_up(tmp_path: Path) -> None:
     trace = tmp_path / "trace.csv"
     trace.write_text("time,prompt_tokens,output_tokens\n0,10,10\n")
-    process = load("replay", str(trace), "--target", "http://127.0.0.1:1", "--out", str(tmp_path), "--warm-up", "4")
+    process = load(
+        "replay", "--trace", str(trace), "--target", "http://127.0.0.1:1", "--out", str(tmp_path), "--warm-up", "4"
+    )
     assert (process.returncode, process.stderr) == (
         2,
         "vllm-slo: --warm-up: needs a scenario, whose classes give the prompts; a trace has no other ones\n",

@@ -168,7 +168,7 @@ def test_production_traffic_goes_through_mooncake_and_keeps_its_shared_blocks(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = logged(tmp_path / "requests.jsonl", LOGGED)
-    assert main(["requests", str(path), "--format", "mooncake"]) == 0
+    assert main(["requests", "--request-log", str(path), "--format", "mooncake"]) == 0
     out, err = capsys.readouterr()
     assert [json.loads(line) for line in out.splitlines()] == [
         {"timestamp": 0, "input_length": 600, "output_length": 5, "hash_ids": [0, 1]},
@@ -177,7 +177,7 @@ def test_production_traffic_goes_through_mooncake_and_keeps_its_shared_blocks(
     assert "2 requests are not in the trace" in err
     first, second = TraceSchedule(read_trace(written(tmp_path, out), None, "trace"), 1)
     assert first.prompt.split()[:BLOCK_TOKENS] == second.prompt.split()[:BLOCK_TOKENS]
-    assert main(["requests", str(path), "--format", "mooncake", "--sort", "e2e_ms"]) == 2
+    assert main(["requests", "--request-log", str(path), "--format", "mooncake", "--sort", "e2e_ms"]) == 2
     assert "remove --columns, --sort and --around" in capsys.readouterr().err
 
 
@@ -203,7 +203,17 @@ async def test_the_simulator_hits_the_share_of_the_prefix_cache_that_the_hashes_
     path, out = written(tmp_path, text), tmp_path / "out"
     async with simulator() as url:
         process = await asyncio.to_thread(
-            load, "replay", str(path), "--target", url, "--out", str(out), "--allow-invalid", "--log-level", "warning"
+            load,
+            "replay",
+            "--trace",
+            str(path),
+            "--target",
+            url,
+            "--out",
+            str(out),
+            "--allow-invalid",
+            "--log-level",
+            "warning",
         )
     assert (process.returncode, process.stderr) == (0, "")
     records = read_records(out)

@@ -46,7 +46,7 @@ def _files(folder: Path, *classes: str) -> tuple[Path, Path]:
 
 def _arguments(folder: Path, target: str) -> tuple[str, ...]:
     path, judged = _files(folder)
-    files = (str(path), "--slos", str(judged), "--target", target, "--out", str(folder / "out"))
+    files = ("--scenario", str(path), "--slos", str(judged), "--target", target, "--out", str(folder / "out"))
     times = ("--min-probe", "1s", "--max-probe", "4s", "--cool-down", "1ms", "--max-send-lag", "1h")
     return ("find-max", *files, *times, "--resolution", "0.5", "--log-level", "error")
 
@@ -158,12 +158,12 @@ def _parsed(*arguments: str) -> FindMaxSettings:
 def test_settings_that_cannot_give_an_answer_are_refused(flags: tuple[str, ...], message: str, tmp_path: Path) -> None:
     path, judged = _files(tmp_path)
     with pytest.raises(UsageError) as refusal:
-        _parsed(str(path), "--slos", str(judged), *_LOCAL, *flags)
+        _parsed("--scenario", str(path), "--slos", str(judged), *_LOCAL, *flags)
     assert str(refusal.value) == message
 
 
 def test_the_first_rate_is_the_lowest_that_a_probe_can_decide_if_that_of_the_scenario_is_lower() -> None:
-    lowest = _parsed("mixed", *_LOCAL, "--slos", "alerts/slos.yaml").limits
+    lowest = _parsed("--scenario", "mixed", *_LOCAL, "--slos", "alerts/slos.yaml").limits
     assert lowest.floor == pytest.approx(4.247, rel=0.1)
     assert lowest.floor <= lowest.start < lowest.floor + 0.1
 
@@ -172,25 +172,25 @@ def test_a_scenario_without_a_rate_needs_a_first_one(tmp_path: Path) -> None:
     path, judged = _files(tmp_path)
     path.write_text(path.read_text().replace("rate: 20, arrivals: constant", "users: 3"))
     with pytest.raises(UsageError) as refusal:
-        _parsed(str(path), "--slos", str(judged), *_LOCAL)
+        _parsed("--scenario", str(path), "--slos", str(judged), *_LOCAL)
     assert str(refusal.value) == (
         "--start: the scenario has no rate to start with; set one, in requests/s, such as --start 2"
     )
-    assert _parsed(str(path), "--slos", str(judged), *_LOCAL, "--start", "2").limits.start == 2
+    assert _parsed("--scenario", str(path), "--slos", str(judged), *_LOCAL, "--start", "2").limits.start == 2
 
 
 def test_a_scenario_that_no_slo_judges_is_refused(tmp_path: Path) -> None:
     path, judged = _files(tmp_path, "siso")
     judged.write_text(_SLOS.replace("classes: [siso]", "classes: [other]"))
     with pytest.raises(UsageError) as refusal:
-        _parsed(str(path), "--slos", str(judged), *_LOCAL)
+        _parsed("--scenario", str(path), "--slos", str(judged), *_LOCAL)
     assert str(refusal.value) == (f"{path}: no SLO of {judged} judges a class of this scenario; check the class names")
 
 
 @pytest.mark.parametrize("flag", ["--duration=5m", "--rate-scale=2", "--allow-invalid", "--metrics=127.0.0.1:1"])
 def test_flags_of_a_run_that_a_search_decides_itself_are_refused(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as refusal:
-        _parsed("mixed", *_LOCAL, flag)
+        _parsed("--scenario", "mixed", *_LOCAL, flag)
     assert refusal.value.code == 2
     assert f"unrecognized arguments: {flag}" in capsys.readouterr().err
 
@@ -253,7 +253,7 @@ def test_a_saturated_probe_is_missed_before_a_look_decides_it(tmp_path: Path) ->
     modules = "import locust; from loadgen.results import saturation; from loadgen.run import load_run"
     before = f"{_SLOW}; {modules}; from loadgen.search import find_max; {often}"
     with scripted_server() as target:
-        files = (str(path), "--slos", str(judged), "--target", target, "--out", str(tmp_path / "out"))
+        files = ("--scenario", str(path), "--slos", str(judged), "--target", target, "--out", str(tmp_path / "out"))
         times = ("--start", "100", "--min-probe", "2m", "--max-probe", "4m", "--grace", "0s", "--cool-down", "1ms")
         with starting_load("find-max", *files, *times, "--max-send-lag", "1h", before=before) as process:
             assert wait_until(lambda: len(received(target)) > 50)
@@ -279,6 +279,8 @@ def test_a_saturated_probe_is_missed_before_a_look_decides_it(tmp_path: Path) ->
 def test_saturation_decides_only_what_a_queue_makes_slow(tmp_path: Path, signal_: str, misses: bool) -> None:
     path, judged = _files(tmp_path)
     judged.write_text(_SLOS.replace("signal: availability", f"signal: {signal_}"))
-    assert _parsed(str(path), "--slos", str(judged), *_LOCAL).saturation_misses is misses
+    assert _parsed("--scenario", str(path), "--slos", str(judged), *_LOCAL).saturation_misses is misses
     path.write_text(path.read_text().replace("phases:", f"  other: {SHAPE}\nphases:"))
-    assert not _parsed(str(path), "--slos", str(judged), *_LOCAL).saturation_misses  # the other class may wait
+    assert not _parsed(
+        "--scenario", str(path), "--slos", str(judged), *_LOCAL
+    ).saturation_misses  # the other class may wait

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from alerts.prices import ApiPrice, Prices
 from compose.cli import main
 from compose.experiments.grades.criteria import Grade, Graded, graded
 from compose.experiments.grades.measured_cells import MeasuredCell, read_measured
-from compose.experiments.grades.running_costs import Prices, RunningCost
+from compose.experiments.grades.running_costs import RunningCost
 from compose.experiments.setup.cell_store import Cell, CellStatus, Configuration, ExperimentRecord
 from exporters.requestlog.entry import LogEntry
 from exporters.vocabulary.signals import Outcome
@@ -30,7 +31,8 @@ ITEMS = [
 ]
 GOLDEN = Path(__file__).parents[1] / "golden"
 PAGE = DOCS / "design" / "seed-003.md"
-PRICES = Prices(4.0, 0.1, 0.4)
+API = ApiPrice(0.1, 0.1, 0.4)
+PRICES = Prices(4.0, API)
 
 
 def answered(count: int, **changes: Any) -> list[Record]:
@@ -222,7 +224,7 @@ def test_a_rejection_without_a_line_fails_and_the_queues_of_teams_stay_unknown()
 
 def test_costs_are_those_of_an_hour_at_the_measured_rate() -> None:
     cell = measured([*answered(10), *answered(5, outcome=ClientOutcome.TIMEOUT)])  # in 36 s, a hundredth of an hour
-    cost = RunningCost.of(cell, PRICES)
+    cost = RunningCost.of(cell, API)
     assert (cost.prompt, cost.completion, cost.api) == pytest.approx((1.0, 0.1, 0.14))
     assert of("Cost", cell) == (Grade.UNKNOWN, "no prices")
     assert of("Cost", cell, prices=PRICES) == (Grade.PASS, "the table below, with 1 cells")
@@ -240,7 +242,7 @@ def test_the_page_of_seed_003_has_the_grades_of_the_recorded_run(tmp_path: Path)
 
 
 def test_a_recorded_run_of_a_real_engine_is_graded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    flags = ("--gpu-hour", "4", "--api-prompt", "0.1", "--api-completion", "0.4")
+    flags = ("--gpu-hour-price", "4", "--api-price", "0.1/0.4")
     assert main(["experiment", "grade", str(unpack("h200", tmp_path / "out")), *flags]) == 1
     assert capsys.readouterr().out == (GOLDEN / "h200-criteria.txt").read_text()
 
@@ -249,9 +251,9 @@ def test_a_recorded_run_of_a_real_engine_is_graded(tmp_path: Path, capsys: pytes
     "flags, code, message",
     [
         (
-            ["--gpu-hour", "4"],
+            ["--gpu-hour-price", "4"],
             2,
-            "vllm-slo: --api-prompt, --api-completion: missing; the costs need all of the three prices, or none\n",
+            "vllm-slo: --gpu-hour-price: needs a price to compare with; add --api-price IN/OUT\n",
         ),
         ([], 2, "vllm-slo: {}/experiment.json: not the output of an experiment: no such file or directory\n"),
     ],
@@ -264,8 +266,6 @@ def test_a_wrong_use_is_refused(
 
 
 def test_a_price_is_above_zero(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as refusal:
-        main(["experiment", "grade", str(tmp_path), "--gpu-hour", "0"])
-    assert refusal.value.code == 2
-    message = "argument --gpu-hour: invalid price '0'; write a number above 0, such as 2.5\n"
-    assert capsys.readouterr().err.endswith(message)
+    assert main(["experiment", "grade", str(tmp_path), "--gpu-hour-price", "0"]) == 2
+    message = "--gpu-hour-price: 0 is not a price; write the price of one GPU hour, such as 2.50"
+    assert capsys.readouterr().err == f"vllm-slo: {message}\n"

@@ -166,13 +166,3 @@ def test_what_cannot_be_read_is_refused(
     with pytest.raises(UsageError) as caught:
         report(*(str(out) if flag == "OUT" else flag for flag in flags))
     assert str(caught.value) == message
-
-
-def test_a_format_from_the_environment_is_checked(out: Path) -> None:
-    parser = argparse.ArgumentParser()
-    experiment_report.configure(parser)
-    parser.set_defaults(format="yaml")
-    arguments = parser.parse_args([str(out)])
-    with pytest.raises(UsageError) as caught:
-        arguments.run(arguments)
-    assert str(caught.value) == "--format: 'yaml' is unknown; known: table, markdown, json"

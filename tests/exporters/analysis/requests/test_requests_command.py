@@ -64,7 +64,7 @@ def log(tmp_path: Path) -> Path:
 
 
 def ids(capsys: pytest.CaptureFixture[str], *words: object) -> list[str]:
-    assert main(["requests", *map(str, words), "--format", "json"]) == 0
+    assert main(["requests", "--request-log", *map(str, words), "--format", "json"]) == 0
     return [json.loads(line)["request_id"] for line in capsys.readouterr().out.splitlines()]
 
 
@@ -125,15 +125,18 @@ def test_json_lines_are_those_of_the_log_with_the_fields_of_later_versions(
 ) -> None:
     later = log.read_bytes().replace(b'"record"', b'"a_later_field":[1],"record"')
     log.write_bytes(later)
-    assert main(["requests", str(log), "--format", "json"]) == 0
+    assert main(["requests", "--request-log", str(log), "--format", "json"]) == 0
     assert capsys.readouterr().out.encode() == later
-    assert main(["requests", str(log), "--format", "json", "--columns", "slo,queue_ms", "--limit", "1"]) == 0
+    assert (
+        main(["requests", "--request-log", str(log), "--format", "json", "--columns", "slo,queue_ms", "--limit", "1"])
+        == 0
+    )
     assert capsys.readouterr().out == '{"slo":{"ttft":"abandoned"},"queue_ms":null}\n'
 
 
 def test_csv_has_the_values_of_the_log(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
     columns = "time,request_id,stream,status,queue_ms,trace_id,slo"
-    assert main(["requests", str(log), "--format", "csv", "--columns", columns, "--limit", "4"]) == 0
+    assert main(["requests", "--request-log", str(log), "--format", "csv", "--columns", columns, "--limit", "4"]) == 0
     rows = [*csv.reader(io.StringIO(capsys.readouterr().out))]
     assert rows[:3] == [
         columns.split(","),
@@ -145,7 +148,20 @@ def test_csv_has_the_values_of_the_log(log: Path, capsys: pytest.CaptureFixture[
 def test_csv_has_no_cell_that_a_spreadsheet_would_execute(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record = finished(model="=HYPERLINK(1)", tenant="+t", request_id="@id", temperature=-1.5)
     path = write(tmp_path / "log", [record])
-    assert main(["requests", str(path), "--format", "csv", "--columns", "model,tenant,request_id,temperature"]) == 0
+    assert (
+        main(
+            [
+                "requests",
+                "--request-log",
+                str(path),
+                "--format",
+                "csv",
+                "--columns",
+                "model,tenant,request_id,temperature",
+            ]
+        )
+        == 0
+    )
     assert capsys.readouterr().out == "model,tenant,request_id,temperature\n'=HYPERLINK(1),'+t,'@id,-1.5\n"
 
 
@@ -207,7 +223,7 @@ def test_the_table_fits_its_width(
     table: str,
 ) -> None:
     monkeypatch.setenv("COLUMNS", width)
-    assert main(["requests", str(log), *words.split()]) == 0
+    assert main(["requests", "--request-log", str(log), *words.split()]) == 0
     out = capsys.readouterr().out
     assert "\n".join(line.rstrip() for line in out.split("\n")) == table
     assert all(len(line) <= int(width) for line in out.splitlines())
@@ -217,7 +233,7 @@ def test_a_table_in_a_pipe_is_as_wide_as_its_columns_and_has_no_colours(
     log: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
-    assert main(["requests", str(log)]) == 0
+    assert main(["requests", "--request-log", str(log)]) == 0
     out = capsys.readouterr().out
     assert "\n".join(line.rstrip() for line in out.split("\n")) == WIDE
 
@@ -227,7 +243,7 @@ def test_a_sorted_and_a_filtered_field_are_columns_and_control_characters_are_no
 ) -> None:
     monkeypatch.setenv("COLUMNS", "60")
     log = write(tmp_path / "log", [finished(request_id="\x1b[31m", decode=1.0, prefill=0.25)])
-    assert main(["requests", str(log), "--sort", "decode_ms", "--min", "prefill_ms=1"]) == 0
+    assert main(["requests", "--request-log", str(log), "--sort", "decode_ms", "--min", "prefill_ms=1"]) == 0
     head, row, *_ = capsys.readouterr().out.splitlines()
     assert head.split() == ["time", "request_id", "class", "prefill_ms", "decode_ms"]
     assert row.split() == ["22:13:20.250", "\\x1b[31m", "short", "250", "1000"]
@@ -235,7 +251,7 @@ def test_a_sorted_and_a_filtered_field_are_columns_and_control_characters_are_no
 
 def test_times_of_several_days_have_a_date(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = write(tmp_path / "log", [finished(), finished(time=START + 86400)])
-    assert main(["requests", str(log), "--columns", "time"]) == 0
+    assert main(["requests", "--request-log", str(log), "--columns", "time"]) == 0
     assert [line.rstrip() for line in capsys.readouterr().out.splitlines()][:5] == [
         "time",
         "2023-11-14 22:13:20.250",
@@ -270,7 +286,7 @@ def test_a_sorted_output_without_a_limit_is_bounded_and_says_so(
 ) -> None:
     monkeypatch.setattr(selection, "MOST_SORTED", 2)
     monkeypatch.setattr("exporters.analysis.requests.command.MOST_SORTED", 2)
-    assert main(["requests", str(log), "--sort", "e2e_ms", "--format", "json"]) == 0
+    assert main(["requests", "--request-log", str(log), "--sort", "e2e_ms", "--format", "json"]) == 0
     printed = capsys.readouterr()
     assert len(printed.out.splitlines()) == 2
     assert printed.err == "vllm-slo requests: printed the first 2 of 5 requests; --limit N keeps more in memory\n"
@@ -280,7 +296,7 @@ def test_bad_lines_are_reported_and_fail_only_a_strict_run(log: Path, capsys: py
     with log.open("ab") as file:
         file.write(b'{"time":"2023-11-14T22:13:20')
     for words, status in (([], 0), (["--strict"], 1)):
-        assert main(["requests", str(log), "--format", "json", *words]) == status
+        assert main(["requests", "--request-log", str(log), "--format", "json", *words]) == status
         printed = capsys.readouterr()
         assert len(printed.out.splitlines()) == 5
         assert printed.err == (
@@ -294,20 +310,20 @@ def test_a_compressed_file_that_ends_early_is_reported(
     first, *_ = log.read_bytes().splitlines(keepends=True)
     (tmp_path / "log.gz").write_bytes(gzip.compress(first)[:-8])
     assert ids(capsys, tmp_path / "log.gz") == ["r-1"]
-    assert main(["requests", str(tmp_path / "log.gz"), "--format", "json"]) == 0
+    assert main(["requests", "--request-log", str(tmp_path / "log.gz"), "--format", "json"]) == 0
     assert capsys.readouterr().err == (
         f"vllm-slo requests: {tmp_path / 'log.gz'}: lines that are no requests: 1; the first is line 2: Compressed "
         "file ended before the end-of-stream marker was reached\n"
     )
 
 
-@pytest.mark.parametrize("form", ["csv", "table"])
+@pytest.mark.parametrize("form", ["csv", "text"])
 def test_a_number_out_of_range_in_a_field_that_is_only_printed_is_infinite(
     log: Path, capsys: pytest.CaptureFixture[str], form: str
 ) -> None:
     log.write_bytes(log.read_bytes().replace(b'"prompt_tokens":7', b'"prompt_tokens":1e999'))
     words = ["--request-id", "r-1", "--columns", "prompt_tokens", "--format", form]
-    assert main(["requests", str(log), *words]) == 0
+    assert main(["requests", "--request-log", str(log), *words]) == 0
     assert capsys.readouterr().out.split()[:2] == ["prompt_tokens", "inf"]
 
 
@@ -315,8 +331,8 @@ def test_a_number_out_of_range_in_a_field_that_is_only_printed_is_infinite(
 def test_every_field_can_be_sorted_printed_and_decoded(
     log: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
-    for form in ("table", "csv", "json"):
-        assert main(["requests", str(log), "--sort", name, "--columns", name, "--format", form]) == 0
+    for form in ("text", "csv", "json"):
+        assert main(["requests", "--request-log", str(log), "--sort", name, "--columns", name, "--format", form]) == 0
         printed = capsys.readouterr()
         assert len(printed.out.splitlines()) >= 5
         assert printed.err == ""
@@ -327,9 +343,11 @@ def test_an_outcome_of_a_later_version_is_printed_and_null_is_bad(
 ) -> None:
     lines = log.read_bytes().replace(b'"rejected"', b'"later"').replace(b'"client_abort"', b"null")
     log.write_bytes(lines)
-    assert main(["requests", str(log), "--status", "503", "--format", "csv", "--columns", "outcome"]) == 0
+    assert (
+        main(["requests", "--request-log", str(log), "--status", "503", "--format", "csv", "--columns", "outcome"]) == 0
+    )
     assert capsys.readouterr().out == "outcome\nlater\n"
-    assert main(["requests", str(log), "--format", "csv", "--columns", "outcome"]) == 0
+    assert main(["requests", "--request-log", str(log), "--format", "csv", "--columns", "outcome"]) == 0
     assert capsys.readouterr().err == (
         f"vllm-slo requests: {log}: lines that are no requests: 1; the first is line 5: Expected `str`, got `null` - "
         "at `$.outcome`\n"
@@ -337,7 +355,7 @@ def test_an_outcome_of_a_later_version_is_printed_and_null_is_bad(
 
 
 def test_a_query_without_a_match_shows_when_the_log_ends(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["requests", str(log), "--since", "5m"]) == 0
+    assert main(["requests", "--request-log", str(log), "--since", "5m"]) == 0
     printed = capsys.readouterr()
     assert printed.out == "0 of 0 matching requests; 5 lines read\n"
     assert printed.err == (
@@ -347,7 +365,7 @@ def test_a_query_without_a_match_shows_when_the_log_ends(log: Path, capsys: pyte
 
 def test_an_empty_log_has_no_requests(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "log").touch()
-    assert main(["requests", str(tmp_path / "log")]) == 0
+    assert main(["requests", "--request-log", str(tmp_path / "log")]) == 0
     assert capsys.readouterr().out == "0 of 0 matching requests; 0 lines read\n"
 
 
@@ -357,7 +375,7 @@ OTHER_NUMBERS = ", ".join(name for name in NUMBERS if name != "ttft_ms")
 @pytest.mark.parametrize(
     "words, message",
     [
-        pytest.param("--format xml", "argument --format: invalid choice: 'xml'", id="format"),
+        pytest.param("--format xml", "--format: 'xml' is unknown; known: text, json, csv, mooncake", id="format"),
         pytest.param(
             "--min ttft=1",
             f"--min: 'ttft' is not a field that can be used here; known: ttft_ms, {OTHER_NUMBERS}",
@@ -413,7 +431,7 @@ OTHER_NUMBERS = ", ".join(name for name in NUMBERS if name != "ttft_ms")
 def test_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str], words: str, message: str) -> None:
     log = write(tmp_path / "log", [*RECORDS, finished(request_id="same"), finished(request_id="same")])
     try:
-        status: Any = main(["requests", str(log), *words.split()])
+        status: Any = main(["requests", "--request-log", str(log), *words.split()])
     except SystemExit as exited:
         status = exited.code
     assert status == 2
@@ -422,7 +440,7 @@ def test_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str], words: 
 
 def test_a_file_without_any_request_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "log").write_bytes(b"nginx: 200\n")
-    assert main(["requests", str(tmp_path / "log")]) == 2
+    assert main(["requests", "--request-log", str(tmp_path / "log")]) == 2
     assert capsys.readouterr().err.splitlines()[-1] == (
         "vllm-slo: no line is a request; give files that `vllm-slo sidecar --request-log FILE` has written"
     )

@@ -113,7 +113,7 @@ async def test_a_trace_of_sidecar_and_engine_is_one_page(served: Served) -> None
         'class="late"',
     ):
         assert text in page, text
-    assert html.escape("vllm-slo requests requests.jsonl --around 'r 1'") in page
+    assert html.escape("vllm-slo requests --request-log requests.jsonl --around 'r 1'") in page
     assert 'href="/?request_id=r+1"' in page
     found = await served.json(f"/api/traces/{trace}")
     assert {span["name"] for span in found["spans"]} == {"chat tiny", *names[1:]}

@@ -242,10 +242,12 @@ def test_a_file_that_cannot_be_used_is_refused_unchanged(tmp_path: Path) -> None
     other.close()
     before = database.read_bytes()
     for path, message in {
-        tmp_path: f"--file: {tmp_path} cannot be written: is a directory",
-        tmp_path / "no" / "t.db": f"--file: {tmp_path}/no/t.db cannot be written: no such file or directory",
-        text: f"--file: {text} cannot be used: file is not a database; choose another file",
-        database: f"--file: {database} cannot be used: file is no trace store of this version; choose another file",
+        tmp_path: f"--trace-file: {tmp_path} cannot be written: is a directory",
+        tmp_path / "no" / "t.db": f"--trace-file: {tmp_path}/no/t.db cannot be written: no such file or directory",
+        text: f"--trace-file: {text} cannot be used: file is not a database; choose another file",
+        database: (
+            f"--trace-file: {database} cannot be used: file is no trace store of this version; choose another file"
+        ),
     }.items():
         with pytest.raises(UsageError) as caught:
             SpanStore(path, keep=HOUR, max_bytes=64 * MIB)

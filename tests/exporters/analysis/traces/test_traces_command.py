@@ -32,7 +32,7 @@ async def running(file: Path, *flags: str) -> AsyncIterator[str]:
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     process = await asyncio.create_subprocess_exec(
-        *command("--listen", f"127.0.0.1:{port}", "--file", str(file), *flags, subcommand="traces"),
+        *command("--listen", f"127.0.0.1:{port}", "--trace-file", str(file), *flags, subcommand="traces"),
         cwd=ROOT,
         env=environment(),
     )
@@ -61,7 +61,7 @@ async def test_spans_of_the_sidecars_exporter_are_shown_also_after_a_restart(tmp
         await asyncio.to_thread(sdk.shutdown)
         first = await get(f"{url}/traces/{1:032x}")
         assert "chat tiny" in first
-    async with running(file, "--keep", "2h", "--max-size", "16MiB") as url:
+    async with running(file, "--keep", "2h", "--trace-max-size", "16MiB") as url:
         assert await get(f"{url}/traces/{1:032x}") == first
         assert f"/traces/{1:032x}" in await get(f"{url}/?verdict=bad&class=short")
 
@@ -85,17 +85,18 @@ async def test_what_a_restart_finds_too_old_is_deleted(tmp_path: Path) -> None:
     [
         pytest.param(("--keep", "0s"), "--keep: '0s' is not a valid duration; write a number with a unit, such as "
                      "250ms, 30s or 10m", id="no time"),
-        pytest.param(("--max-size", "1MiB"), "--max-size: 1MiB is too small; write at least 16MiB", id="no space"),
-        pytest.param(("--max-size", "big"), "--max-size: 'big' is not a valid size; write bytes or a number with a "
-                     "unit, such as 64KiB or 256MiB", id="no size"),
-        pytest.param(("--file", "/nonexistent/t.db"), "--file: /nonexistent/t.db cannot be written: no such file or "
-                     "directory", id="no folder"),
+        pytest.param(("--trace-max-size", "1MiB"), "--trace-max-size: 1MiB is too small; write at least 16MiB",
+                     id="no space"),
+        pytest.param(("--trace-max-size", "big"), "--trace-max-size: 'big' is not a valid size; write bytes or a "
+                     "number with a unit, such as 64KiB or 256MiB", id="no size"),
+        pytest.param(("--trace-file", "/nonexistent/t.db"), "--trace-file: /nonexistent/t.db cannot be written: no "
+                     "such file or directory", id="no folder"),
         pytest.param(("--listen", "4318"), "--listen: '4318' is not a valid address; write HOST:PORT, such as "
                      "127.0.0.1:8001", id="no address"),
     ],
 )  # fmt: skip
 async def test_a_wrong_flag_is_refused(flags: tuple[str, ...], message: str, tmp_path: Path) -> None:
-    defaults = ("--listen", f"127.0.0.1:{free_port()}", "--file", str(tmp_path / "traces.db"))
+    defaults = ("--listen", f"127.0.0.1:{free_port()}", "--trace-file", str(tmp_path / "traces.db"))
     code, output, errors = await run_command(*defaults, *flags, subcommand="traces")
     assert (code, output, errors) == (2, "", f"vllm-slo: {message}\n")
 
@@ -105,7 +106,7 @@ async def test_a_port_in_use_is_refused(tmp_path: Path) -> None:
     with busy_port() as port:
         address = f"127.0.0.1:{port}"
         code, _, errors = await run_command(
-            "--listen", address, "--file", str(tmp_path / "traces.db"), subcommand="traces"
+            "--listen", address, "--trace-file", str(tmp_path / "traces.db"), subcommand="traces"
         )
     assert (code, errors) == (2, f"vllm-slo: --listen: cannot listen on {address}: address already in use\n")
     assert not await asyncio.to_thread((tmp_path / "traces.db").exists)

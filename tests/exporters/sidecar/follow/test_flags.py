@@ -24,17 +24,18 @@ ONLY_RELAY = [flag for flag in flags_of(SidecarFlags) if set(flag.no_effect) == 
 
 @pytest.mark.parametrize("flag", ONLY_RELAY, ids=lambda flag: flag.option)
 def test_a_flag_of_the_relay_is_rejected(flag: Flag, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = [flag.option] if flag.kind is None else [flag.option, "7"]
+    values = {"DURATION": "7s", "URL": "http://127.0.0.1:7"}
+    words = [flag.option] if flag.kind is None else [flag.option, values.get(flag.kind.metavar, "7")]
     errors = refusal(capsys, "--follow", str(tmp_path / "log"), "--follow-state", str(tmp_path / "state"), *words)
-    assert errors == f"vllm-slo: {flag.option}: has no effect with --follow and --format vllm-slo; remove it\n"
+    assert errors == f"vllm-slo: {flag.option}: has no effect with --follow and --follow-format vllm-slo; remove it\n"
     assert list(tmp_path.iterdir()) == []
 
 
 def test_all_flags_without_effect_are_reported_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    flags = ["--follow", str(tmp_path / "log"), "--format", "nginx", "--request-log", "x", "--log-prefix-hashes"]
+    flags = ["--follow", str(tmp_path / "log"), "--follow-format", "nginx", "--request-log", "x", "--log-prefix-hashes"]
     assert refusal(capsys, *flags) == (
-        "vllm-slo: --request-log: has no effect with --follow and --format nginx; remove it\n"
-        "--log-prefix-hashes: has no effect with --follow and --format nginx; remove it\n"
+        "vllm-slo: --request-log: has no effect with --follow and --follow-format nginx; remove it\n"
+        "--log-prefix-hashes: has no effect with --follow and --follow-format nginx; remove it\n"
     )
 
 
@@ -46,11 +47,13 @@ def test_all_flags_without_effect_are_reported_at_once(tmp_path: Path, capsys: p
             "--follow: needs a file that keeps the position and the counts; add --follow-state FILE",
             id="no state",
         ),
-        pytest.param(["--format", "nginx"], "--format: needs a log; add --follow FILE", id="no log for a format"),
+        pytest.param(
+            ["--follow-format", "nginx"], "--follow-format: needs a log; add --follow FILE", id="no log for a format"
+        ),
         pytest.param(["--follow-state", "{state}"], "--follow-state: needs a log; add --follow FILE", id="no log"),
         pytest.param(
-            ["--follow", "{log}", "--format", "apache"],
-            "--format: 'apache' is unknown; use vllm-slo or nginx",
+            ["--follow", "{log}", "--follow-format", "apache"],
+            "--follow-format: 'apache' is unknown; use vllm-slo or nginx",
             id="format",
         ),
         pytest.param(
@@ -71,8 +74,8 @@ def test_all_flags_without_effect_are_reported_at_once(tmp_path: Path, capsys: p
         ),
         pytest.param(
             ["--follow", "{log}", "--follow-state", "{other}"],
-            "--follow-state: {other} belongs to /elsewhere with --format nginx; use another file for {log} with "
-            "--format vllm-slo",
+            "--follow-state: {other} belongs to /elsewhere with --follow-format nginx; use another file for {log} with "
+            "--follow-format vllm-slo",
             id="state of another log",
         ),
         pytest.param(
@@ -99,4 +102,4 @@ def test_a_flag_of_the_relay_in_the_environment_is_rejected(
 ) -> None:
     monkeypatch.setenv("VLLM_SLO_LISTEN", "127.0.0.1:7")
     errors = refusal(capsys, "--follow", str(tmp_path / "log"), "--follow-state", str(tmp_path / "state"))
-    assert errors == "vllm-slo: --listen: has no effect with --follow and --format vllm-slo; remove it\n"
+    assert errors == "vllm-slo: VLLM_SLO_LISTEN: has no effect with --follow and --follow-format vllm-slo; remove it\n"

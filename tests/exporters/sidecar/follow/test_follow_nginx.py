@@ -55,7 +55,7 @@ async def test_the_access_log_of_nginx_gives_requests_durations_and_slo_events(t
     async with simulator() as engine, nginx(tmp_path, int(engine.rpartition(":")[2])) as (url, pid):
         log = tmp_path / "access.log"
         async with (
-            following_sidecar(tmp_path, engine, log, "--format", "nginx", slo_file=SLOS) as following,
+            following_sidecar(tmp_path, engine, log, "--follow-format", "nginx", slo_file=SLOS) as following,
             aiohttp.ClientSession() as session,
         ):
 

@@ -52,7 +52,7 @@ async def listed_changes(running: Running) -> dict[str, Any]:
 
 
 async def flip(running: Running, token: Path, *words: str) -> tuple[int | None, str, str]:
-    return await run_command("--admin", running.pages, "--token-file", str(token), *words, subcommand="flip")
+    return await run_command("--sidecar", running.pages, "--admin-token-file", str(token), *words, subcommand="flip")
 
 
 @pytest.mark.slow
@@ -165,7 +165,10 @@ async def test_without_a_token_file_there_are_no_admin_endpoints(tmp_path: Path,
         assert await flip(running, token, "--set", "a=b") == (
             2,
             "",
-            f"vllm-slo: --admin: {running.pages} has no /admin/flip; start the sidecar with --admin-token-file FILE\n",
+            (
+                f"vllm-slo: --sidecar: {running.pages} has no /admin/flip; "
+                "start the sidecar with --admin-token-file FILE\n"
+            ),
         )
 
 
@@ -221,7 +224,7 @@ async def test_an_invalid_declaration_is_rejected_with_all_mistakes_and_changes_
         assert await flip(running, other, "--set", "a=b") == (
             2,
             "",
-            "vllm-slo: --token-file: the sidecar rejected the token; use the file of its --admin-token-file\n",
+            "vllm-slo: --admin-token-file: the sidecar rejected the token; use the file of its --admin-token-file\n",
         )
 
 
@@ -238,22 +241,22 @@ AT_ADMIN = "--admin-token-file: TOKEN: a token is one word of printable ASCII; g
             ["--set", "9=x", "--set", "a=", "--note", "n" * 1001],
             f"--set: '9' {NAMES}\n--set: a: {VALUES}\n{LONG_NOTE}",
         ),
-        (["--set", "a=b", "--admin", "h:9464"], f"--admin: 'h:9464' is not a valid URL; {ORIGIN}"),
+        (["--set", "a=b", "--sidecar", "h:9464"], f"--sidecar: 'h:9464' is not a valid URL; {ORIGIN}"),
         (
-            ["--set", "a=b", "--admin", "http://h:x"],
-            f"--admin: 'http://h:x' is not a valid URL: Port could not be cast to integer value as 'x'; {ORIGIN}",
+            ["--set", "a=b", "--sidecar", "http://h:x"],
+            f"--sidecar: 'http://h:x' is not a valid URL: Port could not be cast to integer value as 'x'; {ORIGIN}",
         ),
-        (["--set", "a=b", "--admin", "http://h:1/x"], "--admin: 'http://h:1/x' has a path; remove '/x'"),
+        (["--set", "a=b", "--sidecar", "http://h:1/x"], "--sidecar: 'http://h:1/x' has a path; remove '/x'"),
         (
-            ["--set", "a=b", "--admin", "http://127.0.0.1:1"],
-            "--admin: http://127.0.0.1:1: request failed: [Errno 111] Connection refused",
+            ["--set", "a=b", "--sidecar", "http://127.0.0.1:1"],
+            "--sidecar: http://127.0.0.1:1: request failed: [Errno 111] Connection refused",
         ),
     ],
 )
 def test_an_invalid_flip_is_rejected(
     token: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
 ) -> None:
-    assert main(["flip", "--token-file", str(token), *words]) == 2
+    assert main(["flip", "--admin-token-file", str(token), *words]) == (3 if message.endswith("refused") else 2)
     assert capsys.readouterr().err == f"vllm-slo: {message}\n"
 
 
@@ -276,8 +279,8 @@ def test_an_invalid_flip_is_rejected(
     "words",
     [
         pytest.param(("sidecar", "--upstream", "http://127.0.0.1:1", "--admin-token-file"), id="sidecar"),
-        pytest.param(("flip", "--set", "a=b", "--token-file"), id="flip"),
-        pytest.param(("drain", "--token-file"), id="drain"),
+        pytest.param(("flip", "--set", "a=b", "--admin-token-file"), id="flip"),
+        pytest.param(("drain", "--admin-token-file"), id="drain"),
     ],
 )
 def test_an_invalid_token_file_is_rejected(
@@ -314,9 +317,9 @@ async def test_a_server_that_is_not_a_sidecar_is_reported(
     app.add_routes([web.post("/admin/flip", page)])
     async with TestServer(app) as server:
         url = f"http://127.0.0.1:{server.port}"
-        words = ["flip", "--token-file", str(token), "--set", "a=b", "--admin", url]
+        words = ["flip", "--admin-token-file", str(token), "--set", "a=b", "--sidecar", url]
         assert await asyncio.to_thread(main, words) == 2
-    assert capsys.readouterr().err == f"vllm-slo: --admin: {url} is not a sidecar: it responded {message}\n"
+    assert capsys.readouterr().err == f"vllm-slo: --sidecar: {url} is not a sidecar: it responded {message}\n"
 
 
 async def test_a_declaration_that_does_not_arrive_in_time_is_rejected(

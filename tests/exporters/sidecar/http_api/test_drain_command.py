@@ -38,7 +38,7 @@ def token(tmp_path: Path) -> str:
 def test_invalid_flags_are_rejected(
     token: str, capsys: pytest.CaptureFixture[str], words: list[str], message: str
 ) -> None:
-    assert main(["drain", "--token-file", token, *words]) == 2
+    assert main(["drain", "--admin-token-file", token, *words]) == (3 if message.endswith("refused") else 2)
     assert capsys.readouterr().err == f"vllm-slo: {message}\n"
 
 
@@ -51,7 +51,7 @@ def test_invalid_flags_are_rejected(
         pytest.param(
             401,
             "",
-            "--token-file: the sidecar rejected the token; use the file of its --admin-token-file",
+            "--admin-token-file: the sidecar rejected the token; use the file of its --admin-token-file",
             id="another token",
         ),
         pytest.param(
@@ -72,7 +72,7 @@ async def test_a_response_without_a_drain_is_reported(
     app.add_routes([web.post("/admin/drain", page)])
     async with TestServer(app) as server:
         url = f"http://127.0.0.1:{server.port}"
-        assert await asyncio.to_thread(main, ["drain", "--token-file", token, "--sidecar", url]) == 2
+        assert await asyncio.to_thread(main, ["drain", "--admin-token-file", token, "--sidecar", url]) == 2
     assert capsys.readouterr().err == f"vllm-slo: {message.replace('URL', url)}\n"
 
 

@@ -231,7 +231,7 @@ async def test_requests_that_are_cut_are_reported_to_the_command(tmp_path: Path,
     async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, *words) as running:
         async with running.open_stream("open") as rest:
             status, output, errors = await run_command(
-                "--sidecar", running.pages, "--token-file", str(token), subcommand="drain"
+                "--sidecar", running.pages, "--admin-token-file", str(token), subcommand="drain"
             )
             assert (status, errors) == (0, "")
             assert output.startswith("drained in ")
@@ -248,7 +248,7 @@ async def test_an_admin_drain_survives_the_exporter_that_has_received_it(tmp_pat
     async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, *words) as running:
         async with running.open_stream("open") as rest:
             command = asyncio.create_task(
-                run_command("--sidecar", running.pages, "--token-file", str(token), subcommand="drain")
+                run_command("--sidecar", running.pages, "--admin-token-file", str(token), subcommand="drain")
             )
             await until(running.refuses_connections)
             before = time.monotonic()
@@ -274,7 +274,7 @@ async def test_an_admin_drain_survives_the_exporter_that_has_received_it(tmp_pat
 async def test_a_drain_that_takes_longer_than_the_timeout_of_the_command_continues(tmp_path: Path, token: Path) -> None:
     words = ("--admin-token-file", str(token), "--drain-delay", FOREVER)
     async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, *words) as running:
-        flags = ("--sidecar", running.pages, "--token-file", str(token), "--timeout", "300ms")
+        flags = ("--sidecar", running.pages, "--admin-token-file", str(token), "--timeout", "300ms")
         message = "the sidecar has not drained within 0.3 s; the drain continues\n"
         assert await run_command(*flags, subcommand="drain") == (1, "", message)
         await not_ready(running)
