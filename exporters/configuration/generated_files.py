@@ -75,8 +75,9 @@ def _property(flag: Flag) -> dict[str, object]:
         return {**description, "type": "boolean", "default": flag.default}
     if flag.repeatable:
         return {**description, "anyOf": [flag.kind.schema, {"type": "array", "items": flag.kind.schema}]}
-    default = {} if flag.text is None or "%(default)s" not in flag.help else {"default": flag.text}
-    return {**description, **flag.kind.schema, **default}
+    default = flag.default if flag.kind.schema.get("type") == "integer" else flag.text
+    shown = {} if flag.text is None or "%(default)s" not in flag.help else {"default": default}
+    return {**description, **flag.kind.schema, **shown}
 
 
 if __name__ == "__main__":
