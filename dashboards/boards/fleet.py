@@ -100,7 +100,15 @@ def _columns(spec: SloFile) -> tuple[ValueColumn | LabelColumns, ...]:
         return _per_engine(quantile(q, signals.TTFT, RATE, [Label.INSTANCE]) >= 0)
 
     return (
-        ValueColumn("State", _state(spec), units.NoUnit, mappings=style.ENGINE_STATE_MAPPINGS, width=85),
+        ValueColumn(
+            "State",
+            _state(spec),
+            units.NoUnit,
+            base=BAD,
+            steps=tuple((code, style.ENGINE_STATE_COLOURS[state]) for state, code in _CODES.items() if code),
+            mappings=style.ENGINE_STATE_MAPPINGS,
+            width=85,
+        ),
         ValueColumn(
             "Goodput",
             _per_engine(goodput_ratio(Label.INSTANCE)),

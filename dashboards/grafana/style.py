@@ -57,10 +57,7 @@ ENGINE_STATE_COLOURS = {
 """Colours of engine states, the most urgent first."""
 ENGINE_STATE_MAPPINGS: list[model.ValueMapping] = [
     model.ValueMap(
-        {
-            str(code): model.ValueMappingResult(state, colour, index=code)
-            for code, (state, colour) in enumerate(ENGINE_STATE_COLOURS.items())
-        }
+        {str(code): model.ValueMappingResult(state, index=code) for code, state in enumerate(ENGINE_STATE_COLOURS)}
     )
 ]
 """Text and colour of the number of a state in that order."""

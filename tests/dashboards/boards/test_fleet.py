@@ -138,6 +138,7 @@ slos:
         if "thresholds" in properties
     }
     assert limits == {
+        "State": [1, 2, 3, 4, 5],
         "Goodput": [0.8, 0.9],
         "Failed": [0.01, 0.02],
         "TTFT p50": [0.3],
