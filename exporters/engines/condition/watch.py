@@ -21,7 +21,7 @@ TEXTS = {
     Reason.NOT_SEEN: "it has not been scraped yet",
     Reason.NOT_LISTENING: "it does not answer yet",
     Reason.EXITED: "it has stopped listening, and may be starting again",
-    Reason.EXITED_AGAIN: "it has stopped listening for the second time",
+    Reason.EXITED_AGAIN: "it has stopped listening again",
     Reason.START_TOO_LONG: "it has not answered for longer than a start may take",
     Reason.FIRST_REQUESTS: "its first requests take long, as while it compiles",
     Reason.WORKS: "it works",
@@ -60,7 +60,7 @@ class ConditionWatch:
         self._whole = observe(self._whole, seen, self.limits)
         after = self.condition = self._with_ranks(engine, seen)
         if after.state is not before.state and before.reason is not Reason.NOT_SEEN:
-            level = logging.WARNING if after.state in {State.WEDGED, State.DOWN} else logging.INFO
+            level = logging.WARNING if self.failing else logging.INFO
             logger.log(level, "engine %s is %s: %s", self.name, after.state, self.explanation(now))
 
     def _with_ranks(self, engine: EngineState, seen: Evidence) -> Condition:
@@ -70,7 +70,7 @@ class ConditionWatch:
             self._ranks = {}
             return self._whole
         # The relays do not know which rank serves a request.
-        requests = replace(seen.requests, awaited=0, output_at=None)
+        requests = replace(seen.requests, awaited=0, probing=False, output_at=None)
         self._ranks = {
             rank: observe(
                 self._ranks.get(rank, Condition()),
