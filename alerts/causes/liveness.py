@@ -112,6 +112,8 @@ def _engine_down(plan: Plan) -> Iterator[Alert]:
             expr,
             f"{engine}{_OF_MODEL} is down",
             f"{symptom}. {start}{second}. {group}Look first at the last lines of the engine's log.",
+            # A sidecar may fail to connect for a moment. Without one, four scrapes have failed by now.
+            pending_for=plan.down_after if plan.has_sidecar else 0.0,
             # An engine that restarts and exits again is one incident.
             keep_firing_for=plan.step,
         )

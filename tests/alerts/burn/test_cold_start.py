@@ -44,7 +44,7 @@ def test_an_engine_that_stays_down_pages_after_the_cold_start(promtool: Promtool
     scrape, gone = pace.spec.scrape_interval, Plan.of(pace.spec).warm_up + 20 * pace.spec.scrape_interval
     series = {up(): f"{constant(1, WARM_UP)} {away(pace.spec, gone)} {constant(1, 200)}"}
     at = (WARM_UP + 1) * scrape
-    over = at + Plan.of(pace.spec).warm_up + 2 * scrape
+    over = at + Plan.of(pace.spec).warm_up + Plan.of(pace.spec).down_after + 2 * scrape
     case = Case(pace.spec, series, scrape).expect_silent(at + Plan.of(pace.spec).warm_up - 2 * scrape, DOWN)
     case.expect_firing(over, DOWN)
     promtool.test([case.expect_silent(at + gone + pace.step + 5 * scrape, DOWN)])
@@ -54,7 +54,7 @@ def test_an_engine_that_never_came_up_pages_after_the_cold_start(promtool: Promt
     scrape = pace.spec.scrape_interval
     case = Case(pace.spec, {up(): constant(0, 200)}, scrape)
     case.expect_silent(Plan.of(pace.spec).warm_up - scrape, DOWN)
-    promtool.test([case.expect_firing(Plan.of(pace.spec).warm_up + 2 * scrape, DOWN)])
+    promtool.test([case.expect_firing(Plan.of(pace.spec).warm_up + Plan.of(pace.spec).down_after + 2 * scrape, DOWN)])
 
 
 def test_a_second_exit_that_fails_requests_pages_at_once(promtool: Promtool, pace: Pace) -> None:
@@ -65,7 +65,7 @@ def test_a_second_exit_that_fails_requests_pages_at_once(promtool: Promtool, pac
         up(): f"{constant(1, WARM_UP)} 0x3 1x20 {constant(0, 100)}",
         f"llm_requests_total{{{requests}}}": counter((0, WARM_UP), (2, 4), (0, 21), (2, 100)),
     }
-    begun = (WARM_UP + 1 + 4 + 21) * scrape
+    begun = (WARM_UP + 1 + 4 + 21) * scrape + Plan.of(pace.spec).down_after
     case = Case(pace.spec, series, scrape).expect_silent(begun - scrape, DOWN)
     promtool.test([case.expect_firing(begun + 3 * scrape, DOWN)])
 
@@ -238,7 +238,7 @@ def test_a_start_beyond_the_limit_is_a_ticket_while_enough_replicas_serve(promto
     begun = (WARM_UP + 1) * spec.scrape_interval
     case = Case(spec, series, spec.scrape_interval).expect_silent(begun + 1790, DOWN)
     by_severity = firing(DOWN, "severity")
-    promtool.test([case.expect(begun + 1830, by_severity, {'{severity="ticket"}': 1})])
+    promtool.test([case.expect(begun + 1890, by_severity, {'{severity="ticket"}': 1})])
 
 
 def test_a_slow_model_may_have_a_longer_start(promtool: Promtool) -> None:
