@@ -103,7 +103,7 @@ class ConditionWatch:
 
     def line(self, now: float) -> str:
         """The state for the response to a probe."""
-        seen = f" for {now - self.condition.since:.0f} s" if self.condition.last is not None else ""
+        seen = f" for {now - self.condition.since:.0f} s" if self.condition.reason is not Reason.NOT_SEEN else ""
         return f"{self.name} is {self.condition.state}{seen}: {self.explanation(now)}\n"
 
     @property
@@ -120,7 +120,7 @@ class ConditionWatch:
         for state in State:
             yield signals.ENGINE_STATE, (state,), float(state is condition.state)
         yield signals.ENGINE_STATE_REASON, (condition.reason,), 1.0
-        if condition.last is not None:
+        if condition.reason is not Reason.NOT_SEEN:
             yield signals.ENGINE_STATE_CHANGED, (), condition.since + offset
         if condition.worked_at is not None:
             yield signals.ENGINE_WORKED, (), condition.worked_at + offset

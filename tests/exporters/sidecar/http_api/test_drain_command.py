@@ -85,7 +85,7 @@ async def test_an_engine_that_did_not_serve_is_named(token: str, capsys: pytest.
     app.add_routes([web.post("/admin/drain", page)])
     async with TestServer(app) as server:
         url = f"http://127.0.0.1:{server.port}"
-        assert await asyncio.to_thread(main, ["drain", "--token-file", token, "--sidecar", url]) == 0
+        assert await asyncio.to_thread(main, ["drain", "--admin-token-file", token, "--sidecar", url]) == 0
     assert capsys.readouterr().out == (
         "drained in 20 s; open requests that were cut: 3\n"
         "engine gpu-0:8000 is wedged for 95 s: requests wait for it, and nothing moves for 123 s\n"
