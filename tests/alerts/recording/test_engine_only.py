@@ -139,6 +139,25 @@ def test_an_outage_burns_no_budget_and_pages_as_down_or_stalled(promtool: Promto
     promtool.test([stalls, dead])
 
 
+def test_a_long_start_pages_only_if_no_other_engine_serves_the_model(promtool: Promtool) -> None:
+    at, plan = pace(), Plan.of(pace().spec)
+    before, loads, after = 20, round(0.8 * plan.cold_start / at.spec.scrape_interval), 20
+    labels = 'engine="0",model_name="org/m"'
+
+    def replica(instance: str, *runs: str) -> dict[str, str]:
+        here = f'job="vllm",instance="{instance}"'
+        return {f"up{{{here}}}": " ".join(runs), f"vllm:num_requests_running{{{here},{labels}}}": "0x1000"}
+
+    restarts = constant(1, before - 1), constant(0, loads - 1), constant(1, after)
+    begun, limit = before * at.spec.scrape_interval, plan.warm_up + plan.down_after
+    alone = case(at, replica("a", *restarts)).expect_silent(begun + plan.warm_up - at.spec.scrape_interval, DOWN)
+    alone.expect_firing(begun + limit + 2 * at.spec.scrape_interval, DOWN)
+    of_two = case(at, replica("a", *restarts) | replica("b", "1x1000"))
+    for scrape in range(before, before + loads + after, 2):
+        of_two.expect_silent(scrape * at.spec.scrape_interval, DOWN)
+    promtool.test([alone, of_two])
+
+
 def test_an_engine_that_is_not_scraped_pages(promtool: Promtool) -> None:
     missing = case(pace(), {}).expect_firing(Plan.of(pace().spec).down_after + 3 * pace().spec.scrape_interval, DOWN)
     promtool.test([missing])
