@@ -102,7 +102,7 @@ def largest_window(expression: Expression) -> Expression:
 
 
 def dozens_recording(plan: Plan) -> Recording:
-    """Once in a dozen of steps: more often, it would read a whole period to find the same number."""
+    """The number of dozens, recorded once in a dozen of steps: more often, it would read a period to find the same."""
     dozens = over("count_over_time", in_window(signals.SLO_EVENTS_IN, DOZEN), plan.spec.period)
     return Recording(signals.SLO_DOZENS, largest_window(dozens))
 

@@ -150,7 +150,7 @@ class LogEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     content_cut: Annotated[
         Flag,
         Meta(
-            description="Whether `prompt` or `completion` is cut at `--log-content-limit`; a cut `prompt` is no JSON."
+            description="Whether `prompt` or `completion` is cut at `--log-content-limit`; a cut `prompt` is not JSON."
         ),
     ] = None
     body_repeat: Annotated[

@@ -192,8 +192,8 @@ class Label(StrEnum):
     RESULT = (
         "result",
         (
-            "Of an answer: `valid`, `invalid`, `truncated` at the limit of tokens, or `too_large` to be checked. "
-            "Of a line: `counted`, `ignored` (no request of the relayed paths), or `bad`."
+            "An answer is `valid`, `invalid`, `truncated` at the limit of tokens, or `too_large` to be checked. "
+            "A line is `counted`, `ignored` (not a request of the relayed paths), or `bad`."
         ),
     )
 
@@ -267,7 +267,7 @@ WITHOUT_FIRST_TOKEN = _counter(
 )
 TTFT_ANSWER = _histogram(
     "llm_time_to_first_answer_token_seconds",
-    "Time from the arrival of the request to the first answer token of streams; reasoning is no answer.",
+    "Time from the arrival of the request to the first answer token of streams; reasoning is not an answer.",
     WAIT_SECONDS,
     *_MC,
 )
@@ -788,7 +788,7 @@ ALL_REQUESTS_IN = Recorded(
 SURGE_AT = Recorded(
     "llm_instance:surge_requests:ratio",
     "Share of client errors or rejections at a sidecar, from the share of a ticket on. "
-    "In the shortest window: relative to the mean of the longer one.",
+    "The shares of the shortest window are relative to the mean of the longer one.",
     (Label.INSTANCE, _M, _C, _O, _W),
 )
 SURGE_BEFORE = Recorded(

@@ -85,7 +85,7 @@ def _e2e(request: Request) -> float | None:
 
 
 def _events(request: Request, applicable: ApplicableSlos, first_token_timeout: float) -> dict[str, Event]:
-    """The good and bad verdicts by SLO; an abandoned one is no event."""
+    """The good and bad verdicts by SLO; an abandoned one is not an event."""
     return {
         name: (_certain_at(request, name, verdict, applicable, first_token_timeout), verdict is Verdict.GOOD)
         for name, verdict in request.slo.items()

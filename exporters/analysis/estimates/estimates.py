@@ -147,7 +147,7 @@ class BucketQuantile:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """After minus before, with the square-and-add interval of two independent estimates (Zou and Donner 2008).
+    """Estimate after minus before, with the square-and-add interval of independent estimates (Zou and Donner 2008).
 
     For two shares, this is Newcombe's hybrid score interval.
     """

@@ -1,7 +1,7 @@
 """Converts lines of an nginx access log to records: what nginx knows of a request, and nothing else.
 
-nginx does not read bodies: it knows neither tokens nor the size of a prompt. The time of the response header is no
-TTFT, because vLLM sends the header before the first token.
+nginx does not read bodies: it knows neither tokens nor the size of a prompt. The time of the response header is
+not TTFT, because vLLM sends the header before the first token.
 """
 
 from collections.abc import Iterable
