@@ -41,7 +41,8 @@ DOWN_SECONDS = 1.0
 """The longest interval between scrapes of an engine that is down."""
 
 MAX_RESPONSE_BYTES = 64 * 1024 * 1024
-"""Decompressed; one rank of vLLM has 60 KiB. Larger responses fail, because truncated counters may seem to decrease."""
+"""The maximum after decompression; one rank of vLLM has 60 KiB. Larger responses fail, because truncated counters may
+seem to decrease."""
 
 _IS_PAUSED = "/is_paused"
 """Served with VLLM_SERVER_DEV_MODE=1."""

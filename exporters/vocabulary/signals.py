@@ -236,7 +236,7 @@ def _histogram(name: str, text: str, bounds: tuple[float, ...], *labels: Label) 
 # The SLO file's thresholds are added at start. Four bounds per doubling from 50 ms to 120 s are at most a factor of 1.2
 # apart, so that p50 and p95 of TTFT and E2E are within 10 % of the requests' own.
 REQUEST_SECONDS = (0.01, 0.025, *(float(f"{2 ** (step / 4):.3g}") for step in range(-18, 29)), 300.0, 600.0)
-# From a chat turn in the prefix cache to a saturated queue.
+# The bounds range from a chat turn in the prefix cache to a saturated queue.
 WAIT_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0, 120.0, 300.0)
 GAP_SECONDS = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 10.0)
 WHOLE_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0)
@@ -822,7 +822,7 @@ REPLICAS_ERROR_RATIO = Recorded(
 )
 STEP_TIME = Recorded("llm_rules:steps:timestamp", "Time of the last evaluation of the rules that count steps.", ())
 
-# To compare sidecars over weeks; raw counters have too many series for this.
+# These series compare sidecars over weeks; raw counters have too many series for this.
 REQUESTS_AT = Recorded("llm_instance:requests:rate", "Ended requests per second of a sidecar.", (Label.INSTANCE,))
 GOODPUT_AT = Recorded(
     "llm_instance:good_requests:ratio", "Goodput ratio of a sidecar; absent without traffic.", (Label.INSTANCE,)
@@ -867,7 +867,7 @@ COST_API_PER_MILLION = Recorded(
     (_W,),
 )
 
-# For autoscalers; only if the rules are rendered with --autoscaling.
+# These series are for autoscalers; they exist only if the rules are rendered with --autoscaling.
 SIGNAL_P90 = Recorded(
     "llm_slo:signal:p90_threshold_ratio",
     "90th percentile of the SLO's signal / threshold, over the shortest window; absent without requests.",

@@ -108,7 +108,7 @@ def _certain_at(
 
 
 def _goodput_event(request: Request, events: Iterable[Event]) -> Event:
-    """Bad at the first bad verdict, good at the end of the request."""
+    """The goodput event: bad at the first bad verdict, or good at the end of the request."""
     bad = [at for at, good in events if not good]
     return (min(bad), False) if bad else (request.ended, True)
 

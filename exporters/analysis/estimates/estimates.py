@@ -122,7 +122,7 @@ class BucketQuantile:
     bounds: Sequence[float]
     """Upper bounds; the last one is infinite."""
     counts: Sequence[float]
-    """Cumulative."""
+    """Cumulative counts by bound."""
     percent: int
 
     @property

@@ -12,7 +12,7 @@ from exporters.text.errors import UsageError
 from exporters.text.units import from_milliseconds
 
 FIELDS = ("ttft_ms",)
-"""Needed for a span, in addition to the required fields."""
+"""Fields that a span needs, in addition to the required ones."""
 
 
 @dataclass(frozen=True, slots=True)

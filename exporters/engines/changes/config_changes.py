@@ -193,7 +193,7 @@ class ConfigWatch:
         if fingerprint is None or self.settings_pending:
             return {}
         if previous is not None and start is not None and previous.start == start and previous.value != fingerprint:
-            # From another engine at the same address.
+            # The fingerprint is from another engine at the same address.
             return {}
         return {FINGERPRINT: fingerprint}
 

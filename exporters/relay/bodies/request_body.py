@@ -341,7 +341,7 @@ def whole_or_dense(
     prompt: tuple[str, ...],
     tokens: Callable[[Any], float],
 ) -> tuple[_Params, tuple[Any, ...], float]:
-    """The body, the values of its members named `prompt`, and its estimated tokens; of a dense body undecoded values.
+    """The body, the values of its members named `prompt`, and its estimated tokens; a dense body has undecoded values.
 
     Raises:
         msgspec.DecodeError, UnicodeDecodeError, RecursionError: it is not JSON with these parameters.

@@ -124,5 +124,5 @@ def _last(values: str) -> str:
 
 
 def _verdicts(slos: Iterable[Slo], e2e: float, outcome: Outcome) -> dict[str, Verdict]:
-    # Without a timeout of the first token, whose time is unknown.
+    # The timeout of the first token is infinite, because its time is unknown.
     return judge_request(slos, inf, EndedRequest(stream=True, ending=Ending(at=e2e, outcome=outcome)))
