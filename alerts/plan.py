@@ -69,7 +69,7 @@ class Plan:
     direct_interval: float
     """Five evaluations in the shortest window, but at most one per scrape."""
     summed_interval: float
-    """Once a step, as the sums change; more often only if a step is longer than the lookback of Prometheus."""
+    """Interval of one step, as the sums change; shorter only if a step is longer than the lookback of Prometheus."""
     liveness_interval: float
     """The interval of scrapes, as the alerts on liveness read few series."""
     outlier_interval: float
@@ -83,8 +83,8 @@ class Plan:
     """How long it may be slow after that, and take to start if no other serves its model; at least the time to detect
     that it is down."""
     second_start: float
-    """Without a sidecar, a second start within this time is a failure and holds back no page. The time for which
-    pages are held is limited within the same window."""
+    """A second start within this time is a failure and holds back no page, if there is no sidecar. The time for
+    which pages are held is limited within the same window."""
     page_bridge: float
     """How long a page keeps firing after its burn; bridges outliers of the short window."""
 

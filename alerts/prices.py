@@ -1,4 +1,4 @@
-"""Prices by which the rules calculate costs: of the GPUs, and of an API to compare with."""
+"""Prices of the GPUs, and of an API to compare with, by which the rules calculate costs."""
 
 import argparse
 import math

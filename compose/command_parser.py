@@ -19,7 +19,7 @@ class CommandParser(argparse.ArgumentParser):
         super().__init__(*positional, **{"allow_abbrev": False, **named})
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As argparse does, after a check of the flags of a command without subcommands, and of their variables."""
+        """Parse as argparse does, after a check of the flags (of a command without subcommands) and their variables."""
         words = list(args or ())
         if not any(isinstance(each, argparse._SubParsersAction) for each in self._actions):  # noqa: SLF001
             self._check_flags(words)

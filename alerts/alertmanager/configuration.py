@@ -85,7 +85,7 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class Inhibition:
-    """While a `source` alert fires, `target` alerts with equal values of these labels are not sent."""
+    """`target` alerts are not sent while a `source` alert fires that has equal values of these labels."""
 
     reason: str
     source: tuple[AlertName, ...]

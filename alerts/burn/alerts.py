@@ -38,7 +38,7 @@ def burn_rules(plan: Plan) -> tuple[Recording | Alert, ...]:
     pages = _of_tiers(plan.published(Severity.PAGE))
     return (
         page_held(plan),
-        # By their short windows.
+        # The tiers that burn, by their short windows.
         Recording(TIER_ERROR_RATIO, either(_burning(plan, number) for number in range(len(plan.tiers)))),
         *pool_burns(plan),
         held_page(pages),

@@ -57,7 +57,7 @@ def _of_state(plan: Plan) -> Expression:
 
 
 def _of_scrapes(plan: Plan) -> Expression:
-    """By scrapes of the engine alone. Its second start within the limit is a failure."""
+    """Engines that start, by their scrapes alone. A second start within the limit is a failure."""
     up, started = select(ENGINE_UP), select(ENGINE_START_TIME)
 
     def changed(recent: float) -> Expression:

@@ -87,7 +87,7 @@ def _reached(plan: Plan) -> Expression:
 
 
 def _engine_down(plan: Plan) -> Iterator[Alert]:
-    """Not while the engine may be starting: a starting engine looks like one that is down."""
+    """Does not fire while the engine may be starting: a starting engine looks like one that is down."""
     limit, alone = spell_duration(plan.cold_start), spell_duration(plan.warm_up)
     start = f"A start of up to {limit} raises no page, and of up to {alone} if no other engine serves its model"
     no_engine = None

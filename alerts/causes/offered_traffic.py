@@ -15,7 +15,8 @@ from exporters.vocabulary.alert_names import AlertName
 from exporters.vocabulary.signals import ENGINE_MODEL, Label
 
 NEARLY_NONE = 0.05
-"""Less than this share of the usual requests. Of 50 that are usual, Poisson leaves 2 or fewer once in 10^18 windows."""
+"""The share of the usual requests below which an alert fires. If 50 are usual, Poisson leaves 2 or fewer once in
+10^18 windows."""
 
 
 def offered_recording(plan: Plan) -> Recording:

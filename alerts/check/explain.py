@@ -248,7 +248,7 @@ def _notes(plan: Plan) -> Iterator[str]:
     )
     if plan.has_sidecar:
         yield from _pool_note(plan)
-        yield "After a client abort, only thresholds already missed are bad events. A 4xx other than 429 is no event."
+        yield "Aborted requests are bad events only of thresholds already missed. A 4xx other than 429 is not an event."
     else:
         yield CAVEAT
     yield (

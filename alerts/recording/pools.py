@@ -52,7 +52,7 @@ def pool_burns(plan: Plan) -> tuple[Recording, ...]:
 def _burns(plan: Plan, slo: Slo, tier: Tier) -> Expression:
     """The error ratio of the pool in the short window of a tier of pages, if the tier burns."""
     limit, same = round(tier.bad_ratio(slo), 12), on(Label.MODEL, Label.SLO, Label.WINDOW)
-    # Without the classes whose page is held back: their engines are starting.
+    # Classes whose page is held back are left out: their engines are starting.
     classes = select(LOW_TRAFFIC_EVENTS_IN).unless(select(PAGE_HELD), _SAME_CLASS)
 
     def pooled(series: Recorded, length: float) -> Expression:

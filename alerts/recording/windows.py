@@ -58,7 +58,7 @@ def recording_groups(plan: Plan) -> tuple[RuleGroup, ...]:
             (
                 *(rule for length in plan.of_steps for rule in _window(plan, of_steps, length)),
                 *(rule for length in plan.of_dozens for rule in _window(plan, of_dozens, length)),
-                # From the counts of the whole period, so that every request has the same weight.
+                # The counts of the whole period give every request the same weight.
                 Recording(signals.SLO_BUDGET_LEFT, 1 - largest_window(spent)),
                 _measured_time(plan),
             ),
@@ -102,7 +102,7 @@ def largest_window(expression: Expression) -> Expression:
 
 
 def dozens_recording(plan: Plan) -> Recording:
-    """Once in a dozen of steps: more often, it would read a whole period to find the same number."""
+    """The number of dozens, recorded once in a dozen of steps: more often, it would read a period to find the same."""
     dozens = over("count_over_time", in_window(signals.SLO_EVENTS_IN, DOZEN), plan.spec.period)
     return Recording(signals.SLO_DOZENS, largest_window(dozens))
 

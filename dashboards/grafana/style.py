@@ -31,7 +31,7 @@ COUNT = "locale"
 GOOD, WARN, BAD, PLAIN = "#009E73", "#C48600", "#CC3D00", "text"
 BLUE, SKY, PINK, VIOLET, GREY = "#2266CC", "#3399CC", "#E055B8", "#8844FF", "#929292"
 
-# From few to many requests or failures; visible in dark and light mode.
+# Colours from few to many requests or failures; visible in dark and light mode.
 # Below an opacity of 30 % Grafana writes on a cell in the colour of the theme, above it nearly always in white.
 BLUES, REDS = (tuple(f"{colour}{alpha}" for alpha in ("1C", "33", "4B", "FF")) for colour in (BLUE, BAD))
 

@@ -1,4 +1,4 @@
-"""Panels on cost: of the GPUs, beside the price of an API for the same tokens."""
+"""Panels on the cost of the GPUs, beside the price of an API for the same tokens."""
 
 from grafana_foundation_sdk.builders import stat, timeseries
 from grafana_foundation_sdk.models import common as common_model

@@ -32,7 +32,7 @@ class Share:
 
 
 def significant_change(before: Share, after: Share) -> Expression:
-    """After minus before; absent if the interval of the difference contains 0.
+    """The share after minus the one before; absent if the interval of the difference contains 0.
 
     Each count is in it as few times as possible, because Prometheus evaluates a repeated selector again.
     """

@@ -112,7 +112,7 @@ def _first_variable() -> dashboard.QueryVariable:
 
 
 def _before_variable() -> dashboard.QueryVariable:
-    """Before the first change, by the longest time for which a changed engine was down before its change."""
+    """The time before the first change, by the longest time for which a changed engine was down before its change."""
     up = (_NOW * _CHANGED_UP.binary("==", 1)).and_(changed_engines() >= _NOW, _SAME_ENGINE)
     last_up = either(
         call("max_over_time", at(Subquery(up, f"{since}s", f"{step}s"), "$change"))
@@ -123,7 +123,7 @@ def _before_variable() -> dashboard.QueryVariable:
 
 
 def _after_variable() -> dashboard.QueryVariable:
-    """After the last change, by the longest time until a changed engine had been up for `SETTLE`."""
+    """The time after the last change, by the longest time until a changed engine had been up for `SETTLE`."""
     up = _NOW * over("min_over_time", _CHANGED_UP, f"{SETTLE}s").binary("==", 1)
     up = up.and_(changed_engines() <= _NOW - SETTLE, _SAME_ENGINE)
     after = at(Subquery(up, f"{_LONGEST_START + _LONGEST_ROLLING}s", "5s"), "$change", f"-{_LONGEST_START + SETTLE}s")

@@ -16,7 +16,7 @@ class Origin:
     tls: ssl.SSLContext | None
     prefix: str
     host_header: str
-    """Without a default port: some servers and gateways compare it with a plain name."""
+    """The Host header, without a default port: some servers and gateways compare it with a plain name."""
 
     @property
     def authority(self) -> str:

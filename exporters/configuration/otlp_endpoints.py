@@ -25,7 +25,7 @@ class Semconv(StrEnum):
     """A version of the GenAI semantic conventions, named by the release of the core conventions."""
 
     V1_36 = "1.36"
-    """For older back ends."""
+    """The version that older back ends expect."""
 
     V1_44 = "1.44"
     """The version in the separate repository of the GenAI conventions."""

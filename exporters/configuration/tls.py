@@ -57,7 +57,7 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
         key = pem_file.read(self.key, "--tls-key")
         if not _KEY.search(key.content):
             raise UsageError(f"--tls-key: {self.key} contains no PEM private key (-----BEGIN PRIVATE KEY-----)")
-        # On a context of its own: OpenSSL drops the old key when it loads a certificate for another one.
+        # A context of its own, because OpenSSL drops the old key when it loads a certificate for another one.
         _load(cert, key, ssl.create_default_context(ssl.Purpose.CLIENT_AUTH))
         return LoadedCertificate(cert=cert, key=key, expiry=self._expiry(pem[0]))
 

@@ -51,7 +51,7 @@ def _parse(flags: Sequence[str], urls: list[str]) -> tuple[dict[str, str], list[
                 "use letters, digits and _.:/- in the name"
             )
         elif url not in urls:
-            mistakes.append(f"--engine-name: {url!r} is no engine of this sidecar; known: {', '.join(urls)}")
+            mistakes.append(f"--engine-name: {url!r} is not an engine of this sidecar; known: {', '.join(urls)}")
         elif url in names:
             mistakes.append(f"--engine-name: {url!r} has two names, {names[url]!r} and {name!r}; keep one")
         else:

@@ -36,7 +36,7 @@ NON_SETTINGS = frozenset(
         *("Component", "NodeAddress", "ReplicaId", "SessionName", "Version", "WorkerId"),
     }
 )
-"""Labels of vLLM's cache_config_info that are no settings: addresses and results of memory profiling."""
+"""Labels of vLLM's cache_config_info that are not settings: addresses and results of memory profiling."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ def targets(upstream: str, metrics: Sequence[str]) -> tuple[Target, ...]:
         UsageError: a URL is invalid, or two engines would have the same name.
     """
     upstream = upstream.rstrip("/")
-    # From the upstream, because a gateway may have other names of models than its engines, and clients use those.
+    # The upstream's models, because a gateway may have other names of models than its engines, and clients use those.
     models = f"{upstream}/v1/models"
     urls = {url: _split(url) for url in metrics or (f"{upstream}/metrics",)}
     if len(urls) < len(metrics):
@@ -49,7 +49,7 @@ def targets(upstream: str, metrics: Sequence[str]) -> tuple[Target, ...]:
 
 
 def _host(url: SplitResult) -> str:
-    # Without credentials, because it becomes a label.
+    # The host becomes a label, so it has no credentials.
     return url.netloc.rpartition("@")[2]
 
 

@@ -41,7 +41,8 @@ DOWN_SECONDS = 1.0
 """The longest interval between scrapes of an engine that is down."""
 
 MAX_RESPONSE_BYTES = 64 * 1024 * 1024
-"""Decompressed; one rank of vLLM has 60 KiB. Larger responses fail, because truncated counters may seem to decrease."""
+"""The maximum after decompression; one rank of vLLM has 60 KiB. Larger responses fail, because truncated counters may
+seem to decrease."""
 
 _IS_PAUSED = "/is_paused"
 """Served with VLLM_SERVER_DEV_MODE=1."""
@@ -87,7 +88,7 @@ class Scraper:
         self._access = AccessLog(has_token=token is not None)
         url = shown_url(target.metrics_url)
         self._outages = OutageLog(logger, f"the metrics of engine {target.name} at {url}", "read")
-        # Of the current process, from responses other than its metrics.
+        # Settings of the current process, from responses other than its metrics.
         self._identity_settings: dict[str, str] = {}
         self._server_info = ServerInfoReader(self._fetch, target.base_url)
         self._identify_at = 0.0
@@ -235,7 +236,7 @@ class Scraper:
                 self._identify_at = 0.0
 
     async def _is_paused(self, session: aiohttp.ClientSession) -> bool:
-        """Whether vLLM says that generation is paused; unknown, as from a core that does not answer, is no pause."""
+        """Whether vLLM says that generation is paused; unknown, as from a core that does not answer, is not a pause."""
         if time.monotonic() < self._ask_paused_at:
             return False
         try:

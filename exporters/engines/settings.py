@@ -83,7 +83,7 @@ def _section_settings(section: str, values: Mapping[str, Any]) -> Iterator[tuple
 
 
 def _is_setting(variable: str, value: Any) -> bool:
-    """Whether an operator chose the value; a value that differs at each start is no setting."""
+    """Whether an operator chose the value; a value that differs at each start is not a setting."""
     if isinstance(value, str):
         return _has_suffix(variable, _CHOICE_SUFFIXES)
     return isinstance(value, int | float) and not _has_suffix(variable, _PROCESS_SUFFIXES)

@@ -18,7 +18,7 @@ _FIRST_TOKEN = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75
 _TOKEN = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0)
 _REQUEST = (0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0)
 
-# By the release that introduced them, from its source. Since 0.32, `--custom-histogram-buckets` sets other bounds.
+# Bounds by the release that introduced them, from its source. Since 0.32, `--custom-histogram-buckets` sets others.
 _BOUNDS: dict[Signal, dict[str, tuple[float, ...]]] = {
     signals.ENGINE_TTFT: {OLDEST: _FIRST_TOKEN, "0.8.5": (*_FIRST_TOKEN, 20.0, 40.0, 80.0, 160.0, 640.0, 2560.0)},
     signals.ENGINE_TPOT: {"0.11.0": _TOKEN},

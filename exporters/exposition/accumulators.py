@@ -128,7 +128,7 @@ class Buckets:
     def __init__(self, bounds: Sequence[float]) -> None:
         self._bounds = bounds
         self.counts = [0] * (len(bounds) + 1)
-        """By bucket, +Inf last, not cumulative."""
+        """Counts by bucket, +Inf last, not cumulative."""
         self.total = 0.0
         self.exemplars: dict[int, tuple[ExemplarTrace, float]] = {}
         """Trace and value by index of the bucket."""

@@ -27,7 +27,7 @@ _TRAILERS = re.compile(rb"(?:%s:%s\r\n)++" % (_TOKEN, _TEXT)).fullmatch
 _JSON, _EVENT_STREAM = b"application/json", b"text/event-stream"
 _EMPTY_LINES = re.compile(rb"(?:\r\n)++").match
 _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15}+)(?:[\t ]*+;%s)?+\r\n" % _TEXT).match
-# At least 16 complete chunks of one size, by that size.
+# Patterns of at least 16 complete chunks of one size, by that size.
 _CHUNKS_OF = [re.compile(rb"(?s:[%x%X]\r\n.{%d}\r\n){16,}+" % (size, size, size)).match for size in range(16)]
 # Never valid in a head: a control character, or a bare CR or LF.
 _NEVER_IN_A_HEAD = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|(?<!\r)\n|\r(?!\n|\Z)").search
@@ -73,7 +73,7 @@ class RequestHead(msgspec.Struct):
     method: str
     target: str
     headers: list[Header]
-    """Without those that Connection names, which are for the relay only."""
+    """All headers except those that Connection names, which are for the relay only."""
     fields: dict[bytes, bytes]
     """The first value of each header name."""
     http_1_0: bool
@@ -103,7 +103,7 @@ class ResponseHead(msgspec.Struct, frozen=True, eq=False):
     status: int
     reason: bytes
     headers: list[Header]
-    """As those of a request."""
+    """All headers except those that Connection names."""
     fields: dict[bytes, bytes]
     keep_alive: bool
     length: int | None

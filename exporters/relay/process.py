@@ -87,7 +87,7 @@ def _journal(config: ChildConfig) -> RelayJournal | None:
 
 
 def _announce_drain(relay: Relay, notice: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
-    """When the supervisor closes its end of `notice`, ask clients to reconnect, which leads them elsewhere."""
+    """Ask clients to reconnect when the supervisor closes its end of `notice`; this leads them elsewhere."""
 
     def ended() -> None:
         loop.remove_reader(notice)

@@ -120,7 +120,7 @@ class LogEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     ] = {}
     structured_kind: Annotated[
         OutputKind | None,
-        Meta(description="With `--check-structured-output`: what has to be JSON, the text or the arguments of tools."),
+        Meta(description="What has to be JSON, the text or the arguments. Null without `--check-structured-output`."),
     ] = None
     structured_result: Annotated[
         OutputResult | None,
@@ -136,21 +136,21 @@ class LogEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     prompt: Annotated[
         Text,
         Meta(
-            description="With `--log-content full`: JSON object of the fields of the request that have content, such "
-            "as `messages` and `tools`, as the client sent them."
+            description="JSON object of the fields of the request that have content, such as `messages` and `tools`, "
+            "as the client sent them. Null without `--log-content full`."
         ),
     ] = None
     completion: Annotated[
         Text,
         Meta(
-            description="With `--log-content full`: text and arguments of tool calls of all choices, separated by line "
-            "breaks, without reasoning."
+            description="Text and arguments of tool calls of all choices, separated by line breaks, without reasoning. "
+            "Null without `--log-content full`."
         ),
     ] = None
     content_cut: Annotated[
         Flag,
         Meta(
-            description="Whether `prompt` or `completion` is cut at `--log-content-limit`; a cut `prompt` is no JSON."
+            description="Whether `prompt` or `completion` is cut at `--log-content-limit`; a cut `prompt` is not JSON."
         ),
     ] = None
     body_repeat: Annotated[
@@ -163,22 +163,22 @@ class LogEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     prefix_hashes: Annotated[
         list[str] | None,
         Meta(
-            description="With `--log-prefix-hashes`: for each of the first 512 blocks of 2,048 characters, a hash of "
-            "the prompt up to its end."
+            description="Hashes of the prompt up to the end of each of the first 512 blocks of 2,048 characters. Null "
+            "without `--log-prefix-hashes`."
         ),
     ] = None
     prefix_characters: Annotated[
         Count,
         Meta(
-            description="With `--log-prefix-hashes`: characters of the whole prompt; above 1,048,576, the rest is not "
-            "hashed."
+            description="Characters of the whole prompt; above 1,048,576, the rest is not hashed. Null without "
+            "`--log-prefix-hashes`."
         ),
     ] = None
     shareable_tokens: Annotated[
         Count,
         Meta(
-            description="With `--log-prefix-hashes`: prompt tokens in blocks that other requests of the last hour "
-            "began with, estimated from characters."
+            description="Prompt tokens in blocks that other requests of the last hour began with, estimated from "
+            "characters. Null without `--log-prefix-hashes`."
         ),
     ] = None
     refused: Annotated[

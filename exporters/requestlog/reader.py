@@ -44,7 +44,7 @@ class LogReader:
     def __init__(self, paths: Iterable[Path]) -> None:
         self._paths = tuple(paths)
         self.bad_lines: dict[Path, BadLines] = {}
-        """By file, for the part that has been read."""
+        """Bad lines by file, of the part that has been read."""
 
     def __iter__(self) -> Iterator[LogEntry]:
         """Read the files from the start.

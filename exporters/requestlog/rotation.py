@@ -16,7 +16,7 @@ _EARLIEST, _LATEST = 946_684_800.0, 7_258_118_400.0
 
 
 class RotationLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """When the log is rotated, and how much it may occupy; None is no limit."""
+    """When the log is rotated, and how much it may occupy; None means unlimited."""
 
     size: int | None = None  # bytes of a file
     age: float | None = None  # seconds since its first line

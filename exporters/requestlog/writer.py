@@ -264,7 +264,7 @@ def _tail(file: FileIO, size: int) -> bytes:
 
 
 def _first_time(file: FileIO, default: float) -> float:
-    """The time of the first line; of an empty file, or one that another program has begun, the default."""
+    """The time of the first line; the default for an empty file, and for one that another program has begun."""
     file.seek(0)
     try:
         return parse_line(file.read(MAX_LINE).partition(b"\n")[0]).arrived

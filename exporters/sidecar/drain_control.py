@@ -11,14 +11,14 @@ from enum import IntEnum
 
 
 class Order(IntEnum):
-    """From the supervisor to the exporter."""
+    """A message from the supervisor to the exporter."""
 
     FAIL_READINESS = 1
     RELAYS_EXITED = 2
 
 
 class Report(IntEnum):
-    """From the exporter to the supervisor."""
+    """A message from the exporter to the supervisor."""
 
     DRAIN_REQUESTED = 1
     READINESS_FAILED = 2

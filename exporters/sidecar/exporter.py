@@ -278,7 +278,7 @@ class Exporter:
             )
 
     def _models_over_limit(self) -> set[str]:
-        """The models of `--model` and of the last responses of the engines that are no label values."""
+        """The models of `--model` and of the last responses of the engines that are not label values."""
         listed = {*self._config.sidecar.models, *(model for state in self.engines.states for model in state.models)}
         return {model for model in listed if not self.request_metrics.has_model(model)}
 
@@ -324,7 +324,7 @@ async def _check_timeouts(record_receiver: RecordReceiver) -> None:
 
 
 async def _count_last_requests(exporter: Exporter) -> None:
-    """After all relays have exited, count the requests that wait for a span; then the counts are final."""
+    """Count the requests that wait for a span after all relays have exited; then the counts are final."""
     await exporter.drain.relays_exited()
     while exporter.record_receiver.connected:
         await asyncio.sleep(0.02)

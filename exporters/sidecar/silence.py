@@ -60,7 +60,7 @@ class Alertmanager:
         """Parse the value of --alertmanager.
 
         Raises:
-            UsageError: it is no URL.
+            UsageError: it is not a URL.
         """
         return cls(text, parse_url("--alertmanager", text, f"http://host:port, such as {_EXAMPLE}"))
 

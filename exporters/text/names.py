@@ -1,7 +1,7 @@
 """Cuts names that come from outside, such as model names and request ids, before they are stored or exposed."""
 
 MAX_BYTES = 256
-"""Of a name in a record, a log line, a label or an error message, in UTF-8."""
+"""Maximum size of a name in a record, a log line, a label or an error message, in UTF-8."""
 
 MAX_UNIQUE_BYTES = MAX_BYTES - 4
 """A cut name is longer, because a character has at most 4 bytes."""

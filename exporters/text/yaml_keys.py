@@ -94,7 +94,7 @@ def list_of(item: Kind[_T], empty: str | None = None) -> Kind[tuple[_T | None, .
 
 
 def distinct_list_of(item: Kind[_T], empty: str | None = None) -> Kind[tuple[_T, ...]]:
-    """As `list_of`, but repeated values are mistakes, and values with a mistake are omitted."""
+    """A list as `list_of` reads it, but repeated values are mistakes, and values with a mistake are omitted."""
     every = list_of(item, empty)
 
     def read_all(node: Node) -> tuple[_T, ...]:
@@ -160,7 +160,7 @@ FLAG = Kind(Node.boolean, {"type": "boolean"})
 NAMED = Kind(Node.name, text_of(NAME.pattern))
 TEXT = Kind(Node.text, {"type": ["string", "number"]})
 _DURATION = rf"(?=.*[1-9])(\d+(\.\d+)?({'|'.join(DURATION_UNITS)}))+"
-"""Above zero: not all digits are 0."""
+"""A duration above zero: not all digits are 0."""
 DURATION = Kind(Node.duration, {"description": "A duration such as 250ms, 5s, 12h or 30d.", **text_of(_DURATION)})
 """Seconds, above zero."""
 TIMEOUT = Kind(

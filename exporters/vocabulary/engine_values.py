@@ -11,7 +11,7 @@ Number = msgspec.Raw
 ABSENT = Number()
 
 MAX_COUNT = 2**53
-"""Above it, a float has no exact integers."""
+"""The maximum of a count; larger integers are not exact as a float."""
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
 """A count that is checked while it is decoded."""

@@ -192,8 +192,8 @@ class Label(StrEnum):
     RESULT = (
         "result",
         (
-            "Of an answer: `valid`, `invalid`, `truncated` at the limit of tokens, or `too_large` to be checked. "
-            "Of a line: `counted`, `ignored` (no request of the relayed paths), or `bad`."
+            "An answer is `valid`, `invalid`, `truncated` at the limit of tokens, or `too_large` to be checked. "
+            "A line is `counted`, `ignored` (not a request of the relayed paths), or `bad`."
         ),
     )
 
@@ -236,7 +236,7 @@ def _histogram(name: str, text: str, bounds: tuple[float, ...], *labels: Label) 
 # The SLO file's thresholds are added at start. Four bounds per doubling from 50 ms to 120 s are at most a factor of 1.2
 # apart, so that p50 and p95 of TTFT and E2E are within 10 % of the requests' own.
 REQUEST_SECONDS = (0.01, 0.025, *(float(f"{2 ** (step / 4):.3g}") for step in range(-18, 29)), 300.0, 600.0)
-# From a chat turn in the prefix cache to a saturated queue.
+# The bounds range from a chat turn in the prefix cache to a saturated queue.
 WAIT_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0, 120.0, 300.0)
 GAP_SECONDS = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 10.0)
 WHOLE_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0)
@@ -267,7 +267,7 @@ WITHOUT_FIRST_TOKEN = _counter(
 )
 TTFT_ANSWER = _histogram(
     "llm_time_to_first_answer_token_seconds",
-    "Time from the arrival of the request to the first answer token of streams; reasoning is no answer.",
+    "Time from the arrival of the request to the first answer token of streams; reasoning is not an answer.",
     WAIT_SECONDS,
     *_MC,
 )
@@ -788,7 +788,7 @@ ALL_REQUESTS_IN = Recorded(
 SURGE_AT = Recorded(
     "llm_instance:surge_requests:ratio",
     "Share of client errors or rejections at a sidecar, from the share of a ticket on. "
-    "In the shortest window: relative to the mean of the longer one.",
+    "The shares of the shortest window are relative to the mean of the longer one.",
     (Label.INSTANCE, _M, _C, _O, _W),
 )
 SURGE_BEFORE = Recorded(
@@ -822,7 +822,7 @@ REPLICAS_ERROR_RATIO = Recorded(
 )
 STEP_TIME = Recorded("llm_rules:steps:timestamp", "Time of the last evaluation of the rules that count steps.", ())
 
-# To compare sidecars over weeks; raw counters have too many series for this.
+# These series compare sidecars over weeks; raw counters have too many series for this.
 REQUESTS_AT = Recorded("llm_instance:requests:rate", "Ended requests per second of a sidecar.", (Label.INSTANCE,))
 GOODPUT_AT = Recorded(
     "llm_instance:good_requests:ratio", "Goodput ratio of a sidecar; absent without traffic.", (Label.INSTANCE,)
@@ -867,7 +867,7 @@ COST_API_PER_MILLION = Recorded(
     (_W,),
 )
 
-# For autoscalers; only if the rules are rendered with --autoscaling.
+# These series are for autoscalers; they exist only if the rules are rendered with --autoscaling.
 SIGNAL_P90 = Recorded(
     "llm_slo:signal:p90_threshold_ratio",
     "90th percentile of the SLO's signal / threshold, over the shortest window; absent without requests.",

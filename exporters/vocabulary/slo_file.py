@@ -197,7 +197,7 @@ def _as_percentage(text: str) -> str:
 def _endpoint(node: Node) -> Endpoint | None:
     text = node.text()
     if text is not None and text not in MEASURED:
-        node.problem(f"{text!r} is no route with SLO events; {nearest(text, MEASURED)}")
+        node.problem(f"{text!r} is not a route with SLO events; {nearest(text, MEASURED)}")
         return None
     return None if text is None else Endpoint(text)
 

@@ -228,7 +228,7 @@ class Judge:
         return self._settle(bad) if bad else bad
 
     def output_checked(self, *, valid: bool | None) -> list[tuple[str, Verdict]]:
-        """Whether the output is the JSON that the request asked for; if `valid` is None, it is no event."""
+        """Whether the output is the JSON that the request asked for; if `valid` is None, it is not an event."""
         slos = [name for name, slo in self._undecided.items() if isinstance(slo.sli, ValidOutput)]
         if valid is not None:
             return self._settle([(name, _verdict(good=valid)) for name in slos])

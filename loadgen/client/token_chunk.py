@@ -35,7 +35,7 @@ class TokenChunk(NamedTuple):
             return b""
         rest = data.removeprefix(_SIZE_LINES[length] + self.before)
         text = rest.removesuffix(self.after)
-        # Of equal length: there was no prefix, or no suffix, to remove.
+        # Equal lengths mean that there was no prefix, or no suffix, to remove.
         if len(rest) == length or len(text) == len(rest) or text.translate(_PLAIN) != text:
             return b""
         return text

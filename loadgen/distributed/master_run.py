@@ -172,7 +172,7 @@ class MasterRun:
                     self._pool.send(index, Stop())
 
     def _count_lost(self, seconds: float) -> None:
-        """Record the rest of the lost shares; of a stopped run, only what was due."""
+        """Record the rest of the lost shares, or only what was due if the run was stopped."""
         shares = [(index, Share(index, len(self._workers))) for index in sorted(self._lost)]
         for request in self._settings.plan.schedule if shares else ():
             for index, share in shares:

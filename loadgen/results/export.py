@@ -57,7 +57,7 @@ def _row(run: Run, result: Summary, phase: str, row: ClassSummary) -> dict[str, 
     cells |= {name: getattr(row, name) for name in _COUNTS}
     cells |= {outcome.value: row.outcomes.get(outcome.value, 0) for outcome in ClientOutcome}
     cells |= {name: getattr(row, name) for name in _TOKENS}
-    # Of a phase they are unknown: responses continue after its end.
+    # These rates of a phase are unknown: responses continue after its end.
     seconds = run.seconds if phase == WHOLE else 0.0
     cells["output_tokens_per_second"] = row.completion_tokens / seconds if seconds else None
     for name in _TIMES:

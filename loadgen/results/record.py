@@ -146,8 +146,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
     `stalls`, `stalled` (seconds) and `worst_stall` are those of the event loop. `same_machine`: the target is a
     loopback address. `schedule` is the hash of the open-loop requests, `shares` the share of each class in them, with a
-    sum of 1. `rule` says which rule has judged the requests. Of several `workers`, `cpu_seconds` and `stalls` are the
-    sums, `stalled` and `worst_stall` the maxima.
+    sum of 1. `rule` says which rule has judged the requests. With several `workers`, `cpu_seconds` and `stalls` are
+    the sums, `stalled` and `worst_stall` the maxima.
     """
 
     scenario: str

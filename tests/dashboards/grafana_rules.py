@@ -17,7 +17,7 @@ Panel = Mapping[str, Any]
 Rule = Callable[[Page], list[str]]
 
 NEUTRAL = {PLAIN, GREY, "transparent"}
-"""Colours that are no verdict."""
+"""Colours that are not verdicts."""
 
 HEADINGS = {"lastNotNull": "Last *", "last": "Last", "max": "Max", "min": "Min", "mean": "Mean", "sum": "Total"}
 """The headings of the calculations in a legend, by which it is sorted."""
@@ -167,8 +167,8 @@ def tables_are_sorted(page: Page) -> list[str]:
 def several_values_are_sorted(page: Page) -> list[str]:
     """The values of a query with several series would change places at each refresh.
 
-    `sort` of PromQL is no remedy, because it returns equal values in any order: the rows of a table are sorted by every
-    label that is shown, and by value after that.
+    `sort` of PromQL does not help, because it returns equal values in any order: the rows of a table are sorted by
+    every label that is shown, and by value after that.
     """
     faults = []
     for panel in _panels(page, "stat", "bargauge", "gauge"):
@@ -216,7 +216,7 @@ def bar_gauges_name_a_single_bar(page: Page) -> list[str]:
 
 
 def numbers_are_not_filterable(page: Page) -> list[str]:
-    """The symbol of the filter takes the width of the heading; a list of all numbers is no filter."""
+    """The symbol of the filter takes the width of the heading; a list of all numbers is not a filter."""
     faults = []
     for panel in _panels(page, "table"):
         defaults = _defaults(panel)
@@ -272,7 +272,7 @@ def counts_keep_their_digits(page: Page) -> list[str]:
 
 
 def titles_are_short_nouns(page: Page) -> list[str]:
-    """Titles of rows too; a question mark or a verb form of a question is no noun."""
+    """Titles of rows too; a question mark or a verb form of a question is not a noun."""
     return [
         title
         for title in _titles(panels_of(page["panels"]))

@@ -61,10 +61,10 @@ MISTAKES = [
         "slos.yaml:5:31: classes[0].max_tokens: '512' is not a valid bound; write a comparison in quotes, such as "
         '"<512" or ">=2048"', id="no bound"),
     pytest.param("{name: long}", "{name: long, route: embedings}",
-        "slos.yaml:6:25: classes[1].route: 'embedings' is no route with SLO events; did you mean 'embeddings'?",
+        "slos.yaml:6:25: classes[1].route: 'embedings' is not a route with SLO events; did you mean 'embeddings'?",
         id="unknown route"),
     pytest.param("{name: long}", "{name: long, route: [rerank, models]}",
-        "slos.yaml:6:34: classes[1].route[1]: 'models' is no route with SLO events; known: chat_completions, "
+        "slos.yaml:6:34: classes[1].route[1]: 'models' is not a route with SLO events; known: chat_completions, "
         "completions, responses, messages, count_tokens, embeddings, rerank, score, classify, pooling, "
         "audio_transcriptions, audio_translations, tokenize, detokenize", id="route without SLO events"),
     pytest.param("{name: long}", "{name: long, route: [rerank, rerank]}",

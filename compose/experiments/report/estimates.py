@@ -85,7 +85,7 @@ def estimate(metric: ReportMetric, repeats: Sequence[Repeat], request_class: str
 def difference(
     metric: ReportMetric, before: Group, after: Group, request_class: str = TOTAL
 ) -> Difference | PairedDifference | None:
-    """After minus before; None unless both have an estimate.
+    """The estimate after minus the one before; None unless both exist.
 
     For the same schedules, both sides are drawn by the same blocks of consecutive requests (bootstrap). Otherwise, and
     if no draw differs, they are independent samples: Newcombe's interval for shares.

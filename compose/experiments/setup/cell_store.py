@@ -69,7 +69,7 @@ class Direction(StrEnum):
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is said of a metric: of one class or, if it is empty, of all; at one level or, without one, at all."""
+    """What is said of a metric of one class, or of all if it is empty, at one level, or at all without one."""
 
     configuration: str
     request_class: str = msgspec.field(name="class", default="")

@@ -60,7 +60,7 @@ class Next:
 
 @dataclass(frozen=True, slots=True)
 class Conclusion:
-    """As sentences, and as fields of a JSON object."""
+    """A conclusion as sentences, and as fields of a JSON object."""
 
     sentences: Sentences
     fields: Mapping[str, object]

@@ -38,7 +38,7 @@ from exporters.vocabulary.slo_file import SloFile
 from exporters.vocabulary.verdicts import SERVER_FAULT
 
 Counts = Mapping[str, float]
-"""By class."""
+"""Counts by class."""
 
 _OK = f'{signals.REQUESTS.name}{{{Label.OUTCOME}="{Outcome.OK}"}}'
 _WITHOUT_RESPONSE = "|".join(outcome for outcome in Outcome if outcome not in {Outcome.OK, Outcome.CLIENT_ERROR})
@@ -166,7 +166,7 @@ class PrometheusFigures:
         return self._prometheus.query_by(Label.CLASS, query, at)
 
     def _increase_by(self, label: str, counter: str, window: Window) -> Mapping[str, Counts]:
-        """By class, then by `label`."""
+        """The increase of a counter by class, then by `label`."""
         groups: dict[str, dict[str, float]] = defaultdict(dict)
         samples = self._prometheus.query(
             f"sum by (class, {label}) (increase({counter}[{_seconds(window)}]))", window.end

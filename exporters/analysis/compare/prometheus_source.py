@@ -33,7 +33,7 @@ class PrometheusSource:
 
     @property
     def coverage(self) -> Coverage:
-        """From the first to the last sample of the request counter."""
+        """The time from the first to the last sample of the request counter."""
         times = [at for series in self._range(f"sum({signals.REQUESTS.name})") for at, _ in series.points]
         if not times:
             raise UsageError(

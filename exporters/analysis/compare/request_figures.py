@@ -85,7 +85,7 @@ def _e2e(request: Request) -> float | None:
 
 
 def _events(request: Request, applicable: ApplicableSlos, first_token_timeout: float) -> dict[str, Event]:
-    """The good and bad verdicts by SLO; an abandoned one is no event."""
+    """The good and bad verdicts by SLO; an abandoned one is not an event."""
     return {
         name: (_certain_at(request, name, verdict, applicable, first_token_timeout), verdict is Verdict.GOOD)
         for name, verdict in request.slo.items()
@@ -108,7 +108,7 @@ def _certain_at(
 
 
 def _goodput_event(request: Request, events: Iterable[Event]) -> Event:
-    """Bad at the first bad verdict, good at the end of the request."""
+    """The goodput event: bad at the first bad verdict, or good at the end of the request."""
     bad = [at for at, good in events if not good]
     return (min(bad), False) if bad else (request.ended, True)
 

@@ -187,7 +187,7 @@ class RequestLogSource:
         if absent:
             notes.append(f"Omitted, because no line has them: {', '.join(absent)}.")
         notes += [
-            f"{path}: skipped lines that are no requests: {bad.count}; the first is {bad.first}."
+            f"{path}: skipped lines that are not requests: {bad.count}; the first is {bad.first}."
             for path, bad in self._bad_lines.items()
         ]
         return notes

@@ -164,7 +164,7 @@ class LoggedClass:
         return ClassEvidence(name=self.name, **{name: fact for name, fact in facts.items() if fact is not None})
 
     def _failed(self) -> dict[str, Fact]:
-        """With the time of most failures, because those of a restart are no reason to tune."""
+        """The share of failures with the time of most of them, because those of a restart are not a reason to tune."""
         origin = f"outcome of {self.requests:,} requests"
         share = len(self._failed_at) / self.requests
         if not self._failed_at:

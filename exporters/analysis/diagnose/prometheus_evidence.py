@@ -23,7 +23,7 @@ class PrometheusEvidence:
         self._spec = spec
 
     def classes(self) -> list[ClassEvidence]:
-        """In the order of the SLO file.
+        """Evidence of each class, in the order of the SLO file.
 
         Raises:
             UsageError: a query failed, or no request ended in this time or is open.
@@ -136,7 +136,7 @@ class PrometheusEvidence:
             signals.REQUESTS_WITH_ENGINE_TIMES.name,
             zero=False,
         )
-        # Only requests with times of the engine are in these histograms, so TTFT of all requests is no denominator.
+        # These histograms have only requests with times of the engine, so TTFT of all requests is not a denominator.
         parts = {name: self._window.sums(signal, part=".sum") for name, signal in _PARTS.items()}
         whole = {name: sum(part.get(name, 0.0) for part in parts.values()) for name in parts["queue"]}
         for name, part in parts.items():

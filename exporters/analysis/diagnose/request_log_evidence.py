@@ -64,7 +64,7 @@ class RequestLogEvidence:
             self._waiting.append((entry.arrived, entry.arrived + entry.wait_ms_at_least / 1000))
 
     def classes(self) -> list[ClassEvidence]:
-        """In the order of the SLO file."""
+        """Evidence of each class, in the order of the SLO file."""
         order = [name for name in self._spec.class_names if name in self._classes]
         medians = {name: each.prompt_p50 for name, each in self._classes.items()}
         return [
@@ -108,4 +108,4 @@ class RequestLogEvidence:
                 "or compare them with vllm-slo compare."
             )
         for path, bad in self._bad_lines.items():
-            yield f"{path}: skipped lines that are no requests: {bad.count}; the first is {bad.first}."
+            yield f"{path}: skipped lines that are not requests: {bad.count}; the first is {bad.first}."

@@ -7,7 +7,7 @@ from exporters.text.units import spell_duration
 from exporters.vocabulary.signals import Label, Signal
 
 Values = Mapping[str, float]
-"""By class."""
+"""Values by class."""
 
 
 class SeriesWindow:
@@ -15,16 +15,16 @@ class SeriesWindow:
 
     def __init__(self, url: str, start: float, end: float) -> None:
         self.length = spell_duration(max(1, round(end - start)))
-        """As in a range selector."""
+        """The duration as a range selector has it."""
         self._end = end
         self._prometheus = FlagPrometheus(url)
 
     def samples(self, query: str) -> list[Sample]:
-        """At the end of the window."""
+        """The result of a query at the end of the window."""
         return self._prometheus.query(query, self._end)
 
     def query(self, query: str) -> dict[str, float]:
-        """By class; an aggregate over all classes has the name ``."""
+        """The result by class; an aggregate over all classes has the name ``."""
         return {each.labels.get(Label.CLASS, ""): each.value for each in self.samples(query)}
 
     def sums(self, signal: Signal, where: str = "", part: str = "") -> Values:

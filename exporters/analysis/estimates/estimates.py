@@ -122,7 +122,7 @@ class BucketQuantile:
     bounds: Sequence[float]
     """Upper bounds; the last one is infinite."""
     counts: Sequence[float]
-    """Cumulative."""
+    """Cumulative counts by bound."""
     percent: int
 
     @property
@@ -147,7 +147,7 @@ class BucketQuantile:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """After minus before, with the square-and-add interval of two independent estimates (Zou and Donner 2008).
+    """Estimate after minus before, with the square-and-add interval of independent estimates (Zou and Donner 2008).
 
     For two shares, this is Newcombe's hybrid score interval.
     """

@@ -57,13 +57,13 @@ def _percentiles(name: str, unit: Unit) -> tuple[Figure, Figure]:
 
 OFFERED = Figure("offered", Unit.PER_SECOND, Better.NEITHER)
 BACKLOG_GROWTH = Figure("backlog growth", Unit.PER_SECOND, Better.LOWER)
-"""Of the requests that wait for their first token."""
+"""Growth of the number of requests that wait for their first token."""
 COMPLETED = Figure("completed", Unit.PERCENT, Better.HIGHER)
 GOODPUT = Figure("goodput", Unit.PERCENT, Better.HIGHER, per_request=True)
 TTFT = _percentiles("TTFT", Unit.SECONDS)
 TPOT = _percentiles("TPOT", Unit.MILLISECONDS)
 TPOT_MEAN = Figure("TPOT mean", Unit.MILLISECONDS, Better.LOWER)
-"""Over tokens, not over requests."""
+"""Mean over tokens, not over requests."""
 ITL = Figure("ITL p95", Unit.MILLISECONDS, Better.LOWER, 50, per_request=True)
 """The median of the requests' own p95."""
 E2E = _percentiles("E2E", Unit.SECONDS)
@@ -71,7 +71,7 @@ QUEUE = _percentiles("queue", Unit.SECONDS)
 CLIENT_ERRORS = Figure("client errors", Unit.PERCENT, Better.LOWER)
 OUTPUT_TOKENS = Figure("output tokens", Unit.PER_SECOND, Better.NEITHER)
 PROMPT_TOKENS = Figure("prompt tokens", Unit.PER_SECOND, Better.NEITHER)
-"""Without those from the prefix cache."""
+"""Prompt tokens that are computed, not those from the prefix cache."""
 CACHED_TOKENS = Figure("cached tokens", Unit.PER_SECOND, Better.NEITHER)
 CACHE_HITS = Figure("cache hits", Unit.PERCENT, Better.HIGHER)
 PREEMPTIONS = Figure("preemptions", Unit.PER_SECOND, Better.LOWER)
@@ -92,4 +92,4 @@ class Measurement:
 
 
 Measurements = Mapping[str, Mapping[Figure, Measurement]]
-"""By class, in the order of the report."""
+"""Measurements by class, in the order of the report."""

@@ -26,7 +26,7 @@ Event = tuple[int, float]
 
 @dataclass(frozen=True, slots=True)
 class PairedDifference:
-    """After minus before; `ordered` has the differences of all draws of `blocks` blocks.
+    """Estimate after minus before; `ordered` has the differences of all draws of `blocks` blocks.
 
     The percentile interval is expanded for few blocks by Student's t distribution (Hesterberg 2015). Beyond the
     outermost draw, it grows in proportion to `z`. With fewer than the usual blocks, there is no interval.
@@ -110,7 +110,7 @@ def drawn_quantiles(
 def paired_difference(
     before: Estimate, after: Estimate, drawn_before: Sequence[float], drawn_after: Sequence[float], blocks: int
 ) -> PairedDifference:
-    """From the values of both sides in the same draws; draws in which a side has no value are left out."""
+    """The difference in the same draws of both sides; draws in which a side has no value are left out."""
     differences = (
         minus(late, early, 0.0)
         for early, late in zip(drawn_before, drawn_after, strict=True)

@@ -44,7 +44,7 @@ class Row:
 
 
 PairedDifferences = Mapping[tuple[str, Figure], PairedDifference]
-"""By class and figure."""
+"""Differences by class and figure."""
 
 
 def compare(

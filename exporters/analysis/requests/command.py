@@ -55,7 +55,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add_format(parser, "csv", "mooncake")
     parser.add_argument(
-        "--strict", action="store_true", help="check all fields of all lines; exit with 1 if a line is no request"
+        "--strict", action="store_true", help="check all fields of all lines; exit with 1 if a line is not a request"
     )
     parser.set_defaults(run=run)
 
@@ -162,7 +162,7 @@ def _around(name: str, paths: Sequence[Path], conditions: Iterable[Condition], o
 def _report(scan: Scan, *, strict: bool) -> int:
     bad_lines = {name: bad for name, bad in scan.bad_lines.items() if bad.count}
     for name, bad in bad_lines.items():
-        _warn(f"{name}: lines that are no requests: {bad.count}; the first is {bad.first}")
+        _warn(f"{name}: lines that are not requests: {bad.count}; the first is {bad.first}")
     if bad_lines and sum(bad.count for bad in bad_lines.values()) >= scan.lines:
         raise UsageError("no line is a request; give files that `vllm-slo sidecar --request-log FILE` has written")
     return 1 if strict and bad_lines else 0

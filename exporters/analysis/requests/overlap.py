@@ -12,12 +12,12 @@ from exporters.text.errors import UsageError
 from exporters.text.units import from_milliseconds
 
 FIELDS = ("ttft_ms",)
-"""Needed for a span, in addition to the required fields."""
+"""Fields that a span needs, in addition to the required ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The times of a request in Unix seconds; `first_token` is None if there was none, or if it is no stream."""
+    """The times of a request in Unix seconds; `first_token` is None if there was none, or without a stream."""
 
     start: float
     first_token: float | None
@@ -25,7 +25,7 @@ class Span:
     stream: bool
 
     def overlap(self, other: "Span") -> float:
-        """Seconds."""
+        """Seconds for which both requests were open; negative if they did not overlap."""
         return min(self.end, other.end) - max(self.start, other.start)
 
 

@@ -33,7 +33,7 @@ class Scan:
         *,
         strict: bool = False,
     ) -> None:
-        """With `strict`, no line is skipped, and all fields must have values of their types."""
+        """No line is skipped with `strict`, and all fields must have values of their types."""
         conditions = tuple(conditions)
         self._paths = paths
         self._decode = decoder([*(name for each in conditions for name in each.fields), *fields]).decode
@@ -44,7 +44,7 @@ class Scan:
         """Lines that have been read."""
         self.last_line = b""
         self.bad_lines: dict[str, BadLines] = {}
-        """By file."""
+        """Skipped lines by file."""
 
     def __iter__(self) -> Iterator[tuple[Row, bytes]]:
         """Read the files from the start.
@@ -73,7 +73,7 @@ class Scan:
                                     break
                             else:
                                 if not line.isascii():
-                                    line.decode()  # a field that is not decoded may be no UTF-8
+                                    line.decode()  # a field that is not decoded may not be UTF-8
                                 yield row, line
                         except _NO_ENTRY as error:
                             bad.add(before + block.count(b"\n", 0, start) + 1, error)

@@ -148,7 +148,7 @@ def _count_parameters(keys: _ConfigKeys, parameters: float | None) -> ModelShape
 
 
 def _mlp(keys: _ConfigKeys, layers: int, hidden: int, parameters: float | None) -> float:
-    """Parameters of the MLPs that every token uses: of all layers, or the shared ones of a mixture of experts."""
+    """Parameters of the MLPs that every token uses: all of a dense model, the shared ones of a mixture of experts."""
     kind = str(keys.config.get("model_type"))
     if kind in MIXTURES:
         return 3 * hidden * layers * keys.whole("shared_expert_intermediate_size", 0)

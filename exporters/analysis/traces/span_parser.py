@@ -119,7 +119,7 @@ def _text(span: Span, name: str) -> str:
 
 
 def _verdict(goodput: Any, slos: dict[str, str], outcome: str) -> str | None:
-    """As the sidecar decides which traces are kept: failed and rejected requests are bad too."""
+    """The verdict by which the sidecar decides which traces are kept: failed and rejected requests are bad too."""
     failed = outcome == Outcome.REJECTED or outcome in SERVER_FAULT
     if failed or goodput is False or Verdict.BAD in slos.values():
         return Verdict.BAD.value

@@ -161,7 +161,7 @@ def _open(path: Path) -> sqlite3.Connection:
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
             connection.executescript(f"PRAGMA application_id = {_APPLICATION_ID}; BEGIN; {_SCHEMA} COMMIT;")
         if connection.execute("PRAGMA application_id").fetchone()[0] != _APPLICATION_ID:
-            raise sqlite3.DatabaseError("file is no trace store of this version")  # noqa: TRY301 - one exit
+            raise sqlite3.DatabaseError("file is not a trace store of this version")  # noqa: TRY301 - one exit
         connection.execute("PRAGMA journal_mode = WAL").fetchone()
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute("PRAGMA journal_size_limit = 4194304").fetchone()

@@ -81,7 +81,7 @@ class ConfigHistory:
 
 
 class ConfigWatch:
-    """The settings of one engine over time; a restart with the same settings is no change.
+    """The settings of one engine over time; a restart with the same settings is not a change.
 
     Settings change only with a new process, so the time of a change is the start of the process, even if the setting is
     read later. A process has one fingerprint, so another fingerprint is from another engine at the same address.
@@ -193,7 +193,7 @@ class ConfigWatch:
         if fingerprint is None or self.settings_pending:
             return {}
         if previous is not None and start is not None and previous.start == start and previous.value != fingerprint:
-            # From another engine at the same address.
+            # The fingerprint is from another engine at the same address.
             return {}
         return {FINGERPRINT: fingerprint}
 

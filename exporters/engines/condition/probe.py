@@ -28,10 +28,10 @@ FRESH_SECONDS = 2.0
 """The maximum age of the scrape that shows that the engine is not paused."""
 
 TIMEOUT_SECONDS = 600.0
-"""Longer than any stall that is not yet a wedge: until then, the probe is a request that waits."""
+"""A time longer than any stall that is not yet a wedge: until then, the probe is a request that waits."""
 
 _LOWEST_PRIORITY = 1_000_000
-"""For the scheduling by priority, where lower values are served first."""
+"""Priority of a probe, if the engine schedules by priority: lower values are served first."""
 
 logger = logging.getLogger("vllm_slo.engines")
 

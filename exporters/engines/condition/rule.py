@@ -61,9 +61,9 @@ class Limits:
     """How long requests must wait for capacity, or none must, until the state changes."""
     failures: int = 5
     """Failed requests after which an engine that has not worked since the first of them, `stall` ago, is down, and
-    after which a second exit is a crash and no planned restart."""
+    after which a second exit is a crash and not a planned restart."""
     exits: float = 4.0
-    """For how many times `start` an exit is remembered."""
+    """The time for which an exit is remembered, as a multiple of `start`."""
 
 
 LIMITS = Limits()
@@ -85,9 +85,9 @@ class Condition:
     worked_at: float | None = None
     """When the current process last worked."""
     waited_since: float | None = None
-    """Since when requests have waited for the engine without a break."""
+    """Time since which requests have waited for the engine without a break."""
     queue_changed_at: float | None = None
-    """Since when requests wait for capacity if the state is not `saturated`; if it is, since when none does."""
+    """Time since which requests wait for capacity if the state is not `saturated`; if it is, since which none does."""
     failed: int = 0
     """Failed requests when the engine last worked."""
     failing_since: float | None = None

@@ -46,7 +46,7 @@ class ConditionWatch:
         self.limits = limits
         self.condition = Condition()
         self._whole = Condition()
-        """Without the ranks."""
+        """The condition of the whole engine, without its ranks."""
         self._ranks: dict[str, Condition] = {}
         self._refused_at: float | None = None
 

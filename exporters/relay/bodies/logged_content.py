@@ -27,7 +27,7 @@ class LoggedContent:
         self._left = limit
         self._completion_is_cut = False
         self._parts: dict[tuple[int, int], bytearray] = {}
-        """By number of the choice and of the tool call."""
+        """Parts of the completion, by number of the choice and of the tool call."""
         self.cut_prompt = cut_prompt(body, limit) if len(body) <= LONG_BODY else hashing.submit(cut_prompt, body, limit)
 
     @property

@@ -159,9 +159,9 @@ class Digests(msgspec.Struct, frozen=True, gc=False):
     """Salted hashes; None if they are not computed."""
 
     prompt: str | None = None
-    """Of the model and the prompt."""
+    """Digest of the model and the prompt."""
     body: str | None = None
-    """Of the body without the fields of `NOT_IN_BODY_DIGEST`; also None if the name of a field is invalid."""
+    """Digest of the body without the fields of `NOT_IN_BODY_DIGEST`; also None if the name of a field is invalid."""
 
 
 NO_DIGESTS = Digests()
@@ -341,7 +341,7 @@ def whole_or_dense(
     prompt: tuple[str, ...],
     tokens: Callable[[Any], float],
 ) -> tuple[_Params, tuple[Any, ...], float]:
-    """The body, the values of its members named `prompt`, and its estimated tokens; of a dense body undecoded values.
+    """The body, the values of its members named `prompt`, and its estimated tokens; a dense body has undecoded values.
 
     Raises:
         msgspec.DecodeError, UnicodeDecodeError, RecursionError: it is not JSON with these parameters.

@@ -23,7 +23,7 @@ HEAD_SECONDS = 30.0
 """Time limit for a request head, from its first byte, which may be that of an empty line before it."""
 
 LINGER_SECONDS = 2.0
-"""After an early response the relay reads for this long, because a reset would discard the response."""
+"""The time for which the relay reads after an early response, because a reset would discard the response."""
 
 
 class ConnectionContext(ExchangeContext, Protocol):

@@ -7,7 +7,7 @@ MAX_REJECTING = 32
 """Clients above the limit that are getting an error response; further ones are disconnected without one."""
 
 _OWN_DESCRIPTORS = 64
-"""For standard streams, the event loop, the exporter, name resolution and TLS files."""
+"""Open files for standard streams, the event loop, the exporter, name resolution and TLS files."""
 
 
 def client_limit(descriptors: int) -> int:

@@ -36,7 +36,7 @@ SHORT_PIECE = 4096
 """Bytes of a piece of a body below which it is appended to the one before: a client may send single bytes."""
 
 _OPTIONS = "OPTIONS"
-"""The method of a CORS preflight, which is forwarded, but is no request event: it has no record and no verdict."""
+"""The method of a CORS preflight, which is forwarded, but is not a request event: it has no record or verdict."""
 
 _SCRAPES = ("GET", "HEAD")
 """The methods that --expose-engine-metrics relays, for the same reason without a record."""
@@ -337,7 +337,7 @@ class Exchange:
 
     def is_silent(self, now: float, idle: float) -> bool:
         """Whether the engine has sent nothing for more than `idle` seconds, and does not wait for the client."""
-        # Of most exchanges, this is enough: all open ones are checked several times a second.
+        # This is enough for most exchanges: all open ones are checked several times a second.
         if now - self._silent_since <= idle:
             return False
         upstream = self._upstream

@@ -264,7 +264,7 @@ class UpstreamConnection(asyncio.Protocol):
             self.transport.close()
 
     def eof_received(self) -> None:
-        """Not called if a TLS connection ends without `close_notify`."""
+        """Note an orderly end; not called if a TLS connection ends without `close_notify`."""
         self._closed_in_order = True
 
     def connection_lost(self, exc: Exception | None) -> None:

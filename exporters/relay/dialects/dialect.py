@@ -37,7 +37,7 @@ class EngineTimes(msgspec.Struct):
 
     queue_time_ms: Number = ABSENT
     time_to_first_token_ms: Number = ABSENT
-    """Since the request was scheduled, which makes it the prefill time."""
+    """Time since the request was scheduled, which makes it the prefill time."""
     generation_time_ms: Number = ABSENT
 
 
@@ -107,7 +107,7 @@ def text_of(json: msgspec.Raw | str | None) -> str | None:
 
 
 class WholeResponse(msgspec.Struct):
-    """A response in one JSON object, which is no chunk of output: the part of `Event` that all APIs share."""
+    """A response in one JSON object, which is not a chunk of output: the part of `Event` that all APIs share."""
 
     # Raw, so that a response whose id is not a string is measured, too.
     response_id: msgspec.Raw = msgspec.field(default=ABSENT, name="id")
@@ -168,10 +168,10 @@ class Dialect(Protocol):
         """
 
     def decode_first(self, data: bytes, /) -> Event:
-        """As `decode`, for the events until the id of the response is known."""
+        """Decode an event as `decode` does, until the id of the response is known."""
 
     def decode_long(self, data: bytes, /) -> Event:
-        """As `decode_first`, for an event of any length: only the first elements of its lists are decoded."""
+        """Decode an event of any length as `decode_first` does, but only the first elements of its lists."""
 
     def decode_unary(self, data: bytes | bytearray, /) -> Event:
         """The complete body of a unary response; raises as `decode`."""

@@ -252,7 +252,7 @@ class FastPath(_Forwarding):
 
 
 class VaryingFastPath(_Forwarding):
-    """As FastPath, for a stream whose events also differ in numbers, or carry usage: it keeps the last chunk."""
+    """A FastPath for a stream whose events also differ in numbers, or carry usage: it keeps the last chunk."""
 
     __slots__ = ("_after", "_before", "_match_after", "_more_before", "last")
 
@@ -265,7 +265,7 @@ class VaryingFastPath(_Forwarding):
         """The last chunk that was forwarded."""
 
     def forward(self, data: bytes) -> bool:
-        """As FastPath.forward."""
+        """Forward events as FastPath.forward does."""
         length = len(data)
         if length > MAX_CHUNK:
             return self._forward_several(data)

@@ -26,7 +26,7 @@ class GapSummary(NamedTuple):
     """What a record has of the gaps of a stream, in seconds."""
 
     percentiles: list[float]
-    """By nearest rank."""
+    """Percentiles by nearest rank."""
     counts: dict[float, int]
     """The number of gaps by upper bound, not cumulative, without empty buckets; `inf`: above all bounds."""
     total: float
@@ -67,7 +67,7 @@ class Gaps:
         counts, total = self._add_counts(ordered), self._sum + sum(ordered)
         if not self._by_size:
             return GapSummary([nearest_rank(ordered, percent) for percent in percents], counts, total)
-        # Of each size there may be millions, which are not listed one by one.
+        # There may be millions of each size, which are not listed one by one.
         sizes = sorted(
             [*((exp(size * _SIZE_WIDTH), count) for size, count in self._by_size.items()), *zip(ordered, repeat(1))]
         )

@@ -319,7 +319,7 @@ def _has(part: Part, position: Position) -> bool:
 
 
 def _without_copies(parts: list[Part], path: Path) -> list[Part]:
-    """The files that are no copies of the current one: before it truncates a log, logrotate copies it."""
+    """The files that are not copies of the current one: before it truncates a log, logrotate copies it."""
     current = next((part for part in parts if part.path == path), None)
     head = b"" if current is None else _head(current)
     if not head:

@@ -14,7 +14,7 @@ _SUFFIX = re.compile(r"[.-]\d[\dTZ._:-]*(?P<gz>\.gz)?")
 """What rotation appends to the name: a number, a date or the sidecar's time stamp."""
 
 _NUMBER = re.compile(r"[.-](\d{1,5})")
-"""As logrotate counts; longer numbers are dates."""
+"""The number of a file as logrotate counts; longer numbers are dates."""
 
 _TRIES = 5
 """Attempts to list the files while they are being renamed."""
@@ -92,7 +92,7 @@ class PartFile:
         return os.fstat(self._file.fileno())
 
     def read(self, offset: int, size: int) -> bytes:
-        """Up to `size` bytes at the offset; fewer at the end.
+        """The `size` bytes from the offset on; fewer at the end.
 
         Raises:
             OSError: it cannot be read.

@@ -1,7 +1,7 @@
 """Converts lines of an nginx access log to records: what nginx knows of a request, and nothing else.
 
-nginx does not read bodies: it knows neither tokens nor the size of a prompt. The time of the response header is no
-TTFT, because vLLM sends the header before the first token.
+nginx does not read bodies: it knows neither tokens nor the size of a prompt. The time of the response header is
+not TTFT, because vLLM sends the header before the first token.
 """
 
 from collections.abc import Iterable
@@ -124,5 +124,5 @@ def _last(values: str) -> str:
 
 
 def _verdicts(slos: Iterable[Slo], e2e: float, outcome: Outcome) -> dict[str, Verdict]:
-    # Without a timeout of the first token, whose time is unknown.
+    # The timeout of the first token is infinite, because its time is unknown.
     return judge_request(slos, inf, EndedRequest(stream=True, ending=Ending(at=e2e, outcome=outcome)))

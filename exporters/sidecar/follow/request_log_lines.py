@@ -23,7 +23,7 @@ class RequestLogLines:
         """The record of a line.
 
         Raises:
-            BadLineError: it is no entry.
+            BadLineError: it is not an entry.
         """
         entry = parse_line(line)
         record = record_of(entry)

@@ -44,9 +44,10 @@ def process_connection_limit() -> int:
 
 
 class BoundedServer:
-    """Above the limit, the oldest connection without a request is closed, else the oldest whose client does not read.
+    """Serves an application on a limited number of connections.
 
-    So idle connections and slow readers, however many, keep no client away.
+    Above the limit, the oldest connection without a request is closed, else the oldest whose client does not read. So
+    idle connections and slow readers, however many, keep no client away.
     """
 
     def __init__(

@@ -38,7 +38,7 @@ from exporters.vocabulary import signals
 
 RELAY_CRASHED, SIDECAR_STOPPED = "relay_crashed", "sidecar_stopped"
 LOST_REASONS = (RELAY_CRASHED, SIDECAR_STOPPED)
-"""When requests were lost: their relay crashed, or the sidecar ended before they were recorded."""
+"""Why requests were lost: their relay crashed, or the sidecar ended before they were recorded."""
 
 _TOTALS = "totals"
 

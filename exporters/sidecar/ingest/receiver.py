@@ -153,7 +153,7 @@ class RecordReceiver:
         """Records that no longer wait, and may not be counted yet."""
         self._receiving = False
         self._log_error: OSError | None = None
-        """The failure of the last write, if it has failed; a slow reader is no failure."""
+        """The failure of the last write, if it has failed; a slow reader is not a failure."""
         self._unwritten_because: OSError | None = None
         self._retry_at = -inf
         self.log_errors = 0

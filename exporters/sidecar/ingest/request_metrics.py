@@ -221,7 +221,7 @@ class RequestMetrics:
     def add_model(self, model: str) -> None:
         """Add a model that the engine serves as a label value, at 0 in all series, unless the limit is reached.
 
-        Records have cut names, so a name that may be another one's beginning is no label value.
+        Records have cut names, so a name that may be another one's beginning is not a label value.
         """
         if model in self._models or not is_unique(model) or len(self._models) > self._max_models:  # with `other`
             return

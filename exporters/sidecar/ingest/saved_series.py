@@ -13,7 +13,7 @@ class SavedHistogram(msgspec.Struct):
 
 
 class SavedSeries(msgspec.Struct):
-    """By name of the series; `models` are the label values."""
+    """Values by name of the series; `models` are the label values."""
 
     models: list[str]
     counters: dict[str, list[tuple[Labels, float]]]

@@ -4,7 +4,7 @@ import logging
 import resource
 
 MOST_DESCRIPTORS = 1_048_576
-"""As many as a service usually gets; some systems have no hard limit."""
+"""The number of open files that a service usually gets; some systems have no hard limit."""
 
 logger = logging.getLogger("vllm_slo.supervisor")
 

@@ -13,7 +13,7 @@ from exporters.text.errors import UsageError, parse_flag, system_reason
 BACKLOG = 4096
 
 _BALANCES_LISTENERS = sys.platform == "linux"
-"""Only Linux spreads connections over the listeners of one port; elsewhere all relays accept from one queue."""
+"""Linux alone spreads connections over the listeners of one port; elsewhere all relays accept from one queue."""
 
 
 TAKEOVER_SECONDS = 3.0

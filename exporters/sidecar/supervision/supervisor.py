@@ -29,7 +29,7 @@ EXPORTER = "exporter"
 RESTART_PAUSE = 0.2
 LONGEST_PAUSE = 5.0
 STABLE_SECONDS = 10.0
-"""After this run time the restart pause of a child is reset; it doubles with each crash before that."""
+"""The run time after which the restart pause of a child is reset; it doubles with each crash before that."""
 
 CRASH_LOOP = 3
 """A relay that ends so often within the time above, one start after the other, has no listening socket until it runs.

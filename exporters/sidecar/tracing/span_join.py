@@ -22,7 +22,7 @@ DRAIN_JOIN_TIMEOUT = 4.0
 """The same while a relay drains, because it exits 5 s after its last record even without acknowledgement."""
 
 SILENCE_TIMEOUT = 60.0
-"""After this time without spans, requests do not wait until the engine sends one."""
+"""The time without spans after which requests do not wait until the engine sends one."""
 
 MAX_SPANS = 20_000
 MAX_SPAN_BYTES = 32 * 1024 * 1024

@@ -90,7 +90,7 @@ class ReplicaLab:
     _names: "itertools.count[int]" = field(default_factory=itertools.count)
 
     async def new_replica(self) -> Replica:
-        """A replica whose processes do not run, and that is no target yet."""
+        """A replica whose processes do not run, and that is not a target yet."""
         engine, relay, metrics = free_port(), free_port(), free_port()
         reached, scraped = Forwarder(engine), Forwarder(metrics)
         for each in (reached, scraped):

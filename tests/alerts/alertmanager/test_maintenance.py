@@ -50,7 +50,7 @@ def token(tmp_path: Path) -> str:
 
 
 class Admin(BaseHTTPRequestHandler):
-    """A sidecar that accepts each declaration of `a` and rejects others, and is no Alertmanager."""
+    """A sidecar that accepts each declaration of `a` and rejects others, and is not an Alertmanager."""
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))

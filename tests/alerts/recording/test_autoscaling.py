@@ -73,7 +73,7 @@ def test_autoscaling_only_adds_a_group(promtool: Promtool, spec: SloFile) -> Non
         ("queue", "llm_request_queue_seconds_bucket"),
         ("prefill", "llm_request_prefill_seconds_bucket"),
         ("decode", "llm_request_decode_seconds_bucket"),
-        pytest.param("itl_p95", None, id="gaps are no requests"),
+        pytest.param("itl_p95", None, id="gaps are not requests"),
         pytest.param("availability", None, id="no threshold"),
     ],
 )

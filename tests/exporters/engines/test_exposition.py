@@ -66,7 +66,7 @@ def test_the_capacity_of_the_kv_cache_is_a_label_or_calculated_or_absent(labels:
     [
         pytest.param("vllm:num_requests_running{engine=\n", {"line": 1}, id="half a line"),
         pytest.param(f"{RUNNING} \n", {"line": 1}, id="no value"),
-        pytest.param(f"{RUNNING} seven\n", {"line": 1}, id="a value that is no number"),
+        pytest.param(f"{RUNNING} seven\n", {"line": 1}, id="a value that is not a number"),
         pytest.param(f"{RUNNING} 12", {"line": 1}, id="truncated, perhaps within the number"),
         pytest.param(f'{RUNNING[:-3]}\ufffd"}} 3\n', {"line": 1}, id="a label with invalid UTF-8"),
         pytest.param(f'{RUNNING[:-3]}{"m" * MAX_LINE_LENGTH}"}} 3\n', {"line": 1}, id="a line that is too long"),
@@ -79,7 +79,7 @@ def test_the_capacity_of_the_kv_cache_is_a_label_or_calculated_or_absent(labels:
         pytest.param(
             f'{BUCKET}{{le="1"}} 2\n{BUCKET}{{le="+Inf"}} 1\n', {"histogram": 1}, id="a histogram whose counts decrease"
         ),
-        pytest.param(f'{BUCKET}{{le="wide"}} 1\n', {"histogram": 1}, id="a bound that is no number"),
+        pytest.param(f'{BUCKET}{{le="wide"}} 1\n', {"histogram": 1}, id="a bound that is not a number"),
         pytest.param(f"{BUCKET} 1\n", {"histogram": 1}, id="a bucket without a bound"),
     ],
 )

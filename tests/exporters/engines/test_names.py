@@ -47,7 +47,7 @@ def test_all_mistakes_in_names_are_reported_in_one_run(capsys: pytest.CaptureFix
     form = "is not URL=NAME, such as http://127.0.0.1:8000=vllm-0; use letters, digits and _.:/- in the name"
     assert capsys.readouterr().err.splitlines() == [
         f"vllm-slo: --engine-name: 'vllm-0' {form}",
-        f"--engine-name: 'http://c' is no engine of this sidecar; known: {A}, {B}",
+        f"--engine-name: 'http://c' is not an engine of this sidecar; known: {A}, {B}",
         f"--engine-name: {A!r} has two names, 'a' and 'b'; keep one",
         f"--engine-name: {f'{B}=a b'!r} {form}",
     ]

@@ -43,7 +43,7 @@ def server_info(**sections: Any) -> dict[str, Any]:
         pytest.param(
             [model("tiny", max_model_len=2048), model("sql-lora", root="/adapters/sql", parent="tiny")],
             {"served_model_name": "tiny", "model": "tiny", "max_model_len": "2048"},
-            id="an adapter is no setting",
+            id="an adapter is not a setting",
         ),
         pytest.param([{"id": "llama"}], {"served_model_name": "llama"}, id="an engine that shows only the name"),
         pytest.param([], {}, id="no models yet"),

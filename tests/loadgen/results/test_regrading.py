@@ -29,7 +29,7 @@ from loadgen.results.regrading import regrade
 from tests.loadgen.load_records import planned, record, run
 
 HEAD = "version: 1\nperiod: 30d\nscrape_interval: 15s\n"
-# Thresholds are no multiples of a millisecond, so that rounded sums of times decide nothing.
+# Thresholds are not multiples of a millisecond, so that rounded sums of times decide nothing.
 MANY = slo_file.loads(
     HEAD
     + """\

@@ -106,7 +106,7 @@ MESSAGE = "Input should be a valid dictionary"
         pytest.param(
             {"input": "hi", "stream": 1},
             RequestError("stream must be true or false, not 1", param="stream"),
-            id="stream is no boolean",
+            id="stream is not a boolean",
         ),
     ],
 )

@@ -169,7 +169,7 @@ def test_the_table_fits_into_the_terminal_and_explains_its_intervals(
     notes = " ".join(notes.split())
     assert "without any real difference, about 1.2 of 23 intervals would exclude 0" in notes
     assert "Holm's procedure: the probability of one or more wrong verdicts is at most 5%." in notes
-    assert "requests.jsonl: skipped lines that are no requests: 1; the first is line " in notes
+    assert "requests.jsonl: skipped lines that are not requests: 1; the first is line " in notes
 
 
 def test_markdown_has_the_same_rows_and_no_markup_from_the_log(

@@ -187,7 +187,9 @@ def test_several_files_are_one_log(tmp_path: Path) -> None:
         ),
         pytest.param("ok upstream_unreachable client_abort upstream_unreachable ok", [(1, 3)], id="a client abort"),
         pytest.param(
-            "upstream_error timeout_first_token upstream_unreachable ok", [(2, 2)], id="a stalled engine is no restart"
+            "upstream_error timeout_first_token upstream_unreachable ok",
+            [(2, 2)],
+            id="a stalled engine is not a restart",
         ),
         pytest.param("upstream_unreachable ok upstream_unreachable", [(0, 0), (2, 2)], id="twice"),
     ],
@@ -234,7 +236,7 @@ def test_invalid_lines_are_counted_and_skipped(tmp_path: Path) -> None:
     (note,) = [
         note for note in log.notes(Window(CHANGE - 5, CHANGE), Window(CHANGE, CHANGE + 5)) if note.startswith(str(path))
     ]
-    assert note.startswith(f"{path}: skipped lines that are no requests: {len(GARBAGE)}; the first is line {first}: ")
+    assert note.startswith(f"{path}: skipped lines that are not requests: {len(GARBAGE)}; the first is line {first}: ")
 
 
 def test_a_file_without_requests_is_rejected(tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ SOON = Quantile([0.5] * 200, 95, 200)
     "before, after, value, low",
     [
         pytest.param(SOON, NEVER, math.inf, math.inf, id="a first token that is no longer sent is a difference"),
-        pytest.param(NEVER, NEVER, 0.0, -math.inf, id="no first token before and after is no difference"),
+        pytest.param(NEVER, NEVER, 0.0, -math.inf, id="no first token before and after is not a difference"),
     ],
 )
 def test_infinite_times_can_be_compared(before: Estimate, after: Estimate, value: float, low: float) -> None:

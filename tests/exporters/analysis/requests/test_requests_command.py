@@ -300,7 +300,7 @@ def test_bad_lines_are_reported_and_fail_only_a_strict_run(log: Path, capsys: py
         printed = capsys.readouterr()
         assert len(printed.out.splitlines()) == 5
         assert printed.err == (
-            f"vllm-slo requests: {log}: lines that are no requests: 1; the first is line 6: Input data was truncated\n"
+            f"vllm-slo requests: {log}: lines that are not requests: 1; the first is line 6: Input data was truncated\n"
         )
 
 
@@ -312,7 +312,7 @@ def test_a_compressed_file_that_ends_early_is_reported(
     assert ids(capsys, tmp_path / "log.gz") == ["r-1"]
     assert main(["requests", "--request-log", str(tmp_path / "log.gz"), "--format", "json"]) == 0
     assert capsys.readouterr().err == (
-        f"vllm-slo requests: {tmp_path / 'log.gz'}: lines that are no requests: 1; the first is line 2: Compressed "
+        f"vllm-slo requests: {tmp_path / 'log.gz'}: lines that are not requests: 1; the first is line 2: Compressed "
         "file ended before the end-of-stream marker was reached\n"
     )
 
@@ -349,7 +349,7 @@ def test_an_outcome_of_a_later_version_is_printed_and_null_is_bad(
     assert capsys.readouterr().out == "outcome\nlater\n"
     assert main(["requests", "--request-log", str(log), "--format", "csv", "--columns", "outcome"]) == 0
     assert capsys.readouterr().err == (
-        f"vllm-slo requests: {log}: lines that are no requests: 1; the first is line 5: Expected `str`, got `null` - "
+        f"vllm-slo requests: {log}: lines that are not requests: 1; the first is line 5: Expected `str`, got `null` - "
         "at `$.outcome`\n"
     )
 

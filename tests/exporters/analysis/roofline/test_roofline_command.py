@@ -109,7 +109,7 @@ def test_the_sidecar_reads_the_json(path: Path) -> None:
         pytest.param(
             ["--parameters", "nan"],
             "--parameters: nan is out of range; write a number above 0, such as 14.8e9",
-            id="parameters that are no number",
+            id="parameters that are not a number",
         ),
         pytest.param(
             ["--tensor-parallel", "0"],

@@ -246,7 +246,7 @@ def test_a_file_that_cannot_be_used_is_refused_unchanged(tmp_path: Path) -> None
         tmp_path / "no" / "t.db": f"--trace-file: {tmp_path}/no/t.db cannot be written: no such file or directory",
         text: f"--trace-file: {text} cannot be used: file is not a database; choose another file",
         database: (
-            f"--trace-file: {database} cannot be used: file is no trace store of this version; choose another file"
+            f"--trace-file: {database} cannot be used: file is not a trace store of this version; choose another file"
         ),
     }.items():
         with pytest.raises(UsageError) as caught:

@@ -25,7 +25,7 @@ WORDS = st.text("aß,=\n", max_size=5)
 
 
 def watch_of(settings: Mapping[str, str], *, start: float | None = START) -> ConfigWatch:
-    """Observed at 1010; the first observation is no change."""
+    """Observed at 1010; the first observation is not a change."""
     watch = ConfigWatch()
     assert watch.observe(settings, start, 1010.0) == []
     return watch
