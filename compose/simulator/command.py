@@ -24,6 +24,8 @@ _HELP = {
     "max_model_len": "maximum length of prompt and completion, in tokens (default: the preset's)",
     "enable_prefix_caching": "reuse the KV cache blocks of common prompt prefixes (default: on)",
     "enable_chunked_prefill": "compute a prompt in several steps (default: on)",
+    "scheduler_reserve_full_isl": "admit a request only if its whole prompt fits in the KV cache, not only its first "
+    "chunk (default: on)",
     "seed": "seed of completion lengths and texts (default: 0)",
     "response_cache": "answer a request that repeats an earlier body without the engine (default: off)",
     "outage_after": "seconds from the first start to an outage (default: 0)",
