@@ -34,9 +34,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     replay = actions.add_parser(
         "replay",
         help=text,
-        description=f"{text.capitalize()}: a request log of the sidecar, a Mooncake trace (JSON lines), or a CSV file "
-        "with the columns time (seconds), prompt_tokens, output_tokens and, optionally, class. Prompts are synthetic; "
-        "those whose hashes begin alike begin with the same text.",
+        description=f"{text.capitalize()}: a request log of the sidecar, a Mooncake trace (JSON lines), a CSV file "
+        "with the columns time (seconds), prompt_tokens, output_tokens and, optionally, class, or the prompts of "
+        "ShareGPT (a JSON list). Prompts of the others are synthetic; those whose hashes begin alike begin with the "
+        "same text.",
     )
     run_settings.add_trace_flags(replay)
     run_settings.add_flags(replay)

@@ -186,6 +186,11 @@ CHECKS = (
     ),
     Check("engine metrics", "Can the engine's metrics be read?", lambda of: engine_checks.engine_metrics(of.engine)),
     Check(
+        "engine exposure",
+        "Does the engine respond on a public address without a key?",
+        lambda of: engine_checks.exposure(of.engine),
+    ),
+    Check(
         "cached tokens",
         "Do responses report cached tokens (`--enable-prompt-tokens-details`)?",
         lambda of: engine_checks.cached_tokens(of.engine, of.sidecar.page),

@@ -2,7 +2,7 @@
 
 from importlib import metadata
 
-from compose.doctor.engine_reading import SEND, EngineReading
+from compose.doctor.engine_reading import SEND, Answering, EngineReading
 from compose.doctor.finding import Finding, State, Unread
 from compose.doctor.sidecar_reading import SidecarPage, SidecarReading
 from exporters.vocabulary import signals
@@ -30,6 +30,42 @@ def engine_metrics(engine: EngineReading) -> Finding:
             )
         case metrics:
             return Finding(State.OK, looked_at, f"{metrics.type_name}, {len(metrics.exposed)} of our series")
+
+
+def exposure(engine: EngineReading) -> Finding:
+    """Whether the engine responds without a key at an address that other machines reach.
+
+    vLLM's `--api-key` protects the paths under /v1 only, so /metrics stays readable.
+    """
+    looked_at = f"{engine.place.url}/v1/models and /metrics, without a key"
+    if engine.is_relay:
+        return Unread(
+            f"{engine.place.url} is a sidecar", f"set {engine.place.flag} to the URL of the engine"
+        ).not_checked(looked_at)
+    if isinstance(engine.answering, Unread):
+        return engine.answering.not_checked(looked_at)
+    if not engine.answering:
+        return Finding(State.OK, looked_at, "it responds on this machine only")
+    found = "; ".join(_shown(each) for each in engine.answering)
+    public = [each for each in engine.answering if each.is_public]
+    if any(each.models for each in public):
+        return Finding(State.FAILED, looked_at, found, "anyone can use the GPU, past the sidecar", _CLOSE)
+    if any(each.metrics for each in public):
+        cost = "anyone can read the settings, the model and the load of the engine"
+        return Finding(State.WARNING, looked_at, found, cost, _CLOSE)
+    if any(each.beside and each.models for each in engine.answering):
+        cost = "clients in this network, or behind a forwarded port, can use the engine past the sidecar"
+        return Finding(State.WARNING, looked_at, found, cost, _CLOSE)
+    return Finding(State.OK, looked_at, found)
+
+
+_CLOSE = "a firewall, or vllm serve --host 127.0.0.1 beside its sidecar; with --api-key alone, /metrics stays open"
+
+
+def _shown(each: Answering) -> str:
+    paths = [path for path, shown in (("/v1/models", each.models), ("/metrics", each.metrics)) if shown]
+    kind = "a public address" if each.is_public else "a private address"
+    return f"{each.address}, {kind}, {'shows ' + ' and '.join(paths) if paths else 'needs a key'}"
 
 
 def sidecar(reading: SidecarReading) -> Finding:

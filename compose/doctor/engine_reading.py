@@ -1,9 +1,12 @@
 """Reads what an engine shows of its configuration: metrics, `/server_info`, and if allowed one response."""
 
+import ipaddress
 import json
-from collections.abc import Mapping
+import socket
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 from compose.doctor.finding import Place, Unread
 from compose.doctor.http_fetch import Response, fetch
@@ -11,10 +14,31 @@ from exporters.engines.bearer_token import DENIED
 from exporters.engines.normalisation import EngineMetrics, normalise
 from exporters.engines.settings import SERVER_INFO
 from exporters.processes.worker_threads import WorkerThreads
+from exporters.text.errors import system_reason
 
 SEND = "--send-request"
 _MESSAGE = "vllm-slo:"
 """The start of the sidecar's own error messages."""
+
+
+_MODELS = "/v1/models"
+_OUTSIDE = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
+"""Addresses for documentation. The route to them has the address from which this machine reaches others."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answering:
+    """An address beyond this machine at which the engine responds, and what it shows there without a key."""
+
+    address: str
+    beside: bool
+    """Whether it is another address of this machine than the one of the URL, which is local."""
+    models: bool
+    metrics: bool
+
+    @property
+    def is_public(self) -> bool:
+        return ipaddress.ip_address(self.address).is_global
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +53,8 @@ class EngineReading:
     """`observability_config` of vLLM's `/server_info`."""
     answer: Mapping[str, Any] | Unread
     """The response to one small chat completion."""
+    answering: Sequence[Answering] | Unread
+    """Without addresses, it responds on this machine only."""
 
     @property
     def is_relay(self) -> bool:
@@ -42,6 +68,7 @@ def read_engine(place: Place, headers: Mapping[str, str], *, send_request: bool)
         page = pool.submit(fetch, place, "/metrics", headers)
         info = pool.submit(fetch, place, SERVER_INFO, headers)
         answer = pool.submit(_ask, place, headers) if send_request else None
+        answering = pool.submit(_answering, place)
         return EngineReading(
             place=place,
             page=page.result(),
@@ -50,7 +77,42 @@ def read_engine(place: Place, headers: Mapping[str, str], *, send_request: bool)
             answer=Unread("no request was sent", f"vllm-slo doctor --upstream {place.url} {SEND}")
             if answer is None
             else answer.result(),
+            answering=answering.result(),
         )
+
+
+def _answering(place: Place) -> Sequence[Answering] | Unread:
+    """The addresses of the URL; if it is one of this machine, all others of this machine with the same port."""
+    parts = urlsplit(place.url)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    try:
+        found = socket.getaddrinfo(parts.hostname, port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        return place.unreachable(system_reason(error))
+    named = [str(entry[4][0]).partition("%")[0] for entry in found]
+    local = any(ipaddress.ip_address(address).is_loopback for address in named)
+    if isinstance(unread := fetch(place, _MODELS), Unread):
+        return unread
+    answering = []
+    for address in own_addresses() if local else named[:1]:
+        host = f"[{address}]" if ":" in address else address
+        at = Place(f"{parts.scheme}://{host}:{port}{parts.path}", place.flag, named=False) if local else place
+        models, metrics = fetch(at, _MODELS), fetch(at, "/metrics")
+        if isinstance(models, Response):
+            shows = isinstance(metrics, Response) and metrics.status == 200
+            answering.append(Answering(address=address, beside=local, models=models.status == 200, metrics=shows))
+    return answering
+
+
+def own_addresses() -> Iterator[str]:
+    """The addresses from which this machine reaches others; nothing is sent."""
+    for family, outside in _OUTSIDE:
+        try:
+            with socket.socket(family, socket.SOCK_DGRAM) as route:
+                route.connect((outside, 9))
+                yield str(route.getsockname()[0])
+        except OSError:
+            continue  # without a route, or without this version of IP
 
 
 def _metrics(place: Place, page: Response | Unread) -> EngineMetrics | Unread:
@@ -89,7 +151,7 @@ def _observability(place: Place, page: Response | Unread, response: Response | U
 
 
 def _ask(place: Place, headers: Mapping[str, str]) -> Mapping[str, Any] | Unread:
-    models = fetch(place, "/v1/models", headers)
+    models = fetch(place, _MODELS, headers)
     if isinstance(models, Unread):
         return models
     if models.status != 200:

@@ -10,7 +10,7 @@ import uvloop
 
 from compose.simulator.api.restarting_server import Simulator, SimulatorConfig
 from compose.simulator.engine.flags import NAMES, SWITCHES, EngineFlagsError, apply_changes, preset_flags
-from compose.simulator.engine.preset_variants import QUANTIZED_WEIGHTS, Variant, vary
+from compose.simulator.engine.preset_variants import FP8_KV_CACHES, QUANTIZED_WEIGHTS, Variant, vary
 from compose.simulator.engine.presets import BLOCK_SIZE, DEFAULT_PRESET, PRESETS
 from exporters.text.addresses import parse_address
 from exporters.text.errors import UsageError, parse_flag
@@ -24,6 +24,8 @@ _HELP = {
     "max_model_len": "maximum length of prompt and completion, in tokens (default: the preset's)",
     "enable_prefix_caching": "reuse the KV cache blocks of common prompt prefixes (default: on)",
     "enable_chunked_prefill": "compute a prompt in several steps (default: on)",
+    "scheduler_reserve_full_isl": "admit a request only if its whole prompt fits in the KV cache, not only its first "
+    "chunk (default: on)",
     "seed": "seed of completion lengths and texts (default: 0)",
     "response_cache": "answer a request that repeats an earlier body without the engine (default: off)",
     "outage_after": "seconds from the first start to an outage (default: 0)",
@@ -54,6 +56,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--quantization",
         choices=tuple(QUANTIZED_WEIGHTS),
         help="smaller weights and a larger KV cache; awq dequantizes in each step, so it is slower (default: none)",
+    )
+    parser.add_argument(
+        "--kv-cache-dtype",
+        choices=("auto", *FP8_KV_CACHES),
+        help="8 bits for twice the tokens in the KV cache; refused, as by vLLM, on a GPU without FP8 (default: the "
+        "preset's)",
     )
     parser.add_argument(
         "--enforce-eager",
@@ -106,6 +114,7 @@ def configuration(args: argparse.Namespace) -> SimulatorConfig:
     host, port = parse_flag("--listen", args.listen, partial(parse_address, example="127.0.0.1:8000"))
     changes: dict[str, Any] = {name: getattr(args, name) for name in NAMES if getattr(args, name) is not None}
     varied = {
+        Variant.KV_CACHE_DTYPE: args.kv_cache_dtype,
         Variant.QUANTIZATION: args.quantization,
         Variant.ENFORCE_EAGER: "true" if args.enforce_eager else None,
         Variant.GPU_MEMORY_UTILIZATION: args.gpu_memory_utilization,

@@ -198,6 +198,12 @@ def add_trace_flags(parser: argparse.ArgumentParser) -> None:
         "--trace-format", choices=tuple(traces.TraceFormat), help="format of the trace (default: by its first line)"
     )
     parser.add_argument(
+        "--rate",
+        type=_factor,
+        metavar="RATE",
+        help="requests/s of a trace without times (sharegpt), in a Poisson process",
+    )
+    parser.add_argument(
         "--default-class",
         metavar="NAME",
         default="trace",
@@ -243,7 +249,8 @@ def of_trace(arguments: argparse.Namespace, environment: Mapping[str, str] = os.
         raise UsageError("--warm-up: needs a scenario, whose classes give the prompts; a trace has no other ones")
     path, seed = Path(arguments.trace), arguments.seed or 0
     trace_format = arguments.trace_format and traces.TraceFormat(arguments.trace_format)
-    requests = traces.read_trace(path, trace_format, arguments.default_class)
+    pace = None if arguments.rate is None else traces.Pace(arguments.rate, seed)
+    requests = traces.read_trace(path, trace_format, arguments.default_class, pace)
     schedule = traces.TraceSchedule(requests, seed, arguments.rate_scale, arguments.duration)
     plan = LoadPlan(name=path.name, timeout=arguments.timeout, shares=schedule.shares, schedule=schedule)
     return _settings(arguments, plan, (Replay(traces.PHASE, schedule.seconds),), seed, environment)

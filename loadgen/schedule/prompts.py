@@ -25,6 +25,13 @@ class Part:
     tokens: int
 
 
+@dataclass(frozen=True, slots=True)
+class Quoted(Part):
+    """The text of a recorded prompt, with an estimate of its tokens."""
+
+    text: str
+
+
 def join(parts: Iterable[Part]) -> str:
     """The text of a prompt, with as many tokens as its parts together."""
     return " ".join(map(_text, parts))
@@ -32,4 +39,6 @@ def join(parts: Iterable[Part]) -> str:
 
 @lru_cache(maxsize=4096)  # for the parts that many prompts share; 8 MB of blocks of a trace
 def _text(part: Part) -> str:
+    if isinstance(part, Quoted):
+        return part.text
     return " ".join(Random(part.seed).choices(WORDS, k=part.tokens))  # noqa: S311 - repeatable, not secret

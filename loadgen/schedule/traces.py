@@ -1,4 +1,4 @@
-"""Replays recorded traffic: a request log of the sidecar, a Mooncake trace, or a CSV file of times and lengths."""
+"""Replays recorded traffic: a request log, a Mooncake trace, a CSV file of times and lengths, or ShareGPT's prompts."""
 
 import csv
 import json
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
+from random import Random
 
 import msgspec
 
@@ -15,8 +16,9 @@ from exporters.text.errors import UsageError
 from exporters.text.yaml_reader import read_file
 from exporters.vocabulary.log_names import renamed
 from loadgen.schedule.phases import Phase
-from loadgen.schedule.prompts import Part
+from loadgen.schedule.prompts import Part, Quoted
 from loadgen.schedule.requests import CHAT, COMPLETIONS, PlannedRequest
+from loadgen.schedule.sharegpt import read_exchanges
 
 BLOCK_TOKENS = 512
 """Tokens of a block of a Mooncake trace, and the estimate for a block of the request log (2,048 characters)."""
@@ -31,6 +33,7 @@ class TraceFormat(StrEnum):
     REQUEST_LOG = "vllm-slo"
     MOONCAKE = "mooncake"
     CSV = "csv"
+    SHAREGPT = "sharegpt"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +41,7 @@ class TraceRequest:
     """One request of a trace; `time` in seconds from any origin.
 
     `blocks` are hashes of blocks of `BLOCK_TOKENS` tokens from the beginning of the prompt, each of all text up to its
-    end: prompts with equal hashes begin alike.
+    end: prompts with equal hashes begin alike. `text` is the whole prompt, if the trace has it.
     """
 
     time: float
@@ -48,6 +51,15 @@ class TraceRequest:
     stream: bool = True
     endpoint: str = COMPLETIONS
     blocks: tuple[str, ...] = ()
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """When the requests of a trace without times are due: a Poisson process of `rate` requests/s, by the seed."""
+
+    rate: float
+    seed: int
 
 
 class _Mooncake(msgspec.Struct):
@@ -67,7 +79,9 @@ class _Logged(msgspec.Struct):
     prefix_hashes: list[str] | None = None
 
 
-def read_trace(path: Path, form: TraceFormat | None, request_class: str) -> list[TraceRequest]:
+def read_trace(
+    path: Path, form: TraceFormat | None, request_class: str, pace: Pace | None = None
+) -> list[TraceRequest]:
     """The requests of a trace by time; without `form`, the first line decides.
 
     `request_class` is the class of requests without one. Requests of a log that have no token counts, such as rejected
@@ -76,16 +90,24 @@ def read_trace(path: Path, form: TraceFormat | None, request_class: str) -> list
     Raises:
         UsageError: the file cannot be read, or has invalid lines; the message lists them.
     """
-    lines = read_file(path).splitlines()
+    text = read_file(path)
+    lines = text.splitlines()
     if not any(line.strip() for line in lines):
         raise UsageError(f"{path}: is empty; give a trace with at least one request")
-    match form or detect(lines[0]):
+    form = form or detect(next(line for line in lines if line.strip()))
+    if pace is not None and form is not TraceFormat.SHAREGPT:
+        raise UsageError(f"--rate: {path} has the times of its requests; use --rate-scale")
+    match form:
         case TraceFormat.CSV:
             requests = _csv_requests(lines, path, request_class)
         case TraceFormat.MOONCAKE:
             requests = _json_requests(lines, path, lambda line: _of_mooncake(line, request_class))
         case TraceFormat.REQUEST_LOG:
             requests = _json_requests(lines, path, _of_log)
+        case TraceFormat.SHAREGPT:
+            if pace is None:
+                raise UsageError(f"--rate: {path} has no times, as it is in the format of ShareGPT; write --rate 4")
+            return _sharegpt_requests(text, path, request_class, pace)
     if not requests:
         raise UsageError(
             f"{path}: no request can be replayed: it needs prompt tokens, completion tokens, and one of the endpoints "
@@ -96,6 +118,8 @@ def read_trace(path: Path, form: TraceFormat | None, request_class: str) -> list
 
 def detect(line: str) -> TraceFormat:
     """The format of a file with this first line."""
+    if line.lstrip().startswith("["):
+        return TraceFormat.SHAREGPT
     try:
         value = json.loads(line)
     except (ValueError, RecursionError):
@@ -163,6 +187,19 @@ def _csv_requests(lines: Sequence[str], path: Path, request_class: str) -> list[
     return requests
 
 
+def _sharegpt_requests(text: str, path: Path, request_class: str, pace: Pace) -> list[TraceRequest]:
+    """All exchanges in an order of the seed, so that a part of them is a sample."""
+    random = Random(pace.seed)  # noqa: S311 - repeatable, not secret
+    exchanges = read_exchanges(text, path)
+    random.shuffle(exchanges)
+    requests, due = [], 0.0
+    for each in exchanges:
+        lengths = each.prompt_tokens, each.answer_tokens
+        requests.append(TraceRequest(due, *lengths, request_class, endpoint=CHAT, text=each.prompt))
+        due += random.expovariate(pace.rate)
+    return requests
+
+
 def _checked(request: TraceRequest) -> TraceRequest:
     if request.prompt_tokens < 1 or request.output_tokens < 1:
         raise ValueError(
@@ -212,7 +249,10 @@ class TraceSchedule:
         return iter(())
 
     def _parts(self, number: int, request: TraceRequest) -> Iterator[Part]:
-        """The blocks, of which the last may be shorter, and text of its own for the tokens that no block covers."""
+        """The recorded text; else the blocks, the last of which may be shorter, and text of its own."""
+        if request.text:
+            yield Quoted(f"trace/{number}", request.prompt_tokens, request.text)
+            return
         left = request.prompt_tokens
         for block in request.blocks:
             if left > 0:

@@ -1,4 +1,4 @@
-"""The tables of docs/design/seed-001.md have the figures of their commands."""
+"""The tables of docs/design/seed-000.md and seed-001.md have the figures of their commands."""
 
 from pathlib import Path
 
@@ -6,8 +6,12 @@ import pytest
 
 from compose.cli import main
 from compose.experiments.report.contents import contents
-from compose.experiments.report.groups import read_groups
+from compose.experiments.report.estimates import cell
+from compose.experiments.report.groups import Group, read_groups
+from compose.experiments.report.metrics import COMPLETION, GOODPUT, METRICS, ReportMetric
 from compose.experiments.report.tables import Grid
+from compose.experiments.setup.cell_store import Metric
+from loadgen.results.summary import TOTAL
 from tests.support.markdown_tables import DOCS, section, tables
 
 PAGE = DOCS / "design" / "seed-001.md"
@@ -39,6 +43,47 @@ def test_each_row_of_a_table_is_a_row_of_the_report(
     assert len(table) > 2
     assert [row for row in table if row not in rows] == []
     assert all(word in " ".join(section(PAGE, title)) for word in command)
+
+
+def row(group: Group, *figures: tuple[ReportMetric, str]) -> list[str]:
+    return [group.configuration, *(cell(metric, group, name) for metric, name in figures)]
+
+
+PREEMPTIONS = (METRICS[Metric.PREEMPTIONS], TOTAL)
+
+
+@pytest.mark.parametrize(
+    "experiment, page, title, figures",
+    [
+        pytest.param(
+            "seed-000-limits",
+            "seed-000.md",
+            "Chunked prefill and admission control",
+            [PREEMPTIONS, (GOODPUT, "silo"), (GOODPUT, "lilo"), (COMPLETION, TOTAL)],
+            id="seed-000-limits",
+        ),
+        pytest.param(
+            "seed-001-memory",
+            "seed-001.md",
+            "Memory for the KV cache",
+            [
+                (METRICS[Metric.KV_CAPACITY_TOKENS], TOTAL),
+                (METRICS[Metric.OUTPUT_TOKENS_PER_SECOND], TOTAL),
+                PREEMPTIONS,
+            ],
+            id="seed-001-memory",
+        ),
+    ],
+)
+@pytest.mark.long
+def test_a_table_by_configuration_has_the_figures_of_its_command(
+    tmp_path: Path, experiment: str, page: str, title: str, figures: list[tuple[ReportMetric, str]]
+) -> None:
+    assert main(["experiment", "run", experiment, "--virtual", "--out", str(tmp_path)]) == 0
+    (groups,) = read_groups(tmp_path, None).groups.values()
+    (table,) = tables(DOCS / "design" / page, title)
+    shown = [cells[: 1 + len(figures)] for cells in table[1:] if "in the source" not in cells[0]]
+    assert shown == [row(group, *figures) for group in groups]
 
 
 @pytest.mark.long

@@ -10,7 +10,7 @@ def cache_config(flags: EngineFlags, preset: Preset) -> dict[str, str]:
     return {
         "_block_size_resolved": "True",
         "block_size": str(flags.block_size),
-        "cache_dtype": "auto",
+        "cache_dtype": preset.kv_cache_dtype,
         "cache_hit_alignment_tokens": "None",
         "effective_attention_block_size": str(flags.block_size),
         "enable_mamba_shared_prefix_checkpoint": "False",

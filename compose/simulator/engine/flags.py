@@ -28,6 +28,7 @@ class EngineFlags:
     enable_prefix_caching: bool
     enable_chunked_prefill: bool
     seed: int
+    scheduler_reserve_full_isl: bool = True
     response_cache: bool = False
     outage_after: int = 0
     outage_seconds: int = 0
@@ -40,15 +41,16 @@ class EngineFlags:
     def fingerprint(self) -> str:
         """The last part of `system_fingerprint`; as in vLLM, it excludes prefix caching, KV cache size and seed."""
         visible = {
-            name: value
-            for name, value in asdict(self).items()
-            if name not in {"enable_prefix_caching", "num_gpu_blocks", "seed", *_NOT_OF_VLLM}
+            name: value for name, value in asdict(self).items() if name not in {*_NOT_IN_FINGERPRINT, *_NOT_OF_VLLM}
         }
         return hashlib.sha256(repr(sorted(visible.items())).encode()).hexdigest()[:8]
 
 
 NAMES: tuple[str, ...] = tuple(field.name for field in fields(EngineFlags))
-SWITCHES = frozenset({"enable_prefix_caching", "enable_chunked_prefill", "response_cache"})
+SWITCHES = frozenset(
+    {"enable_prefix_caching", "enable_chunked_prefill", "scheduler_reserve_full_isl", "response_cache"}
+)
+_NOT_IN_FINGERPRINT = frozenset({"enable_prefix_caching", "num_gpu_blocks", "seed", "scheduler_reserve_full_isl"})
 _NOT_OF_VLLM = frozenset({"response_cache", "outage_after", "outage_seconds"})
 _FROM_ZERO = frozenset({"seed", "outage_after", "outage_seconds"})
 

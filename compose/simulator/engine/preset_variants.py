@@ -5,7 +5,7 @@ from dataclasses import replace
 from enum import StrEnum
 
 from compose.simulator.engine.flags import EngineFlagsError
-from compose.simulator.engine.presets import BLOCK_SIZE, Preset
+from compose.simulator.engine.presets import BF16_BYTES, BLOCK_SIZE, Preset
 from compose.simulator.engine.speculative_config import speculative
 from exporters.text.yaml_reader import nearest
 
@@ -21,9 +21,15 @@ vLLM's awq.py does so for 256 tokens or more (its issue 2268); for fewer tokens 
 """
 
 
+FP8_KV_CACHES = ("fp8", "fp8_e4m3")
+_FP8_CAPABILITY = (8, 9)
+"""The least compute capability with FP8 arithmetic, without which vLLM refuses to start (its issue 47549)."""
+
+
 class Variant(StrEnum):
     """The flags, with vLLM's names, in the order in which they apply."""
 
+    KV_CACHE_DTYPE = "kv_cache_dtype"
     QUANTIZATION = "quantization"
     ENFORCE_EAGER = "enforce_eager"
     GPU_MEMORY_UTILIZATION = "gpu_memory_utilization"
@@ -37,9 +43,14 @@ def vary(preset: Preset, changes: Mapping[Variant, str]) -> Preset:
         EngineFlagsError: every mistake in the changes.
     """
     mistakes: list[str] = []
-    block_bytes = preset.kv_bytes_per_token * BLOCK_SIZE
     for flag, value in ((flag, changes[flag]) for flag in Variant if flag in changes):
+        block_bytes = preset.kv_bytes_per_token * BLOCK_SIZE
         match flag:
+            case Variant.KV_CACHE_DTYPE:
+                try:
+                    preset = _with_kv_cache(preset, value)
+                except EngineFlagsError as error:
+                    mistakes += error.mistakes
             case Variant.QUANTIZATION if value in QUANTIZED_WEIGHTS:
                 weights = preset.weight_bytes * QUANTIZED_WEIGHTS[value]
                 preset = replace(
@@ -74,6 +85,28 @@ def vary(preset: Preset, changes: Mapping[Variant, str]) -> Preset:
     if mistakes:
         raise EngineFlagsError(mistakes)
     return preset
+
+
+def _with_kv_cache(preset: Preset, dtype: str) -> Preset:
+    """The same memory has twice the tokens in 8 bits; `auto` is what the preset has."""
+    flag = Variant.KV_CACHE_DTYPE
+    if dtype in {"auto", preset.kv_cache_dtype}:
+        return preset
+    if dtype not in FP8_KV_CACHES:
+        raise EngineFlagsError([f"{flag}: {dtype!r} is not simulated; {nearest(dtype, ('auto', *FP8_KV_CACHES))}"])
+    if preset.compute_capability < _FP8_CAPABILITY:
+        have, need = (".".join(map(str, each)) for each in (preset.compute_capability, _FP8_CAPABILITY))
+        gpu = f"{preset.gpu} (compute capability {have})"
+        why = f"{dtype} is not supported on a {gpu}, as in vLLM: native FP8 needs {need} or newer; use auto"
+        raise EngineFlagsError([f"{flag}: {why}"])
+    if preset.kv_cache_dtype in FP8_KV_CACHES:  # the other name of the same format
+        return replace(preset, kv_cache_dtype=dtype)
+    return replace(
+        preset,
+        kv_cache_dtype=dtype,
+        kv_bytes_per_token=preset.kv_bytes_per_token / BF16_BYTES,
+        num_gpu_blocks=preset.num_gpu_blocks * BF16_BYTES,
+    )
 
 
 def _share(text: str) -> float | None:

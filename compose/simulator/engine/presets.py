@@ -15,7 +15,10 @@ class Preset:
 
     name: str
     model: str
+    gpu: str
+    compute_capability: tuple[int, int]
     weight_bytes: float  # read once per step
+    kv_cache_dtype: str = "auto"
     kv_bytes_per_token: float  # read once per step for each token of context
     flop_per_token: float
     memory_bytes_per_second: float
@@ -71,6 +74,8 @@ def _kv_bytes(*, layers: int, kv_heads: int, head_size: int) -> float:
 _RTX_6000_ADA = Preset(
     name="rtx6000ada-qwen2.5-14b",
     model="Qwen/Qwen2.5-14B-Instruct",
+    gpu="RTX 6000 Ada",
+    compute_capability=(8, 9),
     # From the model's config.json: 48 layers, 8 KV heads of 128; 14 G parameters (without the embedding, which needs no
     # arithmetic) at 2 B and 2 flop each.
     weight_bytes=28e9,
@@ -93,6 +98,8 @@ PRESETS: dict[str, Preset] = {
         replace(
             _RTX_6000_ADA,  # with as many blocks, as in the recording on an H200
             name="h200-qwen2.5-14b",
+            gpu="H200",
+            compute_capability=(9, 0),
             # Data sheet: 4.8 TB/s HBM3e, 989 TFLOPS dense bf16.
             memory_bytes_per_second=4.8e12,
             flop_per_second=989e12,
@@ -102,8 +109,11 @@ PRESETS: dict[str, Preset] = {
         Preset(
             name="h200-llama-70b-fp8",
             model="nvidia/Llama-3.1-70B-Instruct-FP8",
+            gpu="H200",
+            compute_capability=(9, 0),
             # From the model's config.json: 80 layers, 8 KV heads of 128; 70 G parameters and KV cache at 1 B.
             weight_bytes=70e9,
+            kv_cache_dtype="fp8",
             kv_bytes_per_token=_kv_bytes(layers=80, kv_heads=8, head_size=128) / BF16_BYTES,
             flop_per_token=140e9,
             # Data sheet: 4.8 TB/s HBM3e, 1,979 TFLOPS dense fp8.
@@ -122,6 +132,8 @@ PRESETS: dict[str, Preset] = {
         Preset(
             name="t4-qwen2.5-0.5b",
             model="Qwen/Qwen2.5-0.5B-Instruct",
+            gpu="Tesla T4",
+            compute_capability=(7, 5),
             # config.json: 24 layers, 2 KV heads of 64; 0.49 G parameters, fp16 because a T4 has no bf16.
             weight_bytes=0.99e9,
             kv_bytes_per_token=_kv_bytes(layers=24, kv_heads=2, head_size=64),
@@ -140,6 +152,8 @@ PRESETS: dict[str, Preset] = {
         Preset(
             name="toy",
             model="toy",
+            gpu="toy",
+            compute_capability=(9, 0),
             # Not a real GPU: 1 ms steps, 20k prompt tokens/s and a small KV cache, for fast tests.
             weight_bytes=1e6,
             kv_bytes_per_token=100,

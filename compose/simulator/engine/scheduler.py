@@ -160,8 +160,8 @@ class Scheduler:
             count = len(job.tokens) - start
             if count > budget and not self._flags.enable_chunked_prefill:
                 return
-            # The whole sequence must fit, not only its first chunk, as with vLLM's scheduler_reserve_full_isl.
-            if self._blocks_for(len(job.tokens)) - len(hits) + self.pool.count_unused(hits) > self.pool.free:
+            reserved = len(job.tokens) if self._flags.scheduler_reserve_full_isl else start + min(count, budget)
+            if self._blocks_for(reserved) - len(hits) + self.pool.count_unused(hits) > self.pool.free:
                 return
             self.waiting.popleft()
             self.pool.share(hits)

@@ -208,6 +208,7 @@ async def test_a_running_sidecar_engine_and_prometheus_are_checked(
         "clocks",
         "sidecar",
         "engine metrics",
+        "engine exposure",
         "cached tokens",
         "engine times",
         "upstream",

@@ -3,14 +3,26 @@
 import asyncio
 import json
 import re
+from collections.abc import Sequence
 from importlib import metadata
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 
-from compose.doctor.engine_checks import cached_tokens, engine_metrics, engine_spans, engine_times, sidecar, upstream
-from compose.doctor.engine_reading import EngineReading, read_engine
+from compose.doctor import engine_reading
+from compose.doctor.engine_checks import (
+    cached_tokens,
+    engine_metrics,
+    engine_spans,
+    engine_times,
+    exposure,
+    sidecar,
+    upstream,
+)
+from compose.doctor.engine_reading import Answering, EngineReading, own_addresses, read_engine
 from compose.doctor.finding import Finding, Place, State, Unread
 from compose.doctor.http_fetch import Response
 from compose.doctor.sidecar_reading import SidecarPage, SidecarReading, read_sidecar
@@ -21,6 +33,7 @@ from tests.support.ports import free_port
 from tests.support.sidecar_process import sidecar as sidecar_process
 from tests.support.simulator import simulator
 from tests.support.waiting import until
+from tests.support.web_server import served
 
 URL = "http://127.0.0.1:8000"
 NOT_READ = Unread(f"{URL}: connection refused", "start it, or set --upstream URL")
@@ -36,7 +49,9 @@ BLIND_ANSWER = {"usage": {"prompt_tokens": 3, "prompt_tokens_details": None}, "m
 
 
 def reading(
-    answer: dict[str, Any] | Unread = NOT_ASKED, observability: dict[str, Any] | Unread = NOT_READ
+    answer: dict[str, Any] | Unread = NOT_ASKED,
+    observability: dict[str, Any] | Unread = NOT_READ,
+    answering: Sequence[Answering] | Unread = NOT_READ,
 ) -> EngineReading:
     return EngineReading(
         place=Place(URL, "--upstream", named=False),
@@ -44,6 +59,7 @@ def reading(
         metrics=NOT_READ,
         observability=observability,
         answer=answer,
+        answering=answering,
     )
 
 
@@ -510,3 +526,98 @@ async def test_a_sidecar_with_a_dead_upstream_is_found(tmp_path: Path) -> None:
     finding = upstream(reading.page)
     assert finding.state is State.FAILED
     assert finding.found.startswith(f"the sidecar cannot read the metrics of 127.0.0.1:{port}")
+
+
+EXPOSURE = f"{URL}/v1/models and /metrics, without a key"
+CLOSE = "a firewall, or vllm serve --host 127.0.0.1 beside its sidecar; with --api-key alone, /metrics stays open"
+
+
+def at(address: str, *, beside: bool = False, models: bool = True, metrics: bool = True) -> Answering:
+    return Answering(address=address, beside=beside, models=models, metrics=metrics)
+
+
+@pytest.mark.parametrize(
+    "answering, expected",
+    [
+        pytest.param(
+            [at("10.0.0.5", beside=True), at("2606:4700::1111", beside=True)],
+            Finding(
+                State.FAILED,
+                EXPOSURE,
+                "10.0.0.5, a private address, shows /v1/models and /metrics; "
+                "2606:4700::1111, a public address, shows /v1/models and /metrics",
+                "anyone can use the GPU, past the sidecar",
+                CLOSE,
+            ),
+            id="public",
+        ),
+        pytest.param(
+            [at("8.8.8.8", models=False)],
+            Finding(
+                State.WARNING,
+                EXPOSURE,
+                "8.8.8.8, a public address, shows /metrics",
+                "anyone can read the settings, the model and the load of the engine",
+                CLOSE,
+            ),
+            id="public, with a key for /v1 only",
+        ),
+        pytest.param(
+            [at("10.0.0.5", beside=True)],
+            Finding(
+                State.WARNING,
+                EXPOSURE,
+                "10.0.0.5, a private address, shows /v1/models and /metrics",
+                "clients in this network, or behind a forwarded port, can use the engine past the sidecar",
+                CLOSE,
+            ),
+            id="all interfaces, though the sidecar is on this machine",
+        ),
+        pytest.param(
+            [at("10.0.0.5")],
+            Finding(State.OK, EXPOSURE, "10.0.0.5, a private address, shows /v1/models and /metrics"),
+            id="another machine in a private network",
+        ),
+        pytest.param(
+            [at("8.8.8.8", models=False, metrics=False)],
+            Finding(State.OK, EXPOSURE, "8.8.8.8, a public address, needs a key"),
+            id="public, behind a proxy with a key",
+        ),
+        pytest.param([], Finding(State.OK, EXPOSURE, "it responds on this machine only"), id="loopback only"),
+        pytest.param(
+            NOT_READ,
+            Finding(State.NOT_CHECKED, EXPOSURE, NOT_READ.reason, fix=NOT_READ.fix),
+            id="it does not respond",
+        ),
+    ],
+)
+def test_exposure(answering: Sequence[Answering] | Unread, expected: Finding) -> None:
+    assert exposure(reading(answering=answering)) == expected
+
+
+@pytest.mark.parametrize(
+    "host, expected",
+    [
+        pytest.param("0.0.0.0", [at("127.0.0.2", beside=True, metrics=False)], id="all interfaces"),
+        pytest.param("127.0.0.1", [], id="loopback"),
+    ],
+)
+async def test_the_other_addresses_of_this_machine_are_tried(
+    host: str, expected: list[Answering], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_reading, "own_addresses", lambda: iter(["127.0.0.2"]))
+
+    async def models(_: web.Request) -> web.Response:
+        return web.json_response({"data": []})
+
+    app = web.Application()
+    app.router.add_get("/v1/models", models)
+    port = free_port()
+    async with served(app, port, host=host):
+        place = Place(f"http://127.0.0.1:{port}", "--upstream", named=True)
+        found = await asyncio.to_thread(read_engine, place, {}, send_request=False)
+    assert found.answering == expected
+
+
+def test_own_addresses_are_not_loopback() -> None:
+    assert not any(ip_address(address).is_loopback for address in own_addresses())

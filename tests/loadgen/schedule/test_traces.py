@@ -83,6 +83,8 @@ def test_a_log_of_an_earlier_release_is_replayed_too(tmp_path: Path) -> None:
         ('{"timestamp": 0, "input_length": 1}', TraceFormat.MOONCAKE),
         ('{"time": "2026-01-01T00:00:00Z"}', TraceFormat.REQUEST_LOG),
         ("time,prompt_tokens,output_tokens", TraceFormat.CSV),
+        ('[{"id": "a", "conversations": []}]', TraceFormat.SHAREGPT),
+        ("[", TraceFormat.SHAREGPT),
     ],
 )
 def test_the_first_line_tells_the_format(line: str, form: TraceFormat) -> None:

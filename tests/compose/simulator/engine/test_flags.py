@@ -32,8 +32,8 @@ def test_a_switch_may_be_a_text_from_the_environment() -> None:
         pytest.param(
             {"zzz": 1},
             "zzz: unknown setting; known: max_num_seqs, max_num_batched_tokens, num_gpu_blocks, block_size, "
-            "max_model_len, enable_prefix_caching, enable_chunked_prefill, seed, response_cache, outage_after, "
-            "outage_seconds",
+            "max_model_len, enable_prefix_caching, enable_chunked_prefill, seed, "
+            "scheduler_reserve_full_isl, response_cache, outage_after, outage_seconds",
             id="nothing is near",
         ),
         pytest.param(
@@ -70,6 +70,11 @@ def test_flags_that_vllm_does_not_have_leave_its_fingerprint() -> None:
     changed = apply_changes(DEFAULT, {"response_cache": True, "outage_after": 0, "outage_seconds": 300})
     assert (changed.response_cache, changed.outage_after, changed.outage_seconds) == (True, 0, 300)
     assert changed.fingerprint() == DEFAULT.fingerprint()
+
+
+def test_the_rule_of_admission_can_be_that_of_earlier_versions() -> None:
+    assert DEFAULT.scheduler_reserve_full_isl
+    assert not apply_changes(DEFAULT, {"scheduler_reserve_full_isl": "false"}).scheduler_reserve_full_isl
 
 
 def test_as_in_vllm_a_fingerprint_depends_on_the_batch_but_not_on_prefix_caching() -> None:

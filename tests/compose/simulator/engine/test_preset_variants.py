@@ -54,6 +54,49 @@ def test_a_larger_share_of_the_memory_is_kv_cache() -> None:
     assert [size / 2**30 for size in sizes] == pytest.approx([53.15, 60.14], abs=0.05)
 
 
+def test_an_fp8_kv_cache_has_twice_the_tokens_in_the_same_memory() -> None:
+    varied = vary(ADA, {Variant.KV_CACHE_DTYPE: "fp8"})
+    sizes = [each.num_gpu_blocks * each.kv_bytes_per_token for each in (varied, ADA)]
+    assert sizes[0] == sizes[1]
+    assert varied.num_gpu_blocks == 2 * ADA.num_gpu_blocks
+    assert vary(ADA, {Variant.KV_CACHE_DTYPE: "auto"}) == ADA
+
+
+def test_memory_that_another_flag_frees_is_filled_with_8_bit_tokens() -> None:
+    changes = {Variant.QUANTIZATION: "awq_marlin", Variant.KV_CACHE_DTYPE: "fp8_e4m3"}
+    freed = vary(ADA, changes).num_gpu_blocks - 2 * ADA.num_gpu_blocks
+    assert freed * BLOCK_SIZE * ADA.kv_bytes_per_token / 2 == pytest.approx(0.7 * ADA.weight_bytes, rel=1e-3)
+
+
+def test_a_preset_with_an_fp8_kv_cache_stays_as_it_is() -> None:
+    preset = PRESETS["h200-llama-70b-fp8"]
+    assert vary(preset, {Variant.KV_CACHE_DTYPE: "fp8"}) == preset
+
+
+@pytest.mark.parametrize(
+    "preset, dtype, mistake",
+    [
+        pytest.param(
+            "t4-qwen2.5-0.5b",
+            "fp8",
+            "kv_cache_dtype: fp8 is not supported on a Tesla T4 (compute capability 7.5), as in vLLM: native FP8 needs "
+            "8.9 or newer; use auto",
+            id="no FP8 arithmetic",
+        ),
+        pytest.param(
+            "toy",
+            "int8",
+            "kv_cache_dtype: 'int8' is not simulated; known: auto, fp8, fp8_e4m3",
+            id="unknown",
+        ),
+    ],
+)
+def test_an_impossible_kv_cache_is_refused(preset: str, dtype: str, mistake: str) -> None:
+    with pytest.raises(EngineFlagsError) as caught:
+        vary(PRESETS[preset], {Variant.KV_CACHE_DTYPE: dtype})
+    assert caught.value.mistakes == [mistake]
+
+
 def test_all_mistakes_are_reported() -> None:
     changes = {
         Variant.QUANTIZATION: "awk",

@@ -54,6 +54,7 @@ def engines(draw: st.DrawFn) -> EngineFlags:
         max_model_len=LENGTH,
         enable_prefix_caching=draw(st.booleans()),
         enable_chunked_prefill=chunked,
+        scheduler_reserve_full_isl=draw(st.booleans()),
         seed=0,
     )
 
@@ -278,6 +279,27 @@ def test_a_long_prompt_is_computed_in_chunks_beside_the_decodes() -> None:
         assert step is not None
         shares.append((step.scheduled[decoding], step.scheduled[long], len(step.tokens)))
     assert shares == [(1, 15, 1), (1, 15, 1), (1, 10, 2), (1, 1, 2)]
+
+
+@pytest.mark.parametrize(
+    "reserve, admitted",
+    [
+        pytest.param(True, False, id="the whole prompt must fit"),
+        pytest.param(False, True, id="its first chunk must fit"),
+    ],
+)
+def test_a_long_prompt_beside_a_full_cache_is_admitted_by_its_length_or_by_its_first_chunk(
+    reserve: bool, admitted: bool
+) -> None:
+    flags = replace(PLAIN, max_num_batched_tokens=16, num_gpu_blocks=17, scheduler_reserve_full_isl=reserve)
+    scheduler = Scheduler(flags, TOY)
+    scheduler.submit(job(15, 8), 0.0)
+    scheduler.step(0.0)
+    long = job(60, 2, first=1)
+    scheduler.submit(long, 0.0)
+    step = scheduler.step(0.0)
+    assert step is not None
+    assert (long in step.scheduled) is admitted
 
 
 def test_without_chunked_prefill_a_prompt_waits_for_a_step_that_takes_it_whole() -> None:

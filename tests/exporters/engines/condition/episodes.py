@@ -21,6 +21,8 @@ from exporters.engines.condition.rule import Condition, State, observe
 SLOW = Preset(
     name="slow",
     model="m",
+    gpu="slow",
+    compute_capability=(9, 0),
     weight_bytes=2e9,
     kv_bytes_per_token=1e3,
     flop_per_token=1e9,
