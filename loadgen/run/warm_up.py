@@ -3,6 +3,7 @@
 Both times the requests have the same classes and lengths, but other texts, so that the prefix cache has no part in it.
 Outputs are short, because compilation, graphs and pools are ready after a few steps.
 Then the texts that prompts of the run share are sent once, so that the prefix cache has them, as after hours of use.
+All requests have the class `warm-up`, so no SLO of a sidecar judges them.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -15,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from exporters.text.errors import UsageError, system_reason
+from exporters.vocabulary import signals
 from loadgen.report.tables import format_seconds, new_table
 from loadgen.results.record import ClientOutcome, Record, write_json
 from loadgen.results.summary import quantiles
@@ -58,14 +60,26 @@ def waves(scenario: Scenario, largest: int, seed: int) -> Waves:
         for name in (COLD, WARM)
         for phase in phases
     ]
-    shared = [structs.replace(request, phase=PHASE) for request in workload.shared_beginnings(MOST_SHARED)]
+    shared = [
+        structs.replace(request, phase=PHASE, request_class=signals.WARM_UP)
+        for request in workload.shared_beginnings(MOST_SHARED)
+    ]
     return ramp + [(SHARED, shared[at : at + sizes[-1]]) for at in range(0, len(shared), sizes[-1])]
 
 
 def _planned(request: PlannedRequest, seed: str) -> PlannedRequest:
     text = Part(f"{seed}/{request.number}", request.prompt_tokens)
     most = min(request.max_tokens, MOST_OUTPUT)
-    return structs.replace(request, due=0.0, phase=PHASE, max_tokens=most, stream=True, parts=(text,), later=())
+    return structs.replace(
+        request,
+        request_class=signals.WARM_UP,
+        due=0.0,
+        phase=PHASE,
+        max_tokens=most,
+        stream=True,
+        parts=(text,),
+        later=(),
+    )
 
 
 class Sender(Protocol):
