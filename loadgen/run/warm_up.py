@@ -49,9 +49,7 @@ Waves = Sequence[tuple[str, Sequence[PlannedRequest]]]
 
 def waves(scenario: Scenario, largest: int, seed: int) -> Waves:
     """The waves of all passes; every request is a stream, because only streams have a TTFT."""
-    sizes = [1]
-    while sizes[-1] * 2 <= largest:
-        sizes.append(sizes[-1] * 2)
+    sizes = powers_of_two(largest)
     phases = [AtOnce(f"{PHASE}/{size}", 1.0, size) for size in sizes]
     workload = Workload(scenario, phases, seed)
     drawn = list(workload)
@@ -65,6 +63,11 @@ def waves(scenario: Scenario, largest: int, seed: int) -> Waves:
         for request in workload.shared_beginnings(MOST_SHARED)
     ]
     return ramp + [(SHARED, shared[at : at + sizes[-1]]) for at in range(0, len(shared), sizes[-1])]
+
+
+def powers_of_two(largest: int) -> list[int]:
+    """1, 2, 4 ... up to `largest`."""
+    return [1 << power for power in range(largest.bit_length())]
 
 
 def _planned(request: PlannedRequest, seed: str) -> PlannedRequest:
@@ -121,7 +124,7 @@ def show(folder: Path, console: Console) -> None:
     console.print(table(found))
 
 
-def table(sent: Iterable[Wave]) -> Table:
+def table(sent: Iterable[Wave], title: str = "warm-up: TTFT of requests at once, not part of the figures") -> Table:
     """TTFT by size of the wave, cold and warm, and that of all shared texts."""
     by_size: dict[str, dict[str, Wave]] = {}
     shared: list[Record] = []
@@ -133,7 +136,7 @@ def table(sent: Iterable[Wave]) -> Table:
     if shared:
         by_size[f"{len(shared)} shared texts"] = {COLD: Wave(SHARED, len(shared), shared)}
     headings = ("requests", "cold p50", "max", "warm p50", "max", "cold / warm", "not ok")
-    drawn = new_table("warm-up: TTFT of requests at once, not part of the figures", right=headings)
+    drawn = new_table(title, right=headings)
     for size, passes in by_size.items():
         cold, warm = (_first_tokens(passes.get(name)) for name in (COLD, WARM))
         medians = [quantiles(values).p50 for values in (cold, warm)]
