@@ -10,6 +10,7 @@ from loadgen.run import settings
 from loadgen.run.settings import LoadPlan, RunSettings
 from loadgen.schedule.requests import Workload
 from loadgen.schedule.scenario import Scenario
+from loadgen.warm_up.ready_report import TOKEN_FLAG, Sidecar
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,8 +21,10 @@ class WarmUpSettings:
     largest: int
     most_passes: int
     completions: bool
+    ready: Sidecar | None
+    """The sidecar to report to."""
     seed: str
-    """Of the texts: each warm-up has its own, because a prefix cache may have those of an earlier one."""
+    """Determines the texts. Each warm-up has its own, because a prefix cache may have those of an earlier one."""
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -52,6 +55,20 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="send everything to /v1/completions, for a model without a chat template",
     )
+    parser.add_argument(
+        "--ready",
+        action="store_true",
+        help="report a warm engine to the sidecar, whose /engine/readyz waits for it with --ready-when-warm",
+    )
+    parser.add_argument(
+        "--sidecar",
+        default="http://127.0.0.1:9464",
+        metavar="URL",
+        help="with --ready: URL of the sidecar's metrics port (default %(default)s)",
+    )
+    parser.add_argument(
+        TOKEN_FLAG, metavar="FILE", help="with --ready: token file, the same as --admin-token-file of the sidecar"
+    )
 
 
 def from_arguments(arguments: argparse.Namespace, environment: Mapping[str, str] = os.environ) -> WarmUpSettings:
@@ -67,5 +84,6 @@ def from_arguments(arguments: argparse.Namespace, environment: Mapping[str, str]
         largest=arguments.largest,
         most_passes=arguments.max_passes,
         completions=arguments.completions,
+        ready=Sidecar.parse(arguments.sidecar, arguments.admin_token_file) if arguments.ready else None,
         seed=uuid.uuid4().hex,
     )

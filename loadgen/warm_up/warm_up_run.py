@@ -24,7 +24,7 @@ def run(settings: WarmUpSettings) -> int:
     """Warm the target up and report; returns 1 if it is not warm.
 
     Raises:
-        UsageError: the target does not respond, or no class has requests to send.
+        UsageError: the target or the sidecar does not respond, or no class has requests to send.
     """
     client, model = preflight.connect(settings.run)
     context = preflight.context_length(settings.run, client, model) if settings.run.check else None
@@ -36,7 +36,11 @@ def run(settings: WarmUpSettings) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         gevent.signal_handler(number, sending.stop)
     print(f"warming up {model} at {settings.run.target}: {ramp.description}")
-    return sending.run()
+    status = sending.run()
+    if settings.ready is not None and status == 0:
+        settings.ready.report_warm()
+        print(f"reported to {settings.ready.url}")
+    return status
 
 
 class WarmUpRun:

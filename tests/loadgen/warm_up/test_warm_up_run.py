@@ -1,6 +1,8 @@
 """A warm-up sends passes until one is not faster, and reports TTFT cold and warm."""
 
+import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,8 +11,11 @@ from loadgen.results.record import ClientOutcome, Record
 from loadgen.schedule.requests import CHAT, PlannedRequest
 from loadgen.warm_up.ramp import Length, Ramp
 from loadgen.warm_up.warm_up_run import WarmUpRun
-from tests.loadgen.load_process import load, received, scripted_server
+from tests.loadgen.load_process import load, received, scripted_server, write_scenario
 from tests.loadgen.load_records import record
+from tests.support.sidecar_process import run_command, sidecar
+from tests.support.simulator import simulator
+from tests.support.waiting import until
 
 
 class Engine:
@@ -79,3 +84,50 @@ def test_the_command_sends_the_class_and_needs_a_target() -> None:
     process = load("warm-up", "--target", "http://127.0.0.1:1")
     assert process.returncode == 3
     assert process.stderr.startswith("vllm-slo: --target http://127.0.0.1:1: ")
+
+
+@pytest.mark.slow
+async def test_a_warm_up_makes_the_engine_ready_and_is_in_no_slo(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("t0ken-of-the-admin\n")
+    token.chmod(0o600)
+    report = ("--ready", "--admin-token-file", str(token))
+    async with simulator() as engine, sidecar(tmp_path, engine, "--ready-when-warm", *report[1:]) as running:
+
+        async def is_ready() -> bool:
+            return (await running.fetch("/engine/readyz"))[0] == 200
+
+        async def is_cold() -> bool:
+            status, text = await running.fetch("/engine/readyz")
+            return status == 503 and " is serving " in text and " is not warm: " in text
+
+        await until(is_cold)
+        words = ("warm-up", "--target", running.url, "--largest", "2", "--max-passes", "9")
+        status, out, err = await run_command(*words, *report, "--sidecar", running.pages, subcommand="load")
+        assert (status, err) == (0, "")
+        assert out.splitlines()[-1] == f"reported to {running.pages}"
+        await until(is_ready)
+        assert total(await running.samples(), "llm_slo_events_total") == 0
+
+
+@pytest.mark.slow
+async def test_the_slos_of_a_sidecar_judge_a_run_without_its_warm_up(tmp_path: Path) -> None:
+    path, out = write_scenario(tmp_path, "siso", rate=20, duration="500ms"), tmp_path / "out"
+    words = ("run", "--scenario", str(path), "--out", str(out), "--warm-up", "4", "--allow-invalid")
+    async with simulator() as engine, sidecar(tmp_path, engine) as running:
+        status, _, _ = await run_command(*words, "--target", running.url, subcommand="load")
+        assert status == 0
+        offered: int = json.loads((out / "summary.json").read_text())["total"]["offered"]
+
+        async def all_are_counted() -> bool:
+            counts = await running.samples()
+            return total(counts, "llm_warm_up_requests_total") + total(counts, "llm_slo_events_total") == 14 + offered
+
+        await until(all_are_counted)
+        counts = await running.samples()
+    assert total(counts, "llm_warm_up_requests_total") == 14  # 1 + 2 + 4, twice
+    assert total(counts, "llm_goodput_events_total") == offered
+
+
+def total(samples: dict[str, float], name: str) -> float:
+    return sum(value for series, value in samples.items() if series.startswith(f"{name}{{"))
