@@ -19,6 +19,7 @@ from loadgen.results.summary import summarise
 from loadgen.run import settings as run_settings
 from loadgen.run import warm_up
 from loadgen.search import settings as find_max_settings
+from loadgen.warm_up import settings as warm_up_settings
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -55,6 +56,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     find_max_settings.add_flags(find_max)
     add_logging_flags(find_max)
     find_max.set_defaults(run=_find_max)
+    text = "warm an engine up, and print its TTFT cold and warm"
+    warming = actions.add_parser(
+        "warm-up",
+        help=text,
+        description=f"W{text[1:]}: sends 1, 2, 4 ... N requests at once, with the prompt lengths of the classes of the "
+        "SLO file, until a pass is no longer faster than those before. The requests have the class warm-up, "
+        "which no SLO judges.",
+    )
+    warm_up_settings.add_flags(warming)
+    add_logging_flags(warming)
+    warming.set_defaults(run=_warm_up, out=".")
     text = "print the report of an earlier run"
     show = actions.add_parser("report", help=text, description=f"{text.capitalize()}.")
     show.add_argument("folder", metavar="DIR", help="output folder of the run")
@@ -97,6 +109,14 @@ def _find_max(arguments: argparse.Namespace) -> int:
     from loadgen.search import find_max  # noqa: PLC0415 - gevent is imported by a run only
 
     return find_max.run(settings)
+
+
+def _warm_up(arguments: argparse.Namespace) -> int:
+    configure_logging(arguments.log_level, arguments.log_format, "load")
+    settings = warm_up_settings.from_arguments(arguments)
+    from loadgen.warm_up import warm_up_run  # noqa: PLC0415 - as above
+
+    return warm_up_run.run(settings)
 
 
 def _send(settings: run_settings.RunSettings, workers: int) -> int:

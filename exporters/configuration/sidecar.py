@@ -199,9 +199,12 @@ class SidecarFlags:
     """send the engine a request of one token, at most each 15 s, while nothing else proves that it works"""
     unready_when_saturated: bool = _metrics(None, False)
     """let /engine/readyz also fail while requests wait for the engine's capacity"""
+    ready_when_warm: bool = _metrics(None, False)
+    """let /engine/readyz also fail until `vllm-slo load warm-up --ready` has reported that the engine is warm; needs
+    --admin-token-file"""
     admin_token_file: str | None = _metrics(FILE, None)
-    """file with the bearer token of /admin/, which `vllm-slo flip` and `vllm-slo drain` use; it is valid for no other
-    endpoint (default: /admin/ is disabled)"""
+    """file with the bearer token of /admin/, which `vllm-slo flip`, `drain` and `load warm-up` use; it is valid for no
+    other endpoint (default: /admin/ is disabled)"""
     state: str | None = _metrics(PATH, None)
     """file that keeps the config changes across restarts of the sidecar"""
     collector: str | None = _trace(_URL, None, option="--otlp")

@@ -88,6 +88,12 @@ class EngineGroup:
             else:
                 prober.send(watch.condition, engine, now)
 
+    def report_warm(self) -> list[str]:
+        """All engines are warm now; returns their names."""
+        for each in self.conditions:
+            each.warmth.report()
+        return [each.name for each in self.conditions]
+
     def troubles(self, now: float) -> list[str]:
         """A line for each engine that is wedged or down."""
         return [each.line(now).rstrip() for each in self.conditions if each.failing]

@@ -116,6 +116,11 @@ def _check_together(given: SidecarFlags) -> None:
         )
     if given.request_log == STANDARD_OUTPUT and sys.stdout is None:
         raise UsageError("--request-log: standard output is closed; give a file")
+    if given.ready_when_warm and not given.admin_token_file:
+        raise UsageError(
+            "--ready-when-warm: needs the token by which vllm-slo load warm-up --ready reports; add "
+            "--admin-token-file FILE"
+        )
     if given.log_content is LogContent.FULL and not given.request_log:
         raise UsageError("--log-content full: needs a request log; add --request-log FILE")
     if given.log_content is LogContent.OFF and given.log_prefix_hashes:

@@ -244,12 +244,16 @@ class Exporter:
     def probe_engines(self, path: str) -> tuple[bool, str]:
         """Whether a probe of the engines succeeds, and the state of each with its evidence."""
         now, sidecar = time.monotonic(), self._config.sidecar
+        text = "".join(each.line(now) for each in self.engines.conditions)
         if path == ENGINE_LIVEZ:
             succeeds = all(each.failing_for(now) < sidecar.wedged_after for each in self.engines.conditions)
         else:
             ready = {State.SERVING} if sidecar.unready_when_saturated else {State.SERVING, State.SATURATED}
             succeeds = all(each.condition.state in ready for each in self.engines.conditions)
-        return succeeds, "".join(each.line(now) for each in self.engines.conditions)
+            cold = [each.name for each in self.engines.conditions if sidecar.ready_when_warm and not each.warmth.warm]
+            succeeds = succeeds and not cold
+            text += "".join(f"{name} is not warm: vllm-slo load warm-up --ready has not reported it\n" for name in cold)
+        return succeeds, text
 
     def _observe_response(self, record: Finished) -> None:
         """Report to the engines the fingerprint of a response, or that a complete one has none."""

@@ -120,6 +120,9 @@ class OutputResult(StrEnum):
 OTHER = "other"
 """The label value for models, classes and tenants that are not in their bounded list."""
 
+WARM_UP = "warm-up"
+"""The class of requests that prepare an engine: they are logged, and counted by `WARM_UP_REQUESTS` only."""
+
 SIZE_BOUNDS = (128, 512, 2048, 8192, 32768)
 SIZES = (*(f"{bound:05}" for bound in SIZE_BOUNDS), "above")
 """Label values: the upper bound of each size in tokens, with leading zeros so that tables sort them."""
@@ -250,6 +253,12 @@ _SLO_WINDOW, _CLASS_WINDOW = (_M, _C, _S, _W), (_M, _C, _W)
 
 # Requests and their latencies.
 REQUESTS = _counter("llm_requests_total", "Ended requests by outcome.", *_MC, _O, _T, Label.STREAM, Label.ROUTE)
+WARM_UP_REQUESTS = _counter(
+    "llm_warm_up_requests_total",
+    "Ended requests of the class warm-up, by outcome. They are in no other series of requests.",
+    _M,
+    _O,
+)
 IN_FLIGHT = _gauge(
     "llm_requests_in_flight", "Open requests: waiting before the first token, streaming after it.", *_MC, Label.PHASE
 )

@@ -36,7 +36,7 @@ from exporters.text.yaml_reader import NAME, FileError, Node, Problem, Reader, n
 from exporters.vocabulary import signals
 from exporters.vocabulary.alert_names import AlertName
 from exporters.vocabulary.labels import ALERT_LABELS, SEVERITY, TARGET_LABELS, AlertLabels
-from exporters.vocabulary.signals import GENERATING, MEASURED, OTHER, Endpoint
+from exporters.vocabulary.signals import GENERATING, MEASURED, OTHER, WARM_UP, Endpoint
 
 SHIPPED = Path(__file__).resolve().parents[2] / "alerts" / "slos.yaml"
 """The default SLO file, in a checkout and in an installation."""
@@ -166,6 +166,10 @@ def _class_name(node: Node) -> str | None:
     name = node.name()
     if name == OTHER:
         node.problem(f"{OTHER!r} is reserved for requests that fit no class; choose another name")
+    if name == WARM_UP:
+        node.problem(
+            f"{WARM_UP!r} is reserved for requests that prepare an engine, which no SLO judges; choose another name"
+        )
     return name
 
 
@@ -207,7 +211,7 @@ _ENDPOINTS = one_or_list(
     "is empty; name at least one route, or remove it for any",
 )
 _SCRAPE_JOBS = one_or_list(TEXT, "is empty; name at least one scrape job")
-_CLASS_NAME = Kind(_class_name, text_of(rf"(?!{OTHER}$){NAME.pattern}"))
+_CLASS_NAME = Kind(_class_name, text_of(rf"(?!(?:{OTHER}|{WARM_UP})$){NAME.pattern}"))
 _OBJECTIVE = Kind(_objective, text_of(r"\s*(?!0+(\.0+)?\s*%)0*\d{1,2}(\.\d+)?\s*%\s*"))
 _THRESHOLD_RULES: Schema = {
     "if": {"properties": {"signal": {"enum": list(_SLIS_WITHOUT_THRESHOLD)}}, "required": ["signal"]},
@@ -546,11 +550,11 @@ class SloFile:
         return tuple(slo for slo in self.slos if class_name in slo.classes)
 
     def classify(self, header: str | None, prompt_tokens: float, max_tokens: float | None, endpoint: Endpoint) -> str:
-        """The class of a request: a known header value, else the first class that fits, else `other`.
+        """The class of a request: a known header value or `warm-up`, else the first class that fits, else `other`.
 
         `prompt_tokens` may be an estimate; a missing `max_tokens` counts as unlimited, or as 0 without a completion.
         """
-        if header is not None and header in self.class_names:
+        if header is not None and (header in self.class_names or header == WARM_UP):
             return header
         if max_tokens is None:
             max_tokens = inf if endpoint in GENERATING else 0

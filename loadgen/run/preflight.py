@@ -33,6 +33,23 @@ def find_model(settings: RunSettings, client: HttpClient) -> str:
     Raises:
         UsageError: the target does not respond, or does not serve the requested model.
     """
+    models = _context_lengths(settings, client)
+    if settings.model is not None and settings.model not in models:
+        raise UsageError(f"--model {settings.model}: not served by {settings.target}; known: {', '.join(models)}")
+    return settings.model or next(iter(models))
+
+
+def context_length(settings: RunSettings, client: HttpClient, model: str) -> int | None:
+    """The limit of prompt and output tokens of a model, as vLLM lists it; None if it is unknown.
+
+    Raises:
+        UsageError: as in `find_model`.
+    """
+    return _context_lengths(settings, client).get(model)
+
+
+def _context_lengths(settings: RunSettings, client: HttpClient) -> dict[str, int | None]:
+    """All models, at least one."""
     response = CompletionResponse()
     target = settings.target
     path = f"{target.path}/v1/models"
@@ -55,17 +72,17 @@ def find_model(settings: RunSettings, client: HttpClient) -> str:
     if (status := response.http.status) != 200:
         raise UsageError(f"--target {target}: {path} returned {status}: {text or 'no text'}; {_hint(target, response)}")
     try:
-        models = [str(model["id"]) for model in msgspec.json.decode(response.body)["data"]]
-    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
+        listed = [
+            (str(model["id"]), model.get("max_model_len")) for model in msgspec.json.decode(response.body)["data"]
+        ]
+    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(
             f"--target {target}: {path} is not a list of models but {text[:80]!r}; set the base URL of an "
             f"OpenAI-compatible API, or {_SKIP}"
         ) from error
-    if settings.model is not None and settings.model not in models:
-        raise UsageError(f"--model {settings.model}: not served by {target}; known: {', '.join(models)}")
-    if not models:
+    if not listed:
         raise UsageError(f"--target {target}: {path} lists no model; {hint}")
-    return settings.model or models[0]
+    return {name: tokens if isinstance(tokens, int) and tokens > 0 else None for name, tokens in listed}
 
 
 def _hint(target: Target, response: CompletionResponse) -> str:

@@ -80,7 +80,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--warm-up",
-        type=_at_least_one,
+        type=at_least_one,
         metavar="N",
         help="before the first phase, send 1, 2, 4 ... N requests at once, cold and again warm, and then the texts "
         "that prompts share (default: none)",
@@ -126,15 +126,14 @@ def with_defaults(arguments: argparse.Namespace) -> argparse.Namespace:
     return argparse.Namespace(**(vars(parser.parse_args(required)) | vars(arguments)))
 
 
-def add_common_flags(parser: argparse.ArgumentParser) -> None:
-    """The flags of a run and of each probe of a search."""
+def add_target_flags(parser: argparse.ArgumentParser) -> None:
+    """The flags of the target and of the SLO file."""
     parser.add_argument(
         "--target",
         metavar="URL",
         required=True,
         help="base URL of the sidecar or engine, such as http://127.0.0.1:8000",
     )
-    parser.add_argument("--out", metavar="DIR", required=True, help="output folder of the run")
     parser.add_argument(
         "--api-key-file",
         metavar="FILE",
@@ -143,9 +142,17 @@ def add_common_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--target-ca", metavar="FILE", help="CA certificates of an https target, in PEM (default: the system's)"
     )
-    slo_file.add_flag(parser)
-    parser.add_argument("--seed", type=_whole, metavar="N", help="random seed (default: the scenario's)")
+    parser.add_argument("--allow-remote", action="store_true", help="allow a target on another machine")
+    parser.add_argument("--no-check", action="store_true", help="do not request /v1/models first; needs --model")
     parser.add_argument("--model", metavar="NAME", help="model to request (default: the first in /v1/models)")
+    slo_file.add_flag(parser)
+
+
+def add_common_flags(parser: argparse.ArgumentParser) -> None:
+    """The flags of a run and of each probe of a search."""
+    add_target_flags(parser)
+    parser.add_argument("--out", metavar="DIR", required=True, help="output folder of the run")
+    parser.add_argument("--seed", type=_whole, metavar="N", help="random seed (default: the scenario's)")
     parser.add_argument(
         "--grace",
         type=_seconds,
@@ -162,7 +169,7 @@ def add_common_flags(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--max-concurrency",
-        type=_at_least_one,
+        type=at_least_one,
         metavar="N",
         help="limit of requests on the way; others wait, and their latencies include the wait (default: none)",
     )
@@ -178,14 +185,12 @@ def add_common_flags(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="save the answer and the gaps between the chunks of each request too, which takes memory",
     )
-    parser.add_argument("--allow-remote", action="store_true", help="allow a target on another machine")
-    parser.add_argument("--no-check", action="store_true", help="do not request /v1/models first; needs --model")
 
 
 def add_workers_flag(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--workers",
-        type=_at_least_one,
+        type=at_least_one,
         metavar="N",
         default=1,
         help="processes that send a share of the requests each; one core for each (default: %(default)s)",
@@ -236,7 +241,7 @@ def from_arguments(arguments: argparse.Namespace, environment: Mapping[str, str]
         schedule=Workload(chosen, phases, seed),
     )
     ramp = () if arguments.warm_up is None else waves(chosen, arguments.warm_up, seed)
-    return replace(_settings(arguments, plan, phases, seed, environment), warm_up=ramp)
+    return replace(of_plan(arguments, plan, phases, seed, environment), warm_up=ramp)
 
 
 def of_trace(arguments: argparse.Namespace, environment: Mapping[str, str] = os.environ) -> RunSettings:
@@ -253,16 +258,21 @@ def of_trace(arguments: argparse.Namespace, environment: Mapping[str, str] = os.
     requests = traces.read_trace(path, trace_format, arguments.default_class, pace)
     schedule = traces.TraceSchedule(requests, seed, arguments.rate_scale, arguments.duration)
     plan = LoadPlan(name=path.name, timeout=arguments.timeout, shares=schedule.shares, schedule=schedule)
-    return _settings(arguments, plan, (Replay(traces.PHASE, schedule.seconds),), seed, environment)
+    return of_plan(arguments, plan, (Replay(traces.PHASE, schedule.seconds),), seed, environment)
 
 
-def _settings(
+def of_plan(
     arguments: argparse.Namespace,
     plan: LoadPlan,
     phases: tuple[Phase, ...],
     seed: int,
     environment: Mapping[str, str],
 ) -> RunSettings:
+    """The settings of a plan, from parsed flags.
+
+    Raises:
+        UsageError: a file or a flag is invalid.
+    """
     if arguments.no_check and arguments.model is None:
         raise UsageError("--no-check: the model is unknown without /v1/models; set --model too")
     return RunSettings(
@@ -314,7 +324,7 @@ def _factor(text: str) -> float:
     return value
 
 
-def _at_least_one(text: str) -> int:
+def at_least_one(text: str) -> int:
     if not (value := _whole(text)):
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
     return value

@@ -3,6 +3,7 @@
 Both times the requests have the same classes and lengths, but other texts, so that the prefix cache has no part in it.
 Outputs are short, because compilation, graphs and pools are ready after a few steps.
 Then the texts that prompts of the run share are sent once, so that the prefix cache has them, as after hours of use.
+All requests have the class `warm-up`, so no SLO of a sidecar judges them.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -15,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from exporters.text.errors import UsageError, system_reason
+from exporters.vocabulary import signals
 from loadgen.report.tables import format_seconds, new_table
 from loadgen.results.record import ClientOutcome, Record, write_json
 from loadgen.results.summary import quantiles
@@ -47,9 +49,7 @@ Waves = Sequence[tuple[str, Sequence[PlannedRequest]]]
 
 def waves(scenario: Scenario, largest: int, seed: int) -> Waves:
     """The waves of all passes; every request is a stream, because only streams have a TTFT."""
-    sizes = [1]
-    while sizes[-1] * 2 <= largest:
-        sizes.append(sizes[-1] * 2)
+    sizes = powers_of_two(largest)
     phases = [AtOnce(f"{PHASE}/{size}", 1.0, size) for size in sizes]
     workload = Workload(scenario, phases, seed)
     drawn = list(workload)
@@ -58,14 +58,31 @@ def waves(scenario: Scenario, largest: int, seed: int) -> Waves:
         for name in (COLD, WARM)
         for phase in phases
     ]
-    shared = [structs.replace(request, phase=PHASE) for request in workload.shared_beginnings(MOST_SHARED)]
+    shared = [
+        structs.replace(request, phase=PHASE, request_class=signals.WARM_UP)
+        for request in workload.shared_beginnings(MOST_SHARED)
+    ]
     return ramp + [(SHARED, shared[at : at + sizes[-1]]) for at in range(0, len(shared), sizes[-1])]
+
+
+def powers_of_two(largest: int) -> list[int]:
+    """1, 2, 4 ... up to `largest`."""
+    return [1 << power for power in range(largest.bit_length())]
 
 
 def _planned(request: PlannedRequest, seed: str) -> PlannedRequest:
     text = Part(f"{seed}/{request.number}", request.prompt_tokens)
     most = min(request.max_tokens, MOST_OUTPUT)
-    return structs.replace(request, due=0.0, phase=PHASE, max_tokens=most, stream=True, parts=(text,), later=())
+    return structs.replace(
+        request,
+        request_class=signals.WARM_UP,
+        due=0.0,
+        phase=PHASE,
+        max_tokens=most,
+        stream=True,
+        parts=(text,),
+        later=(),
+    )
 
 
 class Sender(Protocol):
@@ -107,7 +124,7 @@ def show(folder: Path, console: Console) -> None:
     console.print(table(found))
 
 
-def table(sent: Iterable[Wave]) -> Table:
+def table(sent: Iterable[Wave], title: str = "warm-up: TTFT of requests at once, not part of the figures") -> Table:
     """TTFT by size of the wave, cold and warm, and that of all shared texts."""
     by_size: dict[str, dict[str, Wave]] = {}
     shared: list[Record] = []
@@ -119,7 +136,7 @@ def table(sent: Iterable[Wave]) -> Table:
     if shared:
         by_size[f"{len(shared)} shared texts"] = {COLD: Wave(SHARED, len(shared), shared)}
     headings = ("requests", "cold p50", "max", "warm p50", "max", "cold / warm", "not ok")
-    drawn = new_table("warm-up: TTFT of requests at once, not part of the figures", right=headings)
+    drawn = new_table(title, right=headings)
     for size, passes in by_size.items():
         cold, warm = (_first_tokens(passes.get(name)) for name in (COLD, WARM))
         medians = [quantiles(values).p50 for values in (cold, warm)]

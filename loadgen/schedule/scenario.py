@@ -7,6 +7,7 @@ from typing import Annotated, TypeVar
 
 from exporters.text.yaml_keys import COUNT, DURATION, FLAG, NAMED, TEXT, Key, Kind, list_of, read, section
 from exporters.text.yaml_reader import Node, Reader, find_built_in, open_yaml
+from exporters.vocabulary.signals import WARM_UP
 from loadgen.schedule.phases import NOT_NEGATIVE, Phase, read_phase
 
 SHIPPED = Path(__file__).parents[1] / "scenarios"
@@ -92,6 +93,8 @@ def _shapes(node: Node) -> dict[str, Shape]:
     for name, item in node.entries():
         if name in shapes:
             item.problem(f"class {name!r} is defined twice; keep one")
+        if name == WARM_UP:
+            item.problem(f"{WARM_UP!r} is reserved for requests that prepare an engine; choose another name")
         shapes[name] = read(Shape, item)
         if shapes[name].prompts is not None and "conversation" in item.mapping():
             item.mapping()["prompts"].problem("cannot be combined with conversation; keep one")

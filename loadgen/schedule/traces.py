@@ -15,6 +15,7 @@ import msgspec
 from exporters.text.errors import UsageError
 from exporters.text.yaml_reader import read_file
 from exporters.vocabulary.log_names import renamed
+from exporters.vocabulary.signals import WARM_UP
 from loadgen.schedule.phases import Phase
 from loadgen.schedule.prompts import Part, Quoted
 from loadgen.schedule.requests import CHAT, COMPLETIONS, PlannedRequest
@@ -85,7 +86,7 @@ def read_trace(
     """The requests of a trace by time; without `form`, the first line decides.
 
     `request_class` is the class of requests without one. Requests of a log that have no token counts, such as rejected
-    ones, and those of other endpoints, are left out.
+    ones, those of other endpoints, and those of the class `warm-up` are left out.
 
     Raises:
         UsageError: the file cannot be read, or has invalid lines; the message lists them.
@@ -153,6 +154,8 @@ def _of_mooncake(line: str, request_class: str) -> TraceRequest:
 def _of_log(line: str) -> TraceRequest | None:
     row = msgspec.json.decode(renamed(line.encode()), type=_Logged)
     if not row.prompt_tokens or not row.completion_tokens or row.route not in {CHAT, COMPLETIONS}:
+        return None
+    if row.request_class == WARM_UP:
         return None
     return TraceRequest(
         row.time.timestamp(),

@@ -75,6 +75,9 @@ MISTAKES = [
     pytest.param("{name: long}", "{name: other}",
         "slos.yaml:6:12: classes[1].name: 'other' is reserved for requests that fit no class; choose another name",
         id="reserved class"),
+    pytest.param("{name: long}", "{name: warm-up}",
+        "slos.yaml:6:12: classes[1].name: 'warm-up' is reserved for requests that prepare an engine, which no SLO "
+        "judges; choose another name", id="class of the warm-up"),
     pytest.param("{name: long}", "{name: short}",
         "slos.yaml:6:12: classes[1].name: 'short' is the name of another class; names must be unique",
         id="class named twice"),

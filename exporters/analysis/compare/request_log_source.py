@@ -23,7 +23,7 @@ from exporters.analysis.estimates.figures import (
 from exporters.analysis.estimates.windows import Change, Coverage, Window
 from exporters.requestlog.reader import LogReader
 from exporters.text.errors import UsageError
-from exporters.vocabulary.signals import Outcome
+from exporters.vocabulary.signals import WARM_UP, Outcome
 from exporters.vocabulary.slo_file import SloFile
 from exporters.vocabulary.verdicts import SERVER_FAULT
 
@@ -44,7 +44,8 @@ class RequestLogSource:
         self._spec = spec
         reader = LogReader(paths)
         try:
-            self._requests = sorted(map(from_entry, reader), key=lambda request: request.ended)
+            traffic = (from_entry(entry) for entry in reader if entry.request_class != WARM_UP)
+            self._requests = sorted(traffic, key=lambda request: request.ended)
         except UsageError as error:
             raise UsageError(f"--request-log: {error}") from error
         self._bad_lines = {path: bad for path, bad in reader.bad_lines.items() if bad.count}

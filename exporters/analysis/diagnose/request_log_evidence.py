@@ -12,6 +12,7 @@ from exporters.analysis.diagnose.prefix_reuse import PrefixReuse
 from exporters.requestlog.entry import LogEntry
 from exporters.requestlog.reader import LogReader
 from exporters.text.errors import UsageError
+from exporters.vocabulary.signals import WARM_UP
 from exporters.vocabulary.slo_file import SloFile
 
 
@@ -52,6 +53,8 @@ class RequestLogEvidence:
 
     def _add(self, entry: LogEntry, shareable: float | None) -> None:
         name = entry.request_class
+        if name == WARM_UP:
+            return
         if name not in self._classes:
             self._classes[name] = LoggedClass(name, self._spec.slos_of(name), self._spec.first_token_timeout)
         self._classes[name].add(entry, shareable)

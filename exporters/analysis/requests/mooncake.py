@@ -7,12 +7,15 @@ from typing import BinaryIO
 
 import msgspec
 
+from exporters.vocabulary.signals import WARM_UP
+
 BLOCK_TOKENS = 512
 """Tokens of a block in the format; a block of the request log has 2,048 characters, about as many tokens."""
 
 
 class _Request(msgspec.Struct):
     time: datetime
+    request_class: str = msgspec.field(default="", name="class")
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     prefix_hashes: list[str] | None = None
@@ -25,9 +28,10 @@ def mooncake_lines(lines: Iterable[bytes], out: BinaryIO) -> int:
     """Write the requests by arrival, with milliseconds since the first; returns how many lack tokens or hashes.
 
     A request has an id for each 512 tokens that it began. Equal ids mean that the prompts are equal up to the end of
-    the block. Blocks that are not hashed, as the last, incomplete one, have an id of their own.
+    the block. Blocks that are not hashed, as the last, incomplete one, have an id of their own. The class `warm-up` is
+    left out.
     """
-    requests = [_decode(line) for line in lines]
+    requests = [request for request in map(_decode, lines) if request.request_class != WARM_UP]
     known = sorted(
         (
             (request.time, request.prompt_tokens, request.completion_tokens, request.prefix_hashes)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from exporters.engines.condition.evidence import Contact, Evidence, Requests, Scrape
 from exporters.engines.condition.rule import LIMITS, Condition, Limits, Reason, State, observe
+from exporters.engines.condition.warmth import Warmth
 from exporters.engines.normalisation import EngineMetrics
 from exporters.engines.state import EngineState
 from exporters.exposition.accumulators import Labels
@@ -45,6 +46,7 @@ class ConditionWatch:
         self.name = name
         self.limits = limits
         self.condition = Condition()
+        self.warmth = Warmth()
         self._whole = Condition()
         """The condition of the whole engine, without its ranks."""
         self._ranks: dict[str, Condition] = {}
@@ -57,6 +59,7 @@ class ConditionWatch:
             return
         before = self.condition
         seen = Evidence(now, contact, _scrape(engine, None), requests)
+        self.warmth.observe(contact, seen.scrape)
         self._whole = observe(self._whole, seen, self.limits)
         after = self.condition = self._with_ranks(engine, seen)
         if after.state is not before.state and before.reason is not Reason.NOT_SEEN:

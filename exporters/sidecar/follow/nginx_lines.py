@@ -14,7 +14,7 @@ from exporters.records.messages import Finished
 from exporters.relay.dialects.paths import METERED, Route, endpoint_of_path, normalise, route_of_path
 from exporters.requestlog.reader import BadLineError
 from exporters.text.names import cut
-from exporters.vocabulary.signals import OTHER, Endpoint, Outcome, Verdict
+from exporters.vocabulary.signals import OTHER, WARM_UP, Endpoint, Outcome, Verdict
 from exporters.vocabulary.slo_file import Measure, Slo, SloFile
 from exporters.vocabulary.verdicts import EndedRequest, Ending, judge_request, outcome_of_status
 
@@ -96,7 +96,7 @@ class NginxLines:
 
     def _request_class(self, header: str, api: Endpoint) -> str:
         """The class of the header, else the first that fits; `other` if that depends on the size of the request."""
-        if header in self._slos.class_names:
+        if header in self._slos.class_names or header == WARM_UP:
             return header
         for each in self._slos.classes:
             if each.route is None or api in each.route:

@@ -3,7 +3,7 @@
 from exporters.records.messages import Finished
 from exporters.requestlog.reader import parse_line
 from exporters.sidecar.ingest.logged_records import record_of
-from exporters.vocabulary.signals import OTHER
+from exporters.vocabulary.signals import OTHER, WARM_UP
 from exporters.vocabulary.slo_file import SloFile
 from exporters.vocabulary.verdicts import goodput
 
@@ -17,7 +17,7 @@ class RequestLogLines:
 
     def __init__(self, slos: SloFile) -> None:
         self._slos = slos
-        self._names = {name: frozenset(slo.name for slo in slos.slos_of(name)) for name in slos.class_names}
+        self._names = {name: frozenset(slo.name for slo in slos.slos_of(name)) for name in (*slos.class_names, WARM_UP)}
 
     def record(self, line: bytes) -> Finished:
         """The record of a line.

@@ -1,4 +1,4 @@
-"""The endpoints under /admin/, which need the admin token: declare and list config changes, drain the sidecar."""
+"""The endpoints under /admin/, which need the admin token: config changes, drain, report of a warm-up."""
 
 import asyncio
 import hmac
@@ -16,6 +16,7 @@ from exporters.sidecar.http_api.admin_messages import (
     Declaration,
     Drained,
     Refused,
+    Warmed,
     mistakes,
     read_admin_token,
 )
@@ -51,6 +52,7 @@ class Admin:
             web.post("/admin/flip", self._declare),
             web.get("/admin/flips", self._list),
             web.post("/admin/drain", self._drain_sidecar),
+            web.post("/admin/warm", self._report_warm),
         ]
 
     async def authorize(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -105,6 +107,9 @@ class Admin:
     async def _drain_sidecar(self, _: web.Request) -> web.Response:
         seconds = await self._drain.request()
         return _json(Drained(round(seconds, 3), self._cut_requests(), self._fleet.troubles(time.monotonic())))
+
+    async def _report_warm(self, _: web.Request) -> web.Response:
+        return _json(Warmed(self._fleet.report_warm()))
 
 
 def _refused(errors: list[str], status: int = 400) -> web.Response:

@@ -44,6 +44,12 @@ class Drained(msgspec.Struct, omit_defaults=True):
     """A line for each engine that was wedged or down then."""
 
 
+class Warmed(msgspec.Struct):
+    """The response to POST /admin/warm: the engines that count as warm."""
+
+    engines: list[str]
+
+
 class Refused(msgspec.Struct):
     """All mistakes of a rejected declaration."""
 

@@ -24,6 +24,7 @@ from exporters.vocabulary.signals import (
     OTHER,
     SIZE_BOUNDS,
     SIZES,
+    WARM_UP,
     Endpoint,
     Label,
     Outcome,
@@ -54,6 +55,7 @@ _TOKENS = {
 """The counter of each number of tokens of a record, by the name of its field."""
 _COUNTERS = (
     signals.REQUESTS,
+    signals.WARM_UP_REQUESTS,
     signals.WITHOUT_FIRST_TOKEN,
     signals.REQUESTS_WITH_ENGINE_TIMES,
     signals.REQUESTS_BY_SIZE,
@@ -340,6 +342,8 @@ class RequestMetrics:
         oldest = dict.fromkeys(kinds, 0.0)
         for snapshot in self._snapshots.values():
             for row in snapshot.open:
+                if row.request_class == WARM_UP:
+                    continue
                 kind = self._bounded(row.model), row.request_class
                 # The request may have arrived under another SLO file, with another class.
                 for phase, count in ((Phase.WAITING, row.waiting), (Phase.STREAMING, row.streaming)):
@@ -397,6 +401,18 @@ class RequestMetrics:
 
     def _count_finished(self, record: Finished, trace: ExemplarTrace | None) -> None:
         counters = self._counters
+        if record.refused is not None:
+            counters[signals.SIDECAR_REFUSED].add((str(record.status), record.refused))
+        if record.unparsed is not None:
+            counters[signals.SIDECAR_UNPARSED].add((record.unparsed,))
+        if record.unmetered is not None:
+            reason = record.unmetered if record.unmetered in UNMETERED else OTHER
+            counters[signals.SIDECAR_UNMETERED].add((reason,))
+        for name in record.dropped_values:
+            counters[signals.SIDECAR_DROPPED_VALUES].add((name,))
+        if record.request_class == WARM_UP:
+            counters[signals.WARM_UP_REQUESTS].add((self._bounded(record.model), record.outcome))
+            return
         kind = self._kind(record.model, record.request_class, record.tenant)
         model, outcome = kind.labels[0], record.outcome
         key = outcome, record.stream, record.api
@@ -439,15 +455,6 @@ class RequestMetrics:
         if record.structured_kind is not None and record.structured_result is not None:
             labels = *kind.labels[:2], record.structured_kind, record.structured_result
             counters[signals.STRUCTURED_REQUESTS].add(labels)
-        if record.refused is not None:
-            counters[signals.SIDECAR_REFUSED].add((str(record.status), record.refused))
-        if record.unparsed is not None:
-            counters[signals.SIDECAR_UNPARSED].add((record.unparsed,))
-        if record.unmetered is not None:
-            reason = record.unmetered if record.unmetered in UNMETERED else OTHER
-            counters[signals.SIDECAR_UNMETERED].add((reason,))
-        for name in record.dropped_values:
-            counters[signals.SIDECAR_DROPPED_VALUES].add((name,))
         self._count_verdicts(kind, record.slo, record.counted)
         if record.goodput is not None and not record.goodput_counted:
             kind.goodput_events[0] += 1

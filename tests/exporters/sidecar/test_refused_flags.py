@@ -97,6 +97,14 @@ def test_an_invalid_log_level_in_the_environment_is_rejected(
     assert capsys.readouterr().err == f"vllm-slo: VLLM_SLO_LOG_LEVEL: {LEVEL}\n"
 
 
+def test_waiting_for_a_warm_up_needs_the_token_of_its_report(slos: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sidecar", "--upstream", ENGINE, "--slos", slos, "--ready-when-warm"]) == 2
+    assert capsys.readouterr().err == (
+        "vllm-slo: --ready-when-warm: needs the token by which vllm-slo load warm-up --ready reports; add "
+        "--admin-token-file FILE\n"
+    )
+
+
 def test_an_unwritable_request_log_is_rejected(slos: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sidecar", "--upstream", ENGINE, "--slos", slos, "--request-log", str(tmp_path)]) == 2
     assert capsys.readouterr().err == f"vllm-slo: --request-log: {tmp_path} cannot be written: is a directory\n"

@@ -72,6 +72,12 @@ def test_a_known_header_selects_the_class_and_an_unknown_one_is_ignored(header: 
     assert FOUR.classify(header, 1, 1, CHAT) == expected
 
 
+def test_a_warm_up_is_recognised_by_its_header_and_is_in_no_slo() -> None:
+    assert FOUR.classify("warm-up", 1, 1, CHAT) == "warm-up"
+    assert FOUR.slos_of("warm-up") == ()
+    assert "warm-up" not in FOUR.class_names
+
+
 @pytest.mark.parametrize("max_tokens, expected", [(9, "tiny"), (10, "short"), (101, "other"), (None, "other")])
 def test_the_first_class_that_fits_is_used_else_other(max_tokens: int | None, expected: str) -> None:
     assert SHORT_ONLY.classify(None, 1, max_tokens, CHAT) == expected

@@ -87,6 +87,13 @@ def test_every_mistake_is_reported_in_one_run() -> None:
             id="no share",
         ),
         pytest.param(
+            "  chat: {",
+            "  warm-up: {",
+            "scenario.yaml:4:12: classes.warm-up: 'warm-up' is reserved for requests that prepare an engine; choose "
+            "another name",
+            id="the class of the warm-up",
+        ),
+        pytest.param(
             "[{name: steady, duration: 1m30s, rate: 2.5}]",
             "[]",
             "scenario.yaml:5:9: phases: has no phase; add one, such as {name: steady, duration: 2m, rate: 4}",

@@ -59,6 +59,7 @@ LOGGED = [
     finished(time=1010.0, stream=False, route=COMPLETIONS, prompt_tokens=600, completion_tokens=5, prefix_hashes=[1]),
     finished(time=1011.0, prompt_tokens=None, completion_tokens=None),  # such as a rejected one
     finished(time=1012.0, route="/v1/embeddings", prompt_tokens=5, completion_tokens=1),
+    finished(time=1009.0, request_class="warm-up", prompt_tokens=9, completion_tokens=1, prefix_hashes=[1]),
 ]
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from exporters.analysis.compare.request_log_source import RequestLogSource
 from exporters.analysis.estimates.figures import (
+    ALL_CLASSES,
     CACHE_HITS,
     CLIENT_ERRORS,
     COMPLETED,
@@ -62,7 +63,10 @@ def test_each_figure_is_calculated_from_the_lines(tmp_path: Path) -> None:
         )
         for number in range(100)
     ]
-    measurements = log_of(tmp_path, records, changed_at=None).measurements(Window(CHANGE, CHANGE + 100), LEAD)["siso"]
+    records.append(request(time=CHANGE + 50, request_class="warm-up", e2e=9.0))
+    by_class = log_of(tmp_path, records, changed_at=None).measurements(Window(CHANGE, CHANGE + 100), LEAD)
+    assert set(by_class) == {ALL_CLASSES, "siso"}
+    measurements = by_class["siso"]
     values = {
         figure: measurement.estimate.value
         for figure, measurement in measurements.items()

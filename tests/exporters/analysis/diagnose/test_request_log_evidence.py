@@ -100,6 +100,7 @@ def test_the_figures_of_a_small_log(tmp_path: Path) -> None:
             ),
             request(time=START, outcome=Outcome.REJECTED, e2e=0.1, prompt_repeat=False, body_repeat=False),
             request(time=START, outcome=Outcome.CLIENT_ABORT, e2e=9.0, wait_at_least=9.0),
+            request(time=START, request_class="warm-up", prompt_tokens=5000),
         ],
     )
     values = {name: round(fact.value, 4) for name, _, _, fact in found.shown() if fact.value is not None}

@@ -112,6 +112,12 @@ def test_without_a_header_the_class_depends_on_the_endpoint(classes: str, expect
     assert record.request_class == expected
 
 
+def test_a_warm_up_has_no_verdict() -> None:
+    record = LINES.record(line(**{"class": "warm-up"}))
+    assert record is not None
+    assert (record.request_class, record.slo) == ("warm-up", {})
+
+
 def test_a_slow_request_is_bad_and_a_long_one_is_available() -> None:
     record = LINES.record(line(request_time=90.0))
     assert record is not None

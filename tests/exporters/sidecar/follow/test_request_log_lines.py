@@ -46,6 +46,11 @@ def test_what_the_slo_file_does_not_have_is_other_and_not_counted() -> None:
     assert read.slo == {"availability": Verdict.GOOD}
 
 
+def test_a_warm_up_remains_one() -> None:
+    read = LINES.record(encode_line(finished(request_class="warm-up"), "run:1", None))
+    assert (read.request_class, read.slo, read.goodput) == ("warm-up", {}, None)
+
+
 def test_a_background_response_has_its_own_endpoint() -> None:
     written = finished(route="/v1/responses", api=Endpoint.RESPONSES_BACKGROUND)
     assert LINES.record(encode_line(written, "run:1", None)).api is Endpoint.RESPONSES_BACKGROUND

@@ -41,3 +41,20 @@ def test_livez_fails_only_after_a_while_in_a_state_that_does_not_end(state: Stat
 def test_the_text_has_the_evidence() -> None:
     text = probe(ENGINE_LIVEZ, State.WEDGED)[1]
     assert text.endswith(" is wedged for 10 s: it accepts connections and does not answer\n")
+
+
+@pytest.mark.parametrize("warm", [False, True])
+def test_readyz_waits_for_a_warm_up_if_the_operator_says_so(*, warm: bool) -> None:
+    exporter = Exporter(exporter_config(ready_when_warm=True))
+    (watch,) = exporter.engines.conditions
+    watch.condition = Condition(State.SERVING, Reason.WORKS, since=time.monotonic())
+    if warm:
+        assert exporter.engines.report_warm() == [watch.name]
+    succeeds, text = exporter.probe_engines(ENGINE_READYZ)
+    line = f"{watch.name} is not warm: vllm-slo load warm-up --ready has not reported it\n"
+    assert (succeeds, line in text) == (warm, not warm)
+    assert exporter.probe_engines(ENGINE_LIVEZ)[0]
+
+
+def test_without_the_flag_a_cold_engine_is_ready() -> None:
+    assert probe(ENGINE_READYZ, State.SERVING)[0]

@@ -494,6 +494,20 @@ def test_open_requests_are_summed_over_relays_and_the_oldest_wait_is_the_maximum
     assert fed.value("llm_oldest_wait_seconds", model="other") == 0
 
 
+def test_a_warm_up_is_in_a_series_of_its_own_only() -> None:
+    warm_up = finished(request_class="warm-up", ttft=0.1, prompt_tokens=9, completion_tokens=4, refused="too_large")
+    fed = Fed(warm_up, finished(request_class="warm-up", outcome=Outcome.TRUNCATED))
+    fed.series.snapshot("relay-0", snapshot(OpenRequests("tiny", "warm-up", 2, 1, NOW - 5)))
+    assert fed.moved("llm_") == {
+        "llm_warm_up_requests_total": 2,
+        "llm_sidecar_refused_requests_total": 1,
+        "llm_sidecar_client_connections": 3,
+        "llm_sidecar_loop_lag_seconds": 0.004,
+    }
+    assert fed.value("llm_warm_up_requests_total", outcome="truncated", **{"class": ""}) == 1
+    assert not [row for _, row in values(fed.series.collect(NOW)) if ("class", "warm-up") in row]
+
+
 def test_a_snapshot_replaces_the_previous_one_and_a_disconnected_relay_has_none() -> None:
     fed = Fed()
     fed.series.snapshot("relay-0", snapshot(OpenRequests("tiny", "short", 2, 0, NOW - 5)))

@@ -1,0 +1,89 @@
+"""The flags of `vllm-slo load warm-up`."""
+
+import argparse
+import os
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from loadgen.run import settings
+from loadgen.run.settings import LoadPlan, RunSettings
+from loadgen.schedule.requests import Workload
+from loadgen.schedule.scenario import Scenario
+from loadgen.warm_up.ready_report import TOKEN_FLAG, Sidecar
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarmUpSettings:
+    """What to send; `run` has the target, the SLO file and the timeout of a request."""
+
+    run: RunSettings
+    largest: int
+    most_passes: int
+    completions: bool
+    ready: Sidecar | None
+    """The sidecar to report to."""
+    seed: str
+    """Determines the texts. Each warm-up has its own, because a prefix cache may have those of an earlier one."""
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    settings.add_target_flags(parser)
+    parser.add_argument(
+        "--largest",
+        type=settings.at_least_one,
+        metavar="N",
+        default=64,
+        help="send 1, 2, 4 ... N requests at once (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--max-passes",
+        type=settings.at_least_one,
+        metavar="N",
+        default=5,
+        help="give up after this number of passes, with exit status 1 (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--timeout",
+        type=settings.duration,
+        metavar="TIME",
+        default=600.0,
+        help="timeout of each request; the first one may wait for a compilation (default: 10m)",
+    )
+    parser.add_argument(
+        "--completions",
+        action="store_true",
+        help="send everything to /v1/completions, for a model without a chat template",
+    )
+    parser.add_argument(
+        "--ready",
+        action="store_true",
+        help="report a warm engine to the sidecar, whose /engine/readyz waits for it with --ready-when-warm",
+    )
+    parser.add_argument(
+        "--sidecar",
+        default="http://127.0.0.1:9464",
+        metavar="URL",
+        help="with --ready: URL of the sidecar's metrics port (default %(default)s)",
+    )
+    parser.add_argument(
+        TOKEN_FLAG, metavar="FILE", help="with --ready: token file, the same as --admin-token-file of the sidecar"
+    )
+
+
+def from_arguments(arguments: argparse.Namespace, environment: Mapping[str, str] = os.environ) -> WarmUpSettings:
+    """The settings from parsed flags.
+
+    Raises:
+        UsageError: a file or a flag is invalid.
+    """
+    nothing = Workload(Scenario(name="warm-up", shapes={}, phases=()), (), 0)  # the waves are sent one by one
+    plan = LoadPlan(name="warm-up", timeout=arguments.timeout, shares={}, schedule=nothing)
+    return WarmUpSettings(
+        run=settings.of_plan(settings.with_defaults(arguments), plan, (), 0, environment),
+        largest=arguments.largest,
+        most_passes=arguments.max_passes,
+        completions=arguments.completions,
+        ready=Sidecar.parse(arguments.sidecar, arguments.admin_token_file) if arguments.ready else None,
+        seed=uuid.uuid4().hex,
+    )
