@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from operator import sub
 from typing import Any
+from zlib import crc32
 
 import msgspec
 
@@ -16,6 +17,8 @@ from loadgen.client.http_response import HttpResponse
 from loadgen.client.token_chunk import TokenChunk, learn
 from loadgen.results.record import ClientOutcome
 
+COMPARED = 512
+"""Bytes of the output that `answer_hash` covers: a canned answer is cut at the tokens of each request."""
 ERROR_LENGTH = 300  # characters of an error message in a record
 
 
@@ -76,7 +79,7 @@ class CompletionResponse:
     `first_choice` and `last_choice` are the times of the first and the last event with a choice, also without output.
     `end` is the time of the read that completed the response or found the connection closed.
     `coalesced` counts chunks that arrived in one read with an earlier chunk. With `keep_text`, `text` has the pieces of
-    the answer without its reasoning.
+    the answer without its reasoning. `output_bytes` counts the output, and `answer_hash` is the CRC of its beginning.
     """
 
     keep_text: bool = False
@@ -93,6 +96,8 @@ class CompletionResponse:
     end: float | None = None
     coalesced: int = 0
     gaps: "array[float]" = field(default_factory=lambda: array("d"))
+    output_bytes: int = 0
+    answer_hash: int = 0
     silent: list[float] = field(default_factory=list)  # times of chunks with a choice, but without output
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
@@ -120,6 +125,7 @@ class CompletionResponse:
             self.gaps.append(at - last)
             self.coalesced += at == last
             self.last = self.last_choice = at
+            self._count_output(text)
             if self.keep_text:
                 self.text.append(text.decode())
             return False
@@ -225,10 +231,16 @@ class CompletionResponse:
         if (text := _only_text(event, answer=self.keep_text)) is not None:
             self._learned = learn(data, text)
 
+    def _count_output(self, text: bytes) -> None:
+        if (missing := COMPARED - self.output_bytes) > 0:
+            self.answer_hash = crc32(text[:missing], self.answer_hash)
+        self.output_bytes += len(text)
+
     def _read(self, event: _Event) -> None:
         if self.keep_text:
             self.text.extend(piece for choice in event.choices if (piece := _answer_text(choice)))
         for choice in event.choices:
+            self._count_output(_output(choice))
             self._has_choice = True
             self.finish_reason = choice.finish_reason or self.finish_reason
         if (usage := event.usage) is not None:
@@ -246,6 +258,17 @@ class CompletionResponse:
 
 def _has_output(delta: _Delta) -> bool:
     return bool(delta.content or delta.reasoning or delta.reasoning_content or delta.tool_calls)
+
+
+def _output(choice: _Choice) -> bytes:
+    """All output of a choice: reasoning, text and tool calls."""
+    part = choice.delta or choice.message
+    pieces = (
+        (choice.text,) if part is None else (part.reasoning or part.reasoning_content, part.content, part.tool_calls)
+    )
+    return b"".join(
+        piece.encode() if isinstance(piece, str) else msgspec.json.encode(piece) for piece in pieces if piece
+    )
 
 
 def _is_answer(choice: _Choice) -> bool:

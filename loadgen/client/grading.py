@@ -77,6 +77,10 @@ def make_record(
         queue=response.queue,
         prefill=response.prefill,
         decode=response.decode,
+        prompt_hash=request.prompt_hash,
+        answer_hash=response.answer_hash if response.size else None,
+        output_bytes=response.output_bytes if response.size else None,
+        silent=len(response.silent),
         text="".join(response.text) if detailed else None,
         itls=[_microseconds(gap) for gap in response.choice_gaps] if detailed else [],
     )

@@ -15,6 +15,7 @@ from loadgen.report.length_plots import completed_and_failed, heatmap
 from loadgen.report.markup import Part, element, html_text
 from loadgen.report.tables import (
     INVALID,
+    answer_checks,
     format_percent,
     format_seconds,
     labels,
@@ -83,7 +84,7 @@ def _content(run: Run, result: Summary, records: Sequence[Record], mark: str) ->
     yield element("h2", f"Plots{mark}")
     yield from _plots(run, result, records, mark)
     yield element("h2", f"Measurements{mark}")
-    yield from _of_terminal((*latencies(result, mark), *load_generator(run, result, mark)))
+    yield from _of_terminal((*latencies(result, mark), answer_checks(result, mark), *load_generator(run, result, mark)))
     yield from _errors(records, mark)
 
 

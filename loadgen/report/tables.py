@@ -88,6 +88,7 @@ def render(run: Run, result: Summary, *, narrow: bool = False) -> RenderableType
         *verdicts(run, result, mark),
         Text(_throughput(run, result.total)),
         *map(_shown, load_generator(run, result, mark)),
+        _shown(answer_checks(result, mark)),
         *(Text(f"! {warning}", style="bold yellow") for warning in (*unjudged(run.slos), *result.warnings)),
         *(Text(f"{INVALID}: {fault}", style="bold red") for fault in faults),
     )
@@ -135,6 +136,17 @@ def latencies(result: Summary, mark: str) -> Iterator[Table | str]:
     add(total, "TPOT (guidellm)", total.tpot_guidellm)
     yield table
     yield _LATENCY_LEGEND
+
+
+def answer_checks(result: Summary, mark: str) -> Table:
+    """What the run expected of the answers, and what it has seen."""
+    table = new_table(f"answers, as received{mark}", ("check", "result"))
+    for heading in ("expected", "seen"):
+        table.add_column(heading, overflow="fold")
+    for check in result.answers:
+        state = "not judged" if not check.judged else "ok" if not check.found else INVALID if check.invalidates else "!"
+        table.add_row(check.name, state, check.expected, check.seen or "-")
+    return table
 
 
 def load_generator(run: Run, result: Summary, mark: str) -> Iterator[Table | str]:

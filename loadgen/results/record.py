@@ -55,6 +55,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=F
     `vllm bench serve` has it, and `tpot_guidellm` is (last - sent) / tokens. `coalesced` chunks arrived in one read
     with an earlier one. `number` is that of the request in the schedule (in its phase, for a closed loop), `turn` that
     in its conversation, both from 0; `turns_lost` are the later turns of a conversation that this failed request ended.
+    Equal prompts have the same `prompt_hash`, and answers whose first 512 bytes are equal the same `answer_hash`.
+    `output_bytes` is the length of the whole output, and `silent` counts chunks with a choice without output.
     `text` (the answer) and `itls`, the gaps between chunks with a choice, only with --save-detailed.
     """
 
@@ -102,6 +104,10 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=F
     queue: float | None = None
     prefill: float | None = None
     decode: float | None = None
+    prompt_hash: str | None = None
+    answer_hash: int | None = None
+    output_bytes: int | None = None
+    silent: int = 0
     slo: dict[str, Verdict] = {}
     good: bool | None = None
     text: str | None = None
@@ -141,6 +147,13 @@ class WorkerUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     lost: float | None = None
 
 
+class Hardware(msgspec.Struct, frozen=True):
+    """The bounds of --roofline: prompt tokens per second, and the seconds of a decode step of one request."""
+
+    prefill: float
+    step: float
+
+
 class Run(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of a run and how it ended; `start` in unix seconds, to which all times are relative.
 
@@ -177,6 +190,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     stalled: float = 0.0
     worst_stall: float = 0.0
     saturated: Saturation | None = None
+    hardware: Hardware | None = None
     workers: list[WorkerUsage] = []
 
 

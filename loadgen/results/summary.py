@@ -3,10 +3,11 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from exporters.vocabulary.signals import Verdict
 from exporters.vocabulary.verdicts import nearest_rank
+from loadgen.results.answer_checks import AnswerCheck, check_answers, invalidating, remarkable
 from loadgen.results.arrival_check import ArrivalCheck, check_arrivals
 from loadgen.results.client_health import ClientHealth, judge
 from loadgen.results.goodput_definitions import Goodput, by_definition
@@ -94,7 +95,8 @@ class Summary:
     """A whole run: the total, each class, the same by phase, and warnings about the figures.
 
     `stable` has the stable window of each open-loop phase with a constant rate, `goodput` is that of the whole run by
-    several definitions, `health` that of the load generator. `rule` says which SLO rule has judged the requests.
+    several definitions, `health` that of the load generator. `answers` has the checks of what the server sent, and
+    `rule` says which SLO rule has judged the requests.
     """
 
     rule: str
@@ -104,6 +106,7 @@ class Summary:
     phases: dict[str, tuple[ClassSummary, ...]]
     stable: dict[str, StableWindow]
     arrivals: tuple[ArrivalCheck, ...]
+    answers: tuple[AnswerCheck, ...]
     goodput: tuple[Goodput, ...]
     health: ClientHealth
     warnings: tuple[str, ...]
@@ -113,6 +116,7 @@ def summarise(run: Run, records: Sequence[Record]) -> Summary:
     """The summary of a run; classes and phases in the scenario's order, including those without a request."""
     total = summarise_class(TOTAL, records)
     arrivals = tuple(check_arrivals(run, records))
+    answers = check_answers(run, records)
     phases = {phase.name: [record for record in records if record.phase == phase.name] for phase in run.phases}
     stable = {phase.name: _stable_window(run, phases[phase.name]) for phase in run.phases if phase.constant_rate}
     return Summary(
@@ -124,16 +128,27 @@ def summarise(run: Run, records: Sequence[Record]) -> Summary:
         },
         stable=stable,
         arrivals=arrivals,
+        answers=answers,
         goodput=tuple(by_definition(records, run.slos, run.seconds)),
-        health=health_of(run, records),
-        warnings=(*_warnings(total), *_warnings_of_load(run, stable), *_warnings_of_arrivals(run, records, arrivals)),
+        health=_health(run, records, answers),
+        warnings=(
+            *_warnings(total),
+            *remarkable(answers),
+            *_warnings_of_load(run, stable),
+            *_warnings_of_arrivals(run, records, arrivals),
+        ),
     )
 
 
 def health_of(run: Run, records: Sequence[Record]) -> ClientHealth:
     """Whether a run is valid, without its other figures, which take a hundred times as long."""
+    return _health(run, records, check_answers(run, records))
+
+
+def _health(run: Run, records: Sequence[Record], answers: Iterable[AnswerCheck]) -> ClientHealth:
     send_lag = _of(records, lambda record: record.send_lag)
-    return judge(run, records, send_lag.p99, quantiles(slot_waits(records)).p99)
+    health = judge(run, records, send_lag.p99, quantiles(slot_waits(records)).p99)
+    return replace(health, faults=(*health.faults, *invalidating(answers)))
 
 
 def _stable_window(run: Run, inside: Sequence[Record]) -> StableWindow:

@@ -13,8 +13,10 @@ from exporters.text.environment import set_defaults
 from exporters.text.errors import UsageError
 from exporters.text.units import parse_duration
 from exporters.vocabulary import slo_file
+from exporters.vocabulary.ceilings import read_ceilings
 from exporters.vocabulary.signals import SEND_LATE
 from loadgen.client import target as load_target
+from loadgen.results.record import Hardware
 from loadgen.run.warm_up import Waves, waves
 from loadgen.schedule import scenario, traces
 from loadgen.schedule.phases import Phase, Replay, scale_rates, with_duration
@@ -58,6 +60,7 @@ class RunSettings:
     metrics: Address | None
     metrics_wait: float
     warm_up: Waves = ()
+    hardware: Hardware | None = None
     experiment: str = ""
     configuration: str = ""
 
@@ -85,13 +88,17 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help="before the first phase, send 1, 2, 4 ... N requests at once, cold and again warm, and then the texts "
         "that prompts share (default: none)",
     )
-    parser.add_argument(
-        "--allow-invalid", action="store_true", help="exit with 0 even if the load generator was too slow"
-    )
+    parser.add_argument("--allow-invalid", action="store_true", help="exit with 0 even if the run is invalid")
     parser.add_argument(
         "--stop-when-saturated",
         action="store_true",
         help="stop when the server does not keep up with a constant rate: open requests grow without bound",
+    )
+    parser.add_argument(
+        "--roofline",
+        type=Path,
+        metavar="FILE",
+        help="output of vllm-slo roofline --format json: a run with faster answers is invalid",
     )
     parser.add_argument(
         "--metrics",
@@ -287,9 +294,17 @@ def of_plan(
         ),
         out=Path(arguments.out),
         slos=slo_file.load(arguments.slos),
+        hardware=_hardware(arguments.roofline),
         check=not arguments.no_check,
         **{name: getattr(arguments, name) for name in _AS_GIVEN},
     )
+
+
+def _hardware(path: Path | None) -> Hardware | None:
+    if path is None:
+        return None
+    ceilings = read_ceilings(path)
+    return Hardware(prefill=ceilings.prefill, step=1 / ceilings.decode_of(1))
 
 
 def from_environment(environment: Mapping[str, str], host: str | None) -> RunSettings:

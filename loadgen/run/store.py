@@ -68,6 +68,7 @@ class ResultStore:
             max_concurrency=settings.max_concurrency,
             same_machine=is_loopback(settings.target.host),
             versions=_versions(),
+            hardware=settings.hardware,
         )
         if (self._folder / REQUESTS).exists():
             raise UsageError(f"--out {self._folder}: already contains a run; choose another folder or delete it")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
+from hashlib import blake2b, sha256
 from itertools import count, product
 from random import Random
 from typing import Protocol
@@ -73,6 +73,12 @@ class PlannedRequest(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def prompt_tokens(self) -> int:
         return sum(part.tokens for part in self.parts) + sum(message.tokens for message in self.history)
+
+    @property
+    def prompt_hash(self) -> str:
+        """The same for requests with the same prompt, whatever their other parameters."""
+        content = self.parts, [message.content for message in self.history]
+        return blake2b(msgspec.json.encode(content), digest_size=8).hexdigest()
 
     def next_turn(self, answer: str, answer_tokens: int, ended: float) -> "PlannedRequest | None":
         """The turn after this one, which ended `ended` seconds after the start; None after the last."""

@@ -1,7 +1,9 @@
 """A scripted OpenAI-compatible server on a plain socket, run as a process of its own; prints its port when it listens.
 
 The class header selects the response: `refuse` 429, `fail` 500, `deny` 401 with the authorization in its text, `tear`
-ends the stream early, `hang` never responds, `drop` closes the connection; any other class gets `max_tokens` chunks.
+ends the stream early, `hang` never responds, `drop` closes the connection. `brief` gets one token and `stop`, `inflate`
+one token and the usage of `max_tokens`, `canned` always the same text, with the usual times; any other class gets
+`max_tokens` chunks at once.
 With `--hold`, or after GET /hold, no such response begins before GET /release. GET /received returns the headers of all
 completion requests. With `--capacity`, requests above so many a second fail, counted by their due times
 (x-request-start), so the speed of the machine does not matter. With `--exit-after`, the server ends when it has
@@ -101,29 +103,36 @@ class Server:
                 pass
             case _:
                 await self.released.wait()
-                await self.tokens(body, writer, tear=name == "tear")
+                await self.tokens(body, writer, name)
 
-    async def tokens(self, body: dict[str, Any], writer: asyncio.StreamWriter, *, tear: bool) -> None:
+    async def tokens(self, body: dict[str, Any], writer: asyncio.StreamWriter, name: str) -> None:
         chat, count = "messages" in body, body["max_tokens"]
+        counted, sent = {"brief": (1, 1), "inflate": (count, 1), "tear": (count, count // 2)}.get(name, (count, count))
         prompt = " ".join(message["content"] for message in body["messages"]) if chat else body["prompt"]
         usage = {
             "prompt_tokens": len(prompt) // 4,
-            "completion_tokens": count,
+            "completion_tokens": counted,
             "prompt_tokens_details": {"cached_tokens": 16},
         }
         if not body["stream"]:
-            choice = {"index": 0, "finish_reason": "length", ("message" if chat else "text"): {"content": "x"}}
+            text = " the" * sent
+            answer = {"message": {"content": text}} if chat else {"text": text}
+            choice = {"index": 0, "finish_reason": "length", **answer}
+            if name == "canned":
+                await asyncio.sleep(0.002 * sent)
             writer.write(unary(200, {"choices": [choice], "usage": usage}))
             return
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
         if chat:
             writer.write(event({"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]}))
-        for number in range(count // 2 if tear else count):
+        for number in range(sent):
+            if name == "canned":
+                await asyncio.sleep(0.002)
             text = {"delta": {"content": " the"}} if chat else {"text": " the"}
-            reason = "length" if number == count - 1 else None
+            reason = None if number < sent - 1 else "stop" if name == "brief" else "length"
             writer.write(event({"choices": [{"index": 0, **text, "finish_reason": reason}]}))
             await writer.drain()
-        if not tear:
+        if name != "tear":
             writer.write(event({"choices": [], "usage": usage, "metrics": {"queue_time_ms": 1.5}}))
             writer.write(chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n")
 

@@ -15,6 +15,7 @@ from exporters.analysis.diagnose.report import Report, as_json, print_report
 from exporters.analysis.diagnose.request_log_evidence import RequestLogEvidence
 from exporters.analysis.diagnose.roofline_floor import with_floor
 from exporters.analysis.diagnose.rules import diagnose
+from exporters.analysis.diagnose.thresholds import CACHED
 from exporters.requestlog.files import find_logs
 from exporters.text.addresses import parse_url
 from exporters.text.command_flags import (
@@ -93,7 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
         sources[0].end,
         [(of, diagnose(of, engine)) for of in classes],
         engine,
-        (*_length_notes(classes, engine), *sources[0].notes()),
+        (*_length_notes(classes, engine), *_cache_notes(classes), *sources[0].notes()),
     )
     if arguments.format == "json":
         print(as_json(report))
@@ -150,6 +151,15 @@ def _length_notes(classes: Iterable[ClassEvidence], engine: EngineEvidence) -> I
             f"{limit:,.0f} ({engine.max_model_len.origin}). A lower max_model_len rejects longer "
             "requests; it does not enlarge the KV cache of vLLM."
         )
+
+
+def _cache_notes(classes: Iterable[ClassEvidence]) -> Iterator[str]:
+    for of in classes:
+        if of.cached_answers.reaches(CACHED):
+            yield (
+                f"Answers look cached (class {of.name}): {of.say('cached_answers')}. A decode takes longer, so "
+                "the figures of the class are not those of the engine alone."
+            )
 
 
 def _with_settings(engine: EngineEvidence, given: Mapping[str, str]) -> EngineEvidence:

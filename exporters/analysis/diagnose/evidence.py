@@ -127,6 +127,7 @@ class ClassEvidence(Facts):
     other_prompt: Fact = _fact("prompt tokens p50 of the longest other class", _T, "no other class")
     repeated_prompts: Fact = _fact("repeated prompts", _C, _HASHES)
     repeated_bodies: Fact = _fact("repeated bodies", _C, _HASHES)
+    cached_answers: Fact = _fact("repeated bodies answered as by a response cache", _C, REQUEST_LOG)
     possible_hits: Fact = _fact("hit ratio, possible", _C, f"no prefix hashes: {PREFIX_HASHES}")
     actual_hits: Fact = _fact("hit ratio, actual", _C, f"the engine does not report it: {CACHED_TOKENS}")
 

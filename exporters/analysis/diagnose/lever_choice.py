@@ -7,6 +7,7 @@ from exporters.analysis.diagnose.evidence import ClassEvidence, EngineEvidence, 
 from exporters.analysis.diagnose.levers import Lever
 from exporters.analysis.diagnose.thresholds import (
     BATCH_FULL,
+    CACHED,
     DRAFTS_FREE,
     INVALID,
     KV_FREE,
@@ -87,7 +88,7 @@ def for_kv(of: ClassEvidence, engine: EngineEvidence) -> Choice:
 
 def for_decode(of: ClassEvidence, engine: EngineEvidence) -> Choice:
     """Most of the time passes after the first token."""
-    if of.repeated_bodies.reaches(REPEATING):
+    if _lacks_response_cache(of):
         return Choice(levers.RESPONSE_CACHE, of.say("repeated_bodies"))
     if of.stall_ratio.reaches(STALLING) and _has_long_prompts(of):
         return _interference(of, engine, of.say("stall_ratio"))
@@ -116,7 +117,7 @@ def for_output(of: ClassEvidence) -> Choice:
 
 def _reuse(of: ClassEvidence, hits: _Hits, engine: EngineEvidence) -> Choice | None:
     """Work that need not be done: the same request, or the same beginning of a prompt."""
-    if of.repeated_bodies.reaches(REPEATING):
+    if _lacks_response_cache(of):
         return Choice(levers.RESPONSE_CACHE, of.say("repeated_bodies"))
     possible, actual, switch = hits.possible, hits.actual, engine.switch("enable_prefix_caching")
     long = max(of.prompt_p50.or_zero(), of.other_prompt.or_zero()) >= SHORT_REQUEST
@@ -132,6 +133,10 @@ def _reuse(of: ClassEvidence, hits: _Hits, engine: EngineEvidence) -> Choice | N
         return Choice(levers.PREFIX_CACHING, f"{hits.said}; actual unknown ({actual.origin})")
     value = "unknown" if actual.value is None else spell(actual.value, Quantity.SHARE)
     return Choice(levers.MORE_HITS, f"{hits.said}, actual {value} ({actual.origin}) although prefix caching is on")
+
+
+def _lacks_response_cache(of: ClassEvidence) -> bool:
+    return of.repeated_bodies.reaches(REPEATING) and not of.cached_answers.reaches(CACHED)
 
 
 def _batch_limit(of: ClassEvidence, engine: EngineEvidence) -> Choice | None:

@@ -10,6 +10,7 @@ from exporters.analysis.diagnose.evidence import ClassEvidence, Fact
 from exporters.requestlog.entry import LogEntry
 from exporters.vocabulary.signals import Outcome, OutputKind, OutputResult, Verdict
 from exporters.vocabulary.slo_file import Measure, Slo
+from exporters.vocabulary.token_pace import FEWEST_TOKENS, cache_pace
 
 FIRST_TOKEN = frozenset({Measure.TTFT, Measure.TTFT_ANSWER, Measure.QUEUE, Measure.PREFILL})
 DECODE = frozenset({Measure.TPOT, Measure.ITL_P95, Measure.DECODE})
@@ -111,6 +112,8 @@ class LoggedClass:
 
     def _add_tokens(self, entry: LogEntry, shareable: float | None) -> None:
         prompt, completion = entry.prompt_tokens, entry.completion_tokens
+        if entry.outcome is Outcome.OK and (completion or 0) >= FEWEST_TOKENS:
+            self._add_pace(entry, completion or 1)
         if prompt is not None:
             self._add("prompt", prompt)
             self._add("length", prompt + (completion or 0))
@@ -125,6 +128,12 @@ class LoggedClass:
         if prompt is not None and shareable is not None:
             self._add("shareable", shareable)
             self._add("hashed", prompt)
+
+    def _add_pace(self, entry: LogEntry, tokens: int) -> None:
+        if entry.body_repeat:
+            self._add("repeated_pace", entry.e2e_ms / 1000 / tokens)
+        elif entry.body_repeat is False and entry.tpot_ms is not None:
+            self._add("decode_pace", entry.tpot_ms / 1000)
 
     def _add(self, name: str, value: float) -> None:
         self._values.setdefault(name, []).append(value)
@@ -157,11 +166,20 @@ class LoggedClass:
             **self._tokens(),
             "repeated_prompts": self._share("prompt_repeat", "prompt_repeat_known", "prompt_repeat of {:,} requests"),
             "repeated_bodies": self._share("body_repeat", "body_repeat_known", "body_repeat of {:,} requests"),
+            "cached_answers": self._cached_answers(),
         }
         if others:
             name, tokens = max(others.items(), key=lambda each: each[1])
             facts["other_prompt"] = Fact(tokens, f"prompt_tokens of class {name}")
         return ClassEvidence(name=self.name, **{name: fact for name, fact in facts.items() if fact is not None})
+
+    def _cached_answers(self) -> Fact | None:
+        paces = self._values.get("repeated_pace")
+        if not paces:
+            return None
+        limit = cache_pace(self._values.get("decode_pace", ()))
+        origin = f"e2e_ms / completion_tokens below {limit * 1000:.3g} ms, of {len(paces):,} with body_repeat"
+        return Fact(sum(pace < limit for pace in paces) / len(paces), origin)
 
     def _failed(self) -> dict[str, Fact]:
         """The share of failures with the time of most of them, because those of a restart are not a reason to tune."""

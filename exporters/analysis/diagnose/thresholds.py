@@ -45,6 +45,9 @@ STEADY = 0.95
 REPEATING = 0.5
 """Share of repeated bodies from which a response cache answers most requests."""
 
+CACHED = 0.05
+"""Share of repeated bodies that were answered in less time per token than any decode takes: no engine has one."""
+
 SHAREABLE = 0.3
 """Possible hit ratio: the least of a chatbot with one system prompt; new documents in each prompt give 0 to 15 %."""
 

@@ -49,6 +49,7 @@ def _random_record(numbers: random.Random, number: int) -> Record:
     first = numbers.lognormvariate(-1, 1)
     started = outcome is not ClientOutcome.TIMEOUT
     ok = outcome is ClientOutcome.OK
+    max_tokens = int(numbers.lognormvariate(5, 1)) + 1
     return record(
         number=number,
         request_class=numbers.choice(CLASSES),
@@ -67,8 +68,8 @@ def _random_record(numbers: random.Random, number: int) -> Record:
         tpot=numbers.uniform(0.01, 0.1) if ok else None,
         queue=numbers.uniform(0, first / 2) if ok else None,
         asked_prompt_tokens=int(numbers.lognormvariate(6, 1)) + 1,
-        max_tokens=int(numbers.lognormvariate(5, 1)) + 1,
-        completion_tokens=numbers.randrange(100) if started else None,
+        max_tokens=max_tokens,
+        completion_tokens=max_tokens if ok else numbers.randrange(100) if started else None,
         prompt_tokens=100 if ok else None,
         slo={"ttft": Verdict.GOOD if first < 0.5 else Verdict.BAD},
         good=first < 0.5 and ok,
@@ -175,7 +176,7 @@ def test_the_plots_over_time_count_each_request_at_its_due_time() -> None:
         plot = figure(root, title)
         assert totals(numbers_of(plot.all("rect", "hit"), pattern)) == expected
         assert [node.text for node in plot.all("text", "phase-name")] == ["calm", "busy"]
-    late = [record(due=29.9, good=True, completion_tokens=7)]
+    late = [record(due=29.9, good=True, max_tokens=7, completion_tokens=7)]
     (only,) = figure(page(late), "Goodput and throughput over time").all("rect", "hit")
     assert only.all("title")[0].text == (
         "due 29.5 s to 30 s: 1 offered (2/s), 1 ok, 1 good of 1 judged (100 %), 7 output tokens (14/s)"

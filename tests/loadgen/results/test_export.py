@@ -16,7 +16,9 @@ from loadgen.results.record import REQUESTS, RUN, ClientOutcome, Record, Run, en
 from loadgen.results.summary import ClassSummary, Quantiles, summarise
 from tests.loadgen.load_records import record, run
 
-GOOD = record(phase="calm", ttft=0.25, slo={"ttft": Verdict.GOOD}, good=True, prompt_tokens=50, completion_tokens=7)
+GOOD = record(
+    phase="calm", ttft=0.25, slo={"ttft": Verdict.GOOD}, good=True, prompt_tokens=50, max_tokens=7, completion_tokens=7
+)
 BAD = record(phase="busy", outcome=ClientOutcome.UPSTREAM_ERROR, slo={"ttft": Verdict.BAD}, good=False)
 RECORDS = [GOOD, GOOD, GOOD, BAD]
 

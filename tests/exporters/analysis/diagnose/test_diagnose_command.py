@@ -93,6 +93,21 @@ def test_the_json_has_stable_keys(overloaded: str, capsys: pytest.CaptureFixture
     )
 
 
+def test_a_note_says_that_answers_look_cached(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    generated = [stream(n, queue=0, prefill=0.1, output=101, body_repeat=False) for n in range(10)]
+    cached = [
+        stream(n, queue=0, prefill=0, frontend=0.002, output=101, tpot=0, body_repeat=True) for n in range(10, 30)
+    ]
+    path = log(tmp_path, [*generated, *cached])
+    assert main(["diagnose", "--request-log", path, "--format", "json"]) == 0
+    (note,) = json.loads(capsys.readouterr().out)["notes"]
+    assert note == (
+        "Answers look cached (class siso): repeated bodies answered as by a response cache 100 % (e2e_ms / "
+        "completion_tokens below 4 ms, of 20 with body_repeat). A decode takes longer, so the figures of the class "
+        "are not those of the engine alone."
+    )
+
+
 def test_the_roofline_gives_the_floor_of_tpot(
     overloaded: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -64,6 +64,7 @@ FIGURES = {
     "longest": 401,
     "repeated_prompts": 0.5,
     "repeated_bodies": 0.5,
+    "cached_answers": 0.0,
     "actual_hits": 0.16,
 }
 """Those of the log in the test below."""
@@ -116,6 +117,37 @@ def test_what_a_log_does_not_have_is_unknown_and_says_what_gives_it(tmp_path: Pa
     assert unknown["actual_hits"] == "the engine does not report it: vllm serve --enable-prompt-tokens-details"
     assert unknown["possible_hits"] == "no prefix hashes: sidecar --log-prefix-hashes"
     assert unknown["invalid_output"] == "not checked: sidecar --check-structured-output"
+
+
+def repeats(count: int, **times: float) -> list[Finished]:
+    """A request that an engine generated, and `count` repeated bodies with other times."""
+    usual = {"queue": 0.0, "prefill": 0.5}
+    first = stream(0, output=64, body_repeat=False, **usual)
+    return [first, *(stream(n + 1, output=64, body_repeat=True, **(usual | times)) for n in range(count))]
+
+
+def test_repeated_bodies_in_less_time_than_any_decode_look_cached(tmp_path: Path) -> None:
+    found = evidence(tmp_path, repeats(9, prefill=0.0, frontend=0.002, tpot=0.0)).cached_answers
+    assert (found.value, found.origin) == (
+        1.0,
+        "e2e_ms / completion_tokens below 4 ms, of 9 with body_repeat",
+    )
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        pytest.param({"prefill": 0.0, "frontend": 0.001}, id="a prefix cache saves no decode"),
+        pytest.param({"prefill": 0.0, "frontend": 0.001, "tpot": 0.005}, id="a smaller batch, or more accepted drafts"),
+    ],
+)
+def test_repeated_bodies_that_were_decoded_do_not(tmp_path: Path, times: dict[str, float]) -> None:
+    assert evidence(tmp_path, repeats(9, **times)).cached_answers.value == 0.0
+
+
+def test_short_answers_do_not_look_cached(tmp_path: Path) -> None:
+    requests = [stream(n, queue=0, prefill=0, frontend=0.001, output=2, tpot=0.0, body_repeat=True) for n in range(9)]
+    assert evidence(tmp_path, requests).cached_answers.value is None
 
 
 def test_parts_of_ttft_are_those_of_the_requests_that_missed_it(tmp_path: Path) -> None:

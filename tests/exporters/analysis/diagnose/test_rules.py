@@ -109,6 +109,9 @@ CHUNKED = {"enable_chunked_prefill": "True"}
     "values, settings, engine, lever",
     [
         pytest.param(WAITS | {"repeated_bodies": 0.5}, {}, {"possible_hits": 0.9}, "response cache", id="same bodies"),
+        pytest.param(
+            WAITS | {"repeated_bodies": 0.9, "cached_answers": 0.8}, {}, {}, "more capacity", id="same bodies, cached"
+        ),
         # A class gains from the hits of the others, whose prompts it waits for.
         pytest.param(
             WAITS | {"possible_hits": 0.0}, OFF, {"possible_hits": 0.7}, "prefix caching", id="hits of other classes"
