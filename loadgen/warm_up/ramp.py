@@ -22,6 +22,7 @@ TOLERANCE = 0.2
 INSIGNIFICANT = 0.005
 """Seconds; smaller differences show nothing."""
 
+_ROUTES = (Endpoint.CHAT_COMPLETIONS, Endpoint.COMPLETIONS)
 _ANY_LENGTH = 512
 _FILLED = 0.9
 """Share of the context that prompt and output fill at most: a chat template adds tokens."""
@@ -46,14 +47,10 @@ def lengths(classes: Iterable[RequestClass], context: int | None, *, completions
     """
     found: dict[Length, None] = {}
     for each in classes:
-        routes = each.route or (Endpoint.CHAT_COMPLETIONS, Endpoint.COMPLETIONS)
-        chat = Endpoint.CHAT_COMPLETIONS in routes and not completions
-        if (
-            not chat
-            and Endpoint.COMPLETIONS not in routes
-            and not (completions and Endpoint.CHAT_COMPLETIONS in routes)
-        ):
+        routes = each.route or _ROUTES
+        if not any(route in _ROUTES for route in routes):
             continue
+        chat = Endpoint.CHAT_COMPLETIONS in routes and not completions
         output = min(MOST_OUTPUT, _tokens(each.max_tokens, MOST_OUTPUT))
         prompt = _tokens(each.prompt_tokens, _ANY_LENGTH)
         if context is not None:

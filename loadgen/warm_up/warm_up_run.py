@@ -35,7 +35,7 @@ def run(settings: WarmUpSettings) -> int:
     sending = WarmUpRun(ramp, WaveSender(settings.run, model, client), settings.most_passes)
     for number in (signal.SIGTERM, signal.SIGINT):
         gevent.signal_handler(number, sending.stop)
-    print(f"warming up {model} at {settings.run.target}: {ramp.description}")
+    print(f"warming up {model} at {settings.run.target}: {ramp.description}", flush=True)
     status = sending.run()
     if settings.ready is not None and status == 0:
         settings.ready.report_warm()
@@ -82,7 +82,7 @@ class WarmUpRun:
             if self._stopped:
                 print("interrupted: the engine may not be warm", file=sys.stderr)
                 return False
-            if failures := [each for each in records if each.outcome is not ClientOutcome.OK]:
+            if failures := [each for each in records if each.outcome is not ClientOutcome.OK or each.ttft is None]:
                 print(_failure(failures, len(wave)), file=sys.stderr)
                 return False
             sent.setdefault(len(wave), []).extend(records)
@@ -91,7 +91,8 @@ class WarmUpRun:
         count = sum(map(len, sent.values()))
         print(
             f"pass {len(self._passes)}: {count} requests, median TTFT {format_seconds(min(figures))} to "
-            f"{format_seconds(max(figures))}"
+            f"{format_seconds(max(figures))}",
+            flush=True,
         )
         return True
 
@@ -112,10 +113,14 @@ class WarmUpRun:
 
 
 def _failure(failures: Sequence[Record], size: int) -> str:
-    ((reason, _),) = Counter(
-        f"{each.outcome}: {each.error}" if each.error else each.outcome for each in failures
-    ).most_common(1)
+    ((reason, _),) = Counter(map(_reason, failures)).most_common(1)
     return (
         f"not warm: {len(failures)} of {size} requests at once failed: {reason}; correct what it reports, or set a "
         "smaller --largest or a longer --timeout"
     )
+
+
+def _reason(record: Record) -> str:
+    if record.outcome is ClientOutcome.OK:
+        return "a response without a token"
+    return f"{record.outcome}: {record.error}" if record.error else record.outcome

@@ -21,7 +21,7 @@ from tests.support.waiting import until
 class Engine:
     """Answers the requests of a pass with its TTFT; from `fails` on, each wave has a failure."""
 
-    def __init__(self, *ttft: float, waves: int, fails: int | None = None) -> None:
+    def __init__(self, *ttft: float | None, waves: int, fails: int | None = None) -> None:
         self._ttft = ttft
         self._waves = waves
         self._fails = fails
@@ -84,6 +84,11 @@ def test_the_command_sends_the_class_and_needs_a_target() -> None:
     process = load("warm-up", "--target", "http://127.0.0.1:1")
     assert process.returncode == 3
     assert process.stderr.startswith("vllm-slo: --target http://127.0.0.1:1: ")
+
+
+def test_a_response_without_a_token_is_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
+    assert warm_up(Engine(None, waves=2)) == 1
+    assert "1 of 1 requests at once failed: a response without a token; " in capsys.readouterr().err
 
 
 @pytest.mark.slow
