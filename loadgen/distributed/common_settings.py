@@ -27,7 +27,7 @@ def common_settings(settings: RunSettings) -> Mapping[str, str]:
     return {
         "version": metadata.version("vllm-slo"),
         "schedule": schedule_hash(_with_pauses(plan.schedule)),
-        "scenario": _hash((plan.name, plan.timeout, dict(plan.shares), settings.phases, users)),
+        "scenario": _hash((plan.name, plan.timeout, dict(plan.timeouts), dict(plan.shares), settings.phases, users)),
         "SLO file": _hash((slos.classes, slos.slos, slos.first_token_timeout)),
         "--grace": f"{settings.grace:g} s",
         "--max-open": str(settings.max_open),

@@ -72,7 +72,7 @@ class _ShareRun:
         self._runner = runner
         self._number = message.run
         self.settings = common_settings(settings)
-        self._timeout, self._grace = settings.plan.timeout, settings.grace
+        self._timeout, self._grace = settings.plan.longest_timeout, settings.grace
         share = Share(message.index, message.workers)
         concurrency = settings.max_concurrency
         settings = replace(

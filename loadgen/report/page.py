@@ -98,7 +98,9 @@ def _facts(run: Run) -> dict[str, str]:
         "ended": f"{run.ended} after {run.seconds:.0f} s",
         "phases": ", ".join(f"{phase.name} {phase.duration:g} s" for phase in run.phases),
         "rate scale": f"{run.rate_scale:g}",
-        "client timeout": f"{run.timeout:g} s",
+        "client timeout": ", ".join(
+            [f"{run.timeout:g} s", *(f"{name} {each:g} s" for name, each in run.timeouts.items())]
+        ),
         "seed": str(run.seed),
         "schedule (SHA-256)": run.schedule,
         "versions": ", ".join(f"{name} {version}" for name, version in run.versions.items()),

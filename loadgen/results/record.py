@@ -174,6 +174,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     start: float = 0.0
     rate_scale: float
     timeout: float
+    timeouts: dict[str, float] = {}
     phases: list[Phase]
     classes: list[str]
     slos: list[Objective]

@@ -178,9 +178,9 @@ class Dispatcher:
         lag = dispatched - self.start - request.due
         self._figures.dispatch(request.request_class, lag, dispatched - self.start)
         self._series.count_sent(request, lag)
-        deadline = gevent.Timeout.start_new(
-            max(0.0, self.start + request.due + self._settings.plan.timeout - dispatched)
-        )
+        plan = self._settings.plan
+        timeout = plan.timeouts.get(request.request_class, plan.timeout)
+        deadline = gevent.Timeout.start_new(max(0.0, self.start + request.due + timeout - dispatched))
         error: str | None = None
         self.open += 1
         self._open_dues[request_id] = request.due

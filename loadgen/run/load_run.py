@@ -64,7 +64,7 @@ class LoadRun:
         ending = "killed"
         try:
             dispatcher.offer(chain(first, groups), self._schedule, settings.phases)
-            dispatcher.drain(settings.plan.timeout + 1)
+            dispatcher.drain(settings.plan.longest_timeout + 1)
             ending = "stopped" if dispatcher.stopped else "completed"
             if dispatcher.stopped:
                 dispatcher.wait_after_stop(settings.grace)

@@ -79,7 +79,7 @@ class Progress:
 
     def line(self, now: float) -> str:
         """The state in one line."""
-        phase, _, _ = _phase(self._settings.phases, self._settings.plan.timeout, now)
+        phase, _, _ = _phase(self._settings.phases, self._settings.plan.longest_timeout, now)
         row = self._figures.total
         recent = row.recent(now)
         saturated = f"  {_saturated(self.saturation)}" if self.saturation else ""
@@ -94,7 +94,7 @@ class Progress:
     def render(self, now: float) -> RenderableType:
         """The state as a table."""
         settings = self._settings
-        name, start, end = _phase(settings.phases, settings.plan.timeout, now)
+        name, start, end = _phase(settings.phases, settings.plan.longest_timeout, now)
         header = Table.grid(padding=(0, 1))
         for _ in range(3):
             header.add_column(no_wrap=True)

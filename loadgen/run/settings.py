@@ -4,7 +4,7 @@ import argparse
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -29,12 +29,20 @@ _seconds = partial(duration, allow_zero=True)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadPlan:
-    """What is sent: a schedule by its name, the client's timeout in seconds, and the share of each class."""
+    """What is sent: a schedule by its name, the client's timeout in seconds, and the share of each class.
+
+    `timeouts` has the timeouts of the classes with their own.
+    """
 
     name: str
     timeout: float
+    timeouts: Mapping[str, float] = field(default_factory=dict)
     shares: Mapping[str, float]
     schedule: Schedule
+
+    @property
+    def longest_timeout(self) -> float:
+        return max([self.timeout, *self.timeouts.values()])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,6 +252,7 @@ def from_arguments(arguments: argparse.Namespace, environment: Mapping[str, str]
     plan = LoadPlan(
         name=chosen.name,
         timeout=chosen.timeout,
+        timeouts=chosen.timeouts,
         shares=chosen.shares,
         schedule=Workload(chosen, phases, seed),
     )

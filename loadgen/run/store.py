@@ -60,6 +60,7 @@ class ResultStore:
             model=model,
             rate_scale=settings.rate_scale,
             timeout=settings.plan.timeout,
+            timeouts=dict(settings.plan.timeouts),
             phases=list(settings.phases),
             classes=list(settings.plan.shares),
             slos=objectives(settings.slos),

@@ -76,7 +76,7 @@ class Shape:
 
     With `document`, the prompt begins with a document of the corpus. With `conversation`, `prompt_tokens` and
     `output_tokens` are those of each turn. With `prompts`, the requests repeat so many different prompts, each with an
-    output length of its own.
+    output length of its own. `timeout` replaces that of the scenario, in seconds from the due time to the end.
     """
 
     share: Annotated[float, Key(NOT_NEGATIVE)]
@@ -85,6 +85,7 @@ class Shape:
     document: Annotated[bool, Key(FLAG)] = False
     conversation: Annotated[Conversation | None, Key(section(Conversation))] = None
     prompts: Annotated[int | None, Key(COUNT)] = None
+    timeout: Annotated[float | None, Key(DURATION)] = None
 
 
 def _shapes(node: Node) -> dict[str, Shape]:
@@ -145,6 +146,11 @@ class Scenario:
     corpus: Annotated[tuple[int, ...], Key(list_of(COUNT, "is empty; write sizes in tokens, such as [800, 3500]"))] = ()
     shapes: Annotated[Mapping[str, Shape], Key(Kind(_shapes, {}), name="classes")]
     phases: Annotated[tuple[Phase, ...], Key(Kind(_phases, {}))]
+
+    @property
+    def timeouts(self) -> dict[str, float]:
+        """The timeout of each class that has its own, in seconds."""
+        return {name: shape.timeout for name, shape in self.shapes.items() if shape.timeout is not None}
 
     @property
     def shares(self) -> dict[str, float]:

@@ -56,6 +56,7 @@ class FindMaxSettings:
         load = LoadPlan(
             name=self.run.plan.name,
             timeout=self.run.plan.timeout,
+            timeouts=self.run.plan.timeouts,
             shares=self.run.plan.shares,
             schedule=planned.schedule,
         )

@@ -118,6 +118,7 @@ def measure(
         phases=scenario.phases,
         slos=slos,
         timeout=scenario.timeout,
+        timeouts=scenario.timeouts,
         max_concurrency=max_concurrency,
         outage=(flags.outage_after, flags.outage_after + flags.outage_seconds) if flags.outage_seconds else None,
     )
@@ -139,6 +140,7 @@ def measure(
         model=preset.model,
         rate_scale=1.0,
         timeout=scenario.timeout,
+        timeouts=scenario.timeouts,
         phases=list(scenario.phases),
         classes=list(scenario.shares),
         slos=objectives(slos),

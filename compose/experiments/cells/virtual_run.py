@@ -1,7 +1,7 @@
 """A load against the simulator's scheduler in virtual time: no process, no clock, the same records each time."""
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from heapq import heappop, heappush
@@ -29,7 +29,7 @@ UNREACHABLE = 502
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VirtualLoad:
-    """What is sent and how it is judged; `timeout` in seconds from the due time of a request.
+    """What is sent and how it is judged; `timeout` in seconds from the due time of a request; `timeouts` by class.
 
     `outage` has begin and end of an outage of the engine, in seconds since the start.
     """
@@ -38,6 +38,7 @@ class VirtualLoad:
     phases: Sequence[Phase]
     slos: SloFile
     timeout: float
+    timeouts: Mapping[str, float]
     max_concurrency: int | None
     outage: tuple[float, float] | None = None
 
@@ -142,7 +143,8 @@ class VirtualRun:
             self._end(exchange, ClientOutcome.NOT_SENT, f"{MAX_OPEN} requests are open")
             return
         self._open.add(exchange)
-        self._at(request.due + self._load.timeout, partial(self._time_out, exchange))
+        timeout = self._load.timeouts.get(request.request_class, self._load.timeout)
+        self._at(request.due + timeout, partial(self._time_out, exchange))
         if self._slots == 0:
             self._waiting.append(exchange)
             return

@@ -192,6 +192,31 @@ def test_a_request_without_a_response_times_out_from_its_due_time(tmp_path: Path
     assert all((record.e2e or 0) >= 0.3 for record in records)
 
 
+@pytest.mark.parametrize(
+    "of_scenario, of_class, least",
+    [
+        pytest.param("1h", "300ms", 0.3, id="shorter than the scenario's"),
+        pytest.param("200ms", "900ms", 0.9, id="longer than the scenario's"),
+    ],
+)
+def test_the_timeout_of_a_class_replaces_that_of_the_scenario(
+    tmp_path: Path, of_scenario: str, of_class: str, least: float
+) -> None:
+    path, out = write_scenario(tmp_path, "hang", "siso", rate=60, duration="200ms", timeout=of_scenario), tmp_path / "o"
+    text = (
+        path.read_text().replace("hang: {", f"hang: {{timeout: {of_class}, ").replace("siso: {", "siso: {timeout: 1h, ")
+    )
+    path.write_text(text)
+    with scripted_server() as target:
+        process = run_load(path, target, out)
+    assert process.returncode == 0
+    ended = {name: [r for r in read_records(out) if r.request_class == name] for name in ("hang", "siso")}
+    assert {record.outcome for record in ended["hang"]} == {ClientOutcome.TIMEOUT}
+    assert min(record.e2e or 0 for record in ended["hang"]) >= least
+    assert {record.outcome for record in ended["siso"]} == {ClientOutcome.OK}
+    assert read_run(out).timeouts == {"hang": least, "siso": 3600.0}
+
+
 def test_a_stopped_run_records_open_requests_and_those_not_sent(tmp_path: Path) -> None:
     path, out = write_scenario(tmp_path, "hang", rate=40, duration="1h"), tmp_path / "out"
     flags = ("--grace", "200ms", "--max-open", "10")

@@ -47,6 +47,7 @@ def run(
         phases=load.phases,
         slos=slo_file.load(slo_file.SHIPPED),
         timeout=load.timeout,
+        timeouts=load.timeouts,
         max_concurrency=limit,
         outage=outage,
     )
@@ -68,6 +69,15 @@ def most_at_once(records: list[Record]) -> int:
         open_now += change
         most = max(most, open_now)
     return most
+
+
+def test_a_class_can_have_a_timeout_of_its_own() -> None:
+    alone = run("duration: 1s, requests: 40", timeout="30s")
+    cut = run("duration: 1s, requests: 40", timeout="30s", more=", timeout: 50ms")
+    assert {record.outcome for record in alone} == {ClientOutcome.OK}
+    late = [record for record in cut if record.outcome is ClientOutcome.TIMEOUT]
+    assert late
+    assert [record.closed - record.due for record in late] == pytest.approx([0.05] * len(late))
 
 
 @pytest.mark.slow
