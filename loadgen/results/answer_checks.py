@@ -15,8 +15,14 @@ MOST_IDENTICAL = 0.5
 """Share of the answers that equal one to another prompt: some models answer many meaningless prompts alike."""
 TOKENS_PER_STEP = 16
 """Tokens of one event or one decode step, at most: more than the draft tokens of usual speculative decoding."""
+FEWEST_COMPARED = 128
+"""Bytes of an answer that is compared with others; many prompts have the same short answer."""
+BYTES_PER_TOKEN = 16
+"""More than the tokens of any text have on average."""
 FEWEST_PROMPT_TOKENS = 512
 """Prompt tokens that must be computed, so that the time to the first token shows the prefill."""
+MOST_TEMPLATE = 256
+"""Prompt tokens of a chat template and its default system prompt."""
 _WITHOUT_TOKEN = 2
 """Events of a stream with a choice that have no token: the first has the role, the last the finish reason."""
 
@@ -145,6 +151,7 @@ def _at_context_limit(judged: Sequence[Record]) -> set[int]:
         if record.finish_reason == "length"
         and (record.completion_tokens or 0) < record.max_tokens
         and _length(record) >= longest - 1
+        and (record.prompt_tokens or 0) <= 2 * record.asked_prompt_tokens + MOST_TEMPLATE  # not a false usage
     }
 
 
@@ -208,20 +215,26 @@ def _tpot(first: Iterable[Record]) -> AnswerCheck:
 
 
 def _has_many_tokens(record: Record) -> bool:
-    return (record.completion_tokens or 0) >= FEWEST_TOKENS
+    return _least_tokens(record) >= FEWEST_TOKENS
+
+
+def _least_tokens(record: Record) -> int:
+    """Completion tokens by `usage`; without it, as many as the output has at least."""
+    if record.completion_tokens is not None:
+        return record.completion_tokens
+    return max(record.chunks, (record.output_bytes or 0) // BYTES_PER_TOKEN)
 
 
 def _pace(record: Record) -> float | None:
-    """Seconds per token from sending to the end; None for short answers."""
-    if not _has_many_tokens(record) or not record.completion_tokens:
+    """Seconds per token from sending to the last token; None for short answers."""
+    end = record.last if record.stream else record.closed
+    if not _has_many_tokens(record) or end is None or record.sent is None:
         return None
-    if record.stream:
-        return record.tpot_guidellm
-    return None if record.e2e_sent is None else record.e2e_sent / record.completion_tokens
+    return (end - record.sent) / _least_tokens(record)
 
 
 def _identical(answers: Sequence[Record]) -> AnswerCheck:
-    judged = [record for record in answers if _has_many_tokens(record) and record.output_bytes and record.prompt_hash]
+    judged = [record for record in answers if (record.output_bytes or 0) >= FEWEST_COMPARED and record.prompt_hash]
     prompts: dict[int | None, set[str | None]] = {}
     for record in judged:
         prompts.setdefault(record.answer_hash, set()).add(record.prompt_hash)

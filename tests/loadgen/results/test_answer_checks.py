@@ -14,12 +14,16 @@ from tests.loadgen.load_records import record, run
 HARDWARE = Hardware(prefill=10_000.0, step=0.004)
 
 
-def answer(number: int, *, tokens: int = 100, pace: float = 0.01, **changes: Any) -> Record:
-    """The answer to a stream whose `tokens` arrived every `pace` seconds, with these fields changed."""
+def answer(
+    number: int, *, tokens: int = 100, pace: float = 0.01, seconds: float | None = None, **changes: Any
+) -> Record:
+    """The answer to a stream whose `tokens` arrived every `pace` seconds, or `seconds` after it was sent."""
+    end = number + (0.1 + pace * tokens if seconds is None else seconds)
     usual: dict[str, Any] = {
         "max_tokens": tokens,
         "completion_tokens": tokens,
         "prompt_tokens": 50 + number,
+        "asked_prompt_tokens": changes.get("prompt_tokens", 50),
         "chunks": tokens,
         "output_bytes": 4 * tokens,
         "silent": 2,
@@ -29,8 +33,8 @@ def answer(number: int, *, tokens: int = 100, pace: float = 0.01, **changes: Any
         "sent": float(number),
         "ttft_sent": 0.1,
         "tpot": pace,
-        "tpot_guidellm": pace + 0.1 / max(tokens, 1),
-        "e2e_sent": 0.1 + pace * tokens,
+        "last": end,
+        "closed": end,
     }
     return record(**(usual | changes))
 
@@ -46,7 +50,7 @@ CORRECT = {
         answer(number, chunks=25, pace=0.002) for number in range(20)
     ],
     "tiny outputs in one chunk": [
-        answer(number, tokens=4, chunks=1, output_bytes=6, pace=0.0, tpot_guidellm=0.0001, answer_hash=1)
+        answer(number, tokens=4, chunks=1, output_bytes=6, pace=0.0, seconds=0.0001, answer_hash=1)
         for number in range(20)
     ],
     "an end at the context limit": [
@@ -57,8 +61,7 @@ CORRECT = {
         answer(number, output_bytes=40, chunks=10, silent=92) for number in range(20)
     ],
     "special tokens in a unary answer": [
-        answer(number, output_bytes=40, chunks=0, silent=0, stream=False, tpot=None, tpot_guidellm=None)
-        for number in range(20)
+        answer(number, output_bytes=40, chunks=0, silent=0, stream=False, tpot=None, last=None) for number in range(20)
     ],
     "a stop string, whose tokens are counted and not sent": [
         answer(number, chunks=98, output_bytes=392) for number in range(20)
@@ -125,10 +128,16 @@ BRIEF: dict[str, Any] = {"completion_tokens": 1, "chunks": 1, "output_bytes": 5,
             id="more tokens sent than counted",
         ),
         pytest.param(
-            {"tpot_guidellm": 0.00002},
+            {"seconds": 0.01},
             "generation time",
             "20 of 20 answers (100 %) took less, so no engine has generated them",
             id="no time to generate",
+        ),
+        pytest.param(
+            {"seconds": 0.002, "completion_tokens": None, "chunks": 1, "tpot": None},
+            "generation time",
+            "20 of 20 answers (100 %) took less, so no engine has generated them",
+            id="no time to generate, without usage",
         ),
         pytest.param(
             {"tpot": 0.0002},
@@ -171,7 +180,7 @@ def test_what_no_engine_does_makes_the_run_invalid(changes: dict[str, Any], name
         pytest.param(
             [
                 answer(0, prompt_hash="same"),
-                *(answer(n, prompt_hash="same", tpot=0.0, tpot_guidellm=0.0001) for n in range(1, 20)),
+                *(answer(n, prompt_hash="same", tpot=0.0, seconds=0.01) for n in range(1, 20)),
             ],
             "repeated bodies",
             "19 of 19 answers (100 %) took less: they look cached, and the figures are those of a response cache",
@@ -199,6 +208,12 @@ def test_the_context_limit_is_seen_and_not_a_fault() -> None:
     limited = CORRECT["an end at the context limit"]
     (delivered, *_) = check_answers(run(), limited)
     assert delivered.seen == "0 of 20 answers differ; 10 ended at the context limit"
+
+
+def test_a_server_cannot_invent_a_context_limit_by_its_usage() -> None:
+    counted = {"finish_reason": "length", "prompt_tokens": 8191, "asked_prompt_tokens": 50}
+    brief = [answer(number, tokens=368, **(BRIEF | counted)) for number in range(1, 20)]
+    assert found(answer(0), *brief, hardware=None)["delivered tokens"].failed == 19
 
 
 @given(st.lists(st.builds(answer, st.integers(0, 5), tokens=st.integers(0, 500), pace=st.floats(0, 1)), max_size=20))
