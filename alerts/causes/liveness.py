@@ -93,7 +93,12 @@ def _engine_down(plan: Plan) -> Iterator[Alert]:
     no_engine = None
     if plan.has_sidecar:
         engine = "the engine {{ $labels.engine }}"
-        failing, serving = in_state("down", "starting"), _serving()
+        # A sidecar may fail to connect for a moment.
+        down_for_long = over("min_over_time", select(signals.ENGINE_STATE, equal(Label.STATE, "down")), plan.down_after)
+        failing = sum_by(down_for_long.binary("==", 1), [Label.INSTANCE, Label.ENGINE]).or_(
+            in_state("starting"), _ENGINE
+        )
+        serving = _serving()
         symptom, second = f"The sidecar {{{{ $labels.instance }}}} finds {engine} down{_reason_and_time(plan)}", ""
     else:
         job = plan.spec.engine.job
@@ -112,8 +117,6 @@ def _engine_down(plan: Plan) -> Iterator[Alert]:
             expr,
             f"{engine}{_OF_MODEL} is down",
             f"{symptom}. {start}{second}. {group}Look first at the last lines of the engine's log.",
-            # A sidecar may fail to connect for a moment. Without one, four scrapes have failed by now.
-            pending_for=plan.down_after if plan.has_sidecar else 0.0,
             # An engine that restarts and exits again is one incident.
             keep_firing_for=plan.step,
         )

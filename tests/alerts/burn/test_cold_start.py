@@ -44,7 +44,7 @@ def test_an_engine_that_stays_down_pages_after_the_cold_start(promtool: Promtool
     scrape, gone = pace.spec.scrape_interval, Plan.of(pace.spec).warm_up + 20 * pace.spec.scrape_interval
     series = {up(): f"{constant(1, WARM_UP)} {away(pace.spec, gone)} {constant(1, 200)}"}
     at = (WARM_UP + 1) * scrape
-    over = at + Plan.of(pace.spec).warm_up + Plan.of(pace.spec).down_after + 2 * scrape
+    over = at + Plan.of(pace.spec).warm_up + 2 * scrape
     case = Case(pace.spec, series, scrape).expect_silent(at + Plan.of(pace.spec).warm_up - 2 * scrape, DOWN)
     case.expect_firing(over, DOWN)
     promtool.test([case.expect_silent(at + gone + pace.step + 5 * scrape, DOWN)])
@@ -54,7 +54,7 @@ def test_an_engine_that_never_came_up_pages_after_the_cold_start(promtool: Promt
     scrape = pace.spec.scrape_interval
     case = Case(pace.spec, {up(): constant(0, 200)}, scrape)
     case.expect_silent(Plan.of(pace.spec).warm_up - scrape, DOWN)
-    promtool.test([case.expect_firing(Plan.of(pace.spec).warm_up + Plan.of(pace.spec).down_after + 2 * scrape, DOWN)])
+    promtool.test([case.expect_firing(Plan.of(pace.spec).warm_up + 2 * scrape, DOWN)])
 
 
 def test_a_second_exit_that_fails_requests_pages_at_once(promtool: Promtool, pace: Pace) -> None:
