@@ -9,7 +9,7 @@ import msgspec
 from exporters.text.errors import UsageError
 
 CHARACTERS_PER_TOKEN = 4
-"""Of English text; the sidecar estimates alike."""
+"""The usual ratio of English text, which the sidecar assumes too."""
 LEAST_TOKENS = 4
 MOST_PROMPT_TOKENS = 1024
 MOST_TOKENS = 2048
