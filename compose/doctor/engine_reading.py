@@ -54,7 +54,7 @@ class EngineReading:
     answer: Mapping[str, Any] | Unread
     """The response to one small chat completion."""
     answering: Sequence[Answering] | Unread
-    """Without addresses, it responds on this machine only."""
+    """The addresses at which it responds; none if it responds on this machine only."""
 
     @property
     def is_relay(self) -> bool:

@@ -129,7 +129,7 @@ def _delivered_tokens(record: Record) -> int | None:
 
 
 def _most_tokens(record: Record) -> int | None:
-    """As many tokens as the output can have: a token with a text has at least a byte, special tokens have no text."""
+    """The maximum number of tokens in the output: a token with a text has at least a byte, special tokens have none."""
     if record.output_bytes is None:
         return None
     if not record.stream:
