@@ -96,8 +96,10 @@ async def test_a_process_killed_under_load_leaves_no_request_without_a_line_or_a
                 await load.answers(100)
             samples, answered = await balance(running), answered + load.answered
             assert samples[BEGUN + OF_CHAT] >= answered
-            assert (samples[LOST + CRASHED] > lost) == (RELAY in killed)
+            if RELAY not in killed:
+                assert samples[LOST + CRASHED] == lost
             lost = samples[LOST + CRASHED]
+        assert lost > 0  # a relay may have had no open request when it was killed, but not both times
         assert await running.stop() == 0
         assert names(tmp_path) == ["requests.jsonl", "slos.yaml", "stderr"]  # no journal remains
 
