@@ -69,4 +69,6 @@ async def test_a_burn_pages_with_all_annotations_and_resolves_when_it_ends(tools
         async with lab.http.post(config.upstream + "/simulator/config", json=flip) as response:
             assert response.status == 200
         ended = await lab.during(arrives(lab, "resolved"))
+        for text in ("summary", "description"):  # it is recorded by now
+            assert "budget " in ended.annotations[text].lower()
         assert (ended.labels, ended.receiver, ended.started) == (page.labels, "page", page.started)
