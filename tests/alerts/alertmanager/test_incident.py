@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from alerts.plan import Plan
 from compose.demo.incidents import count_incidents
 from compose.lab.run_directory import RunDirectory
 from compose.lab.running import Lab, running
@@ -14,8 +15,6 @@ from exporters.vocabulary import slo_file
 from tests.alerts.alertmanager.live_alertmanager import ROOT
 from tests.alerts.alertmanager.offered_load import offered
 from tests.support.ports import free_lab_ports
-
-RESTART_SECONDS = 15
 
 
 async def paged(lab: Lab, name: str) -> None:
@@ -46,11 +45,12 @@ async def set_slots(lab: Lab, slots: int) -> None:
 async def test_overload_restart_and_overload_open_few_pages(tools: Tools, tmp_path: Path) -> None:
     path = tmp_path / "slos.yaml"
     path.write_text((ROOT / "compose/slos.yaml").read_text().replace("threshold: 5s", "threshold: 500ms"))
-    simulator = ("--max-num-seqs", "1", "--restart-seconds", str(RESTART_SECONDS))
+    # The engine is down for longer than its start may take while no other engine serves its model.
+    restart = 3 * Plan.of(slo_file.load(path)).warm_up
+    simulator = ("--max-num-seqs", "1", "--restart-seconds", str(restart))
     config = LabConfig(directory=RunDirectory(tmp_path / "run"), ports=free_lab_ports(), slos=path, simulator=simulator)
     async with running(config, slo_file.load(path), tools, print, print) as lab, offered(lab), asyncio.timeout(500):
         await lab.during(paged(lab, "LLMErrorBudgetBurn"))
-        # The engine is down for longer than a cold start may take, and overloaded again afterwards.
         await set_slots(lab, 2)
         await lab.during(paged(lab, "LLMEngineDown"))
         await lab.during(holds(lab, "llm_engine_up == 1"))
