@@ -241,6 +241,7 @@ int main(int count, char **words) {
     int listening = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0), one = 1, epoll = epoll_create1(0);
     struct sockaddr_in address = {AF_INET, htons(atoi(words[1])), {htonl(INADDR_LOOPBACK)}, {0}};
     setsockopt(listening, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    setsockopt(listening, SOL_SOCKET, SO_REUSEPORT, &one, sizeof one);  // several engines share a port
     if (bind(listening, (struct sockaddr *)&address, sizeof address) || listen(listening, 4096))
         return perror("engine"), 1;
     int timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK);

@@ -141,10 +141,17 @@ def compiled(folder: Path) -> tuple[Path, Path]:
 def generators(folder: Path, port: int, cores: machine.Cores, patience: float = 0.0) -> Iterator[Generators]:
     """Compile and start the programs; the caller is pinned to the load's core, too."""
     engine, client = compiled(folder)
-    with machine.pinned(cores.load), subprocess.Popen([str(engine), str(port)]) as process:
+    with machine.pinned(cores.load), started_engine(engine, port) as process:
+        yield Generators(client, process, port, cores, patience)
+
+
+@contextlib.contextmanager
+def started_engine(program: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
+    """Start the engine; several share a port."""
+    with subprocess.Popen([str(program), str(port)]) as process:
         try:
             _listens(process, port)
-            yield Generators(client, process, port, cores, patience)
+            yield process
         finally:
             process.terminate()
 

@@ -19,7 +19,8 @@ from tests.support.sidecar_process import ROOT, STOPS_QUICKLY, command, environm
 REQUEST = b'{"model":"m","max_tokens":4,"messages":[{"role":"user","content":"ready?"}]}'
 OURS = "vllm-slo"
 NGINX = """
-worker_processes 1; worker_rlimit_nofile 16384; pid {folder}/nginx.pid; error_log {folder}/nginx.log; daemon off;
+worker_processes {workers};
+worker_rlimit_nofile 16384; pid {folder}/nginx.pid; error_log {folder}/nginx.log; daemon off;
 events {{ worker_connections 8192; }}
 http {{
   access_log off; client_body_temp_path {folder}; proxy_temp_path {folder}; fastcgi_temp_path {folder};
@@ -97,14 +98,15 @@ def sidecar(*words: str, slos: str = SLOS, name: str = OURS, checkout: Path | No
     return Proxy(name, start)
 
 
-def nginx() -> Proxy | None:
+def nginx(workers: int = 1) -> Proxy | None:
     program = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
     if not program:
         return None
 
     def start(place: Place) -> list[str]:
         config = place.folder / "nginx.conf"
-        config.write_text(NGINX.format(folder=place.folder, upstream=place.upstream, port=place.port))
+        words = {"folder": place.folder, "upstream": place.upstream, "port": place.port, "workers": workers}
+        config.write_text(NGINX.format(**words))
         return [program, "-c", str(config)]
 
     return Proxy("nginx", start)

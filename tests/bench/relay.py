@@ -12,7 +12,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tests.bench import machine, measures, memory, proxies, scrape
@@ -24,7 +24,7 @@ from tests.bench.results import Result, print_results
 from tests.support.ports import free_port
 
 COMPARED = tuple(measures.OF_ALL)
-QUICK = (*COMPARED, "scrape", "workers")
+QUICK = (*COMPARED, "scrape")
 ALL = (*QUICK, "memory")
 
 
@@ -58,23 +58,6 @@ class Bench:
         kinds = [proxies.nginx() or proxies.plain(), scrape.crowded()]
         with self.started(kinds, self.load.cores.proxy) as (peer, ours):
             return scrape.measure(self.effort, peer, ours, self.load)
-
-    def workers(self) -> Result:
-        """Compare two relay processes with one, on all cores but the load's if at least two remain."""
-        cores = self.load.cores
-        enough = len(cores.every) > 2
-        two = proxies.sidecar("--workers", "2", name=f"{OURS}, 2 workers")
-        kinds = [proxies.nginx() or proxies.plain(), proxies.sidecar(name=f"{OURS}, 1 worker"), two]
-        measure = measures.unary(self.effort)
-        measure = replace(measure, title=measure.title.replace("unary:", "workers:"))
-        with self.started(kinds, cores.every - cores.load if enough else cores.every) as proxies_up:
-            result = measures.measure(measure, self.effort, proxies_up, self.load)
-        if not enough:
-            result.notes.append(
-                "two cores or fewer: the workers share them with the load, so this shows only that a second worker "
-                "does no harm; to measure its benefit, use four cores or more"
-            )
-        return result
 
     def memory(self) -> Result:
         with self.started([proxies.nginx() or proxies.plain(), proxies.sidecar()], self.load.cores.proxy) as proxies_up:
@@ -111,7 +94,7 @@ def parser() -> argparse.ArgumentParser:
 def run(bench: Bench, names: list[str], others: list[str]) -> Iterator[Result]:
     if compared := [name for name in COMPARED if name in names]:
         yield from bench.compared(compared, others)
-    for name in ("scrape", "workers", "memory"):
+    for name in ("scrape", "memory"):
         if name in names:
             yield getattr(bench, name)()
 
