@@ -47,21 +47,31 @@ class LogContent(StrEnum):
     """The hash and both texts."""
 
 
-class LogFormat(StrEnum):
-    """The format of a followed log."""
+class LogKind(StrEnum):
+    """The kind of a followed log."""
 
-    VLLM_SLO = "vllm-slo"
-    """The sidecar's request log."""
-    NGINX = "nginx"
-    """An access log of nginx with the documented `log_format`."""
+    REQUEST_LOG = "request log"
+    """The sidecar's own."""
+    ACCESS_LOG = "access log"
+    """One of a gateway, with a line of JSON for each request."""
+
+
+REQUEST_LOG = "vllm-slo"
+"""The value of --follow-format for the request log."""
 
 
 class FollowedLog(msgspec.Struct, frozen=True, kw_only=True):
     """The flags of `--follow`."""
 
     path: str
-    format: LogFormat
+    format: str = REQUEST_LOG
+    fields: str | None = None
+    """The file of the field map of an access log."""
     state: str
+
+    @property
+    def kind(self) -> LogKind:
+        return LogKind.REQUEST_LOG if self.fields is None else LogKind.ACCESS_LOG
 
 
 MAX_LOGGED_CONTENT = 64 * 1024
@@ -71,9 +81,9 @@ MAX_BUFFERED = 128 * 1024 * 1024
 LEAST_BUFFERED = 16 * 1024 * 1024
 """The default of --max-buffered, and the least share of a relay in bytes."""
 
-_FOLLOWING = tuple(LogFormat)
+_FOLLOWING = tuple(LogKind)
 """Flags of the relay have no effect with these."""
-_NGINX = (LogFormat.NGINX,)
+_ACCESS_LOG = (LogKind.ACCESS_LOG,)
 """Flags that say what a request log contains have no effect with this."""
 
 _relay = partial(flag, Group("relay"), no_effect=_FOLLOWING)
@@ -96,7 +106,7 @@ def _content_limit(text: str) -> int:
 
 _LOG = replace(PATH, parse=lambda text: text if text == STANDARD_OUTPUT else PATH.parse(text))
 _ADDRESS, _PATH, _NAME, _URL = text("HOST:PORT"), text("PATH"), text("NAME"), text("URL")
-_CONTENT, _FOLLOWED = member("CONTENT", LogContent), member("FORMAT", LogFormat)
+_CONTENT = member("CONTENT", LogContent)
 _SIZE_OR_NEVER, _DURATION_OR_NEVER = or_never(SIZE), or_never(DURATION)
 
 
@@ -116,7 +126,7 @@ class SidecarFlags:
     """server certificate and its chain, in PEM; enables TLS for clients; SIGHUP reloads it"""
     tls_key: str | None = _relay(FILE, None)
     """private key of --tls-cert, in PEM"""
-    allow_paths: tuple[str, ...] = _relay(_PATH, (), option="--allow-path", no_effect=(LogFormat.VLLM_SLO,))
+    allow_paths: tuple[str, ...] = _relay(_PATH, (), option="--allow-path", no_effect=(LogKind.REQUEST_LOG,))
     """additional path to relay; the default is inference and model paths only (repeatable)"""
     expose_engine_metrics: bool = _relay(None, False)
     """relay GET /metrics to the engine, for routers that read it at the serving address; these requests are in no
@@ -157,7 +167,7 @@ class SidecarFlags:
     others are `other` (default %(default)s)"""
     inject_usage: bool = _measurement(None, True, option="--no-inject-usage", no_effect=_FOLLOWING)
     """do not add include_usage to streams; if the client omits it, their token counts are unknown"""
-    check_structured_output: bool = _measurement(None, False, no_effect=_NGINX)
+    check_structured_output: bool = _measurement(None, False, no_effect=_ACCESS_LOG)
     """check whether answers that have to be JSON are valid; up to 1 MiB of such an answer is kept in memory"""
     request_log: str | None = _measurement(_LOG, None, no_effect=_FOLLOWING)
     """append one JSON object per request to this file, or to standard output (-)"""
@@ -168,12 +178,12 @@ class SidecarFlags:
     request_log_total: int | None = _measurement(_SIZE_OR_NEVER, 8 * 1024**3, no_effect=_FOLLOWING)
     """maximum size of the request log with its rotated files, or 'never'; the oldest files are deleted (default
     %(default)s)"""
-    log_content: LogContent = _measurement(_CONTENT, LogContent.HASH, no_effect=_NGINX)  # noqa: RUF009 - it declares a field
+    log_content: LogContent = _measurement(_CONTENT, LogContent.HASH, no_effect=_ACCESS_LOG)  # noqa: RUF009 - it declares a field
     """what the request log has of prompts and completions: off, hash (a salted hash of the prompt) or full (the hash
     and both texts) (default %(default)s)"""
     log_content_limit: int = _measurement(replace(SIZE, parse=_content_limit), 16 * 1024, no_effect=_FOLLOWING)
     """with --log-content full: cut each prompt and each completion at this size, up to 64KiB (default %(default)s)"""
-    log_prefix_hashes: bool = _measurement(None, False, no_effect=_NGINX)
+    log_prefix_hashes: bool = _measurement(None, False, no_effect=_ACCESS_LOG)
     """add hashes of blocks of prompts to the request log, and count the tokens that a prefix cache could share"""
     prompt_hash_salt_file: str | None = _measurement(FILE, None, no_effect=_FOLLOWING)
     """file with the salt of the hashes of prompts, so that those of several sidecars are comparable (default: random at
@@ -222,8 +232,9 @@ class SidecarFlags:
     times that are not in the response (repeatable; default: none)"""
     followed: str | None = _follow(FILE, None, option="--follow")
     """count the requests of this log instead of relaying (default: relay requests)"""
-    followed_format: LogFormat | None = _follow(_FOLLOWED, None, option="--follow-format")  # noqa: RUF009 - as above
-    """format of the log: vllm-slo (a request log) or nginx (the documented log_format) (default: vllm-slo)"""
+    followed_format: str | None = _follow(text("FORMAT"), None, option="--follow-format")
+    """format of the log: vllm-slo (a request log), nginx, envoy, litellm, or a YAML file that maps the fields of
+    another log of JSON lines (default: vllm-slo)"""
     follow_state: str | None = _follow(FILE, None)
     """file that keeps the position in the log and the counts; needed by --follow"""
     log_level: str = _logging(choice("LEVEL", LEVELS), "info", help=LEVEL_HELP)
@@ -267,7 +278,7 @@ class SidecarConfig(SidecarFlags):
         Raises:
             UsageError: it does not.
         """
-        if self.follow is not None and self.follow.format is LogFormat.NGINX:
+        if self.follow is not None and self.follow.kind is LogKind.ACCESS_LOG:
             return  # these SLOs have no series
         names = [slo.name for slo in slos.slos if slo.measure is Measure.VALID_OUTPUT]
         if names and not self.check_structured_output:

@@ -29,7 +29,8 @@ from exporters.records.messages import Finished
 from exporters.requestlog.standard_output import STANDARD_OUTPUT, StandardOutputLog
 from exporters.requestlog.writer import RequestLog
 from exporters.sidecar.drain_control import Drain
-from exporters.sidecar.follow.follower import ABSENT, LogFollower, slos_of_format
+from exporters.sidecar.follow.access_lines import judged_by
+from exporters.sidecar.follow.follower import LogFollower, absent, fields_of
 from exporters.sidecar.http_api.admin import Admin
 from exporters.sidecar.http_api.bounded_server import BoundedServer
 from exporters.sidecar.http_api.credentials import Credentials
@@ -81,14 +82,15 @@ class Exporter:
         self.task_errors = TaskErrors()
         self._slos = config.slos
         follow = sidecar.follow
-        judged = self._slos.file if follow is None else slos_of_format(self._slos.file, follow.format)
+        self._fields = None if follow is None else fields_of(follow)
+        judged = judged_by(self._fields, self._slos.file)
         self.request_metrics = RequestMetrics(
             judged,
             sidecar.max_models,
             checks_output=sidecar.check_structured_output,
             hashes_prompts=sidecar.log_content is not LogContent.OFF,
             hashes_prefixes=sidecar.log_prefix_hashes,
-            absent=() if follow is None else ABSENT[follow.format],
+            absent=() if follow is None else absent(self._fields),
         )
         self._logged_model_limit = False
         self._add_models(sidecar.models)
@@ -147,6 +149,7 @@ class Exporter:
                 judged,
                 self.request_metrics,
                 self.task_errors,
+                fields=self._fields,
                 allow_paths=sidecar.allow_paths,
                 may_read=self._models_requested,
             )
@@ -214,11 +217,9 @@ class Exporter:
         self.read_files()
         slos = self._slos = reload.slos
         self._tls = reload.tls
-        if self.log_follower is None or self._config.sidecar.follow is None:
-            self.request_metrics.use(slos.file)
-        else:
-            judged = slos_of_format(slos.file, self._config.sidecar.follow.format)
-            self.request_metrics.use(judged)
+        judged = judged_by(self._fields, slos.file)
+        self.request_metrics.use(judged)
+        if self.log_follower is not None:
             self.log_follower.use(judged)
         self.engines.use(slos.file)
 

@@ -1,6 +1,7 @@
 """Every command answers bad input by one message and its exit status, never by a traceback."""
 
 import builtins
+import contextlib
 import io
 import itertools
 import signal
@@ -322,6 +323,18 @@ SERVERS = [
 START = "import sys; from compose.cli import main; print('started', flush=True); sys.exit(main())"
 
 
+def _output_at_the_end(process: "subprocess.Popen[str]", *, again: bool) -> tuple[str, str]:
+    """Output and errors; with `again`, a second ctrl-c follows.
+
+    CPython drops an interrupt that arrives in a callback of its import machinery.
+    """
+    if again:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.communicate(timeout=HANG / 6)
+        process.send_signal(signal.SIGINT)
+    return process.communicate(timeout=HANG)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("pause", [0.0, 1.5], ids=["starting", "running"])
 def test_ctrl_c_ends_a_command_without_a_traceback(pause: float, tmp_path: Path) -> None:
@@ -338,6 +351,6 @@ def test_ctrl_c_ends_a_command_without_a_traceback(pause: float, tmp_path: Path)
     for _, _, process in running:
         process.send_signal(signal.SIGINT)
     for words, status, process in running:
-        _, errors = process.communicate(timeout=HANG)
+        _, errors = _output_at_the_end(process, again=not pause)
         assert "Traceback" not in errors, words
         assert process.returncode in {status, 130}, words  # 130 while it still starts

@@ -3,8 +3,10 @@
 from pathlib import Path
 
 from exporters.configuration.flags import flags_of
-from exporters.configuration.sidecar import FollowedLog, LogFormat, SidecarFlags
+from exporters.configuration.sidecar import REQUEST_LOG, FollowedLog, LogKind, SidecarFlags
+from exporters.sidecar.follow import access_fields
 from exporters.text.errors import UsageError
+from exporters.text.yaml_reader import find_built_in
 
 
 def read_followed(given: SidecarFlags) -> FollowedLog | None:
@@ -18,11 +20,13 @@ def read_followed(given: SidecarFlags) -> FollowedLog | None:
             if value is not None:
                 raise UsageError(f"{flag}: needs a log; add --follow FILE")
         return None
-    log_format = given.followed_format or LogFormat.VLLM_SLO
+    log_format, fields, kind = given.followed_format or REQUEST_LOG, None, LogKind.REQUEST_LOG
+    if log_format != REQUEST_LOG:
+        fields, kind = str(_field_map(log_format).absolute()), LogKind.ACCESS_LOG
     refused = [
         flag.option
         for flag in flags_of(SidecarFlags)
-        if log_format in flag.no_effect and getattr(given, flag.field) != flag.default
+        if kind in flag.no_effect and getattr(given, flag.field) != flag.default
     ]
     if refused:
         raise UsageError(
@@ -37,4 +41,14 @@ def read_followed(given: SidecarFlags) -> FollowedLog | None:
         raise UsageError(f"--follow-state: {state} is the followed log; use another file")
     if path.exists() and not path.is_file():
         raise UsageError(f"--follow: {path} is not a regular file")
-    return FollowedLog(path=str(path), format=log_format, state=str(state))
+    return FollowedLog(path=str(path), format=log_format, fields=fields, state=str(state))
+
+
+def _field_map(name: str) -> Path:
+    """The file of a field map, after a check of its contents."""
+    try:
+        path = find_built_in(name, access_fields.SHIPPED, "log format")
+    except UsageError as error:
+        raise UsageError(f"--follow-format: {error}, {REQUEST_LOG}") from error
+    access_fields.load(path)
+    return path

@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from math import inf
 from pathlib import Path
 from typing import Protocol
@@ -11,13 +12,15 @@ from typing import Protocol
 import msgspec
 from prometheus_client.core import Metric
 
-from exporters.configuration.sidecar import FollowedLog, LogFormat
+from exporters.configuration.sidecar import FollowedLog
 from exporters.exposition.accumulators import counter, gauge
 from exporters.processes.child import TaskErrors
 from exporters.records.messages import Finished
 from exporters.requestlog.reader import BadLineError
+from exporters.sidecar.follow import access_fields
+from exporters.sidecar.follow.access_fields import AccessFields, Value
+from exporters.sidecar.follow.access_lines import AccessLines
 from exporters.sidecar.follow.growing_log import GrowingLog
-from exporters.sidecar.follow.nginx_lines import NginxLines, judged_by_nginx
 from exporters.sidecar.follow.request_log_lines import RequestLogLines
 from exporters.sidecar.follow.state import FollowState, FollowStateFile
 from exporters.sidecar.ingest.request_metrics import RequestMetrics
@@ -49,25 +52,29 @@ _NO_RELAY: tuple[Signal, ...] = (
 )
 """Series that need a relay: a log has only ended requests, without single chunks."""
 
-_ONLY_IN_BODIES: tuple[Signal, ...] = (
-    signals.TTFT,
-    signals.WITHOUT_FIRST_TOKEN,
+_NEEDS: Mapping[tuple[Value, ...], tuple[Signal, ...]] = {
+    (Value.FIRST_TOKEN,): (signals.TTFT, signals.WITHOUT_FIRST_TOKEN),
+    (Value.FIRST_TOKEN, Value.COMPLETION_TOKENS): (signals.TPOT,),
+    (Value.PROMPT_TOKENS,): (
+        signals.PROMPT_TOKENS,
+        signals.REQUEST_PROMPT_TOKENS,
+        signals.REQUESTS_BY_LENGTH,
+        signals.FAILED_BY_LENGTH,
+    ),
+    (Value.COMPLETION_TOKENS,): (signals.COMPLETION_TOKENS, signals.REQUEST_COMPLETION_TOKENS),
+    (Value.PROMPT_TOKENS, Value.COMPLETION_TOKENS): (signals.REQUESTS_BY_SIZE,),
+    (Value.CACHED_TOKENS,): (signals.CACHED_TOKENS,),
+}
+"""Series that need fields of an access log."""
+
+_ONLY_AT_A_RELAY: tuple[Signal, ...] = (
     signals.TTFT_ANSWER,
-    signals.TPOT,
     signals.FRONTEND,
     signals.QUEUE,
     signals.PREFILL,
     signals.DECODE,
     signals.REQUESTS_WITH_ENGINE_TIMES,
-    signals.REQUESTS_BY_SIZE,
-    signals.REQUESTS_BY_LENGTH,
-    signals.FAILED_BY_LENGTH,
-    signals.PROMPT_TOKENS,
-    signals.COMPLETION_TOKENS,
-    signals.CACHED_TOKENS,
     signals.REASONING_TOKENS,
-    signals.REQUEST_PROMPT_TOKENS,
-    signals.REQUEST_COMPLETION_TOKENS,
     signals.SHAREABLE_PROMPT_TOKENS,
     signals.PROMPT_REPEATS,
     signals.BODY_REPEATS,
@@ -77,10 +84,16 @@ _ONLY_IN_BODIES: tuple[Signal, ...] = (
     signals.GOODPUT_REQUESTS,
     signals.GOODPUT_TOKENS,
 )
-"""Series that nginx cannot give, because it does not read bodies; goodput needs the verdicts of all SLOs."""
+"""Series that no access log can give; goodput needs the verdicts of all SLOs."""
 
-ABSENT = {LogFormat.VLLM_SLO: _NO_RELAY, LogFormat.NGINX: (*_NO_RELAY, *_ONLY_IN_BODIES)}
-"""Series that a format cannot give."""
+
+def absent(fields: AccessFields | None) -> tuple[Signal, ...]:
+    """Series that a log cannot give; without a field map it is a request log."""
+    if fields is None:
+        return _NO_RELAY
+    missing = (each for needed, each in _NEEDS.items() if not fields.fields.keys() >= set(needed))
+    return (*_NO_RELAY, *_ONLY_AT_A_RELAY, *chain.from_iterable(missing))
+
 
 logger = logging.getLogger("vllm_slo.follow")
 
@@ -92,9 +105,13 @@ class LineFormat(Protocol):
         """The record of a line; None for a request that is not counted; raises BadLineError."""
 
 
-def slos_of_format(slos: SloFile, log_format: LogFormat) -> SloFile:
-    """The SLO file without the SLOs that cannot be judged from the format."""
-    return judged_by_nginx(slos) if log_format is LogFormat.NGINX else slos
+def fields_of(followed: FollowedLog) -> AccessFields | None:
+    """The field map of an access log; None for a request log.
+
+    Raises:
+        UsageError: the file of the field map is invalid.
+    """
+    return None if followed.fields is None else access_fields.load(Path(followed.fields))
 
 
 class LogFollower:
@@ -107,11 +124,13 @@ class LogFollower:
         request_metrics: RequestMetrics,
         task_errors: TaskErrors,
         *,
+        fields: AccessFields | None = None,
         allow_paths: tuple[str, ...] = (),
         may_read: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`slos`: the result of `slos_of_format`; `may_read`: whether the models, which are label values, are known."""
+        """`fields`: the result of `fields_of`; `may_read`: whether the models, which are label values, are known."""
         self._followed = followed
+        self._fields = fields
         self._request_metrics = request_metrics
         self._task_errors = task_errors
         self._allow_paths = allow_paths
@@ -193,8 +212,8 @@ class LogFollower:
             self._saved = positions
 
     def _line_format(self, slos: SloFile) -> LineFormat:
-        if self._followed.format is LogFormat.NGINX:
-            return NginxLines(slos, self._allow_paths)
+        if self._fields is not None:
+            return AccessLines(self._fields, slos, self._allow_paths)
         return RequestLogLines(slos)
 
     def _count(self, line: bytes) -> None:

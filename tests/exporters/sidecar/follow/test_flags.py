@@ -7,7 +7,7 @@ import pytest
 
 from compose.cli import main
 from exporters.configuration.flags import Flag, flags_of
-from exporters.configuration.sidecar import LogFormat, SidecarFlags
+from exporters.configuration.sidecar import LogKind, SidecarFlags
 from exporters.sidecar.follow.state import FollowState
 from exporters.sidecar.ingest.saved_series import SavedSeries
 
@@ -19,7 +19,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *flags: str) -> str:
     return capsys.readouterr().err
 
 
-ONLY_RELAY = [flag for flag in flags_of(SidecarFlags) if set(flag.no_effect) == set(LogFormat)]
+ONLY_RELAY = [flag for flag in flags_of(SidecarFlags) if set(flag.no_effect) == set(LogKind)]
 
 
 @pytest.mark.parametrize("flag", ONLY_RELAY, ids=lambda flag: flag.option)
@@ -53,7 +53,7 @@ def test_all_flags_without_effect_are_reported_at_once(tmp_path: Path, capsys: p
         pytest.param(["--follow-state", "{state}"], "--follow-state: needs a log; add --follow FILE", id="no log"),
         pytest.param(
             ["--follow", "{log}", "--follow-format", "apache"],
-            "--follow-format: 'apache' is unknown; use vllm-slo or nginx",
+            "--follow-format: apache: neither a file nor a built-in log format; known: envoy, litellm, nginx, vllm-slo",
             id="format",
         ),
         pytest.param(

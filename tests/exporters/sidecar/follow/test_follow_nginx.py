@@ -7,8 +7,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from exporters.configuration.sidecar import LogFormat
-from exporters.sidecar.follow.follower import ABSENT
+from exporters.sidecar.follow.access_fields import SHIPPED, load
+from exporters.sidecar.follow.follower import absent
 from tests.exporters.sidecar.follow.nginx_process import nginx
 from tests.support.sidecar_process import following_sidecar
 from tests.support.simulator import simulator
@@ -94,7 +94,7 @@ async def test_the_access_log_of_nginx_gives_requests_durations_and_slo_events(t
             assert found == EXPECTED | {f"{LINES}{{counted}}": 9, f"{LINES}{{ignored}}": 1}
             _, page = await following.fetch("/metrics")
             names = {line.partition("{")[0] for line in page.splitlines() if not line.startswith(("#", "llm_engine_"))}
-            assert not names & {signal.name for signal in ABSENT[LogFormat.NGINX]}
+            assert not names & {signal.name for signal in absent(load(SHIPPED / "nginx.yaml"))}
             assert 'slo="ttft"' not in page
             assert 'llm_request_duration_seconds_count{class="all",model="other"} 2.0' in page
             assert await following.stop() == 0

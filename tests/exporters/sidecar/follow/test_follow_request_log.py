@@ -10,9 +10,8 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from exporters.configuration.sidecar import LogFormat
 from exporters.requestlog.writer import encode_line
-from exporters.sidecar.follow.follower import ABSENT
+from exporters.sidecar.follow.follower import absent
 from exporters.vocabulary import signals
 from exporters.vocabulary.signals import Outcome, Signal, Verdict
 from tests.support.fake_engine import Engine, serving
@@ -59,7 +58,7 @@ REQUESTS: list[tuple[str, dict[str, Any]]] = [
 COUNTED = "llm_sidecar_followed_lines_total{counted}"
 NOT_FROM_RECORDS = ("llm_engine_", "llm_sidecar_", "llm_roofline_")
 NOT_IN_THE_LOG: tuple[Signal, ...] = (
-    *ABSENT[LogFormat.VLLM_SLO],
+    *absent(None),
     # for a prompt whose tokens are unknown, the relay uses an estimate, which has no field
     *(signals.REQUESTS_BY_SIZE, signals.REQUESTS_BY_LENGTH, signals.FAILED_BY_LENGTH),
 )
@@ -103,7 +102,7 @@ async def test_a_followed_request_log_gives_the_series_of_the_sidecar_that_wrote
             assert found["llm_sidecar_follow_up{}"] == 1
             assert any(name.startswith("llm_engine_up{") for name in found)
             _, text = await following.fetch("/metrics")
-            for signal in ABSENT[LogFormat.VLLM_SLO]:
+            for signal in absent(None):
                 assert signal.name not in text
             assert await following.stop() == 0
 

@@ -4,7 +4,7 @@ import shutil
 from contextlib import closing
 from pathlib import Path
 
-from exporters.configuration.sidecar import FollowedLog, LogFormat
+from exporters.configuration.sidecar import FollowedLog
 from exporters.processes.child import TaskErrors
 from exporters.requestlog.writer import RequestLog
 from exporters.sidecar.follow.follower import COUNTED, LogFollower
@@ -17,7 +17,7 @@ async def test_a_state_that_was_removed_with_its_folder_is_saved_again_although_
     tmp_path: Path,
 ) -> None:
     state = tmp_path / "folder" / "state"
-    followed = FollowedLog(path=str(tmp_path / "log"), format=LogFormat.VLLM_SLO, state=str(state))
+    followed = FollowedLog(path=str(tmp_path / "log"), state=str(state))
     FollowStateFile(followed).check()
     with closing(RequestLog(tmp_path / "log")) as log:
         log.write("run", [(1, finished())], None)

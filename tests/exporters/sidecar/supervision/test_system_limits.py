@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from exporters.configuration.otlp_endpoints import Collector, Receiver
-from exporters.configuration.sidecar import FollowedLog, LogFormat, SidecarConfig
+from exporters.configuration.sidecar import FollowedLog, SidecarConfig
 from exporters.processes.worker_threads import GRPC_THREADS
 from exporters.sidecar.supervision.system_limits import (
     MEMORY,
@@ -127,7 +127,7 @@ def test_the_limit_of_the_user_counts_unless_the_user_is_root(
         pytest.param({"otlp": Collector(url="http://c:1"), "engine_spans": SPANS}, 1 + 2 + 5 + 3, id="forwarded spans"),
         pytest.param({"otlp": Collector(url="grpc://c:1")}, 1 + 2 + 5 + 1 + GRPC_THREADS, id="gRPC"),
         pytest.param({"engine_spans": GRPC_SPANS}, 1 + 2 + 5 + 1 + GRPC_THREADS, id="spans of the engine by gRPC"),
-        pytest.param({"follow": FollowedLog(path="", format=LogFormat.NGINX, state="")}, 1 + 5, id="without relays"),
+        pytest.param({"follow": FollowedLog(path="", state="")}, 1 + 5, id="without relays"),
     ],
 )
 def test_processes_and_threads_of_a_sidecar(settings: dict[str, object], expected: int) -> None:
@@ -137,7 +137,7 @@ def test_processes_and_threads_of_a_sidecar(settings: dict[str, object], expecte
 def test_the_memory_of_a_sidecar_has_the_buffers_of_its_relays() -> None:
     assert memory_of(config(max_buffered=100 * MIB)) == 215 * MIB
     assert memory_of(config(max_buffered=100 * MIB, workers=3, engine_spans=SPANS)) == 320 * MIB
-    assert memory_of(config(follow=FollowedLog(path="", format=LogFormat.NGINX, state=""))) == 75 * MIB
+    assert memory_of(config(follow=FollowedLog(path="", state=""))) == 75 * MIB
 
 
 def test_each_limit_that_is_too_low_is_named_with_the_value_that_is_needed(

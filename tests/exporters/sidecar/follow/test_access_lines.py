@@ -1,12 +1,14 @@
-"""What is told from one line of an nginx access log."""
+"""Records from lines of access logs: nginx in detail, and real lines of Envoy and LiteLLM."""
 
 import json
+from pathlib import Path
 from textwrap import indent
 
 import pytest
 
 from exporters.requestlog.reader import BadLineError
-from exporters.sidecar.follow.nginx_lines import NginxLines, judged_by_nginx
+from exporters.sidecar.follow.access_fields import SHIPPED, load
+from exporters.sidecar.follow.access_lines import AccessLines, judged_by
 from exporters.vocabulary.signals import Endpoint, Outcome, Verdict
 from exporters.vocabulary.slo_file import loads
 from tests.exporters.sidecar.follow.nginx_process import FORMAT
@@ -27,7 +29,10 @@ LINE = {
     "upstream_status": "200",
     "upstream_header_time": "0.009",
 }
-LINES = NginxLines(judged_by_nginx(SLOS))
+NGINX, ENVOY, LITELLM = (load(SHIPPED / f"{name}.yaml") for name in ("nginx", "envoy", "litellm"))
+LINES = AccessLines(NGINX, judged_by(NGINX, SLOS))
+
+REAL_LINES = Path(__file__).parent / "lines"
 
 
 def line(**fields: object) -> bytes:
@@ -88,7 +93,7 @@ def test_the_type_of_a_stream_is_recognised_in_any_case() -> None:
 
 
 def test_an_allowed_path_is_a_request() -> None:
-    record = NginxLines(SLOS, ["/custom"]).record(line(uri="/custom?x=1"))
+    record = AccessLines(NGINX, SLOS, ["/custom"]).record(line(uri="/custom?x=1"))
     assert record is not None
     assert (record.route, record.request_class, record.slo) == ("/custom", "other", {})
 
@@ -107,7 +112,7 @@ def test_without_a_header_the_class_depends_on_the_endpoint(classes: str, expect
         f"version: 1\nperiod: 30d\nclasses: [{classes}]\nslos:\n"
         "  - {name: up, classes: [a], signal: availability, objective: 99%}\n"
     )
-    record = NginxLines(slos).record(line(**{"class": ""}))
+    record = AccessLines(NGINX, slos).record(line(**{"class": ""}))
     assert record is not None
     assert record.request_class == expected
 
@@ -135,7 +140,12 @@ def test_invalid_utf_8_from_a_client_does_not_make_a_line_bad() -> None:
     [
         pytest.param(b"", "Input data was truncated", id="empty"),
         pytest.param(b"127.0.0.1 - - [22/Nov/2026]", "Expected `object`, got `float`", id="combined format"),
-        pytest.param(b'{"msec": 1.5}', "Object missing required field `request_time`", id="other fields"),
+        pytest.param(b'{"msec": 1.5}', "the field uri is missing", id="other fields"),
+        pytest.param(line(status=None), "the field status is missing", id="no status"),
+        pytest.param(line(request_time="fast"), "request_time: expected a number, found 'fast'", id="not a number"),
+        pytest.param(
+            line(request_time=-1), "request_time: expected a number of at least 0, found -1", id="a negative number"
+        ),
     ],
 )
 def test_a_line_of_another_format_is_bad(text: bytes, reason: str) -> None:
@@ -147,3 +157,83 @@ def test_a_line_of_another_format_is_bad(text: bytes, reason: str) -> None:
 def test_the_documented_log_format_is_the_file() -> None:
     documented = (ROOT / "docs" / "follow.md").read_text(encoding="utf-8")
     assert indent(FORMAT.read_text(encoding="utf-8"), "    ") in documented
+
+
+SIZES = loads(
+    """
+version: 1
+period: 30d
+first_token_timeout: 30s
+tenants: {header: x-tenant, allow: [team-a]}
+classes: [{name: short, max_tokens: "<100"}, {name: long}]
+slos:
+  - {name: ttft, classes: [short, long], signal: ttft, threshold: 45ms, objective: 95%}
+  - {name: tpot, classes: [short, long], signal: tpot, threshold: 25ms, objective: 95%}
+  - {name: e2e, classes: [short, long], signal: e2e, threshold: 1s, objective: 95%}
+  - {name: queue, classes: [short, long], signal: queue, threshold: 1s, objective: 95%}
+"""
+)
+
+
+@pytest.mark.parametrize(
+    "name, expected",
+    [
+        pytest.param(
+            "envoy",
+            [
+                ("/v1/chat/completions", False, 200, Outcome.OK),
+                ("/v1/chat/completions", True, 200, Outcome.OK),
+                ("/v1/chat/completions", False, 404, Outcome.CLIENT_ERROR),
+                ("/v1/completions", False, 503, Outcome.UPSTREAM_UNREACHABLE),
+                ("/v1/embeddings", False, 503, Outcome.REJECTED),
+                ("/tokenize", False, 504, Outcome.TIMEOUT_IDLE),
+                ("/v1/models", False, 200, Outcome.OK),
+                None,  # /metrics
+                ("/v1/chat/completions", True, 200, Outcome.CLIENT_ABORT),
+                ("/v1/score", True, 200, Outcome.TRUNCATED),
+                ("/v1/rerank", False, 503, Outcome.UPSTREAM_ERROR),
+                None,  # OPTIONS
+            ],
+            id="Envoy 1.40",
+        ),
+        pytest.param(
+            "litellm",
+            [
+                ("/v1/chat/completions", False, 200, Outcome.OK),
+                ("/v1/chat/completions", False, 400, Outcome.CLIENT_ERROR),
+                ("/v1/chat/completions", False, 500, Outcome.UPSTREAM_UNREACHABLE),
+                ("/v1/chat/completions", False, 408, Outcome.TIMEOUT_IDLE),
+                ("/v1/chat/completions", True, 200, Outcome.OK),
+                ("/v1/chat/completions", True, 499, Outcome.CLIENT_ABORT),
+            ],
+            id="LiteLLM 1.110",
+        ),
+    ],
+)
+def test_real_lines_of_a_gateway_have_these_outcomes(name: str, expected: list[tuple[object, ...] | None]) -> None:
+    lines = AccessLines(load(SHIPPED / f"{name}.yaml"), SIZES)
+    records = [lines.record(each) for each in (REAL_LINES / f"{name}.jsonl").read_bytes().splitlines()]
+    found = [each and (each.route, each.stream, each.status, each.outcome) for each in records]
+    assert found == expected
+
+
+def litellm_line(number: int) -> bytes:
+    return (REAL_LINES / "litellm.jsonl").read_bytes().splitlines()[number]
+
+
+def test_a_log_with_tokens_and_the_time_of_the_first_one_gives_latencies_and_their_verdicts() -> None:
+    record = AccessLines(LITELLM, judged_by(LITELLM, SIZES)).record(litellm_line(4))
+    assert record is not None
+    assert (record.prompt_tokens, record.completion_tokens, record.cached_tokens, record.max_tokens) == (10, 5, 0, 5)
+    assert (record.request_class, record.tenant, record.model) == ("short", "team-a", "tiny")
+    assert record.ttft == pytest.approx(0.050952, abs=1e-6)
+    assert record.e2e == pytest.approx(0.182529, abs=1e-6)
+    assert record.tpot == pytest.approx((0.182529 - 0.050952) / 4, abs=1e-6)
+    assert record.slo == {"ttft": Verdict.BAD, "tpot": Verdict.BAD, "e2e": Verdict.GOOD}
+
+
+def test_a_failed_request_has_no_latency_and_no_tokens() -> None:
+    record = AccessLines(LITELLM, judged_by(LITELLM, SIZES)).record(litellm_line(2))
+    assert record is not None
+    assert (record.ttft, record.prompt_tokens, record.completion_tokens) == (None, None, None)
+    assert record.slo == {"e2e": Verdict.BAD}
