@@ -177,6 +177,11 @@ CHECKS = (
     Check("docker", "Can Docker and Compose run `compose.yaml`?", lambda _: program_checks.docker()),
     Check("gpu driver", "Is the driver new enough for vLLM's builds?", lambda of: program_checks.gpu_driver(of.gpus)),
     Check("gpu clocks", "Does heat, power or a fault slow down a GPU?", lambda of: program_checks.gpu_clocks(of.gpus)),
+    Check(
+        "gpu settings",
+        "Is persistence mode on, and the power limit the usual one?",
+        lambda of: program_checks.gpu_settings(of.gpus),
+    ),
     Check("clocks", "Do the clocks of engine, sidecar and Prometheus agree with this machine's?", _clocks),
     Check("sidecar", "Is the sidecar ready, with a valid SLO file?", lambda of: engine_checks.sidecar(of.sidecar)),
     Check(

@@ -20,7 +20,10 @@ CUDA_13_DRIVER = 580
 """The first branch that runs programs of CUDA 13 (as above)."""
 
 # The older name, which drivers since 535 also accept; they call it clocks_event_reasons.active.
-_GPU_QUERY = ("--query-gpu=index,name,driver_version,clocks_throttle_reasons.active", "--format=csv,noheader,nounits")
+_GPU_FIELDS = (
+    "index,name,driver_version,clocks_throttle_reasons.active,persistence_mode,power.limit,power.default_limit"
+)
+_GPU_QUERY = (f"--query-gpu={_GPU_FIELDS}", "--format=csv,noheader,nounits")
 
 _SLOWDOWNS = {
     0x08: "hardware slowdown",
@@ -34,12 +37,15 @@ _POWER_CAP = 0x04
 
 
 class GpuReading(NamedTuple):
-    """A row of nvidia-smi; `reasons` are the bits of what lowers the clocks, in hexadecimal."""
+    """A row of nvidia-smi; `reasons` are the bits of what lowers the clocks, in hexadecimal, the limits are watts."""
 
     number: str
     name: str
     driver: str
     reasons: str
+    persistence: str
+    power_limit: str
+    usual_power_limit: str
 
 
 def docker() -> Finding:
@@ -112,6 +118,34 @@ def gpu_clocks(gpus: Sequence[GpuReading] | Unread) -> Finding:
     return Finding(State.OK, looked_at, f"no slowdown at this moment on {len(gpus)} GPUs")
 
 
+def gpu_settings(gpus: Sequence[GpuReading] | Unread) -> Finding:
+    """Whether the driver keeps the GPUs initialised, and may use their full power."""
+    looked_at = "nvidia-smi, persistence_mode and power.limit"
+    if isinstance(gpus, Unread):
+        return gpus.not_checked(looked_at)
+    found, costs, fixes = [], [], []
+    if unloaded := [gpu.number for gpu in gpus if gpu.persistence == "Disabled"]:
+        found.append(f"GPU {', '.join(unloaded)}: persistence mode is off")
+        costs.append("without a process on the GPU, the driver forgets its settings, and the next start takes longer")
+        fixes.append("nvidia-smi -pm 1")
+    limits = {gpu.number: (_watts(gpu.power_limit), _watts(gpu.usual_power_limit)) for gpu in gpus}
+    if limited := [f"GPU {number}: {now:g} W of {usual:g} W" for number, (now, usual) in limits.items() if now < usual]:
+        found.append(f"power limit of {'; '.join(limited)}")
+        costs.append("the clocks fall under load; compare runs only at the same power limit")
+        fixes.append(f"nvidia-smi -pl {max(usual for _, usual in limits.values()):g}")
+    if found:
+        return Finding(State.WARNING, looked_at, "; ".join(found), "; ".join(costs), "; ".join(fixes))
+    return Finding(State.OK, looked_at, f"persistence mode and full power on {len(gpus)} GPUs")
+
+
+def _watts(text: str) -> float:
+    """The power limit; 0 if the GPU does not report one."""
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
+
+
 def read_gpus() -> list[GpuReading] | Unread:
     """The GPUs of this machine, at least one."""
     if shutil.which("nvidia-smi") is None:
@@ -120,7 +154,9 @@ def read_gpus() -> list[GpuReading] | Unread:
     if isinstance(output, Unread):
         return output
     rows = [tuple(field.strip() for field in line.split(",")) for line in output.splitlines()]
-    gpus = [GpuReading(*row) for row in rows if len(row) == 4 and row[2].partition(".")[0].isdecimal()]
+    gpus = [
+        GpuReading(*row) for row in rows if len(row) == len(GpuReading._fields) and row[2].partition(".")[0].isdecimal()
+    ]
     if not gpus or len(gpus) < len(rows):
         return Unread(f"nvidia-smi: unexpected output {output[:80]!r}", "nvidia-smi " + " ".join(_GPU_QUERY))
     return gpus

@@ -3,7 +3,7 @@
 import difflib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -11,6 +11,11 @@ from exporters.text.errors import UsageError
 from exporters.text.yaml_reader import Node, open_yaml
 
 SHIPPED = Path(__file__).parent / "gpus.yaml"
+_MIG = re.compile(
+    r"(?P<gpu>.*?)[\s-]+(?:mig[\s-]+)?(?P<profile>(?P<slices>[12347])g\.(?P<memory>\d+)gb)", re.IGNORECASE
+)
+_COMPUTE_SLICES, _MEMORY_SLICES = 7, 8
+"""Slices of a GPU with MIG (NVIDIA Multi-Instance GPU User Guide); its instances have 1, 2, 4 or 8 of those of memory."""
 _VENDORS = re.compile(r"nvidia|amd|instinct|tesla|[^a-z0-9]")
 
 
@@ -39,6 +44,34 @@ class Gpu:
     bandwidth: float
     flops: Mapping[Dtype, float]
     source: str
+    supports_mig: bool = False
+
+    def instance(self, profile: str, slices: int, memory_gb: int) -> "Gpu":
+        """A MIG instance, such as 1g.10gb, with the share of its slices.
+
+        Its compute is an upper limit: a GPU has more multiprocessors than its slices, 132 instead of 7 x 16 on an H100.
+
+        Raises:
+            UsageError: the GPU has no such profile.
+        """
+        whole = self.memory / 2**30
+        parts = next((n for n in (1, 2, 4, 8) if round(whole * n / _MEMORY_SLICES) == memory_gb), None)
+        if not self.supports_mig or parts is None:
+            sizes = ", ".join(f"{round(whole * n / _MEMORY_SLICES)} GB" for n in (1, 2, 4, 8))
+            raise UsageError(
+                f"--gpu: the {self.name} has no MIG profile {profile}; "
+                + (f"its instances have {sizes}" if self.supports_mig else "it has no MIG")
+            )
+        memory, compute = parts / _MEMORY_SLICES, slices / _COMPUTE_SLICES
+        return replace(
+            self,
+            name=f"{self.name} {profile}",
+            memory=self.memory * memory,
+            bandwidth=self.bandwidth * memory,
+            flops={dtype: rate * compute for dtype, rate in self.flops.items()},
+            source=f"{self.source}; slices: {slices} of {_COMPUTE_SLICES}, {parts} of {_MEMORY_SLICES} of the memory",
+            supports_mig=False,
+        )
 
 
 def read_gpus(path: Path) -> tuple[Gpu, ...]:
@@ -55,14 +88,17 @@ def read_gpus(path: Path) -> tuple[Gpu, ...]:
 
 
 def find_gpu(name: str, gpus: Iterable[Gpu]) -> Gpu:
-    """The GPU with this name, in any common spelling: `NVIDIA H200`, `h200`, `rtx-6000-ada`.
+    """The GPU with this name, in any common spelling: `NVIDIA H200`, `h200`, `rtx-6000-ada`, `H100 1g.10gb`.
 
     Raises:
-        UsageError: the name is unknown.
+        UsageError: the name is unknown, or the GPU has no such MIG profile.
     """
+    if match := _MIG.fullmatch(name.strip()):
+        whole = find_gpu(match["gpu"], gpus := tuple(gpus))
+        return whole.instance(match["profile"].lower(), int(match["slices"]), int(match["memory"]))
     by_name = {_normalise_name(gpu.name): gpu for gpu in gpus}
-    if match := by_name.get(_normalise_name(name)):
-        return match
+    if gpu := by_name.get(_normalise_name(name)):
+        return gpu
     close = difflib.get_close_matches(_normalise_name(name), by_name, n=1)
     guess = f"did you mean {by_name[close[0]].name!r}? " if close else ""
     names = ", ".join(gpu.name for gpu in by_name.values())
@@ -75,8 +111,8 @@ def _normalise_name(name: str) -> str:
 
 def _gpu(node: Node) -> Gpu | None:
     keys = ("name", "memory_gib", "bandwidth_gb_s", "tflops", "source")
-    fields = node.fields(keys, required=keys)
-    if len(fields) < len(keys):
+    fields = node.fields((*keys, "mig"), required=keys)
+    if not set(keys) <= fields.keys():
         return None
     name, source = fields["name"].text(), fields["source"].text()
     memory, bandwidth = fields["memory_gib"].number(least=1), fields["bandwidth_gb_s"].number(least=1)
@@ -87,4 +123,6 @@ def _gpu(node: Node) -> Gpu | None:
     }
     if name is None or source is None or memory is None or bandwidth is None:
         return None
-    return Gpu(name, memory * 2**30, bandwidth * 1e9, {Dtype(key): rate * 1e12 for key, rate in tflops.items()}, source)
+    flops = {Dtype(key): rate * 1e12 for key, rate in tflops.items()}
+    supports_mig = "mig" in fields and fields["mig"].boolean() is True
+    return Gpu(name, memory * 2**30, bandwidth * 1e9, flops, source, supports_mig)

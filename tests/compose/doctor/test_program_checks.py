@@ -8,16 +8,20 @@ import pytest
 
 from compose.doctor import program_checks
 from compose.doctor.finding import Finding, State
-from compose.doctor.program_checks import docker, gpu_clocks, gpu_driver, read_gpus
+from compose.doctor.program_checks import docker, gpu_clocks, gpu_driver, gpu_settings, read_gpus
 
 Install = Callable[[str, str], None]
 
 DOCKER_COST = "the lab in containers does not start; `vllm-slo up` does"
-H200 = "0, NVIDIA H200, 580.159.04, 0x0000000000000000"
+H200 = "0, NVIDIA H200, 580.159.04, 0x0000000000000000, Enabled, 700.00, 700.00"
 """Recorded on a machine with one H200: the query of the checks, and below a query for a field that does not exist."""
 UNKNOWN_FIELD = 'Field "clocks_throttle_reasons.active" is not a valid field to query.'
 GPU_CLOCKS = "nvidia-smi, clocks_throttle_reasons.active"
-QUERY = "nvidia-smi --query-gpu=index,name,driver_version,clocks_throttle_reasons.active --format=csv,noheader,nounits"
+GPU_SETTINGS = "nvidia-smi, persistence_mode and power.limit"
+QUERY = (
+    "nvidia-smi --query-gpu=index,name,driver_version,clocks_throttle_reasons.active,persistence_mode,power.limit,"
+    "power.default_limit --format=csv,noheader,nounits"
+)
 
 
 @pytest.fixture
@@ -53,7 +57,7 @@ def test_what_is_not_installed_is_not_checked(install: Install) -> None:
         "docker is not on PATH; only `docker compose up` needs it",
         fix="install Docker Engine, or use vllm-slo up",
     )
-    for check, looked_at in ((gpu_driver, "nvidia-smi"), (gpu_clocks, GPU_CLOCKS)):
+    for check, looked_at in ((gpu_driver, "nvidia-smi"), (gpu_clocks, GPU_CLOCKS), (gpu_settings, GPU_SETTINGS)):
         assert check(read_gpus()) == Finding(
             State.NOT_CHECKED,
             looked_at,
@@ -155,10 +159,37 @@ def test_the_driver(install: Install, driver: str, state: State, cost: str) -> N
     ],
 )
 def test_the_clocks(install: Install, masks: list[str], state: State, found: str) -> None:
-    install("nvidia-smi", smi(*(f"{n}, NVIDIA H200, 580.159.04, {mask}" for n, mask in enumerate(masks))))
+    install(
+        "nvidia-smi", smi(*(f"{n}, NVIDIA H200, 580.159.04, {mask}, Enabled, 700, 700" for n, mask in enumerate(masks)))
+    )
     finding = gpu_clocks(read_gpus())
     assert (finding.state, finding.looked_at, finding.found) == (state, GPU_CLOCKS, found)
     assert bool(finding.cost) == (state in {State.WARNING, State.FAILED})
+
+
+@pytest.mark.parametrize(
+    "settings,state,found,fix",
+    [
+        pytest.param(
+            ["Enabled, 700.00, 700.00"], State.OK, "persistence mode and full power on 1 GPUs", "", id="recorded"
+        ),
+        pytest.param(
+            ["Disabled, 700.00, 700.00", "Enabled, 500.00, 700.00"],
+            State.WARNING,
+            "GPU 0: persistence mode is off; power limit of GPU 1: 500 W of 700 W",
+            "nvidia-smi -pm 1; nvidia-smi -pl 700",
+            id="both",
+        ),
+        pytest.param(
+            ["[N/A], [N/A], [N/A]"], State.OK, "persistence mode and full power on 1 GPUs", "", id="not reported"
+        ),
+    ],
+)
+def test_the_settings(install: Install, settings: list[str], state: State, found: str, fix: str) -> None:
+    install("nvidia-smi", smi(*(f"{n}, NVIDIA H200, 580.159.04, 0x0, {each}" for n, each in enumerate(settings))))
+    finding = gpu_settings(read_gpus())
+    assert (finding.state, finding.looked_at, finding.found, finding.fix) == (state, GPU_SETTINGS, found, fix)
+    assert bool(finding.cost) is (state is State.WARNING)
 
 
 @pytest.mark.parametrize(

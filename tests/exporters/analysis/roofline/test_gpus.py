@@ -75,6 +75,40 @@ def test_an_unknown_gpu_is_rejected_with_the_nearest_and_all(name: str, guess: s
     assert str(caught.value) == f"--gpu: {name!r} is unknown; {guess}known: {NAMES}; define others with --gpu-file FILE"
 
 
+@pytest.mark.parametrize(
+    "name, memory, compute",
+    [
+        pytest.param("H100 1g.10gb", 1 / 8, 1 / 7, id="the smallest"),
+        pytest.param("NVIDIA H100 MIG 1g.20gb", 2 / 8, 1 / 7, id="more memory, as nvidia-smi spells it"),
+        pytest.param("h100-3g.40gb", 4 / 8, 3 / 7, id="half"),
+        pytest.param("H100 7g.80gb", 1, 1, id="all"),
+        pytest.param("H200 1g.18gb", 1 / 8, 1 / 7, id="a rounded size"),
+        pytest.param("B200 2g.45gb", 2 / 8, 2 / 7, id="B200"),
+    ],
+)
+def test_a_mig_instance_has_the_share_of_its_slices(name: str, memory: float, compute: float) -> None:
+    instance, whole = find_gpu(name, GPUS), find_gpu(name.replace("NVIDIA ", "")[:4], GPUS)
+    assert (instance.memory, instance.bandwidth) == (whole.memory * memory, whole.bandwidth * memory)
+    assert instance.flops[Dtype.BF16] == whole.flops[Dtype.BF16] * compute
+
+
+@pytest.mark.parametrize(
+    "name, message",
+    [
+        pytest.param(
+            "H100 1g.5gb",
+            "--gpu: the H100 has no MIG profile 1g.5gb; its instances have 10 GB, 20 GB, 40 GB, 80 GB",
+            id="of another GPU",
+        ),
+        pytest.param("L40S 1g.6gb", "--gpu: the L40S has no MIG profile 1g.6gb; it has no MIG", id="without MIG"),
+    ],
+)
+def test_an_unknown_mig_profile_is_rejected_with_those_that_exist(name: str, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        find_gpu(name, GPUS)
+    assert str(caught.value) == message
+
+
 def test_another_file_has_other_gpus(tmp_path: Path) -> None:
     path = tmp_path / "gpus.yaml"
     path.write_text(ONE)
