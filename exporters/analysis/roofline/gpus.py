@@ -15,7 +15,7 @@ _MIG = re.compile(
     r"(?P<gpu>.*?)[\s-]+(?:mig[\s-]+)?(?P<profile>(?P<slices>[12347])g\.(?P<memory>\d+)gb)", re.IGNORECASE
 )
 _COMPUTE_SLICES, _MEMORY_SLICES = 7, 8
-"""Slices of a GPU with MIG (NVIDIA Multi-Instance GPU User Guide); its instances have 1, 2, 4 or 8 of those of memory."""
+"""Slices of a GPU (NVIDIA Multi-Instance GPU User Guide); an instance has 1, 2, 4 or 8 of those of memory."""
 _VENDORS = re.compile(r"nvidia|amd|instinct|tesla|[^a-z0-9]")
 
 
