@@ -3,7 +3,6 @@
 import itertools
 from bisect import bisect_left
 from collections.abc import Collection, Container, Iterator
-from operator import attrgetter
 from typing import NamedTuple
 
 from prometheus_client.core import Metric
@@ -36,23 +35,11 @@ from exporters.vocabulary.signals import (
 )
 from exporters.vocabulary.slo_file import SloFile
 
-_TIMES = {
-    "ttft": signals.TTFT,
-    "ttft_answer": signals.TTFT_ANSWER,
-    "tpot": signals.TPOT,
-    "frontend": signals.FRONTEND,
-    "queue": signals.QUEUE,
-    "prefill": signals.PREFILL,
-    "decode": signals.DECODE,
-}
-"""The histogram of each time of a record, by the name of its field."""
-_TOKENS = {
-    "prompt_tokens": signals.PROMPT_TOKENS,
-    "completion_tokens": signals.COMPLETION_TOKENS,
-    "cached_tokens": signals.CACHED_TOKENS,
-    "reasoning_tokens": signals.REASONING_TOKENS,
-}
-"""The counter of each number of tokens of a record, by the name of its field."""
+_TIMES = (
+    *(signals.TTFT, signals.TTFT_ANSWER, signals.TPOT),
+    *(signals.FRONTEND, signals.QUEUE, signals.PREFILL, signals.DECODE),
+)
+_TOKENS = (signals.PROMPT_TOKENS, signals.COMPLETION_TOKENS, signals.CACHED_TOKENS, signals.REASONING_TOKENS)
 _COUNTERS = (
     signals.REQUESTS,
     signals.WARM_UP_REQUESTS,
@@ -61,7 +48,7 @@ _COUNTERS = (
     signals.REQUESTS_BY_SIZE,
     signals.REQUESTS_BY_LENGTH,
     signals.FAILED_BY_LENGTH,
-    *_TOKENS.values(),
+    *_TOKENS,
     signals.SHAREABLE_PROMPT_TOKENS,
     signals.PROMPT_REPEATS,
     signals.BODY_REPEATS,
@@ -77,9 +64,8 @@ _COUNTERS = (
     signals.SIDECAR_UNPARSED,
     signals.SIDECAR_DROPPED_VALUES,
 )
-_times_of, _tokens_of = attrgetter(*_TIMES), attrgetter(*_TOKENS)
 _HISTOGRAMS = (
-    *_TIMES.values(),
+    *_TIMES,
     signals.INTER_CHUNK,
     signals.DURATION,
     signals.REQUEST_PROMPT_TOKENS,
@@ -97,7 +83,7 @@ _OF_SNAPSHOTS = {
 
 _OF_HASHES = (signals.PROMPT_REPEATS, signals.BODY_REPEATS, signals.UNIQUE_PROMPTS)
 
-_OF_ENGINE_VALUES = (*_TOKENS.values(), signals.QUEUE, signals.PREFILL, signals.DECODE)
+_OF_ENGINE_VALUES = (*_TOKENS, signals.QUEUE, signals.PREFILL, signals.DECODE)
 
 _SLO_COUNTERS = (signals.SLO_EVENTS, signals.SLO_BAD, signals.SLO_ABANDONED)
 
@@ -161,8 +147,9 @@ class _Kind:
     """The series of requests with the same model, class and tenant, so that each request needs few lookups."""
 
     __slots__ = (
-        *("duration", "endings", "gaps", "goodput_events", "goodput_requests", "goodput_tokens"),
-        *("labels", "request_prompt_tokens", "slos", "times", "tokens"),
+        *("body_repeats", "cached_tokens", "completion_tokens", "decode", "duration", "endings", "frontend", "gaps"),
+        *("goodput_events", "goodput_requests", "goodput_tokens", "labels", "prefill", "prompt_repeats"),
+        *("prompt_tokens", "queue", "reasoning_tokens", "request_prompt_tokens", "slos", "tpot", "ttft", "ttft_answer"),
     )
 
     def __init__(
@@ -171,11 +158,18 @@ class _Kind:
         self.labels = labels
         self.slos: dict[str, _SloSeries] = {}
         self.endings: dict[tuple[Outcome, bool, Endpoint], _Ending] = {}
-        self.tokens = [counters[signal].series(labels) for signal in _TOKENS.values()]
+        # Attributes, as a loop over them would take 1 us per request.
+        self.prompt_tokens, self.completion_tokens, self.cached_tokens, self.reasoning_tokens = (
+            counters[signal].series(labels) for signal in _TOKENS
+        )
+        self.prompt_repeats = counters[signals.PROMPT_REPEATS].series(labels[:2])
+        self.body_repeats = counters[signals.BODY_REPEATS].series(labels[:2])
         self.goodput_events = counters[signals.GOODPUT_EVENTS].series(labels)
         self.goodput_requests = counters[signals.GOODPUT_REQUESTS].series(labels)
         self.goodput_tokens = counters[signals.GOODPUT_TOKENS].series(labels)
-        self.times = [histograms[signal].series(labels[:2]) for signal in _TIMES.values()]
+        self.ttft, self.ttft_answer, self.tpot, self.frontend, self.queue, self.prefill, self.decode = (
+            histograms[signal].series(labels[:2]) for signal in _TIMES
+        )
         self.duration = histograms[signals.DURATION].series(labels[:2])
         self.gaps = histograms[signals.INTER_CHUNK].series(labels[:2])
         self.request_prompt_tokens = histograms[signals.REQUEST_PROMPT_TOKENS].series(labels[:2])
@@ -422,34 +416,47 @@ class RequestMetrics:
         ending.requests[0] += 1
         if outcome is _OK:
             kind.duration.observe(record.e2e, trace)
-        for tokens, total in zip(_tokens_of(record), kind.tokens, strict=True):
-            if tokens:
-                total[0] += tokens
         prompt_tokens, completion_tokens = record.prompt_tokens, record.completion_tokens
         prompt = record.prompt_estimate
         if prompt_tokens is not None:
             prompt = prompt_tokens
+            kind.prompt_tokens[0] += prompt_tokens
             kind.request_prompt_tokens.observe(prompt_tokens, trace)
         if completion_tokens is not None:
+            kind.completion_tokens[0] += completion_tokens
             ending.completion_tokens.observe(completion_tokens, trace)
-        for seconds, buckets in zip(_times_of(record), kind.times, strict=True):
-            if seconds is not None:
-                buckets.observe(seconds, trace)
-        if record.ttft is None and record.wait_at_least is not None:
+        if record.cached_tokens:
+            kind.cached_tokens[0] += record.cached_tokens
+        if record.reasoning_tokens:
+            kind.reasoning_tokens[0] += record.reasoning_tokens
+        if record.ttft is not None:
+            kind.ttft.observe(record.ttft, trace)
+        elif record.wait_at_least is not None:
             counters[signals.WITHOUT_FIRST_TOKEN].add((*kind.labels[:2], outcome))
+        if record.ttft_answer is not None:
+            kind.ttft_answer.observe(record.ttft_answer, trace)
+        if record.tpot is not None:
+            kind.tpot.observe(record.tpot, trace)
         if record.gap_counts:
             kind.gaps.merge(record.gap_counts, record.gap_sum)
         if record.queue is not None:
             counters[signals.REQUESTS_WITH_ENGINE_TIMES].add(kind.labels[:2])
+            kind.queue.observe(record.queue, trace)
+            if (frontend := record.frontend) is not None:
+                kind.frontend.observe(frontend, trace)
+        if record.prefill is not None:
+            kind.prefill.observe(record.prefill, trace)
+        if record.decode is not None:
+            kind.decode.observe(record.decode, trace)
         if prompt is not None:
             ending.count_size(prompt, completion_tokens)
             ending.count_length(prompt)
         if record.prompt_sha256 is not None:
             self._prompts[model].add(record.prompt_sha256)
         if record.prompt_repeat:
-            counters[signals.PROMPT_REPEATS].add(kind.labels[:2])
+            kind.prompt_repeats[0] += 1
         if record.body_repeat:
-            counters[signals.BODY_REPEATS].add(kind.labels[:2])
+            kind.body_repeats[0] += 1
         if record.shareable_tokens is not None:
             counters[signals.SHAREABLE_PROMPT_TOKENS].add(kind.labels, record.shareable_tokens)
         if record.structured_kind is not None and record.structured_result is not None:
