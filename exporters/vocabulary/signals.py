@@ -1,7 +1,13 @@
-"""Every series and label that a package writes or reads, declared once; imports only the standard library."""
+"""Every series and label that a package writes or reads, declared once; imports only the standard library.
 
+The docstring of a series is its help.
+"""
+
+import ast
 from dataclasses import dataclass
 from enum import Enum, StrEnum
+from itertools import pairwise
+from pathlib import Path
 from typing import Self
 
 
@@ -224,16 +230,29 @@ class Signal:
         return f"{self.name}_count"
 
 
-def _counter(name: str, text: str, *labels: Label) -> Signal:
-    return Signal(name, Kind.COUNTER, text, labels)
+def _texts(source: str) -> dict[str, str]:
+    """The docstring below each series that this module declares, by the name of the series."""
+    found = {}
+    for declared, text in pairwise(ast.parse(source).body):
+        match declared, text:
+            case ast.Assign(value=ast.Call(args=[ast.Constant(str(name)), *_])), ast.Expr(ast.Constant(str(docstring))):
+                found[name] = " ".join(docstring.split())
+    return found
 
 
-def _gauge(name: str, text: str, *labels: Label) -> Signal:
-    return Signal(name, Kind.GAUGE, text, labels)
+_TEXT = _texts(Path(__file__).read_text(encoding="utf-8"))
 
 
-def _histogram(name: str, text: str, bounds: tuple[float, ...], *labels: Label) -> Signal:
-    return Signal(name, Kind.HISTOGRAM, text, labels, bounds)
+def _counter(name: str, *labels: Label) -> Signal:
+    return Signal(name, Kind.COUNTER, _TEXT[name], labels)
+
+
+def _gauge(name: str, *labels: Label) -> Signal:
+    return Signal(name, Kind.GAUGE, _TEXT[name], labels)
+
+
+def _histogram(name: str, bounds: tuple[float, ...], *labels: Label) -> Signal:
+    return Signal(name, Kind.HISTOGRAM, _TEXT[name], labels, bounds)
 
 
 # The SLO file's thresholds are added at start. Four bounds per doubling from 50 ms to 120 s are at most a factor of 1.2
@@ -252,472 +271,286 @@ _MC, _RANKED = (_M, _C), (_E, Label.RANK, _M)
 _SLO_WINDOW, _CLASS_WINDOW = (_M, _C, _S, _W), (_M, _C, _W)
 
 # Requests and their latencies.
-REQUESTS = _counter("llm_requests_total", "Ended requests by outcome.", *_MC, _O, _T, Label.STREAM, Label.ROUTE)
-WARM_UP_REQUESTS = _counter(
-    "llm_warm_up_requests_total",
-    "Ended requests of the class warm-up, by outcome. They are in no other series of requests.",
-    _M,
-    _O,
-)
-IN_FLIGHT = _gauge(
-    "llm_requests_in_flight", "Open requests: waiting before the first token, streaming after it.", *_MC, Label.PHASE
-)
-OLDEST_WAIT = _gauge(
-    "llm_oldest_wait_seconds", "Age of the oldest open stream without a first token; 0 if every stream has one.", *_MC
-)
-TTFT = _histogram(
-    "llm_time_to_first_token_seconds", "TTFT of streams, from the arrival of the request.", REQUEST_SECONDS, *_MC
-)
-WITHOUT_FIRST_TOKEN = _counter(
-    "llm_requests_without_first_token_total",
-    "Streams that ended without a first token, by outcome; they are not in the histogram of TTFT.",
-    *_MC,
-    _O,
-)
-TTFT_ANSWER = _histogram(
-    "llm_time_to_first_answer_token_seconds",
-    "Time from the arrival of the request to the first answer token of streams; reasoning is not an answer.",
-    WAIT_SECONDS,
-    *_MC,
-)
-TPOT = _histogram(
-    "llm_time_per_output_token_seconds",
-    "TPOT of streams: time from the first to the last output token, divided by (completion tokens - 1).",
-    GAP_SECONDS,
-    *_MC,
-)
-INTER_CHUNK = _histogram(
-    "llm_inter_chunk_seconds", "Time between output chunks; a chunk may contain several tokens.", GAP_SECONDS, *_MC
-)
-DURATION = _histogram(
-    "llm_request_duration_seconds",
-    "E2E of streams and unary requests that ended with ok, from their arrival.",
-    REQUEST_SECONDS,
-    *_MC,
-)
-FRONTEND = _histogram(
-    "llm_request_frontend_seconds",
-    "Front-end time of streams: TTFT from the end of the upload, minus queue and prefill time of the engine.",
-    WAIT_SECONDS,
-    *_MC,
-)
-QUEUE = _histogram("llm_request_queue_seconds", "Queue time, as the engine reports it.", WAIT_SECONDS, *_MC)
-PREFILL = _histogram(
-    "llm_request_prefill_seconds", "Time from scheduling to first token, as the engine reports it.", WAIT_SECONDS, *_MC
-)
-DECODE = _histogram(
-    "llm_request_decode_seconds", "Time from first to last token, as the engine reports it.", WHOLE_SECONDS, *_MC
-)
-REQUESTS_WITH_ENGINE_TIMES = _counter(
-    "llm_requests_with_engine_times_total",
-    "Ended requests with times from the engine; the front-end, queue, prefill and decode histograms count only these.",
-    *_MC,
-)
+REQUESTS = _counter("llm_requests_total", *_MC, _O, _T, Label.STREAM, Label.ROUTE)
+"""Ended requests by outcome."""
+WARM_UP_REQUESTS = _counter("llm_warm_up_requests_total", _M, _O)
+"""Ended requests of the class warm-up, by outcome. They are in no other series of requests."""
+IN_FLIGHT = _gauge("llm_requests_in_flight", *_MC, Label.PHASE)
+"""Open requests: waiting before the first token, streaming after it."""
+OLDEST_WAIT = _gauge("llm_oldest_wait_seconds", *_MC)
+"""Age of the oldest open stream without a first token; 0 if every stream has one."""
+TTFT = _histogram("llm_time_to_first_token_seconds", REQUEST_SECONDS, *_MC)
+"""TTFT of streams, from the arrival of the request."""
+WITHOUT_FIRST_TOKEN = _counter("llm_requests_without_first_token_total", *_MC, _O)
+"""Streams that ended without a first token, by outcome; they are not in the histogram of TTFT."""
+TTFT_ANSWER = _histogram("llm_time_to_first_answer_token_seconds", WAIT_SECONDS, *_MC)
+"""Time from the arrival of the request to the first answer token of streams; reasoning is not an answer."""
+TPOT = _histogram("llm_time_per_output_token_seconds", GAP_SECONDS, *_MC)
+"""TPOT of streams: time from the first to the last output token, divided by (completion tokens - 1)."""
+INTER_CHUNK = _histogram("llm_inter_chunk_seconds", GAP_SECONDS, *_MC)
+"""Time between output chunks; a chunk may contain several tokens."""
+DURATION = _histogram("llm_request_duration_seconds", REQUEST_SECONDS, *_MC)
+"""E2E of streams and unary requests that ended with ok, from their arrival."""
+FRONTEND = _histogram("llm_request_frontend_seconds", WAIT_SECONDS, *_MC)
+"""Front-end time of streams: TTFT from the end of the upload, minus queue and prefill time of the engine."""
+QUEUE = _histogram("llm_request_queue_seconds", WAIT_SECONDS, *_MC)
+"""Queue time, as the engine reports it."""
+PREFILL = _histogram("llm_request_prefill_seconds", WAIT_SECONDS, *_MC)
+"""Time from scheduling to first token, as the engine reports it."""
+DECODE = _histogram("llm_request_decode_seconds", WHOLE_SECONDS, *_MC)
+"""Time from first to last token, as the engine reports it."""
+REQUESTS_WITH_ENGINE_TIMES = _counter("llm_requests_with_engine_times_total", *_MC)
+"""Ended requests with times from the engine; the front-end, queue, prefill and decode histograms count only these."""
 
 # Tokens, from the `usage` of the response.
-PROMPT_TOKENS = _counter("llm_prompt_tokens_total", "Prompt tokens of ended requests.", *_MC, _T)
-COMPLETION_TOKENS = _counter(
-    "llm_completion_tokens_total", "Completion tokens of ended requests, including aborted ones.", *_MC, _T
-)
-REASONING_TOKENS = _counter(
-    "llm_reasoning_tokens_total", "Completion tokens of reasoning, if the engine reports them.", *_MC, _T
-)
-CACHED_TOKENS = _counter(
-    "llm_cached_prompt_tokens_total", "Prompt tokens served from the engine's prefix cache.", *_MC, _T
-)
-SHAREABLE_PROMPT_TOKENS = _counter(
-    "llm_shareable_prompt_tokens_total",
-    "Prompt tokens that a prefix cache of the last hour could share, estimated; only with `--log-prefix-hashes`.",
-    *_MC,
-    _T,
-)
-PROMPT_REPEATS = _counter(
-    "llm_prompt_repeats_total", "Requests whose entire prompt equals one of the last 100,000 distinct prompts.", *_MC
-)
-BODY_REPEATS = _counter(
-    "llm_body_repeats_total",
-    "Requests whose body equals one of the last 100,000 distinct bodies, apart from `stream`, `stream_options`, `user` "
-    "and `metadata`.",
-    *_MC,
-)
-UNIQUE_PROMPTS = _gauge(
-    "llm_unique_prompts_estimate", "Estimated distinct prompts since the exporter started; standard error 1.6 %.", _M
-)
-REQUEST_PROMPT_TOKENS = _histogram("llm_request_prompt_tokens", "Prompt tokens per request.", TOKENS, *_MC)
-REQUEST_COMPLETION_TOKENS = _histogram(
-    "llm_request_completion_tokens", "Completion tokens per request.", TOKENS, *_MC, _O
-)
-REQUESTS_BY_SIZE = _counter(
-    "llm_requests_by_size_total",
-    "Ended requests by size; label values are upper bounds in tokens. Prompt sizes are estimated if usage is unknown.",
-    _M,
-    Label.PROMPT_SIZE,
-    Label.COMPLETION_SIZE,
-    _O,
-)
-REQUESTS_BY_LENGTH = _counter(
-    "llm_requests_by_prompt_length_total",
-    "Ended requests by prompt length, in finer steps than by size. Prompt lengths are estimated if usage is unknown.",
-    *_MC,
-    Label.PROMPT_LENGTH,
-)
-FAILED_BY_LENGTH = _counter(
-    "llm_failed_requests_by_prompt_length_total",
-    "Requests by prompt length that ended with another outcome than ok.",
-    *_MC,
-    Label.PROMPT_LENGTH,
-)
+PROMPT_TOKENS = _counter("llm_prompt_tokens_total", *_MC, _T)
+"""Prompt tokens of ended requests."""
+COMPLETION_TOKENS = _counter("llm_completion_tokens_total", *_MC, _T)
+"""Completion tokens of ended requests, including aborted ones."""
+REASONING_TOKENS = _counter("llm_reasoning_tokens_total", *_MC, _T)
+"""Completion tokens of reasoning, if the engine reports them."""
+CACHED_TOKENS = _counter("llm_cached_prompt_tokens_total", *_MC, _T)
+"""Prompt tokens served from the engine's prefix cache."""
+SHAREABLE_PROMPT_TOKENS = _counter("llm_shareable_prompt_tokens_total", *_MC, _T)
+"""Prompt tokens that a prefix cache of the last hour could share, estimated; only with `--log-prefix-hashes`."""
+PROMPT_REPEATS = _counter("llm_prompt_repeats_total", *_MC)
+"""Requests whose entire prompt equals one of the last 100,000 distinct prompts."""
+BODY_REPEATS = _counter("llm_body_repeats_total", *_MC)
+"""Requests whose body equals one of the last 100,000 distinct bodies, apart from `stream`, `stream_options`, `user` and
+`metadata`."""
+UNIQUE_PROMPTS = _gauge("llm_unique_prompts_estimate", _M)
+"""Estimated distinct prompts since the exporter started; standard error 1.6 %."""
+REQUEST_PROMPT_TOKENS = _histogram("llm_request_prompt_tokens", TOKENS, *_MC)
+"""Prompt tokens per request."""
+REQUEST_COMPLETION_TOKENS = _histogram("llm_request_completion_tokens", TOKENS, *_MC, _O)
+"""Completion tokens per request."""
+REQUESTS_BY_SIZE = _counter("llm_requests_by_size_total", _M, Label.PROMPT_SIZE, Label.COMPLETION_SIZE, _O)
+"""Ended requests by size; label values are upper bounds in tokens. Prompt sizes are estimated if usage is unknown."""
+REQUESTS_BY_LENGTH = _counter("llm_requests_by_prompt_length_total", *_MC, Label.PROMPT_LENGTH)
+"""Ended requests by prompt length, in finer steps than by size. Prompt lengths are estimated if usage is unknown."""
+FAILED_BY_LENGTH = _counter("llm_failed_requests_by_prompt_length_total", *_MC, Label.PROMPT_LENGTH)
+"""Requests by prompt length that ended with another outcome than ok."""
 
-STRUCTURED_REQUESTS = _counter(
-    "llm_structured_requests_total",
-    "Answers that have to be JSON, by result; only with `--check-structured-output`.",
-    *_MC,
-    Label.KIND,
-    Label.RESULT,
-)
+STRUCTURED_REQUESTS = _counter("llm_structured_requests_total", *_MC, Label.KIND, Label.RESULT)
+"""Answers that have to be JSON, by result; only with `--check-structured-output`."""
 
 # SLO events.
-SLO_EVENTS = _counter("llm_slo_events_total", "SLO events: requests with the verdict good or bad.", *_MC, _S, _T)
-SLO_BAD = _counter("llm_slo_bad_events_total", "Bad SLO events: requests with the verdict bad.", *_MC, _S, _T)
-SLO_ABANDONED = _counter(
-    "llm_slo_abandoned_total",
-    "Requests aborted, or no longer measured, before the verdict; these are not SLO events.",
-    *_MC,
-    _S,
-    _T,
-)
-GOODPUT_EVENTS = _counter("llm_goodput_events_total", "Requests with at least one verdict, good or bad.", *_MC, _T)
-GOODPUT_REQUESTS = _counter("llm_goodput_requests_total", "Requests that are good for all their SLOs.", *_MC, _T)
-GOODPUT_TOKENS = _counter(
-    "llm_goodput_tokens_total", "Completion tokens of requests that are good for all their SLOs.", *_MC, _T
-)
+SLO_EVENTS = _counter("llm_slo_events_total", *_MC, _S, _T)
+"""SLO events: requests with the verdict good or bad."""
+SLO_BAD = _counter("llm_slo_bad_events_total", *_MC, _S, _T)
+"""Bad SLO events: requests with the verdict bad."""
+SLO_ABANDONED = _counter("llm_slo_abandoned_total", *_MC, _S, _T)
+"""Requests aborted, or no longer measured, before the verdict; these are not SLO events."""
+GOODPUT_EVENTS = _counter("llm_goodput_events_total", *_MC, _T)
+"""Requests with at least one verdict, good or bad."""
+GOODPUT_REQUESTS = _counter("llm_goodput_requests_total", *_MC, _T)
+"""Requests that are good for all their SLOs."""
+GOODPUT_TOKENS = _counter("llm_goodput_tokens_total", *_MC, _T)
+"""Completion tokens of requests that are good for all their SLOs."""
 
 # The engine's own state, with the same names for all engines.
-ENGINE_UP = _gauge("llm_engine_up", "1 if the last scrape of the engine succeeded.", _E)
-ENGINE_STATE = _gauge(
-    "llm_engine_state",
-    "1 for the state of the engine, 0 for the others: `starting`, `serving`, `saturated`, `wedged`, `paused`, `down`.",
-    _E,
-    Label.STATE,
-)
-ENGINE_STATE_REASON = _gauge("llm_engine_state_reason", "1 for the reason of the engine's state.", _E, _R)
-ENGINE_STATE_CHANGED = _gauge(
-    "llm_engine_state_change_timestamp_seconds", "When the state of the engine last changed, in Unix seconds.", _E
-)
-ENGINE_WORKED = _gauge(
-    "llm_engine_last_progress_timestamp_seconds",
-    "When the engine last worked: its counters moved, or output arrived. In Unix seconds; absent before.",
-    _E,
-)
-ENGINE_PROBES = _counter(
-    "llm_engine_probes_total",
-    "Requests of one token that the sidecar sent with --probe, by result. They are in no other series of the sidecar.",
-    _E,
-    Label.RESULT,
-)
-ENGINE_INFO = _gauge("llm_engine_info", "Type and version of the engine.", _E, Label.ENGINE_TYPE, Label.VERSION)
-ENGINE_START_TIME = _gauge("llm_engine_start_time_seconds", "Start time of the engine process, in Unix seconds.", _E)
-ENGINE_SCRAPE_ERRORS = _counter(
-    "llm_engine_scrape_errors_total",
-    "Scrapes of the engine that failed, or skipped invalid content or a list of models.",
-    _E,
-    _R,
-)
-ENGINE_SCRAPE_AGE = _gauge("llm_engine_last_good_scrape_age_seconds", "Time since the last successful scrape.", _E)
-ENGINE_SIGNAL_EXPOSED = _gauge(
-    "llm_engine_signal_exposed", "1 if the engine exposes the source of the series in `signal`.", _E, Label.SIGNAL
-)
-ENGINE_COUNTS_LIVE = _gauge(
-    "llm_engine_token_counts_live",
-    "1 if the engine counts tokens as it generates them, 0 if it counts them when the request ends.",
-    _E,
-)
-ENGINE_RUNNING = _gauge("llm_engine_requests_running", "Requests in the engine's running batch.", *_RANKED)
-ENGINE_WAITING = _gauge("llm_engine_requests_waiting", "Requests in the engine's waiting queue.", *_RANKED)
-ENGINE_DEFERRED = _gauge(
-    "llm_engine_requests_deferred",
-    "Waiting requests that the scheduler defers; all other waiting requests wait for capacity.",
-    *_RANKED,
-)
-ENGINE_REJECTIONS = _counter(
-    "llm_engine_admission_rejections_total",
-    "Requests that the engine rejected at admission, by the limit that was reached.",
-    *_RANKED,
-    _R,
-)
-ENGINE_SLEEP_STATE = _gauge(
-    "llm_engine_sleep_state", "1 for the current sleep state of the engine, 0 for the others.", *_RANKED, Label.STATE
-)
-ENGINE_LORA_RUNNING = _gauge("llm_engine_lora_adapters_running", "LoRA adapters with running requests.", _E)
-ENGINE_LORA_LIMIT = _gauge("llm_engine_lora_adapters_limit", "Maximum of different LoRA adapters in one batch.", _E)
-ENGINE_KV_USAGE = _gauge("llm_engine_kv_cache_usage_ratio", "Share of the KV cache in use, 0 to 1.", *_RANKED)
-ENGINE_KV_CAPACITY = _gauge("llm_engine_kv_cache_capacity_tokens", "KV cache capacity in tokens.", _E, Label.RANK)
-ENGINE_PREEMPTIONS = _counter("llm_engine_preemptions_total", "Preemptions of running requests.", *_RANKED)
-ENGINE_CACHE_QUERIES = _counter(
-    "llm_engine_prefix_cache_queries_tokens_total", "Prompt tokens looked up in the prefix cache.", *_RANKED
-)
-ENGINE_CACHE_HITS = _counter(
-    "llm_engine_prefix_cache_hits_tokens_total", "Prompt tokens found in the prefix cache.", *_RANKED
-)
-ENGINE_EXTERNAL_CACHE_QUERIES = _counter(
-    "llm_engine_external_prefix_cache_queries_tokens_total",
-    "Prompt tokens looked up in an external prefix cache through a KV connector.",
-    *_RANKED,
-)
-ENGINE_EXTERNAL_CACHE_HITS = _counter(
-    "llm_engine_external_prefix_cache_hits_tokens_total",
-    "Prompt tokens found in an external prefix cache.",
-    *_RANKED,
-)
-ENGINE_PROMPT_TOKENS = _counter(
-    "llm_engine_prompt_tokens_total", "Prompt tokens processed, as the engine counts them.", *_RANKED
-)
-ENGINE_PROMPT_TOKENS_BY_SOURCE = _counter(
-    "llm_engine_prompt_tokens_by_source_total",
-    "Prompt tokens by the source of their KV cache entries.",
-    *_RANKED,
-    Label.SOURCE,
-)
-ENGINE_GENERATION_TOKENS = _counter(
-    "llm_engine_generation_tokens_total", "Generated tokens, as the engine counts them.", *_RANKED
-)
-ENGINE_SPEC_DRAFTED = _counter(
-    "llm_engine_spec_decode_drafted_tokens_total", "Draft tokens proposed by speculative decoding.", *_RANKED
-)
-ENGINE_SPEC_ACCEPTED = _counter(
-    "llm_engine_spec_decode_accepted_tokens_total", "Draft tokens accepted by speculative decoding.", *_RANKED
-)
-ENGINE_KV_TRANSFER_BYTES = _counter(
-    "llm_engine_kv_transfer_bytes_total", "Bytes of KV cache transferred between engines.", *_RANKED
-)
-ENGINE_KV_FETCH = _gauge(
-    "llm_engine_requests_kv_fetch",
-    "Waiting requests by the stage of the load of their KV cache.",
-    *_RANKED,
-    Label.STAGE,
-)
-ENGINE_KV_TRANSFER_FAILURES = _counter(
-    "llm_engine_kv_transfer_failures_total", "Failed transfers of KV cache between engines.", *_RANKED
-)
-ENGINE_KV_EXPIRED = _counter(
-    "llm_engine_kv_expired_requests_total",
-    "Requests whose KV cache expired on the prefill engine before the decode engine had read it.",
-    *_RANKED,
-)
-ENGINE_OFFLOAD_STORED = _counter(
-    "llm_engine_kv_offload_stored_bytes_total", "Bytes of KV cache written from the GPU to offload storage.", *_RANKED
-)
-ENGINE_OFFLOAD_LOADED = _counter(
-    "llm_engine_kv_offload_loaded_bytes_total", "Bytes of KV cache read from offload storage to the GPU.", *_RANKED
-)
-ENGINE_OFFLOAD_PINNED = _gauge(
-    "llm_engine_kv_offload_pinned_ratio",
-    "Share of the offload space in CPU memory that active transfers use, 0 to 1.",
-    *_RANKED,
-)
+ENGINE_UP = _gauge("llm_engine_up", _E)
+"""1 if the last scrape of the engine succeeded."""
+ENGINE_STATE = _gauge("llm_engine_state", _E, Label.STATE)
+"""1 for the state of the engine, 0 for the others: `starting`, `serving`, `saturated`, `wedged`, `paused`, `down`."""
+ENGINE_STATE_REASON = _gauge("llm_engine_state_reason", _E, _R)
+"""1 for the reason of the engine's state."""
+ENGINE_STATE_CHANGED = _gauge("llm_engine_state_change_timestamp_seconds", _E)
+"""When the state of the engine last changed, in Unix seconds."""
+ENGINE_WORKED = _gauge("llm_engine_last_progress_timestamp_seconds", _E)
+"""When the engine last worked: its counters moved, or output arrived. In Unix seconds; absent before."""
+ENGINE_PROBES = _counter("llm_engine_probes_total", _E, Label.RESULT)
+"""Requests of one token that the sidecar sent with --probe, by result. They are in no other series of the sidecar."""
+ENGINE_INFO = _gauge("llm_engine_info", _E, Label.ENGINE_TYPE, Label.VERSION)
+"""Type and version of the engine."""
+ENGINE_START_TIME = _gauge("llm_engine_start_time_seconds", _E)
+"""Start time of the engine process, in Unix seconds."""
+ENGINE_SCRAPE_ERRORS = _counter("llm_engine_scrape_errors_total", _E, _R)
+"""Scrapes of the engine that failed, or skipped invalid content or a list of models."""
+ENGINE_SCRAPE_AGE = _gauge("llm_engine_last_good_scrape_age_seconds", _E)
+"""Time since the last successful scrape."""
+ENGINE_SIGNAL_EXPOSED = _gauge("llm_engine_signal_exposed", _E, Label.SIGNAL)
+"""1 if the engine exposes the source of the series in `signal`."""
+ENGINE_COUNTS_LIVE = _gauge("llm_engine_token_counts_live", _E)
+"""1 if the engine counts tokens as it generates them, 0 if it counts them when the request ends."""
+ENGINE_RUNNING = _gauge("llm_engine_requests_running", *_RANKED)
+"""Requests in the engine's running batch."""
+ENGINE_WAITING = _gauge("llm_engine_requests_waiting", *_RANKED)
+"""Requests in the engine's waiting queue."""
+ENGINE_DEFERRED = _gauge("llm_engine_requests_deferred", *_RANKED)
+"""Waiting requests that the scheduler defers; all other waiting requests wait for capacity."""
+ENGINE_REJECTIONS = _counter("llm_engine_admission_rejections_total", *_RANKED, _R)
+"""Requests that the engine rejected at admission, by the limit that was reached."""
+ENGINE_SLEEP_STATE = _gauge("llm_engine_sleep_state", *_RANKED, Label.STATE)
+"""1 for the current sleep state of the engine, 0 for the others."""
+ENGINE_LORA_RUNNING = _gauge("llm_engine_lora_adapters_running", _E)
+"""LoRA adapters with running requests."""
+ENGINE_LORA_LIMIT = _gauge("llm_engine_lora_adapters_limit", _E)
+"""Maximum of different LoRA adapters in one batch."""
+ENGINE_KV_USAGE = _gauge("llm_engine_kv_cache_usage_ratio", *_RANKED)
+"""Share of the KV cache in use, 0 to 1."""
+ENGINE_KV_CAPACITY = _gauge("llm_engine_kv_cache_capacity_tokens", _E, Label.RANK)
+"""KV cache capacity in tokens."""
+ENGINE_PREEMPTIONS = _counter("llm_engine_preemptions_total", *_RANKED)
+"""Preemptions of running requests."""
+ENGINE_CACHE_QUERIES = _counter("llm_engine_prefix_cache_queries_tokens_total", *_RANKED)
+"""Prompt tokens looked up in the prefix cache."""
+ENGINE_CACHE_HITS = _counter("llm_engine_prefix_cache_hits_tokens_total", *_RANKED)
+"""Prompt tokens found in the prefix cache."""
+ENGINE_EXTERNAL_CACHE_QUERIES = _counter("llm_engine_external_prefix_cache_queries_tokens_total", *_RANKED)
+"""Prompt tokens looked up in an external prefix cache through a KV connector."""
+ENGINE_EXTERNAL_CACHE_HITS = _counter("llm_engine_external_prefix_cache_hits_tokens_total", *_RANKED)
+"""Prompt tokens found in an external prefix cache."""
+ENGINE_PROMPT_TOKENS = _counter("llm_engine_prompt_tokens_total", *_RANKED)
+"""Prompt tokens processed, as the engine counts them."""
+ENGINE_PROMPT_TOKENS_BY_SOURCE = _counter("llm_engine_prompt_tokens_by_source_total", *_RANKED, Label.SOURCE)
+"""Prompt tokens by the source of their KV cache entries."""
+ENGINE_GENERATION_TOKENS = _counter("llm_engine_generation_tokens_total", *_RANKED)
+"""Generated tokens, as the engine counts them."""
+ENGINE_SPEC_DRAFTED = _counter("llm_engine_spec_decode_drafted_tokens_total", *_RANKED)
+"""Draft tokens proposed by speculative decoding."""
+ENGINE_SPEC_ACCEPTED = _counter("llm_engine_spec_decode_accepted_tokens_total", *_RANKED)
+"""Draft tokens accepted by speculative decoding."""
+ENGINE_KV_TRANSFER_BYTES = _counter("llm_engine_kv_transfer_bytes_total", *_RANKED)
+"""Bytes of KV cache transferred between engines."""
+ENGINE_KV_FETCH = _gauge("llm_engine_requests_kv_fetch", *_RANKED, Label.STAGE)
+"""Waiting requests by the stage of the load of their KV cache."""
+ENGINE_KV_TRANSFER_FAILURES = _counter("llm_engine_kv_transfer_failures_total", *_RANKED)
+"""Failed transfers of KV cache between engines."""
+ENGINE_KV_EXPIRED = _counter("llm_engine_kv_expired_requests_total", *_RANKED)
+"""Requests whose KV cache expired on the prefill engine before the decode engine had read it."""
+ENGINE_OFFLOAD_STORED = _counter("llm_engine_kv_offload_stored_bytes_total", *_RANKED)
+"""Bytes of KV cache written from the GPU to offload storage."""
+ENGINE_OFFLOAD_LOADED = _counter("llm_engine_kv_offload_loaded_bytes_total", *_RANKED)
+"""Bytes of KV cache read from offload storage to the GPU."""
+ENGINE_OFFLOAD_PINNED = _gauge("llm_engine_kv_offload_pinned_ratio", *_RANKED)
+"""Share of the offload space in CPU memory that active transfers use, 0 to 1."""
 # Latencies with the engine's own bounds; docs/engines.md defines them for each engine.
-ENGINE_TTFT = _histogram("llm_engine_time_to_first_token_seconds", "TTFT as the engine measures it.", (), *_RANKED)
-ENGINE_INTER_TOKEN = _histogram(
-    "llm_engine_inter_token_seconds", "ITL (time between outputs) as the engine measures it.", (), *_RANKED
-)
-ENGINE_TPOT = _histogram(
-    "llm_engine_time_per_output_token_seconds", "Mean TPOT of each request as the engine measures it.", (), *_RANKED
-)
-ENGINE_DURATION = _histogram("llm_engine_request_duration_seconds", "E2E as the engine measures it.", (), *_RANKED)
-ENGINE_QUEUE = _histogram("llm_engine_request_queue_seconds", "Queue time as the engine measures it.", (), *_RANKED)
-ENGINE_PREFILL = _histogram(
-    "llm_engine_request_prefill_seconds", "Time from scheduling to first token as the engine measures it.", (), *_RANKED
-)
-ENGINE_DECODE = _histogram(
-    "llm_engine_request_decode_seconds", "Time from first to last token as the engine measures it.", (), *_RANKED
-)
-ENGINE_KV_TRANSFER = _histogram(
-    "llm_engine_kv_transfer_seconds",
-    "Duration of a transfer of KV cache between engines, as the engine measures it.",
-    (),
-    *_RANKED,
-)
-ENGINE_CONFIG_INFO = _gauge("llm_engine_config_info", "Hash of the engine's visible configuration.", _E, Label.REVISION)
-ENGINE_SETTING_INFO = _gauge(
-    "llm_engine_setting_info", "A setting of the engine and its current value.", _E, Label.SETTING, Label.VALUE
-)
-ENGINE_CONFIG_CHANGE = _gauge(
-    "llm_engine_config_change_timestamp_seconds",
-    "Unix time of a config change, detected or declared. Grafana annotations need useValueForTime.",
-    _E,
-    Label.SETTING,
-    Label.OLD,
-    Label.NEW,
-)
+ENGINE_TTFT = _histogram("llm_engine_time_to_first_token_seconds", (), *_RANKED)
+"""TTFT as the engine measures it."""
+ENGINE_INTER_TOKEN = _histogram("llm_engine_inter_token_seconds", (), *_RANKED)
+"""ITL (time between outputs) as the engine measures it."""
+ENGINE_TPOT = _histogram("llm_engine_time_per_output_token_seconds", (), *_RANKED)
+"""Mean TPOT of each request as the engine measures it."""
+ENGINE_DURATION = _histogram("llm_engine_request_duration_seconds", (), *_RANKED)
+"""E2E as the engine measures it."""
+ENGINE_QUEUE = _histogram("llm_engine_request_queue_seconds", (), *_RANKED)
+"""Queue time as the engine measures it."""
+ENGINE_PREFILL = _histogram("llm_engine_request_prefill_seconds", (), *_RANKED)
+"""Time from scheduling to first token as the engine measures it."""
+ENGINE_DECODE = _histogram("llm_engine_request_decode_seconds", (), *_RANKED)
+"""Time from first to last token as the engine measures it."""
+ENGINE_KV_TRANSFER = _histogram("llm_engine_kv_transfer_seconds", (), *_RANKED)
+"""Duration of a transfer of KV cache between engines, as the engine measures it."""
+ENGINE_CONFIG_INFO = _gauge("llm_engine_config_info", _E, Label.REVISION)
+"""Hash of the engine's visible configuration."""
+ENGINE_SETTING_INFO = _gauge("llm_engine_setting_info", _E, Label.SETTING, Label.VALUE)
+"""A setting of the engine and its current value."""
+ENGINE_CONFIG_CHANGE = _gauge("llm_engine_config_change_timestamp_seconds", _E, Label.SETTING, Label.OLD, Label.NEW)
+"""Unix time of a config change, detected or declared. Grafana annotations need useValueForTime."""
 
 # Upper limits of the hardware, to compare with measured rates.
-ROOFLINE_PREFILL = _gauge(
-    "llm_roofline_prefill_tokens_per_second", "Theoretical upper limit of prompt tokens per second on these GPUs."
-)
-ROOFLINE_DECODE = _gauge(
-    "llm_roofline_decode_tokens_per_second",
-    "Theoretical upper limit of output tokens per second on these GPUs, for a whole batch of the given size.",
-    Label.BATCH,
-)
-ROOFLINE_RUNNING = _gauge(
-    "llm_roofline_running_tokens_per_second",
-    "Theoretical upper limit of output tokens per second for the requests that the engine runs; 0 if it runs none.",
-    _E,
-)
-ROOFLINE_KV_TOKENS = _gauge("llm_roofline_kv_tokens", "Theoretical upper limit of tokens in the KV cache.")
+ROOFLINE_PREFILL = _gauge("llm_roofline_prefill_tokens_per_second")
+"""Theoretical upper limit of prompt tokens per second on these GPUs."""
+ROOFLINE_DECODE = _gauge("llm_roofline_decode_tokens_per_second", Label.BATCH)
+"""Theoretical upper limit of output tokens per second on these GPUs, for a whole batch of the given size."""
+ROOFLINE_RUNNING = _gauge("llm_roofline_running_tokens_per_second", _E)
+"""Theoretical upper limit of output tokens per second for the requests that the engine runs; 0 if it runs none."""
+ROOFLINE_KV_TOKENS = _gauge("llm_roofline_kv_tokens")
+"""Theoretical upper limit of tokens in the KV cache."""
 
 # The sidecar itself.
-SIDECAR_BUILD = _gauge("llm_sidecar_build_info", "Version of the sidecar.", Label.VERSION)
-SIDECAR_BEGUN = _counter(
-    "llm_sidecar_begun_requests_total",
-    "Requests whose head was parsed: the sum of the open, recorded, dropped and lost requests.",
-    Label.ROUTE,
-)
-SIDECAR_RECORDED = _counter(
-    "llm_sidecar_recorded_requests_total",
-    "Requests whose line is in the request log, or that are counted if there is no log.",
-    Label.ROUTE,
-)
-SIDECAR_DROPPED = _counter(
-    "llm_sidecar_dropped_records_total",
-    "Requests whose record was dropped because the exporter was unavailable for too long. They are in no other series.",
-    Label.ROUTE,
-)
-SIDECAR_LOST = _counter(
-    "llm_sidecar_lost_requests_total",
-    "Requests without a record because their relay crashed (`relay_crashed`), or because the sidecar ended before the "
-    "exporter had them (`sidecar_stopped`, counted at the next start).",
-    _R,
-    Label.ROUTE,
-)
-SIDECAR_RESTARTS = _counter("llm_sidecar_restarts_total", "Restarts of a child process.", _P)
-SIDECAR_LOOP_LAG = _gauge("llm_sidecar_loop_lag_seconds", "Largest event loop delay in the last second.", _P)
-SIDECAR_UNMETERED = _counter(
-    "llm_sidecar_unmetered_requests_total",
-    "Requests forwarded without metering, by type of exception, or `encoded` for a compressed stream.",
-    _R,
-)
-SIDECAR_REFUSED = _counter(
-    "llm_sidecar_refused_requests_total",
-    "Requests that the sidecar itself refused, without forwarding them or all of their body.",
-    Label.STATUS,
-    _R,
-)
-SIDECAR_UNPARSED = _counter("llm_sidecar_unparsed_requests_total", "Request bodies that were not parsed.", _R)
-SIDECAR_DROPPED_VALUES = _counter(
-    "llm_sidecar_dropped_engine_values_total",
-    "Values in responses and spans of the engine that were dropped, by the series that lack them: negative ones, "
-    "counts above 2^53, times above a day, and what is not a number.",
-    Label.SIGNAL,
-)
-SIDECAR_MODELS_OVER_LIMIT = _gauge(
-    "llm_sidecar_models_over_limit",
-    "Models that the engine lists or `--model` names and that count as `other`: above `--max-models`, or a long name.",
-)
-SIDECAR_CERTIFICATE_EXPIRY = _gauge(
-    "llm_sidecar_certificate_expiry_timestamp_seconds", "Expiry time of the server certificate, in Unix seconds."
-)
-SIDECAR_CERTIFICATE_RELOAD = _gauge(
-    "llm_sidecar_certificate_last_reload_successful",
-    "Whether the server certificate was valid at the start or at the last SIGHUP; if not, the previous one is in use.",
-)
-SIDECAR_LOG_ERRORS = _counter("llm_sidecar_log_errors_total", "Failed writes to the request log; they are retried.")
-SIDECAR_TASK_ERRORS = _counter(
-    "llm_sidecar_task_errors_total",
-    "Exceptions in periodic tasks and in the processing of single records, which continue; each type is logged once.",
-    _P,
-)
-SIDECAR_RELOAD_SUCCESSFUL = _gauge(
-    "llm_sidecar_config_last_reload_successful",
-    "Whether the SLO file was valid at the start or at the last SIGHUP; if not, the previous one remains in use.",
-)
-SIDECAR_RELOAD_TIME = _gauge(
-    "llm_sidecar_config_last_reload_success_timestamp_seconds",
-    "When the sidecar last read a valid SLO file, in Unix seconds.",
-)
-SIDECAR_DROPPED_LINES = _counter(
-    "llm_sidecar_dropped_log_lines_total",
-    "Lines dropped because the request log could not be written for too long. Their requests are in all other series.",
-    _R,
-    Label.ROUTE,
-)
-SIDECAR_EXPORTED_SPANS = _counter("llm_sidecar_exported_spans_total", "Spans accepted by the trace collector.")
-SIDECAR_DROPPED_SPANS = _counter(
-    "llm_sidecar_dropped_spans_total", "Spans dropped, usually because the trace collector is down or slow.", _R
-)
-SIDECAR_UNJOINED_SPANS = _counter(
-    "llm_sidecar_unjoined_spans_total", "Engine spans that were not joined with a request.", _R
-)
-SIDECAR_REFUSED_MESSAGES = _counter(
-    "llm_sidecar_refused_otlp_messages_total", "Messages rejected by the OTLP receiver.", _R
-)
-SIDECAR_CONNECTIONS = _gauge("llm_sidecar_client_connections", "Open client connections.", _P)
-SIDECAR_CONNECTIONS_LIMIT = _gauge(
-    "llm_sidecar_client_connections_limit",
-    "Maximum of open client connections; follows from the limit of open files.",
-    _P,
-)
-SIDECAR_REJECTED_CONNECTIONS = _counter(
-    "llm_sidecar_rejected_connections_total",
-    "Client connections above the limit; their first request gets status 503.",
-    _P,
-)
-SIDECAR_UPSTREAM_ERRORS = _counter(
-    "llm_sidecar_upstream_connect_errors_total",
-    "Connections to the engine that could not be opened: `lookup` (its name cannot be resolved), `refused`, `timeout`, "
-    "`tls` or `other`.",
-    _P,
-    Label.UPSTREAM,
-    _R,
-)
-SIDECAR_CLOSED_CONNECTIONS = _counter(
-    "llm_sidecar_exporter_closed_connections_total",
-    "Connections to the metrics port or to a port for spans by HTTP, closed because of its limit of connections.",
-)
-SIDECAR_BUFFERED = _gauge(
-    "llm_sidecar_buffered_bytes",
-    "Request bodies in memory that are incomplete, or that the engine has not read.",
-    _P,
-)
-SIDECAR_BUFFERED_LIMIT = _gauge(
-    "llm_sidecar_buffered_bytes_limit",
-    "Share of the relay in --max-buffered; from 7/8 of it on the relay reads no further bytes of uploads.",
-    _P,
-)
-SIDECAR_CPU = _counter("llm_sidecar_cpu_seconds_total", "CPU time of the process since it started.", _P)
-SIDECAR_MEMORY = _gauge("llm_sidecar_memory_bytes", "Resident memory of the process (Linux only).", _P)
+SIDECAR_BUILD = _gauge("llm_sidecar_build_info", Label.VERSION)
+"""Version of the sidecar."""
+SIDECAR_BEGUN = _counter("llm_sidecar_begun_requests_total", Label.ROUTE)
+"""Requests whose head was parsed: the sum of the open, recorded, dropped and lost requests."""
+SIDECAR_RECORDED = _counter("llm_sidecar_recorded_requests_total", Label.ROUTE)
+"""Requests whose line is in the request log, or that are counted if there is no log."""
+SIDECAR_DROPPED = _counter("llm_sidecar_dropped_records_total", Label.ROUTE)
+"""Requests whose record was dropped because the exporter was unavailable for too long. They are in no other series."""
+SIDECAR_LOST = _counter("llm_sidecar_lost_requests_total", _R, Label.ROUTE)
+"""Requests without a record because their relay crashed (`relay_crashed`), or because the sidecar ended before the
+exporter had them (`sidecar_stopped`, counted at the next start)."""
+SIDECAR_RESTARTS = _counter("llm_sidecar_restarts_total", _P)
+"""Restarts of a child process."""
+SIDECAR_LOOP_LAG = _gauge("llm_sidecar_loop_lag_seconds", _P)
+"""Largest event loop delay in the last second."""
+SIDECAR_UNMETERED = _counter("llm_sidecar_unmetered_requests_total", _R)
+"""Requests forwarded without metering, by type of exception, or `encoded` for a compressed stream."""
+SIDECAR_REFUSED = _counter("llm_sidecar_refused_requests_total", Label.STATUS, _R)
+"""Requests that the sidecar itself refused, without forwarding them or all of their body."""
+SIDECAR_UNPARSED = _counter("llm_sidecar_unparsed_requests_total", _R)
+"""Request bodies that were not parsed."""
+SIDECAR_DROPPED_VALUES = _counter("llm_sidecar_dropped_engine_values_total", Label.SIGNAL)
+"""Values in responses and spans of the engine that were dropped, by the series that lack them: negative ones, counts
+above 2^53, times above a day, and what is not a number."""
+SIDECAR_MODELS_OVER_LIMIT = _gauge("llm_sidecar_models_over_limit")
+"""Models that the engine lists or `--model` names and that count as `other`: above `--max-models`, or a long name."""
+SIDECAR_CERTIFICATE_EXPIRY = _gauge("llm_sidecar_certificate_expiry_timestamp_seconds")
+"""Expiry time of the server certificate, in Unix seconds."""
+SIDECAR_CERTIFICATE_RELOAD = _gauge("llm_sidecar_certificate_last_reload_successful")
+"""Whether the server certificate was valid at the start or at the last SIGHUP; if not, the previous one is in use."""
+SIDECAR_LOG_ERRORS = _counter("llm_sidecar_log_errors_total")
+"""Failed writes to the request log; they are retried."""
+SIDECAR_TASK_ERRORS = _counter("llm_sidecar_task_errors_total", _P)
+"""Exceptions in periodic tasks and in the processing of single records, which continue; each type is logged once."""
+SIDECAR_RELOAD_SUCCESSFUL = _gauge("llm_sidecar_config_last_reload_successful")
+"""Whether the SLO file was valid at the start or at the last SIGHUP; if not, the previous one remains in use."""
+SIDECAR_RELOAD_TIME = _gauge("llm_sidecar_config_last_reload_success_timestamp_seconds")
+"""When the sidecar last read a valid SLO file, in Unix seconds."""
+SIDECAR_DROPPED_LINES = _counter("llm_sidecar_dropped_log_lines_total", _R, Label.ROUTE)
+"""Lines dropped because the request log could not be written for too long. Their requests are in all other series."""
+SIDECAR_EXPORTED_SPANS = _counter("llm_sidecar_exported_spans_total")
+"""Spans accepted by the trace collector."""
+SIDECAR_DROPPED_SPANS = _counter("llm_sidecar_dropped_spans_total", _R)
+"""Spans dropped, usually because the trace collector is down or slow."""
+SIDECAR_UNJOINED_SPANS = _counter("llm_sidecar_unjoined_spans_total", _R)
+"""Engine spans that were not joined with a request."""
+SIDECAR_REFUSED_MESSAGES = _counter("llm_sidecar_refused_otlp_messages_total", _R)
+"""Messages rejected by the OTLP receiver."""
+SIDECAR_CONNECTIONS = _gauge("llm_sidecar_client_connections", _P)
+"""Open client connections."""
+SIDECAR_CONNECTIONS_LIMIT = _gauge("llm_sidecar_client_connections_limit", _P)
+"""Maximum of open client connections; follows from the limit of open files."""
+SIDECAR_REJECTED_CONNECTIONS = _counter("llm_sidecar_rejected_connections_total", _P)
+"""Client connections above the limit; their first request gets status 503."""
+SIDECAR_UPSTREAM_ERRORS = _counter("llm_sidecar_upstream_connect_errors_total", _P, Label.UPSTREAM, _R)
+"""Connections to the engine that could not be opened: `lookup` (its name cannot be resolved), `refused`, `timeout`,
+`tls` or `other`."""
+SIDECAR_CLOSED_CONNECTIONS = _counter("llm_sidecar_exporter_closed_connections_total")
+"""Connections to the metrics port or to a port for spans by HTTP, closed because of its limit of connections."""
+SIDECAR_BUFFERED = _gauge("llm_sidecar_buffered_bytes", _P)
+"""Request bodies in memory that are incomplete, or that the engine has not read."""
+SIDECAR_BUFFERED_LIMIT = _gauge("llm_sidecar_buffered_bytes_limit", _P)
+"""Share of the relay in --max-buffered; from 7/8 of it on the relay reads no further bytes of uploads."""
+SIDECAR_CPU = _counter("llm_sidecar_cpu_seconds_total", _P)
+"""CPU time of the process since it started."""
+SIDECAR_MEMORY = _gauge("llm_sidecar_memory_bytes", _P)
+"""Resident memory of the process (Linux only)."""
 
 # A followed log.
-FOLLOWED_LINES = _counter(
-    "llm_sidecar_followed_lines_total", "Lines of the followed log; only with `--follow`.", Label.RESULT
-)
-FOLLOW_UP = _gauge(
-    "llm_sidecar_follow_up", "1 if the followed log could be read at the last attempt; only with `--follow`."
-)
-FOLLOW_LAG = _gauge(
-    "llm_sidecar_follow_lag_bytes", "Bytes of the followed log that are not counted yet; only with `--follow`."
-)
+FOLLOWED_LINES = _counter("llm_sidecar_followed_lines_total", Label.RESULT)
+"""Lines of the followed log; only with `--follow`."""
+FOLLOW_UP = _gauge("llm_sidecar_follow_up")
+"""1 if the followed log could be read at the last attempt; only with `--follow`."""
+FOLLOW_LAG = _gauge("llm_sidecar_follow_lag_bytes")
+"""Bytes of the followed log that are not counted yet; only with `--follow`."""
 
 # The load generator: its schedule and its delays.
 _OF_RUN = Label.EXPERIMENT, Label.CONFIGURATION
 """Empty for a run that is not part of an experiment."""
-LOAD_RUN = _gauge("llm_load_run_info", "1 while a load test runs.", Label.RUN, Label.SCENARIO, *_OF_RUN)
-LOAD_SCHEDULED = _counter("llm_load_scheduled_requests_total", "Requests that were due by the schedule.", _C, *_OF_RUN)
-LOAD_SENT = _counter("llm_load_sent_requests_total", "Requests sent.", _C, *_OF_RUN)
-LOAD_ENDED = _counter(
-    "llm_load_ended_requests_total",
-    "Ended requests, with the outcome that the load generator observed.",
-    *(_C, _O),
-    *_OF_RUN,
-)
-LOAD_GOOD = _counter(
-    "llm_load_good_requests_total",
-    "Ended requests that were good for all their SLOs, as the load generator judges them.",
-    *(_C, *_OF_RUN),
-)
-LOAD_SEND_LAG = _histogram(
-    "llm_load_send_lag_seconds", "Delay between the scheduled and the actual send time.", LAG_SECONDS
-)
+LOAD_RUN = _gauge("llm_load_run_info", Label.RUN, Label.SCENARIO, *_OF_RUN)
+"""1 while a load test runs."""
+LOAD_SCHEDULED = _counter("llm_load_scheduled_requests_total", _C, *_OF_RUN)
+"""Requests that were due by the schedule."""
+LOAD_SENT = _counter("llm_load_sent_requests_total", _C, *_OF_RUN)
+"""Requests sent."""
+LOAD_ENDED = _counter("llm_load_ended_requests_total", _C, _O, *_OF_RUN)
+"""Ended requests, with the outcome that the load generator observed."""
+LOAD_GOOD = _counter("llm_load_good_requests_total", _C, *_OF_RUN)
+"""Ended requests that were good for all their SLOs, as the load generator judges them."""
+LOAD_SEND_LAG = _histogram("llm_load_send_lag_seconds", LAG_SECONDS)
+"""Delay between the scheduled and the actual send time."""
 LOAD_SIGNALS = (LOAD_RUN, LOAD_SCHEDULED, LOAD_SENT, LOAD_ENDED, LOAD_GOOD, LOAD_SEND_LAG)
 """The series of the load generator; the sidecar exposes all others."""
 
@@ -737,186 +570,143 @@ class Recorded:
     labels: tuple[Label, ...]
 
 
+def _recorded(name: str, *labels: Label) -> Recorded:
+    return Recorded(name, _TEXT[name], labels)
+
+
 # Counts are recorded beside ratios: a budget from a mean of ratios is wrong under uneven load.
-SLO_EVENTS_IN = Recorded("llm_slo:events:increase", "SLO events in a window.", _SLO_WINDOW)
-SLO_BAD_IN = Recorded("llm_slo:bad_events:increase", "Bad SLO events in a window.", _SLO_WINDOW)
-SLO_ERROR_RATIO = Recorded(
-    "llm_slo:bad_events:ratio", "Bad events / events in a window; absent without traffic.", _SLO_WINDOW
-)
-SLO_BURN_RATE = Recorded(
-    "llm_slo:error_budget:burn_rate",
-    "Error ratio / (1 - objective); at 1 the error budget lasts one period.",
-    _SLO_WINDOW,
-)
-SLO_BUDGET_LEFT = Recorded(
-    "llm_slo:error_budget:remaining_ratio", "Remaining share of the error budget; negative if overspent.", (_M, _C, _S)
-)
-SLO_OBJECTIVE = Recorded("llm_slo:objective:ratio", "Objective of the SLO, from 0 to 1.", (_C, _S))
-SLO_THRESHOLD = Recorded("llm_slo:threshold:seconds", "Threshold of a latency SLO.", (_C, _S))
-WINDOW_SECONDS = Recorded("llm_slo:window:seconds", "Length of a window; the longest is the period.", (Label.WINDOW,))
-SLO_MEASURED = Recorded("llm_slo:measured_time:ratio", "Share of the period with counts of SLO events.", (_M, _C, _S))
-SLO_DOZENS = Recorded("llm_slo:dozens:count", "Dozens of steps in the period with counts of SLO events.", (_M, _C, _S))
-GOODPUT_EVENTS_IN = Recorded(
-    "llm_goodput:events:increase", "Requests in a window with at least one verdict.", _CLASS_WINDOW
-)
-GOODPUT_REQUESTS_IN = Recorded(
-    "llm_goodput:requests:increase", "Requests in a window that are good for all their SLOs.", _CLASS_WINDOW
-)
-GOODPUT_RATIO = Recorded(
-    "llm_goodput:requests:ratio",
-    "Good requests / requests with a verdict in a window; absent without traffic.",
-    _CLASS_WINDOW,
-)
-GOODPUT_OBJECTIVE = Recorded(
-    "llm_goodput:objective:ratio", "Lowest goodput ratio that is possible while every SLO meets its objective.", (_C,)
-)
+SLO_EVENTS_IN = _recorded("llm_slo:events:increase", *_SLO_WINDOW)
+"""SLO events in a window."""
+SLO_BAD_IN = _recorded("llm_slo:bad_events:increase", *_SLO_WINDOW)
+"""Bad SLO events in a window."""
+SLO_ERROR_RATIO = _recorded("llm_slo:bad_events:ratio", *_SLO_WINDOW)
+"""Bad events / events in a window; absent without traffic."""
+SLO_BURN_RATE = _recorded("llm_slo:error_budget:burn_rate", *_SLO_WINDOW)
+"""Error ratio / (1 - objective); at 1 the error budget lasts one period."""
+SLO_BUDGET_LEFT = _recorded("llm_slo:error_budget:remaining_ratio", _M, _C, _S)
+"""Remaining share of the error budget; negative if overspent."""
+SLO_OBJECTIVE = _recorded("llm_slo:objective:ratio", _C, _S)
+"""Objective of the SLO, from 0 to 1."""
+SLO_THRESHOLD = _recorded("llm_slo:threshold:seconds", _C, _S)
+"""Threshold of a latency SLO."""
+WINDOW_SECONDS = _recorded("llm_slo:window:seconds", Label.WINDOW)
+"""Length of a window; the longest is the period."""
+SLO_MEASURED = _recorded("llm_slo:measured_time:ratio", _M, _C, _S)
+"""Share of the period with counts of SLO events."""
+SLO_DOZENS = _recorded("llm_slo:dozens:count", _M, _C, _S)
+"""Dozens of steps in the period with counts of SLO events."""
+GOODPUT_EVENTS_IN = _recorded("llm_goodput:events:increase", *_CLASS_WINDOW)
+"""Requests in a window with at least one verdict."""
+GOODPUT_REQUESTS_IN = _recorded("llm_goodput:requests:increase", *_CLASS_WINDOW)
+"""Requests in a window that are good for all their SLOs."""
+GOODPUT_RATIO = _recorded("llm_goodput:requests:ratio", *_CLASS_WINDOW)
+"""Good requests / requests with a verdict in a window; absent without traffic."""
+GOODPUT_OBJECTIVE = _recorded("llm_goodput:objective:ratio", _C)
+"""Lowest goodput ratio that is possible while every SLO meets its objective."""
 # Without a sidecar the verdicts of a single request are unknown; the goodput ratio is between these two.
-GOODPUT_AT_LEAST = Recorded(
-    "llm_goodput:requests:ratio_at_least",
-    "Lower bound of the goodput ratio: no request missed two SLOs.",
-    _CLASS_WINDOW,
-)
-GOODPUT_AT_MOST = Recorded(
-    "llm_goodput:requests:ratio_at_most",
-    "Upper bound of the goodput ratio: every bad request missed all SLOs.",
-    _CLASS_WINDOW,
-)
+GOODPUT_AT_LEAST = _recorded("llm_goodput:requests:ratio_at_least", *_CLASS_WINDOW)
+"""Lower bound of the goodput ratio: no request missed two SLOs."""
+GOODPUT_AT_MOST = _recorded("llm_goodput:requests:ratio_at_most", *_CLASS_WINDOW)
+"""Upper bound of the goodput ratio: every bad request missed all SLOs."""
 
 # The counts above by tenant, in the windows of page alerts; only with `alerting.per_tenant`.
 _TENANT_SLO = (_M, _C, _S, _T, _W)
-TENANT_EVENTS_IN = Recorded("llm_slo_tenant:events:increase", "SLO events of a tenant in a window.", _TENANT_SLO)
-TENANT_BAD_IN = Recorded("llm_slo_tenant:bad_events:increase", "Bad SLO events of a tenant in a window.", _TENANT_SLO)
-TENANT_BURN_RATE = Recorded("llm_slo_tenant:error_budget:burn_rate", "Burn rate of one tenant.", _TENANT_SLO)
+TENANT_EVENTS_IN = _recorded("llm_slo_tenant:events:increase", *_TENANT_SLO)
+"""SLO events of a tenant in a window."""
+TENANT_BAD_IN = _recorded("llm_slo_tenant:bad_events:increase", *_TENANT_SLO)
+"""Bad SLO events of a tenant in a window."""
+TENANT_BURN_RATE = _recorded("llm_slo_tenant:error_budget:burn_rate", *_TENANT_SLO)
+"""Burn rate of one tenant."""
 
-REQUESTS_IN = Recorded(
-    "llm_instance:requests:increase", "Ended requests in a window.", (Label.INSTANCE, _M, _C, _O, _W)
-)
-ALL_REQUESTS_IN = Recorded(
-    "llm_instance:all_requests:increase", "Ended requests of all outcomes in a window.", (Label.INSTANCE, _M, _C, _W)
-)
-SURGE_AT = Recorded(
-    "llm_instance:surge_requests:ratio",
-    "Share of client errors or rejections at a sidecar, from the share of a ticket on. "
-    "The shares of the shortest window are relative to the mean of the longer one.",
-    (Label.INSTANCE, _M, _C, _O, _W),
-)
-SURGE_BEFORE = Recorded(
-    "llm_class:surge_requests:ratio",
-    "Share of client errors or rejections at all sidecars, from the share on that excludes a ticket a day later.",
-    (_M, _C, _O, _W),
-)
-OTHER_REQUESTS_IN = Recorded(
-    "llm_class:other_requests:increase", "Ended requests in a window, except client errors.", (_C, _W)
-)
-MODEL_REQUESTS_IN = Recorded("llm_model:requests:increase", "Ended requests of a model in a window.", (_M, _W))
+REQUESTS_IN = _recorded("llm_instance:requests:increase", Label.INSTANCE, _M, _C, _O, _W)
+"""Ended requests in a window."""
+ALL_REQUESTS_IN = _recorded("llm_instance:all_requests:increase", Label.INSTANCE, _M, _C, _W)
+"""Ended requests of all outcomes in a window."""
+SURGE_AT = _recorded("llm_instance:surge_requests:ratio", Label.INSTANCE, _M, _C, _O, _W)
+"""Share of client errors or rejections at a sidecar, from the share of a ticket on. The shares of the shortest window
+are relative to the mean of the longer one."""
+SURGE_BEFORE = _recorded("llm_class:surge_requests:ratio", _M, _C, _O, _W)
+"""Share of client errors or rejections at all sidecars, from the share on that excludes a ticket a day later."""
+OTHER_REQUESTS_IN = _recorded("llm_class:other_requests:increase", _C, _W)
+"""Ended requests in a window, except client errors."""
+MODEL_REQUESTS_IN = _recorded("llm_model:requests:increase", _M, _W)
+"""Ended requests of a model in a window."""
 
 # Short windows only: there is one series per sidecar, class and SLO.
 _INSTANCE_SLO = (Label.INSTANCE, _M, _C, _S, _W)
-INSTANCE_EVENTS_IN = Recorded("llm_instance:slo_events:increase", "SLO events of a sidecar in a window.", _INSTANCE_SLO)
-INSTANCE_BAD_IN = Recorded(
-    "llm_instance:slo_bad_events:increase", "Bad SLO events of a sidecar in a window.", _INSTANCE_SLO
-)
-INSTANCE_ERROR_RATIO = Recorded(
-    "llm_instance:slo_bad_events:ratio",
-    "Bad events / events of a sidecar in a window; absent without traffic.",
-    _INSTANCE_SLO,
-)
-OUTLIER_ERROR_RATIO = Recorded(
-    "llm_instance:outlier_bad_events:ratio",
-    "Error ratio of each sidecar at which half or more of the events are bad; compared with those of its peers.",
-    _INSTANCE_SLO,
-)
-REPLICAS_ERROR_RATIO = Recorded(
-    "llm_slo:outlier_bad_events:ratio", "Error ratio of all sidecars, while one of them may be an outlier.", _SLO_WINDOW
-)
-STEP_TIME = Recorded("llm_rules:steps:timestamp", "Time of the last evaluation of the rules that count steps.", ())
+INSTANCE_EVENTS_IN = _recorded("llm_instance:slo_events:increase", *_INSTANCE_SLO)
+"""SLO events of a sidecar in a window."""
+INSTANCE_BAD_IN = _recorded("llm_instance:slo_bad_events:increase", *_INSTANCE_SLO)
+"""Bad SLO events of a sidecar in a window."""
+INSTANCE_ERROR_RATIO = _recorded("llm_instance:slo_bad_events:ratio", *_INSTANCE_SLO)
+"""Bad events / events of a sidecar in a window; absent without traffic."""
+OUTLIER_ERROR_RATIO = _recorded("llm_instance:outlier_bad_events:ratio", *_INSTANCE_SLO)
+"""Error ratio of each sidecar at which half or more of the events are bad; compared with those of its peers."""
+REPLICAS_ERROR_RATIO = _recorded("llm_slo:outlier_bad_events:ratio", *_SLO_WINDOW)
+"""Error ratio of all sidecars, while one of them may be an outlier."""
+STEP_TIME = _recorded("llm_rules:steps:timestamp")
+"""Time of the last evaluation of the rules that count steps."""
 
 # These series compare sidecars over weeks; raw counters have too many series for this.
-REQUESTS_AT = Recorded("llm_instance:requests:rate", "Ended requests per second of a sidecar.", (Label.INSTANCE,))
-GOODPUT_AT = Recorded(
-    "llm_instance:good_requests:ratio", "Goodput ratio of a sidecar; absent without traffic.", (Label.INSTANCE,)
-)
+REQUESTS_AT = _recorded("llm_instance:requests:rate", Label.INSTANCE)
+"""Ended requests per second of a sidecar."""
+GOODPUT_AT = _recorded("llm_instance:good_requests:ratio", Label.INSTANCE)
+"""Goodput ratio of a sidecar; absent without traffic."""
 
 # The baseline of a class or a model is its last week.
-TOKENS_IN = Recorded(
-    "llm_class:completion_tokens:increase", "Completion tokens in a window; absent if none.", _CLASS_WINDOW
-)
-TOKENS_MEDIAN = Recorded(
-    "llm_class:completion_tokens:weekly_median", "Weekly median of completion tokens per step with traffic.", (_M, _C)
-)
-ENGINE_PROMPT_TOKENS_IN = Recorded(
-    "llm_model:engine_prompt_tokens:increase", "Prompt tokens in a window; absent if none.", (_M, _W)
-)
-ENGINE_CACHE_HITS_IN = Recorded(
-    "llm_model:engine_prefix_cache_hits:increase", "Prompt tokens found in the prefix cache in a window.", (_M, _W)
-)
-CACHE_WEEKLY_RATIO = Recorded(
-    "llm_model:engine_prefix_cache:weekly_hit_ratio",
-    "Prefix cache hit ratio of the last week, in prompt tokens.",
-    (_M,),
-)
+TOKENS_IN = _recorded("llm_class:completion_tokens:increase", *_CLASS_WINDOW)
+"""Completion tokens in a window; absent if none."""
+TOKENS_MEDIAN = _recorded("llm_class:completion_tokens:weekly_median", _M, _C)
+"""Weekly median of completion tokens per step with traffic."""
+ENGINE_PROMPT_TOKENS_IN = _recorded("llm_model:engine_prompt_tokens:increase", _M, _W)
+"""Prompt tokens in a window; absent if none."""
+ENGINE_CACHE_HITS_IN = _recorded("llm_model:engine_prefix_cache_hits:increase", _M, _W)
+"""Prompt tokens found in the prefix cache in a window."""
+CACHE_WEEKLY_RATIO = _recorded("llm_model:engine_prefix_cache:weekly_hit_ratio", _M)
+"""Prefix cache hit ratio of the last week, in prompt tokens."""
 
 # Costs in the currency of the price; only if the rules are rendered with a price.
-COST_IN = Recorded("llm_cost:money:increase", "Cost of the GPUs in a window.", (_W,))
-COST_IDLE_IN = Recorded("llm_cost:idle_money:increase", "Cost of the GPUs in steps without output tokens.", (_W,))
-COST_TOKENS_IN = Recorded("llm_cost:output_tokens:increase", "Output tokens in a window; absent if none.", (_W,))
-COST_GOOD_IN = Recorded("llm_cost:good_requests:increase", "Good requests in a window.", (_W,))
-COST_PER_MILLION = Recorded(
-    "llm_cost:money:per_million_output_tokens", "Cost per million output tokens; absent without output tokens.", (_W,)
-)
-COST_PER_GOOD = Recorded(
-    "llm_cost:money:per_good_request", "Cost per good request; absent without good requests.", (_W,)
-)
-COST_API_IN = Recorded(
-    "llm_cost:api_money:increase", "Cost of the tokens of a window at the price of an API; absent if none.", (_W,)
-)
-COST_API_PER_MILLION = Recorded(
-    "llm_cost:api_money:per_million_output_tokens",
-    "Cost of input and output at the price of an API, per million output tokens; absent without output tokens.",
-    (_W,),
-)
+COST_IN = _recorded("llm_cost:money:increase", _W)
+"""Cost of the GPUs in a window."""
+COST_IDLE_IN = _recorded("llm_cost:idle_money:increase", _W)
+"""Cost of the GPUs in steps without output tokens."""
+COST_TOKENS_IN = _recorded("llm_cost:output_tokens:increase", _W)
+"""Output tokens in a window; absent if none."""
+COST_GOOD_IN = _recorded("llm_cost:good_requests:increase", _W)
+"""Good requests in a window."""
+COST_PER_MILLION = _recorded("llm_cost:money:per_million_output_tokens", _W)
+"""Cost per million output tokens; absent without output tokens."""
+COST_PER_GOOD = _recorded("llm_cost:money:per_good_request", _W)
+"""Cost per good request; absent without good requests."""
+COST_API_IN = _recorded("llm_cost:api_money:increase", _W)
+"""Cost of the tokens of a window at the price of an API; absent if none."""
+COST_API_PER_MILLION = _recorded("llm_cost:api_money:per_million_output_tokens", _W)
+"""Cost of input and output at the price of an API, per million output tokens; absent without output tokens."""
 
 # These series are for autoscalers; they exist only if the rules are rendered with --autoscaling.
-SIGNAL_P90 = Recorded(
-    "llm_slo:signal:p90_threshold_ratio",
-    "90th percentile of the SLO's signal / threshold, over the shortest window; absent without requests.",
-    (_M, _C, _S),
-)
-OLDEST_WAIT_RATIO = Recorded(
-    "llm_slo:oldest_wait:threshold_ratio", "Oldest wait for a first token / threshold of TTFT.", (_M, _C, _S)
-)
+SIGNAL_P90 = _recorded("llm_slo:signal:p90_threshold_ratio", _M, _C, _S)
+"""90th percentile of the SLO's signal / threshold, over the shortest window; absent without requests."""
+OLDEST_WAIT_RATIO = _recorded("llm_slo:oldest_wait:threshold_ratio", _M, _C, _S)
+"""Oldest wait for a first token / threshold of TTFT."""
 
-ENGINE_MODEL = Recorded(
-    "llm_engine:model:group",
-    "1 for each model of an engine, also while it is down.",
-    (Label.INSTANCE, Label.ENGINE, _M),
-)
-TARGET_MODEL = Recorded(
-    "llm_target:model:group",
-    "1 for each model of a group of targets, and without a model while none is known; only with `group_by`.",
-    (_M,),
-)
-COLD_START = Recorded(
-    "llm_engine:cold_start:group", "1 while an engine starts or warms up.", (Label.INSTANCE, Label.ENGINE)
-)
-PAGE_HELD = Recorded(
-    "llm_slo:held_bad_events:increase",
-    "Bad events of the last step, if all are from engines in cold start.",
-    (_M, _C, _S),
-)
-HELD_PAGE = Recorded("llm_slo:held_page:group", "1 while the page of the SLO is held back.", (_M, _C, _S))
-LONG_ERROR_RATIO = Recorded(
-    "llm_slo:long_window_bad_events:ratio", "Error ratio in the long window of each tier that burns there.", _SLO_WINDOW
-)
-LOW_TRAFFIC_EVENTS_IN = Recorded(
-    "llm_slo:low_traffic_events:increase",
-    "Events of each class with too few for a page, for SLOs that pool such classes.",
-    _SLO_WINDOW,
-)
-TIER_ERROR_RATIO = Recorded(
-    "llm_slo:tier_bad_events:ratio", "Error ratio in the short window of each tier that burns.", _SLO_WINDOW
-)
-PAGE_ERROR_RATIO = Recorded("llm_slo:page_bad_events:ratio", "Error ratio of each SLO that pages.", (_M, _C, _S))
+ENGINE_MODEL = _recorded("llm_engine:model:group", Label.INSTANCE, Label.ENGINE, _M)
+"""1 for each model of an engine, also while it is down."""
+TARGET_MODEL = _recorded("llm_target:model:group", _M)
+"""1 for each model of a group of targets, and without a model while none is known; only with `group_by`."""
+COLD_START = _recorded("llm_engine:cold_start:group", Label.INSTANCE, Label.ENGINE)
+"""1 while an engine starts or warms up."""
+PAGE_HELD = _recorded("llm_slo:held_bad_events:increase", _M, _C, _S)
+"""Bad events of the last step, if all are from engines in cold start."""
+HELD_PAGE = _recorded("llm_slo:held_page:group", _M, _C, _S)
+"""1 while the page of the SLO is held back."""
+LONG_ERROR_RATIO = _recorded("llm_slo:long_window_bad_events:ratio", *_SLO_WINDOW)
+"""Error ratio in the long window of each tier that burns there."""
+LOW_TRAFFIC_EVENTS_IN = _recorded("llm_slo:low_traffic_events:increase", *_SLO_WINDOW)
+"""Events of each class with too few for a page, for SLOs that pool such classes."""
+TIER_ERROR_RATIO = _recorded("llm_slo:tier_bad_events:ratio", *_SLO_WINDOW)
+"""Error ratio in the short window of each tier that burns."""
+PAGE_ERROR_RATIO = _recorded("llm_slo:page_bad_events:ratio", _M, _C, _S)
+"""Error ratio of each SLO that pages."""
 
 RECORDED: tuple[Recorded, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Recorded))
 """All recorded series, in order."""
