@@ -1,16 +1,13 @@
 """Declares flags as fields of a dataclass, and reads them from the command line, the environment and a file."""
 
 import argparse
-import ast
-import inspect
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
 from enum import StrEnum
 from functools import cache, partial
-from itertools import pairwise
 from pathlib import Path
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
 from exporters.text.environment import switch, variable
 from exporters.text.errors import InvalidValueError, UsageError, one_of, parse_flag
@@ -22,6 +19,7 @@ from exporters.text.units import (
     shortest_duration,
     shortest_size,
 )
+from exporters.text.yaml_keys import field_docstrings
 
 NEVER = "never"
 COMMAND_LINE = "command line"
@@ -145,25 +143,13 @@ def flag(
 @cache
 def flags_of(cls: type) -> tuple[Flag, ...]:
     """The flags of a dataclass, in the order of its fields."""
-    docstrings = _docstrings(cls)
+    docstrings = field_docstrings(cls)
     return tuple(_complete(each.metadata["flag"], each.name, docstrings) for each in fields(cls))
 
 
 def _complete(flag: Flag, name: str, docstrings: Mapping[str, str]) -> Flag:
     option = flag.option or f"--{name.replace('_', '-')}"
     return replace(flag, field=name, option=option, help=flag.help or docstrings[name])
-
-
-def _docstrings(cls: type) -> dict[str, str]:
-    """The docstrings of the fields, each in one line."""
-    (definition,) = ast.parse(inspect.getsource(cls)).body
-    return {
-        declared.target.id: " ".join(str(ast.literal_eval(docstring.value)).split())
-        for declared, docstring in pairwise(cast("ast.ClassDef", definition).body)
-        if isinstance(declared, ast.AnnAssign)
-        and isinstance(declared.target, ast.Name)
-        and isinstance(docstring, ast.Expr)
-    }
 
 
 def add(parser: argparse.ArgumentParser, cls: type) -> None:

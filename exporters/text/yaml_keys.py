@@ -1,11 +1,18 @@
-"""Declares the keys of a YAML file as fields of dataclasses; reads the file and generates its JSON Schema."""
+"""Declares the keys of a YAML file as fields of a dataclass or struct; reads the file and generates its JSON Schema."""
 
+import ast
+import inspect
 import math
 import re
-from collections.abc import Callable
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from enum import StrEnum
-from typing import Any, Generic, TypeVar, get_type_hints
+from functools import cache
+from itertools import pairwise
+from typing import Any, Generic, NamedTuple, TypeVar, get_type_hints
+
+import msgspec
 
 from exporters.text.units import DURATION_UNITS, spell_duration
 from exporters.text.yaml_reader import NAME, Node, nearest
@@ -20,7 +27,11 @@ _E = TypeVar("_E", bound=StrEnum)
 
 @dataclass(frozen=True, slots=True)
 class Kind(Generic[_T]):
-    """The kind of a value: its reader, which returns None after it has reported a mistake, and its JSON Schema."""
+    """The kind of a value: its reader, which returns None after it has reported a mistake, and its JSON Schema.
+
+    It is the `Annotated` metadata of a field. A field without a default is a required key, and the docstring of the
+    field is the description in the schema.
+    """
 
     read: Callable[[Node], _T | None]
     schema: Schema
@@ -28,12 +39,10 @@ class Kind(Generic[_T]):
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """The `Annotated` metadata of a field; a field without a default is a required key."""
+    """The `Annotated` metadata of a field whose name is not the key."""
 
     kind: Kind[Any]
-    description: str = ""
-    name: str = ""
-    """The key in the file, if it differs from the name of the field."""
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,27 +59,48 @@ class Spread(Generic[_T]):
 
 def read(cls: type[_T], node: Node) -> _T:
     """Read a mapping. A required value that is missing or wrong is reported and None."""
-    keys = _keys(cls)
-    return _built(cls, node, node.fields(keys, _required(keys)))
+    keys = {key.name: field.required for key, field in _keys(cls)}
+    return _built(cls, node, node.fields(keys, [name for name, required in keys.items() if required]))
+
+
+def field_docstrings(cls: type) -> Mapping[str, str]:
+    """The docstrings of the fields of a class of a module, each in one line."""
+    return _docstrings_of(cls.__module__).get(cls.__name__, {})
+
+
+@cache
+def _docstrings_of(module: str) -> Mapping[str, Mapping[str, str]]:
+    """By class and field."""
+    return {
+        each.name: {
+            declared.target.id: " ".join(str(ast.literal_eval(docstring.value)).split())
+            for declared, docstring in pairwise(each.body)
+            if isinstance(declared, ast.AnnAssign)
+            and isinstance(declared.target, ast.Name)
+            and isinstance(docstring, ast.Expr)
+        }
+        for each in ast.parse(inspect.getsource(sys.modules[module])).body
+        if isinstance(each, ast.ClassDef)
+    }
 
 
 def _built(cls: type[_T], node: Node, nodes: dict[str, Node]) -> _T:
     values: dict[str, object] = {}
-    for field, declared in _declared(cls):
-        if isinstance(declared, Spread):
-            value = declared.build(_built(declared.keys, node, nodes), node)
-        else:
-            name = declared.name or field.name
-            value = declared.kind.read(nodes[name]) if name in nodes else None
-        values[field.name] = _default(field) if value is None else value
+    for field in _fields(cls):
+        match field.declared:
+            case Spread(keys, build):
+                value = build(_built(keys, node, nodes), node)
+            case Key(kind, name):
+                value = kind.read(nodes[name]) if name in nodes else None
+        values[field.name] = field.default if value is None else value
     return cls(**values)
 
 
 def schema(cls: type) -> Schema:
     """The JSON Schema of a dataclass, with its docstring as the description."""
-    keys = _keys(cls)
-    properties = {name: _property(*declared) for name, declared in keys.items()}
-    required = {"required": names} if (names := _required(keys)) else {}
+    keys = [*_keys(cls)]
+    properties = {key.name: _property(key, field) for key, field in keys}
+    required = {"required": names} if (names := [key.name for key, field in keys if field.required]) else {}
     shape = {"type": "object", "properties": properties, "additionalProperties": False}
     return {"description": cls.__doc__, **shape, **required}
 
@@ -172,32 +202,38 @@ TIMEOUT = Kind(
 """Seconds, above zero; infinite for `none`."""
 
 
-def _declared(cls: type) -> list[tuple[Field[Any], Key | Spread[Any]]]:
-    annotated = get_type_hints(cls, include_extras=True)
-    return [(field, annotated[field.name].__metadata__[0]) for field in fields(cls)]
+class _Field(NamedTuple):
+    """A field of a dataclass or a struct; the default of a required key is None."""
+
+    name: str
+    declared: Key | Spread[Any]
+    required: bool
+    default: Any
+    docstring: str
 
 
-def _keys(cls: type) -> dict[str, tuple[Field[Any], Key]]:
+def _fields(cls: type) -> Iterator[_Field]:
+    annotated, docstrings = get_type_hints(cls, include_extras=True), field_docstrings(cls)
+    for each in fields(cls) if is_dataclass(cls) else msgspec.structs.fields(cls):
+        (declared,) = annotated[each.name].__metadata__
+        key = Key(declared, each.name) if isinstance(declared, Kind) else declared
+        required = each.default in (MISSING, msgspec.NODEFAULT)
+        yield _Field(each.name, key, required, None if required else each.default, docstrings.get(each.name, ""))
+
+
+def _keys(cls: type) -> Iterator[tuple[Key, _Field]]:
     """The keys of the mapping, with the fields that declare them."""
-    keys: dict[str, tuple[Field[Any], Key]] = {}
-    for field, declared in _declared(cls):
-        keys |= (
-            _keys(declared.keys) if isinstance(declared, Spread) else {declared.name or field.name: (field, declared)}
-        )
-    return keys
+    for field in _fields(cls):
+        match field.declared:
+            case Spread(keys):
+                yield from _keys(keys)
+            case Key() as key:
+                yield key, field
 
 
-def _required(keys: dict[str, tuple[Field[Any], Key]]) -> list[str]:
-    return [name for name, (field, _) in keys.items() if field.default is MISSING]
-
-
-def _default(field: Field[Any]) -> Any:
-    return None if field.default is MISSING else field.default
-
-
-def _property(field: Field[Any], key: Key) -> Schema:
-    rules, default = dict(key.kind.schema), _default(field)
-    description = f"{key.description} {rules.pop('description', '')}".strip()
+def _property(key: Key, field: _Field) -> Schema:
+    rules, default = dict(key.kind.schema), field.default
+    description = f"{field.docstring} {rules.pop('description', '')}".strip()
     if default is not None and not is_dataclass(default):
         rules.setdefault("default", spell_duration(default) if isinstance(default, float) else default)  # a duration
     return {"description": description, **rules}

@@ -225,14 +225,14 @@ _THRESHOLD_RULES: Schema = {
 class RequestClass:
     """A class of requests by size and route; a missing key accepts any."""
 
-    name: Annotated[str, Key(_CLASS_NAME, "Name of the class; the value of the label `class`.")]
-    prompt_tokens: Annotated[
-        Bound | None, Key(_BOUND, 'Bound on prompt tokens, such as "<512"; estimated as characters / 4.')
-    ] = None
-    max_tokens: Annotated[
-        Bound | None, Key(_BOUND, 'Bound on max_tokens, such as "<=512"; without max_tokens it is infinite.')
-    ] = None
-    route: Annotated[tuple[Endpoint, ...] | None, Key(_ENDPOINTS, "Route of the requests, or a list of routes.")] = None
+    name: Annotated[str, _CLASS_NAME]
+    """Name of the class; the value of the label `class`."""
+    prompt_tokens: Annotated[Bound | None, _BOUND] = None
+    """Bound on prompt tokens, such as "<512"; estimated as characters / 4."""
+    max_tokens: Annotated[Bound | None, _BOUND] = None
+    """Bound on max_tokens, such as "<=512"; without max_tokens it is infinite."""
+    route: Annotated[tuple[Endpoint, ...] | None, _ENDPOINTS] = None
+    """Route of the requests, or a list of routes."""
 
     def fits(self, prompt_tokens: float, max_tokens: float, endpoint: Endpoint) -> bool:
         return (
@@ -244,11 +244,12 @@ class RequestClass:
 
 @dataclass(frozen=True, slots=True)
 class _SliKeys:
-    measure: Annotated[Measure | None, Key(choice(Measure), "Signal that the SLO judges.", name="signal")]
-    threshold: Annotated[float | None, Key(DURATION, "Highest value that is good.")] = None
-    unary: Annotated[
-        Unary, Key(choice(Unary), "How an SLO on ttft, ttft_answer, tpot or itl_p95 judges unary requests.")
-    ] = Unary.SKIP
+    measure: Annotated[Measure | None, Key(choice(Measure), name="signal")]
+    """Signal that the SLO judges."""
+    threshold: Annotated[float | None, DURATION] = None
+    """Highest value that is good."""
+    unary: Annotated[Unary, choice(Unary)] = Unary.SKIP
+    """How an SLO on ttft, ttft_answer, tpot or itl_p95 judges unary requests."""
 
 
 def _sli(keys: _SliKeys, place: Node) -> Sli | None:
@@ -268,22 +269,17 @@ def _sli(keys: _SliKeys, place: Node) -> Sli | None:
 class Slo:
     """An SLO: the share of requests of some classes that must be good by one signal."""
 
-    name: Annotated[str, Key(NAMED, "Name of the SLO; the value of the label `slo`.")]
-    classes: Annotated[
-        tuple[str, ...],
-        Key(
-            list_of(Kind(Node.text, NAMED.schema), "is empty; name at least one class"),
-            "Classes that the SLO applies to; `other` is allowed.",
-        ),
-    ]
+    name: Annotated[str, NAMED]
+    """Name of the SLO; the value of the label `slo`."""
+    classes: Annotated[tuple[str, ...], list_of(Kind(Node.text, NAMED.schema), "is empty; name at least one class")]
+    """Classes that the SLO applies to; `other` is allowed."""
     sli: Annotated[Sli, Spread(_SliKeys, _sli)]
-    objective: Annotated[float, Key(_OBJECTIVE, "Share of events that must be good, such as 99.5%.")]
-    rejected: Annotated[Rejected, Key(choice(Rejected), "Whether a status 429 or 503 is a bad event or none.")] = (
-        Rejected.BAD
-    )
-    labels: Annotated[
-        AlertLabels, Key(ALERT_LABELS, "Labels of the alerts of this SLO; they replace those of the file.")
-    ] = ()
+    objective: Annotated[float, _OBJECTIVE]
+    """Share of events that must be good, such as 99.5%."""
+    rejected: Annotated[Rejected, choice(Rejected)] = Rejected.BAD
+    """Whether a status 429 or 503 is a bad event or none."""
+    labels: Annotated[AlertLabels, ALERT_LABELS] = ()
+    """Labels of the alerts of this SLO; they replace those of the file."""
 
     @property
     def measure(self) -> Measure:
@@ -300,13 +296,11 @@ class Tenants:
     """The request header with the tenant, and the tenants that are label values."""
 
     header: Annotated[
-        str,
-        Key(
-            matched(_HEADER, lambda match: match[0].lower(), "is not a valid header name; use letters, digits and -"),
-            "HTTP header with the name of the tenant.",
-        ),
+        str, matched(_HEADER, lambda match: match[0].lower(), "is not a valid header name; use letters, digits and -")
     ] = "x-tenant"
-    allow: Annotated[tuple[str, ...], Key(list_of(TEXT), "Tenants with their own label value, else `other`.")] = ()
+    """HTTP header with the name of the tenant."""
+    allow: Annotated[tuple[str, ...], list_of(TEXT)] = ()
+    """Tenants with their own label value, else `other`."""
 
     def bounded(self, tenant: str | None) -> str:
         return tenant if tenant in self.allow and tenant is not None else OTHER
@@ -316,16 +310,20 @@ class Tenants:
 class MinEvents:
     """Minimum number of events in the long window of a tier."""
 
-    page: Annotated[int, Key(COUNT, "Minimum for a page.")] = 50
-    ticket: Annotated[int, Key(COUNT, "Minimum for a ticket.")] = 100
+    page: Annotated[int, COUNT] = 50
+    """Minimum for a page."""
+    ticket: Annotated[int, COUNT] = 100
+    """Minimum for a ticket."""
 
 
 @dataclass(frozen=True, slots=True)
 class Severities:
     """The values of the label `severity`."""
 
-    page: Annotated[str, Key(SEVERITY, "Value for pages.")] = "page"
-    ticket: Annotated[str, Key(SEVERITY, "Value for tickets.")] = "ticket"
+    page: Annotated[str, SEVERITY] = "page"
+    """Value for pages."""
+    ticket: Annotated[str, SEVERITY] = "ticket"
+    """Value for tickets."""
 
 
 class AlertSeverity(StrEnum):
@@ -339,14 +337,14 @@ class AlertSeverity(StrEnum):
 class AlertOverride:
     """What the file changes of one alert."""
 
-    severity: Annotated[
-        AlertSeverity | None, Key(choice(AlertSeverity), "Severity of the alert, instead of its own.")
-    ] = None
-    pending_for: Annotated[
-        float | None, Key(DURATION, "How long the condition must hold before the alert fires.", name="for")
-    ] = None
-    labels: Annotated[AlertLabels, Key(ALERT_LABELS, "Labels of the alert, besides those of the file and SLO.")] = ()
-    enabled: Annotated[bool, Key(FLAG, "Whether the alert is rendered.")] = True
+    severity: Annotated[AlertSeverity | None, choice(AlertSeverity)] = None
+    """Severity of the alert, instead of its own."""
+    pending_for: Annotated[float | None, Key(DURATION, name="for")] = None
+    """How long the condition must hold before the alert fires."""
+    labels: Annotated[AlertLabels, ALERT_LABELS] = ()
+    """Labels of the alert, besides those of the file and SLO."""
+    enabled: Annotated[bool, FLAG] = True
+    """Whether the alert is rendered."""
 
 
 _OVERRIDE = section(AlertOverride)
@@ -410,36 +408,24 @@ def _cold_starts(node: Node) -> tuple[tuple[str, float], ...] | None:
 class Alerting:
     """Settings that prevent unnecessary alerts."""
 
-    min_events: Annotated[MinEvents, Key(section(MinEvents))] = MinEvents()
-    min_bad: Annotated[int, Key(COUNT, "Minimum number of bad events in the long window of a tier.")] = 10
-    per_tenant: Annotated[bool, Key(FLAG, "Whether each tenant of tenants.allow gets rules and pages.")] = False
-    cold_start: Annotated[
-        float,
-        Key(
-            DURATION,
-            "How long an engine may take to start; after that it counts as down. By default at most period / 336.",
-        ),
-    ] = 1800.0
+    min_events: Annotated[MinEvents, section(MinEvents)] = MinEvents()
+    min_bad: Annotated[int, COUNT] = 10
+    """Minimum number of bad events in the long window of a tier."""
+    per_tenant: Annotated[bool, FLAG] = False
+    """Whether each tenant of tenants.allow gets rules and pages."""
+    cold_start: Annotated[float, DURATION] = 1800.0
+    """How long an engine may take to start; after that it counts as down. By default at most period / 336."""
     cold_start_of: Annotated[
         tuple[tuple[str, float], ...],
-        Key(
-            Kind(_cold_starts, {"type": "object", "additionalProperties": DURATION.schema, "default": {}}),
-            "The same for single models, such as {org/large: 45m}.",
-        ),
+        Kind(_cold_starts, {"type": "object", "additionalProperties": DURATION.schema, "default": {}}),
     ] = ()
-    min_serving: Annotated[
-        float,
-        Key(
-            Kind(_share, {**text_of(_SHARE), "default": "2/3"}),
-            "Share of the replicas of a model that must serve, such as 2/3 or 50%: LLMSidecarDown, LLMEngineDown and "
-            "LLMEngineWedged page if fewer serve, and else raise a ticket.",
-        ),
-    ] = 2 / 3
-    severities: Annotated[Severities, Key(section(Severities))] = Severities()
-    alerts: Annotated[
-        tuple[tuple[AlertName, AlertOverride], ...],
-        Key(_OVERRIDES, "Changes of single alerts by name, such as {LLMSidecarDown: {severity: ticket, for: 10m}}."),
-    ] = ()
+    """The same for single models, such as {org/large: 45m}."""
+    min_serving: Annotated[float, Kind(_share, {**text_of(_SHARE), "default": "2/3"})] = 2 / 3
+    """Share of the replicas of a model that must serve, such as 2/3 or 50%: LLMSidecarDown, LLMEngineDown and
+    LLMEngineWedged page if fewer serve, and else raise a ticket."""
+    severities: Annotated[Severities, section(Severities)] = Severities()
+    alerts: Annotated[tuple[tuple[AlertName, AlertOverride], ...], _OVERRIDES] = ()
+    """Changes of single alerts by name, such as {LLMSidecarDown: {severity: ticket, for: 10m}}."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -448,17 +434,16 @@ class ScrapedEngine:
 
     version: Annotated[
         str | None,
-        Key(
-            matched(
-                VERSION.pattern,
-                lambda match: match[0],
-                "is not a vLLM release; write a version number, such as 0.25 or v0.25.1",
-                type=["string", "number"],
-            ),
-            "vLLM release, such as 0.25; the default is the newest known release.",
+        matched(
+            VERSION.pattern,
+            lambda match: match[0],
+            "is not a vLLM release; write a version number, such as 0.25 or v0.25.1",
+            type=["string", "number"],
         ),
     ] = None
-    job: Annotated[str, Key(TEXT, "Prometheus scrape job of vLLM.")] = "vllm"
+    """vLLM release, such as 0.25; the default is the newest known release."""
+    job: Annotated[str, TEXT] = "vllm"
+    """Prometheus scrape job of vLLM."""
 
 
 def _format_version(node: Node) -> float | None:
@@ -472,48 +457,34 @@ def _format_version(node: Node) -> float | None:
 class SloFile:
     """The SLO file, which configures the sidecar, rules, dashboards and the grading of load tests."""
 
-    version: Annotated[float, Key(Kind(_format_version, {"const": 1}), "Version of the file format.")]
-    period: Annotated[float, Key(DURATION, "Period of the error budget; all alerting windows scale with it.")]
-    scrape_interval: Annotated[
-        float, Key(DURATION, "Interval at which Prometheus scrapes the sidecar and the sidecar scrapes the engine.")
-    ] = 15.0
-    first_token_timeout: Annotated[
-        float,
-        Key(
-            TIMEOUT,
-            "A request without a first token by then is bad for tpot, itl_p95, decode and availability; it stays open.",
-        ),
-    ] = 60.0
-    trust_request_start: Annotated[
-        bool, Key(FLAG, "Whether latencies count from the x-request-start header instead of the arrival.")
-    ] = False
-    scrape_job: Annotated[
-        tuple[str, ...],
-        Key(_SCRAPE_JOBS, "Prometheus scrape job of the sidecars, or a list of jobs."),
-    ] = (SIDECAR_JOB,)
-    group_by: Annotated[
-        tuple[str, ...],
-        Key(
-            TARGET_LABELS,
-            "Labels of targets, such as cluster; each combination of values has its own rules and alerts.",
-        ),
-    ] = ()
-    source: Annotated[Source, Key(choice(Source), "Exporter of the counters in recording rules.")] = Source.SIDECAR
-    engine: Annotated[ScrapedEngine, Key(section(ScrapedEngine))] = ScrapedEngine()
-    tenants: Annotated[Tenants, Key(section(Tenants))] = Tenants()
+    version: Annotated[float, Kind(_format_version, {"const": 1})]
+    """Version of the file format."""
+    period: Annotated[float, DURATION]
+    """Period of the error budget; all alerting windows scale with it."""
+    scrape_interval: Annotated[float, DURATION] = 15.0
+    """Interval at which Prometheus scrapes the sidecar and the sidecar scrapes the engine."""
+    first_token_timeout: Annotated[float, TIMEOUT] = 60.0
+    """A request without a first token by then is bad for tpot, itl_p95, decode and availability; it stays open."""
+    trust_request_start: Annotated[bool, FLAG] = False
+    """Whether latencies count from the x-request-start header instead of the arrival."""
+    scrape_job: Annotated[tuple[str, ...], _SCRAPE_JOBS] = (SIDECAR_JOB,)
+    """Prometheus scrape job of the sidecars, or a list of jobs."""
+    group_by: Annotated[tuple[str, ...], TARGET_LABELS] = ()
+    """Labels of targets, such as cluster; each combination of values has its own rules and alerts."""
+    source: Annotated[Source, choice(Source)] = Source.SIDECAR
+    """Exporter of the counters in recording rules."""
+    engine: Annotated[ScrapedEngine, section(ScrapedEngine)] = ScrapedEngine()
+    tenants: Annotated[Tenants, section(Tenants)] = Tenants()
     classes: Annotated[
         tuple[RequestClass, ...],
-        Key(
-            list_of(section(RequestClass), "is empty; write at least one class, such as {name: all}"),
-            "Request classes. The x-request-class header selects the class, else the first that fits, else `other`.",
-        ),
+        list_of(section(RequestClass), "is empty; write at least one class, such as {name: all}"),
     ]
-    slos: Annotated[
-        tuple[Slo, ...],
-        Key(list_of(section(Slo, _THRESHOLD_RULES), "is empty; write at least one SLO"), "The SLOs."),
-    ]
-    alerting: Annotated[Alerting, Key(section(Alerting))] = Alerting()
-    labels: Annotated[AlertLabels, Key(ALERT_LABELS, "Labels of all alerts, such as {team: ml}.")] = ()
+    """Request classes. The x-request-class header selects the class, else the first that fits, else `other`."""
+    slos: Annotated[tuple[Slo, ...], list_of(section(Slo, _THRESHOLD_RULES), "is empty; write at least one SLO")]
+    """The SLOs."""
+    alerting: Annotated[Alerting, section(Alerting)] = Alerting()
+    labels: Annotated[AlertLabels, ALERT_LABELS] = ()
+    """Labels of all alerts, such as {team: ml}."""
 
     @property
     def first_token_rule(self) -> str:

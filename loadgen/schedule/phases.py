@@ -6,11 +6,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from enum import StrEnum
 from itertools import pairwise
-from typing import Annotated, get_origin, get_type_hints
+from typing import Annotated, Any, get_origin, get_type_hints
 
 import msgspec
 
-from exporters.text.yaml_keys import COUNT, DURATION, NAMED, Key, Kind, choice, list_of
+from exporters.text.yaml_keys import COUNT, DURATION, NAMED, Kind, choice, list_of
 from exporters.text.yaml_reader import Node
 
 CYCLE_PIECES = 96
@@ -94,8 +94,8 @@ class Phase(ABC):
 
 @dataclass(frozen=True, slots=True)
 class _Named(Phase):
-    name: Annotated[str, Key(NAMED)]
-    duration: Annotated[float, Key(DURATION)]
+    name: Annotated[str, NAMED]
+    duration: Annotated[float, DURATION]
 
     def lasting(self, seconds: float) -> Phase:
         return replace(self, duration=seconds)
@@ -114,8 +114,8 @@ class OpenLoop(_Named):
     1/sqrt(burstiness).
     """
 
-    arrivals: Annotated[Law, Key(choice(Law))] = field(default=Law.POISSON, kw_only=True)
-    burstiness: Annotated[float, Key(POSITIVE)] = field(default=1.0, kw_only=True)
+    arrivals: Annotated[Law, choice(Law)] = field(default=Law.POISSON, kw_only=True)
+    burstiness: Annotated[float, POSITIVE] = field(default=1.0, kw_only=True)
 
     @property
     def variation(self) -> float:
@@ -127,7 +127,7 @@ class OpenLoop(_Named):
 class Steady(OpenLoop):
     """A constant rate."""
 
-    rate: Annotated[float, Key(NOT_NEGATIVE)]
+    rate: Annotated[float, NOT_NEGATIVE]
 
     @property
     def pieces(self) -> tuple[Piece, ...]:
@@ -145,8 +145,8 @@ class Steady(OpenLoop):
 class Ramp(OpenLoop):
     """A rate that changes linearly from `rate` to `end_rate`."""
 
-    rate: Annotated[float, Key(NOT_NEGATIVE)]
-    end_rate: Annotated[float, Key(NOT_NEGATIVE)]
+    rate: Annotated[float, NOT_NEGATIVE]
+    end_rate: Annotated[float, NOT_NEGATIVE]
 
     @property
     def pieces(self) -> tuple[Piece, ...]:
@@ -160,9 +160,9 @@ class Ramp(OpenLoop):
 class Diurnal(OpenLoop):
     """A rate that swings from `rate` up to `peak_rate` and back in each `cycle` of seconds."""
 
-    rate: Annotated[float, Key(NOT_NEGATIVE)]
-    peak_rate: Annotated[float, Key(NOT_NEGATIVE)]
-    cycle: Annotated[float, Key(DURATION)]
+    rate: Annotated[float, NOT_NEGATIVE]
+    peak_rate: Annotated[float, NOT_NEGATIVE]
+    cycle: Annotated[float, DURATION]
 
     @property
     def pieces(self) -> tuple[Piece, ...]:
@@ -181,7 +181,7 @@ class Diurnal(OpenLoop):
 class Steps(OpenLoop):
     """One rate after the other for equal times."""
 
-    steps: Annotated[tuple[float, ...], Key(list_of(NOT_NEGATIVE, "is empty; write rates, such as [1, 2, 4]"))]
+    steps: Annotated[tuple[float, ...], list_of(NOT_NEGATIVE, "is empty; write rates, such as [1, 2, 4]")]
 
     @property
     def pieces(self) -> tuple[Piece, ...]:
@@ -195,7 +195,7 @@ class Steps(OpenLoop):
 class AtOnce(_Named):
     """A number of requests at the start of the phase."""
 
-    requests: Annotated[int, Key(COUNT)]
+    requests: Annotated[int, COUNT]
 
     def scaled(self, factor: float) -> "AtOnce":
         return replace(self, requests=max(1, round(self.requests * factor)))
@@ -205,8 +205,8 @@ class AtOnce(_Named):
 class ClosedLoop(_Named):
     """Users who each wait for their response, and then `think_time` seconds."""
 
-    users: Annotated[int, Key(COUNT)]
-    think_time: Annotated[float, Key(DURATION)] = 0.0
+    users: Annotated[int, COUNT]
+    think_time: Annotated[float, DURATION] = 0.0
 
     def scaled(self, factor: float) -> "ClosedLoop":
         return replace(self, users=max(1, round(self.users * factor)))
@@ -229,7 +229,7 @@ _NEEDS = {
     "think_time": ("users",),
     "burstiness": ("arrivals",),
 }
-_KEYS: Mapping[str, Key] = {
+_KEYS: Mapping[str, Kind[Any]] = {
     name: hint.__metadata__[0]
     for made in _TYPES.values()
     for name, hint in get_type_hints(made, include_extras=True).items()
@@ -244,7 +244,7 @@ def _type_of(keys: Collection[str]) -> type[_Named]:
 def read_phase(node: Node) -> Phase:
     """Read a phase and report keys that do not go together; a value with a mistake is None."""
     nodes = node.fields(_KEYS, ("name", "duration"))
-    values = {key: _KEYS[key].kind.read(value) for key, value in nodes.items()}
+    values = {key: _KEYS[key].read(value) for key, value in nodes.items()}
     kinds = [kind for kind in _KINDS if kind in nodes]
     if len(kinds) != 1 and node.is_mapping:
         found = " and ".join(kinds) or "none"

@@ -53,9 +53,9 @@ class Starters:
     Their popularity follows a Zipf law: the starter of rank r is drawn in proportion to r^-`exponent`.
     """
 
-    count: Annotated[int, Key(COUNT)]
-    tokens: Annotated[TokenRange, Key(_TOKEN_RANGE)]
-    exponent: Annotated[float, Key(NOT_NEGATIVE)] = 1.0
+    count: Annotated[int, COUNT]
+    tokens: Annotated[TokenRange, _TOKEN_RANGE]
+    exponent: Annotated[float, NOT_NEGATIVE] = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +65,9 @@ class Conversation:
     A turn is due `think_time` after the end of the turn before; the rate of a phase counts conversations, not turns.
     """
 
-    turns: Annotated[TokenRange, Key(_TOKEN_RANGE)]
-    think_time: Annotated[TimeRange, Key(_range(TimeRange))]
-    starters: Annotated[Starters | None, Key(section(Starters))] = None
+    turns: Annotated[TokenRange, _TOKEN_RANGE]
+    think_time: Annotated[TimeRange, _range(TimeRange)]
+    starters: Annotated[Starters | None, section(Starters)] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +79,13 @@ class Shape:
     output length of its own. `timeout` replaces that of the scenario, in seconds from the due time to the end.
     """
 
-    share: Annotated[float, Key(NOT_NEGATIVE)]
-    prompt_tokens: Annotated[TokenRange, Key(_TOKEN_RANGE)]
-    output_tokens: Annotated[TokenRange, Key(_TOKEN_RANGE)]
-    document: Annotated[bool, Key(FLAG)] = False
-    conversation: Annotated[Conversation | None, Key(section(Conversation))] = None
-    prompts: Annotated[int | None, Key(COUNT)] = None
-    timeout: Annotated[float | None, Key(DURATION)] = None
+    share: Annotated[float, NOT_NEGATIVE]
+    prompt_tokens: Annotated[TokenRange, _TOKEN_RANGE]
+    output_tokens: Annotated[TokenRange, _TOKEN_RANGE]
+    document: Annotated[bool, FLAG] = False
+    conversation: Annotated[Conversation | None, section(Conversation)] = None
+    prompts: Annotated[int | None, COUNT] = None
+    timeout: Annotated[float | None, DURATION] = None
 
 
 def _shapes(node: Node) -> dict[str, Shape]:
@@ -137,15 +137,15 @@ _FRACTION = Kind(_fraction, {})
 class Scenario:
     """The whole file; times in seconds, `corpus` has the tokens of each shared document, `shapes` is by class name."""
 
-    name: Annotated[str, Key(NAMED)]
-    description: Annotated[str, Key(TEXT)] = ""
-    seed: Annotated[int, Key(Kind(_seed, {}))] = 0
-    timeout: Annotated[float, Key(DURATION)] = 180.0
-    stream_share: Annotated[float, Key(_FRACTION)] = 0.9
-    chat_share: Annotated[float, Key(_FRACTION)] = 0.9
-    corpus: Annotated[tuple[int, ...], Key(list_of(COUNT, "is empty; write sizes in tokens, such as [800, 3500]"))] = ()
+    name: Annotated[str, NAMED]
+    description: Annotated[str, TEXT] = ""
+    seed: Annotated[int, Kind(_seed, {})] = 0
+    timeout: Annotated[float, DURATION] = 180.0
+    stream_share: Annotated[float, _FRACTION] = 0.9
+    chat_share: Annotated[float, _FRACTION] = 0.9
+    corpus: Annotated[tuple[int, ...], list_of(COUNT, "is empty; write sizes in tokens, such as [800, 3500]")] = ()
     shapes: Annotated[Mapping[str, Shape], Key(Kind(_shapes, {}), name="classes")]
-    phases: Annotated[tuple[Phase, ...], Key(Kind(_phases, {}))]
+    phases: Annotated[tuple[Phase, ...], Kind(_phases, {})]
 
     @property
     def timeouts(self) -> dict[str, float]:

@@ -3,15 +3,19 @@
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
 
 from compose.experiments.setup.level import Level, levels
 from exporters.text.errors import UsageError, system_reason
+from exporters.text.yaml_keys import COUNT, TEXT, Key, Kind, choice
+from exporters.text.yaml_reader import Node
+from loadgen.schedule.phases import POSITIVE
 from loadgen.search.rate_search import Limits
 
 _T = TypeVar("_T")
+_NUMBER = Kind(Node.number, {})
 
 EXPERIMENT = "experiment.json"
 SLOS = "slos.yaml"
@@ -71,11 +75,11 @@ class Direction(StrEnum):
 class Claim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What is said of a metric of one class, or of all if it is empty, at one level, or at all without one."""
 
-    configuration: str
-    request_class: str = msgspec.field(name="class", default="")
-    metric: Metric
-    rate: float | None = None  # in requests/s
-    concurrency: int | None = None  # users
+    configuration: Annotated[str, TEXT]
+    request_class: Annotated[str, Key(TEXT, "class")] = msgspec.field(name="class", default="")
+    metric: Annotated[Metric, choice(Metric)]
+    rate: Annotated[float | None, POSITIVE] = None  # in requests/s
+    concurrency: Annotated[int | None, COUNT] = None  # users
 
     @property
     def level(self) -> Level:
@@ -85,17 +89,17 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Prediction(Claim, frozen=True, kw_only=True, omit_defaults=True):
     """What was expected before the measurement: a `direction` from `baseline`, or a value from `low` to `high`."""
 
-    baseline: str | None = None
-    direction: Direction | None = None
-    low: float | None = None
-    high: float | None = None
+    baseline: Annotated[str | None, TEXT] = None
+    direction: Annotated[Direction | None, choice(Direction)] = None
+    low: Annotated[float | None, _NUMBER] = None
+    high: Annotated[float | None, _NUMBER] = None
 
 
 class ExpectedFigure(Claim, frozen=True, kw_only=True, omit_defaults=True):
     """A figure of the source; `note` says what may differ."""
 
-    value: float
-    note: str = ""
+    value: Annotated[float, _NUMBER]
+    note: Annotated[str, TEXT] = ""
 
 
 class Scoring(StrEnum):
@@ -113,10 +117,10 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
     `value`; `least`: none below `value`.
     """
 
-    metric: Metric
-    points: float
-    by: Scoring
-    value: float
+    metric: Annotated[Metric, choice(Metric)]
+    points: Annotated[float, POSITIVE]
+    by: Annotated[Scoring, choice(Scoring)]
+    value: Annotated[float, POSITIVE]
 
 
 class ExperimentRecord(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from compose.experiments.setup.file_sections import CRITERION, EXPECTED, FIND_MA
 from compose.experiments.setup.level import PHASES, Level, levels
 from compose.lab import rewrite_config
 from exporters.text.errors import UsageError
-from exporters.text.yaml_keys import COUNT, DURATION, NAMED, TEXT, Key, Kind, distinct_list_of, list_of, read
+from exporters.text.yaml_keys import COUNT, DURATION, NAMED, TEXT, Kind, distinct_list_of, list_of, read
 from exporters.text.yaml_reader import NAME, FileError, Node, Reader, built_in_names, find_built_in, nearest, open_yaml
 from exporters.vocabulary import slo_file
 from loadgen.schedule import scenario
@@ -54,9 +54,9 @@ class Engine:
     `warm_up` is the largest wave of its warm-up.
     """
 
-    preset: Annotated[str | None, Key(TEXT)] = None
-    flags: Annotated[Mapping[str, str] | None, Key(Kind(_flags, {}))] = None
-    warm_up: Annotated[int | None, Key(COUNT)] = None
+    preset: Annotated[str | None, TEXT] = None
+    flags: Annotated[Mapping[str, str] | None, Kind(_flags, {})] = None
+    warm_up: Annotated[int | None, COUNT] = None
 
     def over(self, defaults: "Engine") -> "Engine":
         """This engine, with defaults for what it does not set."""
@@ -114,28 +114,28 @@ class _Keys:
     `concurrencies` are numbers of users of a closed loop.
     """
 
-    name: Annotated[str, Key(NAMED)]
-    source: Annotated[str, Key(TEXT)]
-    description: Annotated[str, Key(TEXT)]
-    engine: Annotated[Engine, Key(Kind(lambda node: read(Engine, node), {}))] = Engine()
-    configurations: Annotated[Mapping[str, Engine], Key(Kind(_configurations, {}))]
-    load: Annotated[Load, Key(Kind(_load, {}))]
+    name: Annotated[str, NAMED]
+    source: Annotated[str, TEXT]
+    description: Annotated[str, TEXT]
+    engine: Annotated[Engine, Kind(lambda node: read(Engine, node), {})] = Engine()
+    configurations: Annotated[Mapping[str, Engine], Kind(_configurations, {})]
+    load: Annotated[Load, Kind(_load, {})]
     rates: Annotated[
-        tuple[float, ...], Key(distinct_list_of(POSITIVE, "is empty; write rates in requests/s, such as [1, 2]"))
+        tuple[float, ...], distinct_list_of(POSITIVE, "is empty; write rates in requests/s, such as [1, 2]")
     ] = ()
     concurrencies: Annotated[
-        tuple[int, ...], Key(distinct_list_of(COUNT, "is empty; write numbers of users, such as [10, 50]"))
+        tuple[int, ...], distinct_list_of(COUNT, "is empty; write numbers of users, such as [10, 50]")
     ] = ()
-    requests: Annotated[int | None, Key(COUNT)] = None
-    find_max: Annotated[SearchLimits | None, Key(FIND_MAX)] = None
-    repeats: Annotated[int, Key(COUNT)] = 1
-    max_concurrency: Annotated[int | None, Key(COUNT)] = None
-    warm_up: Annotated[int | None, Key(COUNT)] = None
-    cool_down: Annotated[float, Key(DURATION)] = 0.0
-    slos: Annotated[str, Key(Kind(_slos, {}))] = ""
-    predictions: Annotated[tuple[Prediction, ...], Key(list_of(PREDICTION))] = ()
-    expected: Annotated[tuple[ExpectedFigure, ...], Key(list_of(EXPECTED))] = ()
-    score: Annotated[tuple[Criterion, ...], Key(list_of(CRITERION))] = ()
+    requests: Annotated[int | None, COUNT] = None
+    find_max: Annotated[SearchLimits | None, FIND_MAX] = None
+    repeats: Annotated[int, COUNT] = 1
+    max_concurrency: Annotated[int | None, COUNT] = None
+    warm_up: Annotated[int | None, COUNT] = None
+    cool_down: Annotated[float, DURATION] = 0.0
+    slos: Annotated[str, Kind(_slos, {})] = ""
+    predictions: Annotated[tuple[Prediction, ...], list_of(PREDICTION)] = ()
+    expected: Annotated[tuple[ExpectedFigure, ...], list_of(EXPECTED)] = ()
+    score: Annotated[tuple[Criterion, ...], list_of(CRITERION)] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

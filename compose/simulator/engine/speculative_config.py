@@ -8,7 +8,7 @@ from typing import Annotated
 from compose.simulator.engine.flags import EngineFlagsError
 from compose.simulator.engine.presets import BLOCK_SIZE, PRESETS, Preset
 from compose.simulator.engine.speculative_decoding import DraftModel, Speculation, independent
-from exporters.text.yaml_keys import COUNT, TEXT, Key, Kind, choice, list_of, read
+from exporters.text.yaml_keys import COUNT, TEXT, Kind, choice, list_of, read
 from exporters.text.yaml_reader import FileError, Node, nearest, parse_yaml
 
 ACCEPTANCE = 0.7
@@ -42,13 +42,13 @@ def _share(node: Node) -> float | None:
 class _Keys:
     """The keys that are known; `prompt_lookup_*` change nothing, because each request gets a draft in each step."""
 
-    method: Annotated[Method, Key(choice(Method))] = Method.DRAFT_MODEL
-    num_speculative_tokens: Annotated[int, Key(COUNT)]
-    model: Annotated[str | None, Key(TEXT)] = None
-    prompt_lookup_max: Annotated[int | None, Key(COUNT)] = None
-    prompt_lookup_min: Annotated[int | None, Key(COUNT)] = None
-    rejection_sample_method: Annotated[RejectionSampling, Key(choice(RejectionSampling))] = RejectionSampling.STANDARD
-    synthetic_acceptance_rates: Annotated[tuple[float, ...], Key(list_of(Kind(_share, {})))] = ()
+    method: Annotated[Method, choice(Method)] = Method.DRAFT_MODEL
+    num_speculative_tokens: Annotated[int, COUNT]
+    model: Annotated[str | None, TEXT] = None
+    prompt_lookup_max: Annotated[int | None, COUNT] = None
+    prompt_lookup_min: Annotated[int | None, COUNT] = None
+    rejection_sample_method: Annotated[RejectionSampling, choice(RejectionSampling)] = RejectionSampling.STANDARD
+    synthetic_acceptance_rates: Annotated[tuple[float, ...], list_of(Kind(_share, {}))] = ()
 
 
 def speculative(preset: Preset, text: str) -> Preset:
