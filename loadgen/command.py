@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from exporters.text.command_flags import add_format
+from exporters.text.command_flags import add_fields, add_format
 from exporters.text.logs import add_logging_flags, configure_logging
 from exporters.text.output_files import write_file
 from exporters.vocabulary import slo_file
@@ -28,7 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     run = actions.add_parser("run", help=text, description=f"{text.capitalize()}.")
     _add_scenario(run)
     run_settings.add_flags(run)
-    run_settings.add_workers_flag(run)
+    add_fields(run, run_settings.WorkerFlags)
     add_logging_flags(run)
     run.set_defaults(run=_run)
     text = "replay recorded traffic and report the results"
@@ -40,9 +40,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "ShareGPT (a JSON list). Prompts of the others are synthetic; those whose hashes begin alike begin with the "
         "same text.",
     )
-    run_settings.add_trace_flags(replay)
+    add_fields(replay, run_settings.TraceFlags)
     run_settings.add_flags(replay)
-    run_settings.add_workers_flag(replay)
+    add_fields(replay, run_settings.WorkerFlags)
     add_logging_flags(replay)
     replay.set_defaults(run=_replay)
     text = "find the largest rate at which every SLO is met"

@@ -1,10 +1,37 @@
-"""Flags that several commands have, each declared once."""
+"""Declares flags as fields of a dataclass, and the flags that several commands have."""
 
 import argparse
+from collections.abc import Callable, Collection
+from dataclasses import MISSING, fields
 from datetime import UTC, datetime
+from typing import Any, NamedTuple, get_type_hints
 
 from exporters.text.errors import UsageError, parse_flag
 from exporters.text.units import DURATION_UNITS, parse_duration, parse_time
+from exporters.text.yaml_keys import field_docstrings
+
+
+class Option(NamedTuple):
+    """The `Annotated` metadata of a field that a flag sets: how its value is written and parsed."""
+
+    metavar: str | None
+    parse: Callable[[str], Any] = str
+    choices: Collection[str] | None = None
+
+
+def add_fields(parser: argparse._ActionsContainer, cls: type) -> None:
+    """Declare the flags of a dataclass: --max-open of `max_open`, whose docstring is the help.
+
+    A field without a default is a required flag, and one whose default is False is a switch.
+    """
+    annotated, docstrings = get_type_hints(cls, include_extras=True), field_docstrings(cls)
+    for field in fields(cls):
+        options: dict[str, Any] = {"action": "store_true"}
+        if field.default is not False:
+            metavar, parse, choices = annotated[field.name].__metadata__[0]
+            given = {"required": True} if field.default is MISSING else {"default": field.default}
+            options = {"metavar": metavar, "type": parse, "choices": choices, **given}
+        parser.add_argument(f"--{field.name.replace('_', '-')}", help=docstrings[field.name], **options)
 
 
 def add_format(parser: argparse.ArgumentParser, *others: str) -> None:

@@ -64,8 +64,12 @@ def read(cls: type[_T], node: Node) -> _T:
 
 
 def field_docstrings(cls: type) -> Mapping[str, str]:
-    """The docstrings of the fields of a class of a module, each in one line."""
-    return _docstrings_of(cls.__module__).get(cls.__name__, {})
+    """The docstrings of the fields of a class and its bases, each in one line."""
+    found: dict[str, str] = {}
+    for each in reversed(cls.__mro__):
+        if vars(each).get("__annotations__"):
+            found |= _docstrings_of(each.__module__).get(each.__name__, {})
+    return found
 
 
 @cache

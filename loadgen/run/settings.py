@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Annotated
 
 from exporters.text.addresses import Address, parse_address
+from exporters.text.command_flags import Option, add_fields
 from exporters.text.environment import set_defaults
 from exporters.text.errors import UsageError
 from exporters.text.units import parse_duration
@@ -25,6 +27,35 @@ from loadgen.schedule.requests import Schedule, Workload
 duration = partial(parse_duration, examples="30s or 5m")
 """The type of flags with a duration above 0."""
 _seconds = partial(duration, allow_zero=True)
+
+
+def number(text: str) -> float:
+    """NaN for a text that is not a number, as no range has it."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def _factor(text: str) -> float:
+    if not 0 < (value := number(text)) < math.inf:
+        raise argparse.ArgumentTypeError(f"invalid factor {text!r}; write a number above 0, such as 1.5")
+    return value
+
+
+def at_least_one(text: str) -> int:
+    if not (value := _whole(text)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return value
+
+
+def _whole(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
+    return int(text)
+
+
+AT_LEAST_ONE = Option("N", at_least_one)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,57 +111,106 @@ _AS_GIVEN = (
 """The settings that are the values of flags."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetFlags:
+    """The flags of the target."""
+
+    target: Annotated[str, Option("URL")]
+    """base URL of the sidecar or engine, such as http://127.0.0.1:8000"""
+    api_key_file: Annotated[str | None, Option("FILE")] = None
+    """file with the API key of the target, sent as a bearer token (default: the key in VLLM_SLO_API_KEY)"""
+    target_ca: Annotated[str | None, Option("FILE")] = None
+    """CA certificates of an https target, in PEM (default: the system's)"""
+    allow_remote: bool = False
+    """allow a target on another machine"""
+    no_check: bool = False
+    """do not request /v1/models first; needs --model"""
+    model: Annotated[str | None, Option("NAME")] = None
+    """model to request (default: the first in /v1/models)"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommonFlags:
+    """The flags of a run and of each probe of a search."""
+
+    out: Annotated[str, Option("DIR")]
+    """output folder of the run"""
+    seed: Annotated[int | None, Option("N", _whole)] = None
+    """random seed (default: the scenario's)"""
+    grace: Annotated[float, Option("TIME", _seconds)] = 10.0
+    """time for open requests to finish when the run is stopped (default: 10s)"""
+    max_open: Annotated[int, Option("N", _whole)] = 5000
+    """limit of open requests; requests above it are recorded as not_sent (default: %(default)s)"""
+    max_concurrency: Annotated[int | None, AT_LEAST_ONE] = None
+    """limit of requests on the way; others wait, and their latencies include the wait (default: none)"""
+    max_send_lag: Annotated[float, Option("TIME", _seconds)] = SEND_LATE
+    """99th percentile of the delay between due time and sending above which the run is invalid (default: 50ms)"""
+    save_detailed: bool = False
+    """save the answer and the gaps between the chunks of each request too, which takes memory"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFlags:
+    """The other flags of a run."""
+
+    duration: Annotated[float | None, Option("TIME", _seconds)] = None
+    """length of the run, such as 5m (default: the scenario's)"""
+    rate_scale: Annotated[float, Option("X", _factor)] = 1.0
+    """factor for every rate (default: %(default)s)"""
+    warm_up: Annotated[int | None, AT_LEAST_ONE] = None
+    """before the first phase, send 1, 2, 4 ... N requests at once, cold and again warm, and then the texts that prompts
+    share (default: none)"""
+    allow_invalid: bool = False
+    """exit with 0 even if the run is invalid"""
+    stop_when_saturated: bool = False
+    """stop when the server does not keep up with a constant rate: open requests grow without bound"""
+    roofline: Annotated[Path | None, Option("FILE", Path)] = None
+    """output of vllm-slo roofline --format json: a run with faster answers is invalid"""
+    metrics: Annotated[Address | None, Option("HOST:PORT", partial(parse_address, example="127.0.0.1:9465"))] = None
+    """serve /metrics here; the run waits up to two scrape intervals for a scrape before and after the load"""
+    metrics_wait: Annotated[float, Option("TIME", _seconds)] = 5.0
+    """additional time for Prometheus to discover this process before the first scrape (default: 5s)"""
+    experiment: Annotated[str, Option("NAME")] = ""
+    """experiment of the run, for run.json and the metrics"""
+    configuration: Annotated[str, Option("NAME")] = ""
+    """configuration of the engine in this run, for run.json and the metrics"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerFlags:
+    workers: Annotated[int, AT_LEAST_ONE] = 1
+    """processes that send a share of the requests each; one core for each (default: %(default)s)"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceFlags:
+    trace: Annotated[str, Option("FILE")]
+    """the trace"""
+    trace_format: Annotated[str | None, Option(None, choices=tuple(traces.TraceFormat))] = None
+    """format of the trace (default: by its first line)"""
+    rate: Annotated[float | None, Option("RATE", _factor)] = None
+    """requests/s of a trace without times (sharegpt), in a Poisson process"""
+    default_class: Annotated[str, Option("NAME")] = "trace"
+    """class of requests for which the trace has none (default: %(default)s)"""
+    timeout: Annotated[float, Option("TIME", duration)] = 180.0
+    """client timeout, from the due time of the request (default: 3m)"""
+
+
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """The flags of a run."""
     add_common_flags(parser)
-    parser.add_argument(
-        "--duration", type=_seconds, metavar="TIME", help="length of the run, such as 5m (default: the scenario's)"
-    )
-    parser.add_argument(
-        "--rate-scale", type=_factor, metavar="X", default=1.0, help="factor for every rate (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--warm-up",
-        type=at_least_one,
-        metavar="N",
-        help="before the first phase, send 1, 2, 4 ... N requests at once, cold and again warm, and then the texts "
-        "that prompts share (default: none)",
-    )
-    parser.add_argument("--allow-invalid", action="store_true", help="exit with 0 even if the run is invalid")
-    parser.add_argument(
-        "--stop-when-saturated",
-        action="store_true",
-        help="stop when the server does not keep up with a constant rate: open requests grow without bound",
-    )
-    parser.add_argument(
-        "--roofline",
-        type=Path,
-        metavar="FILE",
-        help="output of vllm-slo roofline --format json: a run with faster answers is invalid",
-    )
-    parser.add_argument(
-        "--metrics",
-        type=partial(parse_address, example="127.0.0.1:9465"),
-        metavar="HOST:PORT",
-        help="serve /metrics here; the run waits up to two scrape intervals for a scrape before and after the load",
-    )
-    parser.add_argument(
-        "--metrics-wait",
-        type=_seconds,
-        metavar="TIME",
-        default=5.0,  # the discovery of a Prometheus that has just started, as in the lab
-        help="additional time for Prometheus to discover this process before the first scrape (default: 5s)",
-    )
+    add_fields(parser, RunFlags)
 
-    parser.add_argument(
-        "--experiment", metavar="NAME", default="", help="experiment of the run, for run.json and the metrics"
-    )
-    parser.add_argument(
-        "--configuration",
-        metavar="NAME",
-        default="",
-        help="configuration of the engine in this run, for run.json and the metrics",
-    )
+
+def add_common_flags(parser: argparse.ArgumentParser) -> None:
+    """The flags of a run and of each probe of a search."""
+    add_target_flags(parser)
+    add_fields(parser, CommonFlags)
+
+
+def add_target_flags(parser: argparse.ArgumentParser) -> None:
+    add_fields(parser, TargetFlags)
+    slo_file.add_flag(parser)
 
 
 def with_defaults(arguments: argparse.Namespace) -> argparse.Namespace:
@@ -139,103 +219,6 @@ def with_defaults(arguments: argparse.Namespace) -> argparse.Namespace:
     add_flags(parser)
     required = ["--target", arguments.target, "--out", arguments.out]
     return argparse.Namespace(**(vars(parser.parse_args(required)) | vars(arguments)))
-
-
-def add_target_flags(parser: argparse.ArgumentParser) -> None:
-    """The flags of the target and of the SLO file."""
-    parser.add_argument(
-        "--target",
-        metavar="URL",
-        required=True,
-        help="base URL of the sidecar or engine, such as http://127.0.0.1:8000",
-    )
-    parser.add_argument(
-        "--api-key-file",
-        metavar="FILE",
-        help=f"file with the API key of the target, sent as a bearer token (default: the key in {load_target.API_KEY})",
-    )
-    parser.add_argument(
-        "--target-ca", metavar="FILE", help="CA certificates of an https target, in PEM (default: the system's)"
-    )
-    parser.add_argument("--allow-remote", action="store_true", help="allow a target on another machine")
-    parser.add_argument("--no-check", action="store_true", help="do not request /v1/models first; needs --model")
-    parser.add_argument("--model", metavar="NAME", help="model to request (default: the first in /v1/models)")
-    slo_file.add_flag(parser)
-
-
-def add_common_flags(parser: argparse.ArgumentParser) -> None:
-    """The flags of a run and of each probe of a search."""
-    add_target_flags(parser)
-    parser.add_argument("--out", metavar="DIR", required=True, help="output folder of the run")
-    parser.add_argument("--seed", type=_whole, metavar="N", help="random seed (default: the scenario's)")
-    parser.add_argument(
-        "--grace",
-        type=_seconds,
-        metavar="TIME",
-        default=10.0,
-        help="time for open requests to finish when the run is stopped (default: 10s)",
-    )
-    parser.add_argument(
-        "--max-open",
-        type=_whole,
-        metavar="N",
-        default=5000,
-        help="limit of open requests; requests above it are recorded as not_sent (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--max-concurrency",
-        type=at_least_one,
-        metavar="N",
-        help="limit of requests on the way; others wait, and their latencies include the wait (default: none)",
-    )
-    parser.add_argument(
-        "--max-send-lag",
-        type=_seconds,
-        metavar="TIME",
-        default=SEND_LATE,
-        help="99th percentile of the delay between due time and sending above which the run is invalid (default: 50ms)",
-    )
-    parser.add_argument(
-        "--save-detailed",
-        action="store_true",
-        help="save the answer and the gaps between the chunks of each request too, which takes memory",
-    )
-
-
-def add_workers_flag(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--workers",
-        type=at_least_one,
-        metavar="N",
-        default=1,
-        help="processes that send a share of the requests each; one core for each (default: %(default)s)",
-    )
-
-
-def add_trace_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--trace", required=True, metavar="FILE", help="the trace")
-    parser.add_argument(
-        "--trace-format", choices=tuple(traces.TraceFormat), help="format of the trace (default: by its first line)"
-    )
-    parser.add_argument(
-        "--rate",
-        type=_factor,
-        metavar="RATE",
-        help="requests/s of a trace without times (sharegpt), in a Poisson process",
-    )
-    parser.add_argument(
-        "--default-class",
-        metavar="NAME",
-        default="trace",
-        help="class of requests for which the trace has none (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--timeout",
-        type=duration,
-        metavar="TIME",
-        default=180.0,
-        help="client timeout, from the due time of the request (default: 3m)",
-    )
 
 
 def from_arguments(arguments: argparse.Namespace, environment: Mapping[str, str] = os.environ) -> RunSettings:
@@ -332,29 +315,3 @@ def from_environment(environment: Mapping[str, str], host: str | None) -> RunSet
         raise UsageError("no target: set VLLM_SLO_TARGET, or Locust's --host, such as http://127.0.0.1:8000")
     set_defaults(parser, variables)
     return from_arguments(parser.parse_args([]), environment)
-
-
-def number(text: str) -> float:
-    """NaN for a text that is not a number, as no range has it."""
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
-
-
-def _factor(text: str) -> float:
-    if not 0 < (value := number(text)) < math.inf:
-        raise argparse.ArgumentTypeError(f"invalid factor {text!r}; write a number above 0, such as 1.5")
-    return value
-
-
-def at_least_one(text: str) -> int:
-    if not (value := _whole(text)):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
-    return value
-
-
-def _whole(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
-    return int(text)

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
+from typing import Annotated
 
+from exporters.text.command_flags import Option, add_fields
 from exporters.text.errors import UsageError
 from exporters.text.units import spell_duration
 from exporters.vocabulary.slo_file import Measure
@@ -81,44 +83,44 @@ class FindMaxSettings:
         }
 
 
+def _rate(text: str) -> float:
+    if not 0 < (value := settings.number(text)) < math.inf:
+        raise argparse.ArgumentTypeError(f"invalid rate {text!r}; write requests/s above 0, such as 2.5")
+    return value
+
+
+def _between(least: float, most: float, example: str) -> Callable[[str], float]:
+    def parse(text: str) -> float:
+        if not least <= (value := settings.number(text)) <= most:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number from {least:g} to {most:g}, such as {example}")
+        return value
+
+    return parse
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchFlags:
+    """The flags of a search, beside those of its probes."""
+
+    start: Annotated[float | None, Option("RATE", _rate)] = None
+    """first rate, in requests/s (default: the scenario's first rate, or the lowest that --max-probe decides)"""
+    cap: Annotated[float | None, Option("RATE", _rate)] = None
+    """highest rate, in requests/s (default: 64 x --start)"""
+    resolution: Annotated[float, Option("X", _between(FINEST, 1.0, "0.05"))] = 0.05
+    """width of the answer: its ends differ by at most this share (default: %(default)s)"""
+    confidence: Annotated[float, Option("X", _between(0.5, 0.9999, "0.95"))] = 0.95
+    """confidence of the decision of each probe (default: %(default)s)"""
+    min_probe: Annotated[float, Option("TIME", settings.duration)] = 60.0
+    """shortest probe (default: 1m)"""
+    max_probe: Annotated[float, Option("TIME", settings.duration)] = 1800.0
+    """longest probe (default: 30m)"""
+    cool_down: Annotated[float, Option("TIME", settings.duration)] = 15.0
+    """pause between probes if the target serves no /metrics with running and waiting requests (default: 15s)"""
+
+
 def add_flags(parser: argparse.ArgumentParser) -> None:
     settings.add_common_flags(parser)
-    parser.add_argument(
-        "--start",
-        type=_rate,
-        metavar="RATE",
-        help="first rate, in requests/s (default: the scenario's first rate, or the lowest that --max-probe decides)",
-    )
-    parser.add_argument(
-        "--cap", type=_rate, metavar="RATE", help=f"highest rate, in requests/s (default: {_CAP_OF_START} x --start)"
-    )
-    parser.add_argument(
-        "--resolution",
-        type=_between(FINEST, 1.0, "0.05"),
-        metavar="X",
-        default=0.05,
-        help="width of the answer: its ends differ by at most this share (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--confidence",
-        type=_between(0.5, 0.9999, "0.95"),
-        metavar="X",
-        default=0.95,
-        help="confidence of the decision of each probe (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--min-probe", type=settings.duration, metavar="TIME", default=60.0, help="shortest probe (default: 1m)"
-    )
-    parser.add_argument(
-        "--max-probe", type=settings.duration, metavar="TIME", default=1800.0, help="longest probe (default: 30m)"
-    )
-    parser.add_argument(
-        "--cool-down",
-        type=settings.duration,
-        metavar="TIME",
-        default=15.0,
-        help="pause between probes if the target serves no /metrics with running and waiting requests (default: 15s)",
-    )
+    add_fields(parser, SearchFlags)
 
 
 def from_arguments(arguments: argparse.Namespace) -> FindMaxSettings:
@@ -182,18 +184,3 @@ def _digest(path: Path, run: RunSettings) -> str:
     """A hash of the scenario, and of what the SLO file says about requests."""
     judged_by = (run.slos.classes, run.slos.slos, run.slos.first_token_timeout)
     return sha256(path.read_bytes() + repr(judged_by).encode()).hexdigest()[:16]
-
-
-def _rate(text: str) -> float:
-    if not 0 < (value := settings.number(text)) < math.inf:
-        raise argparse.ArgumentTypeError(f"invalid rate {text!r}; write requests/s above 0, such as 2.5")
-    return value
-
-
-def _between(least: float, most: float, example: str) -> Callable[[str], float]:
-    def parse(text: str) -> float:
-        if not least <= (value := settings.number(text)) <= most:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a number from {least:g} to {most:g}, such as {example}")
-        return value
-
-    return parse

@@ -5,12 +5,14 @@ import os
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated
 
+from exporters.text.command_flags import Option, add_fields
 from loadgen.run import settings
 from loadgen.run.settings import LoadPlan, RunSettings
 from loadgen.schedule.requests import Workload
 from loadgen.schedule.scenario import Scenario
-from loadgen.warm_up.ready_report import TOKEN_FLAG, Sidecar
+from loadgen.warm_up.ready_report import Sidecar
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,48 +29,29 @@ class WarmUpSettings:
     """Determines the texts. Each warm-up has its own, because a prefix cache may have those of an earlier one."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarmUpFlags:
+    """The flags of a warm-up, beside those of the target."""
+
+    largest: Annotated[int, settings.AT_LEAST_ONE] = 64
+    """send 1, 2, 4 ... N requests at once (default: %(default)s)"""
+    max_passes: Annotated[int, settings.AT_LEAST_ONE] = 5
+    """give up after this number of passes, with exit status 1 (default: %(default)s)"""
+    timeout: Annotated[float, Option("TIME", settings.duration)] = 600.0
+    """timeout of each request; the first one may wait for a compilation (default: 10m)"""
+    completions: bool = False
+    """send everything to /v1/completions, for a model without a chat template"""
+    ready: bool = False
+    """report a warm engine to the sidecar, whose /engine/readyz waits for it with --ready-when-warm"""
+    sidecar: Annotated[str, Option("URL")] = "http://127.0.0.1:9464"
+    """with --ready: URL of the sidecar's metrics port (default %(default)s)"""
+    admin_token_file: Annotated[str | None, Option("FILE")] = None
+    """with --ready: token file, the same as --admin-token-file of the sidecar"""
+
+
 def add_flags(parser: argparse.ArgumentParser) -> None:
     settings.add_target_flags(parser)
-    parser.add_argument(
-        "--largest",
-        type=settings.at_least_one,
-        metavar="N",
-        default=64,
-        help="send 1, 2, 4 ... N requests at once (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--max-passes",
-        type=settings.at_least_one,
-        metavar="N",
-        default=5,
-        help="give up after this number of passes, with exit status 1 (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--timeout",
-        type=settings.duration,
-        metavar="TIME",
-        default=600.0,
-        help="timeout of each request; the first one may wait for a compilation (default: 10m)",
-    )
-    parser.add_argument(
-        "--completions",
-        action="store_true",
-        help="send everything to /v1/completions, for a model without a chat template",
-    )
-    parser.add_argument(
-        "--ready",
-        action="store_true",
-        help="report a warm engine to the sidecar, whose /engine/readyz waits for it with --ready-when-warm",
-    )
-    parser.add_argument(
-        "--sidecar",
-        default="http://127.0.0.1:9464",
-        metavar="URL",
-        help="with --ready: URL of the sidecar's metrics port (default %(default)s)",
-    )
-    parser.add_argument(
-        TOKEN_FLAG, metavar="FILE", help="with --ready: token file, the same as --admin-token-file of the sidecar"
-    )
+    add_fields(parser, WarmUpFlags)
 
 
 def from_arguments(arguments: argparse.Namespace, environment: Mapping[str, str] = os.environ) -> WarmUpSettings:
