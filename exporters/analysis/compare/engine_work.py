@@ -4,18 +4,10 @@ from collections.abc import Iterable
 
 from exporters.analysis.compare.backlog import Backlog
 from exporters.analysis.compare.request import Request
+from exporters.analysis.estimates import figures
 from exporters.analysis.estimates.block_means import Blocks, block_rate, block_ratio, edges
 from exporters.analysis.estimates.event_estimates import Part, share
-from exporters.analysis.estimates.figures import (
-    CACHE_HITS,
-    CACHED_TOKENS,
-    COMPLETED,
-    OUTPUT_TOKENS,
-    PROMPT_TOKENS,
-    TPOT_MEAN,
-    Figure,
-    Measurement,
-)
+from exporters.analysis.estimates.figures import Figure, Measurement
 from exporters.analysis.estimates.windows import Window
 from exporters.vocabulary.signals import Outcome
 
@@ -45,12 +37,12 @@ def measure_work(requests: Iterable[Request], window: Window) -> dict[Figure, Me
             if window.contains(request.served) and request.cached_tokens is not None:
                 prompts.append((request.served, float(hit), float(request.prompt_tokens)))
     return {
-        COMPLETED: Measurement(arrivals, block_ratio(ok.sums, arrived.sums)),
-        OUTPUT_TOKENS: Measurement(with_output, block_rate(window, output.sums)),
-        PROMPT_TOKENS: Measurement(with_prompt, block_rate(window, prompt.sums)),
-        CACHED_TOKENS: Measurement(len(prompts), block_rate(window, cached.sums)),
-        CACHE_HITS: share(window, prompts),
-        TPOT_MEAN: Measurement(with_decode, block_ratio(decode.sums, decoded.sums)),
+        figures.COMPLETED: Measurement(arrivals, block_ratio(ok.sums, arrived.sums)),
+        figures.OUTPUT_TOKENS: Measurement(with_output, block_rate(window, output.sums)),
+        figures.PROMPT_TOKENS: Measurement(with_prompt, block_rate(window, prompt.sums)),
+        figures.CACHED_TOKENS: Measurement(len(prompts), block_rate(window, cached.sums)),
+        figures.CACHE_HITS: share(window, prompts),
+        figures.TPOT_MEAN: Measurement(with_decode, block_ratio(decode.sums, decoded.sums)),
     }
 
 

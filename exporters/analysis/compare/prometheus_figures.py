@@ -6,30 +6,11 @@ from itertools import pairwise
 
 from exporters.analysis.compare.backlog import Backlog
 from exporters.analysis.compare.change_failures import ChangeFailures
+from exporters.analysis.estimates import figures
 from exporters.analysis.estimates.block_means import block_rate, block_ratio
 from exporters.analysis.estimates.counter_blocks import ByClass, increases, levels, total
 from exporters.analysis.estimates.estimates import BLOCKS, BucketQuantile, Rate, Share
-from exporters.analysis.estimates.figures import (
-    ALL_CLASSES,
-    BACKLOG_GROWTH,
-    CACHE_HITS,
-    CACHED_TOKENS,
-    CLIENT_ERRORS,
-    COMPLETED,
-    E2E,
-    GOODPUT,
-    OFFERED,
-    OUTPUT_TOKENS,
-    PREEMPTIONS,
-    PROMPT_TOKENS,
-    QUEUE,
-    TPOT,
-    TTFT,
-    Figure,
-    Measurement,
-    Measurements,
-    attainment,
-)
+from exporters.analysis.estimates.figures import Figure, Measurement, Measurements
 from exporters.analysis.estimates.windows import Window
 from exporters.analysis.prometheus_api import Prometheus
 from exporters.vocabulary import signals
@@ -64,10 +45,10 @@ class PrometheusFigures:
             for each in (signals.WITHOUT_FIRST_TOKEN, signals.REQUESTS)
         )
         buckets = [
-            (TTFT, self._increase_by("le", signals.TTFT.bucket, window), without_token),
-            (E2E, self._increase_by("le", signals.DURATION.bucket, window), not_ok),
-            (TPOT, self._increase_by("le", signals.TPOT.bucket, window), {}),
-            (QUEUE, self._increase_by("le", signals.QUEUE.bucket, window), {}),
+            (figures.TTFT, self._increase_by("le", signals.TTFT.bucket, window), without_token),
+            (figures.E2E, self._increase_by("le", signals.DURATION.bucket, window), not_ok),
+            (figures.TPOT, self._increase_by("le", signals.TPOT.bucket, window), {}),
+            (figures.QUEUE, self._increase_by("le", signals.QUEUE.bucket, window), {}),
         ]
         arrivals, completed = self._arrivals(window), increases(self._prometheus, _OK, window)
         output, prompt, cached = (
@@ -76,10 +57,10 @@ class PrometheusFigures:
         )
         nothing = [0.0] * BLOCKS
         by_class: dict[str, Mapping[Figure, Measurement]] = {
-            ALL_CLASSES: {
-                OFFERED: _offered(sum(total(arrivals)), window),
-                BACKLOG_GROWTH: self.backlog(window).measurement,
-                COMPLETED: _completed(total(completed), total(arrivals)),
+            figures.ALL_CLASSES: {
+                figures.OFFERED: _offered(sum(total(arrivals)), window),
+                figures.BACKLOG_GROWTH: self.backlog(window).measurement,
+                figures.COMPLETED: _completed(total(completed), total(arrivals)),
                 **self.engine_work(window),
             }
         }
@@ -87,22 +68,22 @@ class PrometheusFigures:
         for name in [*order, *sorted(ended.keys() - set(order))]:
             arrived = arrivals.get(name, nothing)
             by_class[name] = {
-                OFFERED: _offered(sum(arrived), window),
-                COMPLETED: _completed(completed.get(name, nothing), arrived),
+                figures.OFFERED: _offered(sum(arrived), window),
+                figures.COMPLETED: _completed(completed.get(name, nothing), arrived),
                 **{
-                    attainment(slo.name): _share(count - bad.get(name, {}).get(slo.name, 0.0), count)
+                    figures.attainment(slo.name): _share(count - bad.get(name, {}).get(slo.name, 0.0), count)
                     for slo in self._spec.slos
                     if (count := events.get(name, {}).get(slo.name)) is not None
                 },
-                GOODPUT: _share(good.get(name, 0.0), judged.get(name, 0.0)),
+                figures.GOODPUT: _share(good.get(name, 0.0), judged.get(name, 0.0)),
                 **{
                     figure: _quantile(by_name.get(name, {}), never.get(name, 0.0), figure.percent or 0)
                     for percentiles, by_name, never in buckets
                     for figure in percentiles
                 },
-                CLIENT_ERRORS: _share(client_errors.get(name, 0.0), ended[name]),
-                OUTPUT_TOKENS: _tokens(output.get(name, nothing), window, ended[name]),
-                CACHE_HITS: _hits(cached.get(name, nothing), prompt.get(name, nothing), ended[name]),
+                figures.CLIENT_ERRORS: _share(client_errors.get(name, 0.0), ended[name]),
+                figures.OUTPUT_TOKENS: _tokens(output.get(name, nothing), window, ended[name]),
+                figures.CACHE_HITS: _hits(cached.get(name, nothing), prompt.get(name, nothing), ended[name]),
             }
         return by_class
 
@@ -114,11 +95,11 @@ class PrometheusFigures:
         )
         computed = [max(whole - hit, 0.0) for whole, hit in zip(prompt, hits, strict=True)]
         return {
-            OUTPUT_TOKENS: _tokens(output, window, sum(output)),
-            PROMPT_TOKENS: _tokens(computed, window, sum(prompt)),
-            CACHED_TOKENS: _tokens(hits, window, sum(hits)),
-            CACHE_HITS: _hits(hits, prompt, sum(prompt)),
-            PREEMPTIONS: self.preemptions(window),
+            figures.OUTPUT_TOKENS: _tokens(output, window, sum(output)),
+            figures.PROMPT_TOKENS: _tokens(computed, window, sum(prompt)),
+            figures.CACHED_TOKENS: _tokens(hits, window, sum(hits)),
+            figures.CACHE_HITS: _hits(hits, prompt, sum(prompt)),
+            figures.PREEMPTIONS: self.preemptions(window),
         }
 
     def preemptions(self, window: Window) -> Measurement:

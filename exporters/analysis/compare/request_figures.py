@@ -5,23 +5,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from exporters.analysis.compare.engine_work import measure_work
 from exporters.analysis.compare.request import Request
+from exporters.analysis.estimates import figures
 from exporters.analysis.estimates.event_estimates import quantiles, rate, share
-from exporters.analysis.estimates.figures import (
-    CACHE_HITS,
-    CLIENT_ERRORS,
-    COMPLETED,
-    E2E,
-    GOODPUT,
-    ITL,
-    OFFERED,
-    OUTPUT_TOKENS,
-    QUEUE,
-    TPOT,
-    TTFT,
-    Figure,
-    Measurement,
-    attainment,
-)
+from exporters.analysis.estimates.figures import Figure, Measurement
 from exporters.analysis.estimates.windows import Window
 from exporters.vocabulary.signals import Outcome, Verdict
 from exporters.vocabulary.slo_file import Measure, SloFile
@@ -54,21 +40,25 @@ def measure(requests: Sequence[Request], window: Window, lead: float, spec: SloF
 
     work = measure_work(requests, window)
     return {
-        OFFERED: offered(requests, window),
-        COMPLETED: work[COMPLETED],
+        figures.OFFERED: offered(requests, window),
+        figures.COMPLETED: work[figures.COMPLETED],
         **{
-            attainment(name): share_of_good(by_slo[name] for _, by_slo in events if name in by_slo)
+            figures.attainment(name): share_of_good(by_slo[name] for _, by_slo in events if name in by_slo)
             for name in [*(name for name in declared if name in names), *sorted(names.difference(declared))]
         },
-        GOODPUT: share_of_good(_goodput_event(request, by_slo.values()) for request, by_slo in events if by_slo),
-        **quantiles(window, TTFT, _first_token_waits(recent, window)),
-        **times(E2E, _e2e),
-        **times(TPOT, lambda request: request.tpot),
-        **times((ITL,), lambda request: request.itl_p95),
-        **times(QUEUE, lambda request: request.queue),
-        CLIENT_ERRORS: share_of_good((request.ended, request.outcome is Outcome.CLIENT_ERROR) for request in ended),
-        OUTPUT_TOKENS: work[OUTPUT_TOKENS],
-        CACHE_HITS: work[CACHE_HITS],
+        figures.GOODPUT: share_of_good(
+            _goodput_event(request, by_slo.values()) for request, by_slo in events if by_slo
+        ),
+        **quantiles(window, figures.TTFT, _first_token_waits(recent, window)),
+        **times(figures.E2E, _e2e),
+        **times(figures.TPOT, lambda request: request.tpot),
+        **times((figures.ITL,), lambda request: request.itl_p95),
+        **times(figures.QUEUE, lambda request: request.queue),
+        figures.CLIENT_ERRORS: share_of_good(
+            (request.ended, request.outcome is Outcome.CLIENT_ERROR) for request in ended
+        ),
+        figures.OUTPUT_TOKENS: work[figures.OUTPUT_TOKENS],
+        figures.CACHE_HITS: work[figures.CACHE_HITS],
     }
 
 

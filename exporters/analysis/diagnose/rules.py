@@ -3,23 +3,9 @@
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from exporters.analysis.diagnose import levers
+from exporters.analysis.diagnose import levers, thresholds
 from exporters.analysis.diagnose.evidence import ENGINE_TIMES, PROMETHEUS, ClassEvidence, EngineEvidence, Fact
 from exporters.analysis.diagnose.lever_choice import Choice, for_decode, for_kv, for_output, for_prefill, for_queue
-from exporters.analysis.diagnose.thresholds import (
-    ABORTING,
-    CLIENT_PAUSING,
-    FAILING,
-    FEWEST_FAILING,
-    FEWEST_REQUESTS,
-    INTERRUPTION,
-    INVALID,
-    KV_FREE,
-    KV_FULL,
-    LONG_WAIT,
-    PREEMPTING,
-    UNUSABLE,
-)
 
 
 class Binding(StrEnum):
@@ -49,8 +35,8 @@ class Diagnosis:
 
 def diagnose(of: ClassEvidence, engine: EngineEvidence) -> Diagnosis:
     """Requests that end badly first, then whether the class needs anything, then where the time goes."""
-    if of.requests.or_zero() + of.open_waiting.or_zero() < FEWEST_REQUESTS:
-        return Diagnosis(Binding.UNKNOWN, (f"{of.say('requests')}; {FEWEST_REQUESTS} are needed",))
+    if of.requests.or_zero() + of.open_waiting.or_zero() < thresholds.FEWEST_REQUESTS:
+        return Diagnosis(Binding.UNKNOWN, (f"{of.say('requests')}; {thresholds.FEWEST_REQUESTS} are needed",))
     found = _bad_ends(of, engine) or _healthy(of, engine) or _slow(of, engine)
     if found.binding is not Binding.ENGINE and _many(of, of.failed):
         return replace(found, because=(*found.because, of.say("failed")))
@@ -58,16 +44,20 @@ def diagnose(of: ClassEvidence, engine: EngineEvidence) -> Diagnosis:
 
 
 def _bad_ends(of: ClassEvidence, engine: EngineEvidence) -> Diagnosis | None:
-    if engine.unusable.reaches(UNUSABLE) and (_many(of, of.failed) or _late(of)):
+    if engine.unusable.reaches(thresholds.UNUSABLE) and (_many(of, of.failed) or _late(of)):
         choice = Choice(levers.ENGINE_FAULT, "no setting helps while an engine does nothing")
         said = engine.say("unusable"), *([of.say("failed")] if _many(of, of.failed) else _stuck(of))
         return Diagnosis(Binding.ENGINE, said, choice)
-    at_once = of.failed_time.value is not None and of.failed_time.value <= INTERRUPTION
+    at_once = of.failed_time.value is not None and of.failed_time.value <= thresholds.INTERRUPTION
     if _many(of, of.failed) and not (at_once and _late(of)):
         choice = Choice(levers.ENGINE_FAULT, "no setting helps while requests fail")
         return Diagnosis(Binding.ENGINE, (of.say("failed"),), choice)
     if _many(of, of.rejected):
-        idle = engine.kv_use.value is not None and engine.kv_use.value < KV_FREE and not engine.waiting.reaches(1)
+        idle = (
+            engine.kv_use.value is not None
+            and engine.kv_use.value < thresholds.KV_FREE
+            and not engine.waiting.reaches(1)
+        )
         lever = levers.RAISE_LIMITS if idle else levers.MORE_ENGINES
         why = f"{engine.say('kv_use')}, {engine.say('waiting')}"
         return Diagnosis(Binding.ADMISSION, (of.say("rejected"),), Choice(lever, why))
@@ -76,25 +66,29 @@ def _bad_ends(of: ClassEvidence, engine: EngineEvidence) -> Diagnosis | None:
         if of.longest.value is not None:
             why += f"; {of.say('longest')}, {engine.say('max_model_len')}"
         return Diagnosis(Binding.CLIENT, (of.say("client_errors"),), Choice(levers.FIX_REQUESTS, why))
-    if of.client_paused.reaches(CLIENT_PAUSING):
+    if of.client_paused.reaches(thresholds.CLIENT_PAUSING):
         return Diagnosis(Binding.CLIENT, (of.say("client_paused"),), Choice(levers.FIX_CLIENT, of.say("e2e")))
-    if of.aborted.reaches(ABORTING) and not _late(of):
+    if of.aborted.reaches(thresholds.ABORTING) and not _late(of):
         return Diagnosis(Binding.CLIENT, (of.say("aborted"),), Choice(levers.FIX_CLIENT, of.say("e2e")))
-    if of.invalid_output.reaches(INVALID) or of.truncated_output.reaches(INVALID):
+    if of.invalid_output.reaches(thresholds.INVALID) or of.truncated_output.reaches(thresholds.INVALID):
         said = of.say("invalid_output"), of.say("truncated_output")
         return Diagnosis(Binding.OUTPUT, said, for_output(of))
     return None
 
 
 def _many(of: ClassEvidence, share: Fact) -> bool:
-    return share.reaches(FAILING) and share.or_zero() * of.requests.or_zero() >= FEWEST_FAILING
+    return share.reaches(thresholds.FAILING) and share.or_zero() * of.requests.or_zero() >= thresholds.FEWEST_FAILING
 
 
 def _stuck(of: ClassEvidence) -> tuple[str, ...]:
     """What shows that streams wait too long for a first token: they ended without, or are still open."""
     waiting = of.open_waiting.or_zero()
     share = waiting / (waiting + of.requests.or_zero() or 1.0)
-    still = waiting >= FEWEST_FAILING and share >= FAILING and of.oldest_wait.reaches(LONG_WAIT)
+    still = (
+        waiting >= thresholds.FEWEST_FAILING
+        and share >= thresholds.FAILING
+        and of.oldest_wait.reaches(thresholds.LONG_WAIT)
+    )
     return (
         *((of.say("no_first_token"),) if _many(of, of.no_first_token) else ()),
         *((f"{of.say('open_waiting')}, {of.say('oldest_wait')}",) if still else ()),
@@ -122,8 +116,8 @@ _BURNS = ("first_token_burn", "decode_burn", "other_burn")
 def _slow(of: ClassEvidence, engine: EngineEvidence) -> Diagnosis:
     binding, because = _first_token(of, engine) if _misses_first_token(of) else (Binding.DECODE, _decode(of))
     before_decode = binding in {Binding.QUEUE, Binding.UNKNOWN}
-    crowded = before_decode and engine.kv_use.reaches(KV_FULL) and engine.waiting.reaches(1)
-    preempting = (before_decode or binding is Binding.DECODE) and engine.preemptions.reaches(PREEMPTING)
+    crowded = before_decode and engine.kv_use.reaches(thresholds.KV_FULL) and engine.waiting.reaches(1)
+    preempting = (before_decode or binding is Binding.DECODE) and engine.preemptions.reaches(thresholds.PREEMPTING)
     if crowded or preempting:
         full = f"{engine.say('kv_use')}, {engine.say('preemptions')}"
         return Diagnosis(Binding.KV, (full, *because), for_kv(of, engine))
@@ -160,11 +154,7 @@ def _first_token(of: ClassEvidence, engine: EngineEvidence) -> tuple[Binding, tu
     """The largest part of TTFT."""
     stuck = _stuck(of)
     burn = (of.say("first_token_burn"),) if of.first_token_burn.or_zero() > 1 else ()
-    parts = {
-        Binding.QUEUE: "queue_share",
-        Binding.PREFILL: "prefill_share",
-        Binding.FRONT_END: "frontend_share",
-    }
+    parts = {Binding.QUEUE: "queue_share", Binding.PREFILL: "prefill_share", Binding.FRONT_END: "frontend_share"}
     known = {binding: name for binding, name in parts.items() if getattr(of, name).value is not None}
     if known:
         binding, name = max(known.items(), key=lambda each: getattr(of, each[1]).value)
