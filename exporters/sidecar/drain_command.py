@@ -6,7 +6,7 @@ import time
 
 import msgspec
 
-from exporters.sidecar.admin_client import TOKEN_FLAG, NoResponseError, add_flags, no_sidecar, post
+from exporters.http.admin_client import TOKEN_FLAG, NoResponseError, add_flags, no_sidecar, post
 from exporters.sidecar.http_api.admin_messages import Drained, read_admin_token
 from exporters.text.errors import parse_flag
 from exporters.text.units import parse_duration

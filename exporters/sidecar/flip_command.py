@@ -8,7 +8,7 @@ from functools import partial
 import msgspec
 
 from exporters.engines.changes.config_changes import DeclarationResult
-from exporters.sidecar.admin_client import TOKEN_FLAG, add_flags, no_sidecar, post
+from exporters.http.admin_client import TOKEN_FLAG, add_flags, no_sidecar, post
 from exporters.sidecar.http_api.admin_messages import Accepted, Declaration, Refused, mistakes, read_admin_token
 from exporters.sidecar.silence import Alertmanager, matchers
 from exporters.text.errors import UsageError, parse_flag

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from exporters.http.admin_client import send
 from exporters.text.addresses import Url, parse_url
 from exporters.text.errors import NotReachableError, UsageError
 from exporters.vocabulary.signals import Label
@@ -16,7 +17,6 @@ from exporters.vocabulary.signals import Label
 ALERTS = "LLM.+"
 """Matches the names of all alerts of the rendered rules except the Watchdog, which must not be silenced."""
 
-TIMEOUT = 10.0
 _EXAMPLE = "http://127.0.0.1:9093"
 
 
@@ -114,21 +114,13 @@ class Alertmanager:
         )
 
     def _request(self, method: str, path: str, body: bytes = b"") -> tuple[int, str]:
-        connect = http.client.HTTPSConnection if self.url.scheme == "https" else http.client.HTTPConnection
-        connection = connect(self.url.host, self.url.port, timeout=TIMEOUT)
         try:
-            connection.request(
-                method, f"{self.url.path.rstrip('/')}/api/v2{path}", body, {"content-type": "application/json"}
-            )
-            response = connection.getresponse()
-            return response.status, response.read().decode(errors="replace")
+            return send(method, self.url, f"{self.url.path.rstrip('/')}/api/v2{path}", body)
         except (OSError, http.client.HTTPException) as error:
             raise NotReachableError(
                 f"--alertmanager: {self.text}: request failed: {str(error) or type(error).__name__}; write the URL of "
                 f"Alertmanager, such as {_EXAMPLE}, or declare the change without --maintenance"
             ) from error
-        finally:
-            connection.close()
 
 
 def _rfc3339(at: float) -> str:

@@ -33,7 +33,7 @@ def test_the_report_has_the_token(token: str) -> None:
             "--admin-token-file: the sidecar rejected the token; use the file of its --admin-token-file",
         ),
         ("404 Not Found", "--sidecar: URL has no /admin/warm; start the sidecar with --admin-token-file FILE"),
-        ("500 Error", "--sidecar: URL is not a sidecar: it responded 500"),
+        ("500 Error", "--sidecar: URL is not a sidecar: it responded 500 with ''"),
     ],
 )
 def test_a_report_that_is_not_accepted_is_refused(status: str, message: str, token: str) -> None:

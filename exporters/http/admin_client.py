@@ -1,13 +1,15 @@
-"""The client of the admin endpoints, for the commands that use them."""
+"""The client of the admin endpoints of a sidecar, and plain requests to a server that a flag names."""
 
 import argparse
 import http.client
+from collections.abc import Mapping
 
-from exporters.text.addresses import parse_url
+from exporters.text.addresses import Url, parse_url
 from exporters.text.errors import NotReachableError, UsageError
 
 TIMEOUT = 10.0
 TOKEN_FLAG = "--admin-token-file"  # noqa: S105 - the name of a flag
+_JSON = {"content-type": "application/json"}
 
 
 class NoResponseError(NotReachableError):
@@ -27,6 +29,34 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def send(
+    method: str, url: Url, path: str, body: bytes = b"", headers: Mapping[str, str] = _JSON, timeout: float = TIMEOUT
+) -> tuple[int, str]:
+    """Status and body of the response.
+
+    Not by urllib, which would send a token to redirects and to proxies from the environment.
+
+    Raises:
+        OSError, http.client.HTTPException: the request failed.
+    """
+    connect = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
+    connection = connect(url.host, url.port, timeout=timeout)
+    try:
+        connection.request(method, path, body, dict(headers))
+        response = connection.getresponse()
+        return response.status, response.read().decode(errors="replace")
+    finally:
+        connection.close()
+
+
+def sidecar_url(text: str) -> Url:
+    """The URL of --sidecar."""
+    url = parse_url("--sidecar", text, "http://host:port or https://host:port")
+    if url.path not in {"", "/"}:
+        raise UsageError(f"--sidecar: {text!r} has a path; remove {url.path!r}")
+    return url
+
+
 def post(url: str, path: str, token: bytes, body: bytes = b"", timeout: float = TIMEOUT) -> tuple[int, str]:
     """Status and body of the response of a sidecar.
 
@@ -35,28 +65,18 @@ def post(url: str, path: str, token: bytes, body: bytes = b"", timeout: float = 
         NotReachableError: nothing listens at the URL.
         UsageError: the URL is invalid, the token is rejected or the endpoint does not exist.
     """
-    # Not urllib, which would send the token to redirects and proxies from the environment.
-    parts = parse_url("--sidecar", url, "http://host:port or https://host:port")
-    if parts.path not in {"", "/"}:
-        raise UsageError(f"--sidecar: {url!r} has a path; remove {parts.path!r}")
-    connect = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    connection = connect(parts.host, parts.port, timeout=timeout)
-    headers = {"authorization": f"Bearer {token.decode()}", "content-type": "application/json"}
+    headers = {"authorization": f"Bearer {token.decode()}", **_JSON}
     try:
-        connection.request("POST", path, body, headers)
-        response = connection.getresponse()
-        text = response.read().decode(errors="replace")
+        status, text = send("POST", sidecar_url(url), path, body, headers, timeout)
     except (OSError, http.client.HTTPException) as error:
         message = f"--sidecar: {url}: request failed: {str(error) or type(error).__name__}"
         lost = isinstance(error, TimeoutError | ConnectionResetError | BrokenPipeError | http.client.IncompleteRead)
         raise (NoResponseError if lost else NotReachableError)(message) from error
-    finally:
-        connection.close()
-    if response.status == 401:
+    if status == 401:
         raise UsageError(f"{TOKEN_FLAG}: the sidecar rejected the token; use the file of its {TOKEN_FLAG}")
-    if response.status == 404:
-        raise UsageError(f"--sidecar: {url} has no {path}; start the sidecar with --admin-token-file FILE")
-    return response.status, text
+    if status == 404:
+        raise UsageError(f"--sidecar: {url} has no {path}; start the sidecar with {TOKEN_FLAG} FILE")
+    return status, text
 
 
 def no_sidecar(url: str, status: int, text: str) -> UsageError:
