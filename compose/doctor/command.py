@@ -2,13 +2,14 @@
 
 import argparse
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 from rich.console import Console
 
 from compose.doctor import check_list
 from compose.doctor.check_list import Settings
-from compose.doctor.engine_reading import SEND
 from compose.doctor.finding import Place, State
 from compose.doctor.findings_report import as_json, counts, print_report
 from compose.lab.ports import SERVICES, Ports, parse_ports
@@ -16,7 +17,7 @@ from compose.lab.rewrite_config import COMPOSE_DIRECTORY
 from exporters.engines.bearer_token import EngineToken
 from exporters.sidecar.supervision.system_limits import CLIENTS
 from exporters.text.addresses import parse_url
-from exporters.text.command_flags import add_format
+from exporters.text.command_flags import Option, add_fields, add_format
 from exporters.text.errors import UsageError, parse_flag
 from exporters.text.units import parse_size
 from exporters.vocabulary import slo_file
@@ -24,46 +25,45 @@ from exporters.vocabulary import slo_file
 _SHIPPED = (("the shipped SLO file", slo_file.SHIPPED), ("the SLO file of the lab", COMPOSE_DIRECTORY / "slos.yaml"))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerFlags:
+    """The flags that name servers; a token is sent to the engine only."""
+
+    upstream: Annotated[str | None, Option("URL")] = None
+    """URL of the engine (default: http://127.0.0.1:8000)"""
+    engine_token_file: Annotated[str | None, Option("FILE")] = None
+    """file with the bearer token of the engine (default: no token)"""
+    send_request: bool = False
+    """send one chat completion of one token to the engine, whose response shows two of its flags"""
+    sidecar: Annotated[str | None, Option("URL")] = None
+    """URL of the sidecar's metrics port (default: http://127.0.0.1:9464)"""
+    prometheus: Annotated[str | None, Option("URL")] = None
+    """URL of Prometheus (default: http://127.0.0.1:9090)"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileFlags:
+    """The flags that name files, and the limits of their sizes."""
+
+    slos: Annotated[Path | None, Option("FILE", Path)] = None
+    """SLO file (default: the shipped one or the lab's, whichever gives the rules in Prometheus)"""
+    rules: Annotated[Path | None, Option("FILE", Path)] = None
+    """rule file to compare with the SLO file"""
+    request_log: Annotated[str | None, Option("FILE")] = None
+    """request log of the sidecar"""
+    request_log_total: Annotated[str, Option("SIZE")] = "8GiB"
+    """maximum size of the request log, or 'never' (default %(default)s)"""
+    trace_file: Annotated[str | None, Option("FILE")] = None
+    """SQLite file of `vllm-slo traces`"""
+    trace_max_size: Annotated[str, Option("SIZE")] = "256MiB"
+    """maximum size of this file (default %(default)s)"""
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the flags; those of the sidecar have its names, so that its environment variables set them."""
     servers = parser.add_argument_group("servers", "without the flag, a server that does not respond is not a failure")
-    servers.add_argument("--upstream", metavar="URL", help="URL of the engine (default: http://127.0.0.1:8000)")
-    servers.add_argument(
-        "--engine-token-file", metavar="FILE", help="file with the bearer token of the engine (default: no token)"
-    )
-    servers.add_argument(
-        SEND,
-        action="store_true",
-        help="send one chat completion of one token to the engine, whose response shows two of its flags",
-    )
-    servers.add_argument(
-        "--sidecar", metavar="URL", help="URL of the sidecar's metrics port (default: http://127.0.0.1:9464)"
-    )
-    servers.add_argument("--prometheus", metavar="URL", help="URL of Prometheus (default: http://127.0.0.1:9090)")
-
-    files = parser.add_argument_group("files")
-    files.add_argument(
-        "--slos",
-        type=Path,
-        metavar="FILE",
-        help="SLO file (default: the shipped one or the lab's, whichever gives the rules in Prometheus)",
-    )
-    files.add_argument("--rules", type=Path, metavar="FILE", help="rule file to compare with the SLO file")
-    files.add_argument("--request-log", metavar="FILE", help="request log of the sidecar")
-    files.add_argument(
-        "--request-log-total",
-        default="8GiB",
-        metavar="SIZE",
-        help="maximum size of the request log, or 'never' (default %(default)s)",
-    )
-    files.add_argument("--trace-file", metavar="FILE", help="SQLite file of `vllm-slo traces`")
-    files.add_argument(
-        "--trace-max-size",
-        default="256MiB",
-        metavar="SIZE",
-        help="maximum size of this file (default %(default)s)",
-    )
-
+    add_fields(servers, ServerFlags)
+    add_fields(parser.add_argument_group("files"), FileFlags)
     parser.add_argument(
         "--clients",
         type=int,

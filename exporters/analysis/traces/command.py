@@ -7,13 +7,16 @@ import logging
 import signal
 import socket
 import time
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 from exporters.analysis.traces.server import TraceServer
 from exporters.analysis.traces.span_store import SpanStore
 from exporters.sidecar.http_api.bounded_server import BoundedServer
 from exporters.sidecar.http_api.http_server import log_no_malformed_requests
 from exporters.sidecar.supervision.listeners import listen
+from exporters.text.command_flags import Option, add_fields
 from exporters.text.errors import UsageError, parse_flag
 from exporters.text.logs import add_logging_flags, configure_logging
 from exporters.text.units import parse_duration, parse_size
@@ -23,28 +26,22 @@ LEAST_BYTES = 16 * 1024 * 1024
 logger = logging.getLogger("vllm_slo.traces")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TracesFlags:
+    """The flags of the server."""
+
+    listen: Annotated[str, Option("HOST:PORT")] = "127.0.0.1:4318"
+    """address of the pages and of the OTLP receiver, HTTP/protobuf on /v1/traces (default: %(default)s)"""
+    trace_file: Annotated[str, Option("FILE")] = "traces.db"
+    """SQLite file of the spans; created if it does not exist (default: %(default)s)"""
+    keep: Annotated[str, Option("TIME")] = "1h"
+    """delete spans this time after their arrival (default: %(default)s)"""
+    trace_max_size: Annotated[str, Option("SIZE")] = "256MiB"
+    """delete the oldest spans above this size of the file, at least 16MiB (default: %(default)s)"""
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--listen",
-        default="127.0.0.1:4318",
-        metavar="HOST:PORT",
-        help="address of the pages and of the OTLP receiver, HTTP/protobuf on /v1/traces (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--trace-file",
-        default="traces.db",
-        metavar="FILE",
-        help="SQLite file of the spans; created if it does not exist (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--keep", default="1h", metavar="TIME", help="delete spans this time after their arrival (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--trace-max-size",
-        default="256MiB",
-        metavar="SIZE",
-        help="delete the oldest spans above this size of the file, at least 16MiB (default: %(default)s)",
-    )
+    add_fields(parser, TracesFlags)
     add_logging_flags(parser)
     parser.set_defaults(run=run)
 
