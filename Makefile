@@ -110,7 +110,7 @@ generate: setup ## rules, dashboards, schemas and reference tables from their so
 	$(BIN)/vllm-slo dashboards render --out dashboards/generated
 	$(BIN)/python -m exporters.requestlog.field_docs
 	$(BIN)/python -m exporters.configuration.generated_files
-	$(BIN)/python docs/generate.py
+	$(BIN)/python -m docs.generate
 
 clean: ## remove what the commands above have made
 	rm -rf $(VENV) .lab .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage* tests/dashboards/schema/node_modules \

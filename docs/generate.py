@@ -1,6 +1,6 @@
 """Writes the generated pages and tables of the documentation, and the page on call beside the runbooks.
 
-Usage: `python docs/generate.py`.
+Usage: `python -m docs.generate`.
 """
 
 import argparse
@@ -10,8 +10,8 @@ from pathlib import Path
 
 from compose import renamed_flags
 from compose.cli import COMMANDS, EXIT_STATUSES, SIGNAL_STATUS, parser
-from exporters.engines.generated_docs import signal_tables
-from exporters.requestlog.field_docs import field_table
+from docs.engine_tables import signal_tables
+from docs.log_fields import field_table
 from exporters.vocabulary.signals import RECORDED, SIGNALS, Kind, Label, Signal
 
 FOLDER = Path(__file__).parent / "reference"
