@@ -5,14 +5,12 @@ from collections.abc import Iterable
 from typing import Any
 
 import msgspec
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # the generated code has types
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as OtlpSpan
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
-from exporters.records.messages import NOT_UNDERSTOOD, TOO_LARGE
-from exporters.sidecar.tracing.engine_spans import MESSAGE_BYTES, MESSAGE_SPANS, RefusedError
+from exporters.records.messages import NOT_UNDERSTOOD
+from exporters.sidecar.tracing.engine_spans import RefusedError, read_message
 from exporters.vocabulary.signals import Outcome, Verdict
 from exporters.vocabulary.verdicts import SERVER_FAULT
 
@@ -74,19 +72,12 @@ def parse_spans(data: bytes) -> list[Span]:
     Raises:
         RefusedError: the data is not an OTLP message, is too large, or has a span without valid ids.
     """
-    if len(data) > MESSAGE_BYTES:
-        raise RefusedError(TOO_LARGE)
-    try:
-        message = ExportTraceServiceRequest.FromString(data)
-    except DecodeError as error:
-        raise RefusedError(NOT_UNDERSTOOD) from error
-    spans = []
+    spans: list[Span] = []
+    message, _ = read_message(data)
     for resource in message.resource_spans:
         service = str(_attributes(resource.resource.attributes).get("service.name", ""))
         for scope in resource.scope_spans:
             spans += [_span(span, service) for span in scope.spans]
-    if len(spans) > MESSAGE_SPANS:
-        raise RefusedError(TOO_LARGE)
     return spans
 
 

@@ -80,8 +80,8 @@ def decompress(data: bytes) -> bytes:
     return plain
 
 
-def parse_message(data: bytes, *, with_spans: bool) -> Message:
-    """Parse a message; without `with_spans` the spans are omitted, because nothing forwards them.
+def read_message(data: bytes) -> tuple[ExportTraceServiceRequest, int]:
+    """The message, and the number of its spans, both within their limits.
 
     Raises:
         RefusedError: the data is not an OTLP message, or is too large.
@@ -95,6 +95,16 @@ def parse_message(data: bytes, *, with_spans: bool) -> Message:
     count = sum(len(scope.spans) for resource in message.resource_spans for scope in resource.scope_spans)
     if count > MESSAGE_SPANS:
         raise RefusedError(TOO_LARGE)
+    return message, count
+
+
+def parse_message(data: bytes, *, with_spans: bool) -> Message:
+    """Parse a message; without `with_spans` the spans are omitted, because nothing forwards them.
+
+    Raises:
+        RefusedError: the data is not an OTLP message, or is too large.
+    """
+    message, count = read_message(data)
     engine_spans = []
     for resource in message.resource_spans:
         for scope in resource.scope_spans:
