@@ -92,7 +92,7 @@ IMAGE_VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 images: ## the container images of this version; needs Docker with BuildKit
 	docker build --file compose/Dockerfile --target sidecar --tag vllm-slo:$(IMAGE_VERSION) $(BUILD) .
 	docker build --file compose/Dockerfile --target loadgen --tag vllm-slo-loadgen:$(IMAGE_VERSION) $(BUILD) .
-	docker build --file compose/Dockerfile --target dashboards --tag vllm-slo-dashboards:$(IMAGE_VERSION) $(BUILD) .
+	docker build --file compose/Dockerfile --target tools --tag vllm-slo-tools:$(IMAGE_VERSION) $(BUILD) .
 
 generate: setup ## rules, dashboards, schemas and reference tables from their sources
 	$(BIN)/vllm-slo alerts render --out alerts/generated
@@ -132,6 +132,6 @@ LOCK := uv pip compile --universal --no-strip-extras --python-version 3.11 --gen
   --no-header --no-annotate --quiet
 lock:
 	$(LOCK) pyproject.toml --extra lab --group dev -o requirements.lock
-	for extra in sidecar loadgen dashboards; do \
+	for extra in sidecar loadgen tools; do \
 	  $(LOCK) pyproject.toml --extra $$extra --constraint requirements.lock -o compose/locks/$$extra.lock || exit; done
 	$(LOCK) --group pyproject.toml:image --constraint requirements.lock -o compose/locks/build.lock
