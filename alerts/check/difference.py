@@ -225,8 +225,8 @@ def _notes(old: SloFile, new: SloFile) -> Iterator[str]:
         yield f"slo {', '.join(removed)}: firing alerts resolve when Prometheus loads the rules"
     if _added_bounds(old) != _added_bounds(new):
         yield (
-            "bounds of histograms change: a quantile over sidecars with both files is wrong until all have the new "
-            "one, and for the range of the query after that"
+            "bounds of histograms change: a quantile over sidecars of both files can be off by one bucket until all "
+            "have the new one, and for the range of the query after that"
         )
     if old.period != new.period:
         yield "the period changes all windows: series of the old windows end, and those of the new ones start empty"

@@ -43,8 +43,8 @@ series:
 note: slo ttft: its budget counts verdicts of both definitions (ttft within 5s for 95 %; ttft within 7s for 90 %) \
 until 30d after the update; a new name would start with a full budget
 
-note: bounds of histograms change: a quantile over sidecars with both files is wrong until all have the new one, and \
-for the range of the query after that"""
+note: bounds of histograms change: a quantile over sidecars of both files can be off by one bucket until all have the \
+new one, and for the range of the query after that"""
 
 
 def test_a_changed_objective_and_threshold_show_all_that_they_change() -> None:
