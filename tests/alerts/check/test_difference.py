@@ -122,3 +122,11 @@ def test_json_has_the_same_changes(tmp_path: Path, capsys: pytest.CaptureFixture
         "series": 7,
         "notes": 2,
     }
+
+
+def test_the_page_on_gitops_shows_lines_of_this_output() -> None:
+    page = (ROOT / "docs" / "gitops.md").read_text(encoding="utf-8")
+    block = page.partition("    SLO file:\n")[2].partition("\n`+` is added")[0]
+    shown = [line.strip().removesuffix(" ...") for line in block.splitlines() if line.strip() not in {"", "..."}]
+    assert [line for line in shown if line not in TEXT] == []
+    assert len(shown) > 8
