@@ -59,7 +59,7 @@ class Difference:
 
 
 Fields = dict[str, tuple[object, ...]]
-"""By key of a rule, its values in all rules of the same name and labels."""
+"""The values of each key, in all rules of the same name and labels."""
 
 Rules = dict[str, Fields]
 """The fields by name and labels of the alert or series."""
