@@ -95,7 +95,7 @@ images: ## the container images of this version; needs Docker with BuildKit
 	docker build --file compose/Dockerfile --target tools --tag vllm-slo-tools:$(IMAGE_VERSION) $(BUILD) .
 
 # Files of the wheel only: the commands run in a folder without any module of the clone.
-release-check: setup ## the wheel in an empty environment, and the commands of the README with it: five minutes
+release-check: setup ## the wheel in an empty environment, and the commands of the README with it: three minutes
 	rm -rf .lab/dist
 	$(BIN)/hatchling build -d .lab/dist
 	RELEASE_WHEEL=$$(ls $(CURDIR)/.lab/dist/*.whl) $(BIN)/pytest -m '' tests/release \

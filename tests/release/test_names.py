@@ -41,7 +41,10 @@ def test_no_other_file_has_an_image_of_this_version_or_an_address() -> None:
     found = {
         path
         for path in tracked.split("\0")
-        if path and not path.startswith(("tests/", "docs/pictures/")) and (ROOT / path).is_file() and path not in allowed
+        if path
+        and not path.startswith(("tests/", "docs/pictures/"))
+        and (ROOT / path).is_file()
+        and path not in allowed
         if wanted.search((ROOT / path).read_text(encoding="utf-8", errors="replace"))
     }
     assert found == set()

@@ -3,6 +3,8 @@
 import ast
 import functools
 import importlib.metadata
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterable
 
@@ -95,3 +97,11 @@ def test_every_requirement_of_the_sidecar_is_imported() -> None:
     distributions = importlib.metadata.packages_distributions()
     provided = {canonicalize_name(each) for name in imported(SIDECAR_IMAGE) for each in distributions.get(name, ())}
     assert {canonicalize_name(each.name) for each in direct("sidecar")} - provided == set()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("module", ["exporters.sidecar.command", "exporters.relay.process"])
+def test_the_processes_that_give_the_first_response_import_nothing_that_only_the_exporter_needs(module: str) -> None:
+    prints = f"import sys, {module}; print(*sys.modules)"
+    run = subprocess.run([sys.executable, "-c", prints], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert {"prometheus_client", "aiohttp", "grpc", "opentelemetry", "rich"} & set(run.stdout.split()) == set()
