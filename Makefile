@@ -8,7 +8,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-fast test-all stack-test engine-test check format docs pictures bench soak fuzz images generate clean \
-  setup schema lock
+  setup schema lock release-check
 
 # Prints each target whose rule has `##` and a line of text.
 help:
@@ -92,7 +92,14 @@ IMAGE_VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 images: ## the container images of this version; needs Docker with BuildKit
 	docker build --file compose/Dockerfile --target sidecar --tag vllm-slo:$(IMAGE_VERSION) $(BUILD) .
 	docker build --file compose/Dockerfile --target loadgen --tag vllm-slo-loadgen:$(IMAGE_VERSION) $(BUILD) .
-	docker build --file compose/Dockerfile --target dashboards --tag vllm-slo-dashboards:$(IMAGE_VERSION) $(BUILD) .
+	docker build --file compose/Dockerfile --target tools --tag vllm-slo-tools:$(IMAGE_VERSION) $(BUILD) .
+
+# Files of the wheel only: the commands run in a folder without any module of the clone.
+release-check: setup ## the wheel in an empty environment, and the commands of the README with it: three minutes
+	rm -rf .lab/dist
+	$(BIN)/hatchling build -d .lab/dist
+	RELEASE_WHEEL=$$(ls $(CURDIR)/.lab/dist/*.whl) $(BIN)/pytest -m '' tests/release \
+	  'tests/docs/test_commands_of_pages.py::test_the_commands_of_a_page_work_as_written[README]'
 
 generate: setup ## rules, dashboards, schemas and reference tables from their sources
 	$(BIN)/vllm-slo alerts render --out alerts/generated
@@ -111,6 +118,7 @@ generate: setup ## rules, dashboards, schemas and reference tables from their so
 	$(BIN)/python -m exporters.requestlog.field_docs
 	$(BIN)/python -m exporters.configuration.generated_files
 	$(BIN)/python -m docs.generate
+	$(BIN)/python -m tests.release.names
 
 clean: ## remove what the commands above have made
 	rm -rf $(VENV) .lab .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage* tests/dashboards/schema/node_modules \
@@ -132,6 +140,6 @@ LOCK := uv pip compile --universal --no-strip-extras --python-version 3.11 --gen
   --no-header --no-annotate --quiet
 lock:
 	$(LOCK) pyproject.toml --extra lab --group dev -o requirements.lock
-	for extra in sidecar loadgen dashboards; do \
+	for extra in sidecar loadgen tools; do \
 	  $(LOCK) pyproject.toml --extra $$extra --constraint requirements.lock -o compose/locks/$$extra.lock || exit; done
 	$(LOCK) --group pyproject.toml:image --constraint requirements.lock -o compose/locks/build.lock

@@ -1,4 +1,4 @@
-"""`vllm-slo alerts`: checks the SLO file, explains it, and renders the Prometheus rules."""
+"""`vllm-slo alerts`: checks the SLO file, explains and compares it, and renders the Prometheus rules."""
 
 import argparse
 import math
@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 
 from alerts.alertmanager import configuration, flags, receivers
-from alerts.check import diagnostics, explain, json_schema
+from alerts.check import diagnostics, difference, explain, json_schema
 from alerts.check.validation import Level, check
 from alerts.engine_only import effective_spec, evaluate_slos
 from alerts.group_limit import FEWEST, MAX_RULES, limited
@@ -64,6 +64,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add_source_flags(explain_parser)
     explain_parser.set_defaults(run=_explain)
+    diff_parser = actions.add_parser(
+        "diff", help="show what changes with an SLO file: objectives, limits, alerts, series"
+    )
+    add_flag(diff_parser)
+    diff_parser.add_argument(
+        "--against", type=Path, required=True, metavar="FILE", help="the SLO file before the change"
+    )
+    add_format(diff_parser)
+    diff_parser.set_defaults(run=_diff)
     schema_parser = actions.add_parser("schema", help="print the JSON Schema of SLO files, for editors")
     _add_out(schema_parser)
     schema_parser.set_defaults(run=_schema)
@@ -168,6 +177,12 @@ def _explain_outage(arguments: argparse.Namespace, plan: Plan) -> int:
         print(explain.outage_as_json(plan, arguments.rate, outage, window))
     else:
         explain.outage_table(plan, arguments.rate, outage, window, Console(highlight=False))
+    return 0
+
+
+def _diff(arguments: argparse.Namespace) -> int:
+    found = difference.difference(load(arguments.against), load(arguments.slos))
+    print(difference.as_json(found) if arguments.format == "json" else difference.as_text(found))
     return 0
 
 

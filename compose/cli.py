@@ -150,9 +150,11 @@ def _import(module: str) -> ModuleType:
 
 
 def _missing_extra(module: str, error: ModuleNotFoundError) -> UsageError:
-    """What to install for the command of this module; raises `error` if the missing module is ours."""
+    """What to install for the command of this module; raises `error` if it is here and a module of ours is missing."""
     folder = module.split(".", maxsplit=1)[0]
     missing = (error.name or "").split(".", maxsplit=1)[0]
+    if module == error.name or module.startswith(f"{error.name}."):
+        return UsageError("the image of the sidecar does not have this command; use the image vllm-slo-tools")
     if missing in {"exporters", "alerts", "dashboards", "loadgen", "compose"}:
         raise error
     extra = {"exporters": "sidecar", "dashboards": "dashboards", "loadgen": "loadgen"}.get(folder, "lab")

@@ -73,7 +73,7 @@ def document(groups: Iterable[RuleGroup]) -> dict[str, object]:
     """The content of a rule file."""
     return {
         "groups": [
-            {"name": g.name, "interval": spell_duration(g.interval), "rules": [_plain(rule) for rule in g.rules]}
+            {"name": g.name, "interval": spell_duration(g.interval), "rules": [as_plain(rule) for rule in g.rules]}
             for g in groups
         ]
     }
@@ -83,7 +83,8 @@ def dump(plain: Mapping[str, object] | Sequence[object]) -> str:
     return yaml.dump(plain, Dumper=_Dumper, sort_keys=False, width=10_000, allow_unicode=True)
 
 
-def _plain(rule: Recording | Alert) -> dict[str, object]:
+def as_plain(rule: Recording | Alert) -> dict[str, object]:
+    """A rule as the rule file has it; its first key is the kind of the rule, with its name."""
     match rule:
         case Recording(series, expr, labels):
             return {"record": series.name, "expr": multiline(expr), **({"labels": dict(labels)} if labels else {})}

@@ -5,6 +5,7 @@ import ssl
 
 import msgspec
 
+from exporters.configuration.certificate_expiry import expiry
 from exporters.text import pem_file
 from exporters.text.connect_errors import tls_reason
 from exporters.text.errors import UsageError
@@ -62,11 +63,9 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
         return LoadedCertificate(cert=cert, key=key, expiry=self._expiry(pem[0]))
 
     def _expiry(self, pem: bytes) -> float:
-        from cryptography import x509  # noqa: PLC0415 - 10 MB of memory that only TLS for clients needs
-
         try:
-            return x509.load_pem_x509_certificate(pem).not_valid_after_utc.timestamp()
-        except (ValueError, x509.InvalidVersion) as error:
+            return expiry(ssl.PEM_cert_to_DER_cert(pem.decode("ascii")))
+        except ValueError as error:
             raise UsageError(f"--tls-cert: {self.cert} contains an invalid certificate: {error}") from error
 
 

@@ -53,6 +53,16 @@ def test_a_missing_module_of_ours_is_a_bug_and_not_a_missing_extra(monkeypatch: 
         cli.main(_RUN)
 
 
+def test_a_command_that_the_image_of_the_sidecar_lacks_names_the_image_that_has_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(cli.COMMANDS, "doctor", ("compose.gone.command", "a command whose folder is not there"))
+    assert cli.main(["doctor"]) == 2
+    assert capsys.readouterr().err == (
+        "vllm-slo: the image of the sidecar does not have this command; use the image vllm-slo-tools\n"
+    )
+
+
 _IMPORT_WITHOUT = """
 import importlib, sys
 absent, modules = (argument.split(",") for argument in sys.argv[1:])
@@ -64,15 +74,18 @@ for module in modules:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "extra, modules",
+    "image, modules",
     [
         ("sidecar", ["exporters.sidecar.command", "exporters.relay.process", "exporters.analysis.requests.command"]),
-        ("dashboards", ["alerts.command", "dashboards.command", "dashboards.preview.server"]),
+        (
+            "tools",
+            ["alerts.command", "dashboards.preview.server", "compose.doctor.command", "compose.simulator.command"],
+        ),
         ("loadgen", ["alerts.command", "loadgen.distributed.headless", "loadgen.search.find_max"]),
     ],
 )
-def test_the_packages_of_one_extra_are_enough_for_its_commands(extra: str, modules: list[str]) -> None:
-    installed = pinned(f"{LOCKS}/{extra}.lock").keys()
+def test_the_packages_of_an_image_are_enough_for_its_commands(image: str, modules: list[str]) -> None:
+    installed = pinned(f"{LOCKS}/{image}.lock").keys()
     absent = [
         name
         for name, distributions in importlib.metadata.packages_distributions().items()

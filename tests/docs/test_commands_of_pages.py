@@ -59,6 +59,9 @@ A short run is INVALID by the first stall of the load generator, which other tes
 INTERRUPTED = {"vllm-slo load find-max": "stopped: interrupted in the probe at 4.3 requests/s"}
 """By the beginning of a command that takes hours: what it prints when ctrl-c ends it in its first minute."""
 
+WHEEL = os.environ.get("RELEASE_WHEEL")
+"""A wheel to install instead of the clone, whose modules are then left out; `make release-check` sets it."""
+
 REPEATED = ("vllm-slo dashboards audit",)
 """The beginnings of commands that may fail for a moment, as their page says; they must succeed within a minute."""
 
@@ -76,7 +79,7 @@ def documented_ports() -> Iterator[None]:
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
-    """The files of this working tree that are in git, or would be."""
+    """The files of this working tree that are in git, or would be; with `WHEEL`, no modules."""
     target = tmp_path / "vllm-slo"
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
@@ -86,7 +89,7 @@ def clone(tmp_path: Path) -> Path:
         check=True,
     )
     for name in filter(None, listed.stdout.split("\0")):
-        if (ROOT / name).is_file():
+        if (ROOT / name).is_file() and not (WHEEL and name.endswith((".py", "pyproject.toml"))):
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, target / name)
     return target
@@ -148,6 +151,7 @@ def _commands(page: str) -> list[str]:
 def _run(session: ShellSession, command: str) -> None:
     """Run a command; fails with its output if its status is not 0."""
     variables = next((added for beginning, added in VARIABLES.items() if command.startswith(beginning)), {})
+    command = command.replace("'.[lab]'", f"'{WHEEL}[lab]'") if WHEEL else command
     expected = next((text for beginning, text in INTERRUPTED.items() if command.startswith(beginning)), None)
     if expected is None:
         status, output = session.run(command, variables)

@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 COMPOSE = ROOT / "compose"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 DOCKERFILE = (COMPOSE / "Dockerfile").read_text(encoding="utf-8")
-EXTRAS = ("sidecar", "loadgen", "dashboards")
+EXTRAS = ("sidecar", "loadgen", "tools")
 LABELS = {"title", "description", "version", "licenses", "source", "documentation"}
 
 
@@ -165,7 +165,7 @@ def test_images_are_pinned(name: str) -> None:
 def test_our_images_have_the_version_of_the_project() -> None:
     version = PROJECT["project"]["version"]
     ours = {service["image"] for service in SERVICES.values() if service["image"].startswith("vllm-slo")}
-    assert ours == {f"vllm-slo:{version}", f"vllm-slo-loadgen:{version}"}
+    assert ours == {f"vllm-slo{name}:{version}" for name in ("", "-loadgen", "-tools")}
     assert f'org.opencontainers.image.version="{version}"' in DOCKERFILE
 
 
@@ -368,7 +368,7 @@ def test_an_image_has_the_environment_of_its_extra_on_the_stripped_base_and_no_o
     assert f"FROM runtime AS {extra}\n" in DOCKERFILE
     assert re.findall("COPY --from.*", stage(extra)) == [f"COPY --from=build-{extra} /opt/vllm-slo /opt/vllm-slo"]
     assert f"$INSTALL --require-hashes --requirement {extra}.lock\n" in stage(f"build-{extra}")
-    assert "$INSTALL --no-deps /dist/*.whl && $SBOM" in stage(f"build-{extra}")
+    assert "$INSTALL --no-deps /dist/*.whl && $SBOM && sh -fc" in stage(f"build-{extra}")
     assert "FROM scratch AS runtime\nCOPY --from=base / /\n" in DOCKERFILE
     assert re.search(r"^USER [1-9]\d*:[1-9]\d*$", stage("runtime"), re.MULTILINE)
     assert set(re.findall(r"image\.(\w+)=", stage("runtime") + stage(extra))) == LABELS

@@ -3,6 +3,8 @@
 import ast
 import functools
 import importlib.metadata
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterable
 
@@ -12,18 +14,13 @@ from packaging.utils import canonicalize_name
 
 from tests.support.image_locks import LOCKS, ROOT, pinned
 
-EXTRAS = ("sidecar", "loadgen", "dashboards")
+EXTRAS = ("sidecar", "loadgen", "tools")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 BUILD_TOOLS = {"pip", "setuptools", "wheel", "hatchling", "cyclonedx-bom", "mypy", "ruff", "pytest", "hypothesis"}
 OTHER_EXTRAS = {"locust", "gevent", "flask", "plotly", "grafana-foundation-sdk", "vllm", "torch"}
 SIDECAR_IMAGE = (
     "exporters",
-    "alerts",
-    "compose/doctor",
-    "compose/simulator",
-    "compose/cli.py",
-    "compose/console_script.py",
-    "compose/lab/webhook_process.py",
+    *(f"compose/{name}.py" for name in ("cli", "command_parser", "console_script", "renamed_flags")),
 )
 """What the image of the sidecar runs."""
 
@@ -68,7 +65,7 @@ def imported(places: tuple[str, ...]) -> set[str]:
 
 @pytest.mark.parametrize("extra", EXTRAS)
 def test_a_lock_has_what_its_extra_needs_and_nothing_else(extra: str) -> None:
-    assert set(pinned(f"{LOCKS}/{extra}.lock")) == closure(direct(extra))
+    assert set(pinned(f"{LOCKS}/{extra}.lock")) == closure(direct(extra)) - {"vllm-slo"}
 
 
 @pytest.mark.parametrize("name", [*EXTRAS, "build"])
@@ -100,3 +97,11 @@ def test_every_requirement_of_the_sidecar_is_imported() -> None:
     distributions = importlib.metadata.packages_distributions()
     provided = {canonicalize_name(each) for name in imported(SIDECAR_IMAGE) for each in distributions.get(name, ())}
     assert {canonicalize_name(each.name) for each in direct("sidecar")} - provided == set()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("module", ["exporters.sidecar.command", "exporters.relay.process"])
+def test_the_processes_that_give_the_first_response_import_nothing_that_only_the_exporter_needs(module: str) -> None:
+    prints = f"import sys, {module}; print(*sys.modules)"
+    run = subprocess.run([sys.executable, "-c", prints], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert {"prometheus_client", "aiohttp", "grpc", "opentelemetry", "rich"} & set(run.stdout.split()) == set()

@@ -287,6 +287,8 @@ def test_the_image_of_the_sidecar_has_the_packages_of_its_lock_in_its_sbom_too_a
     files = ("find", "/", "-xdev", "-path", "*-packages/pip", "-o", "-path", "*/bin/pip*", "-o", "-name", "ensurepip")
     found = docker("run", "--rm", "--network=none", "--user=0", f"--entrypoint={files[0]}", image, *files[1:])
     assert found.stdout == ""
+    history = docker("history", "--human=false", "--format", "{{.Size}} {{.CreatedBy}}", image).stdout.splitlines()
+    assert 0 < sum(int(line.split()[0]) for line in history if "COPY / /" not in line) < 60e6  # above the base
     settings = json.loads(docker("image", "inspect", "--format", "{{json .Config}}", image).stdout)
     assert settings["Labels"]["org.opencontainers.image.version"] == image.partition(":")[2]
     assert settings["Healthcheck"]["Test"][0] == "CMD"

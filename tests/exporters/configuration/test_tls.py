@@ -277,8 +277,6 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ours.issue("rsa", algorithm="rsa:2048")
     ours.issue("weak", algorithm="rsa:1024")
     (ours.folder / "leaf.der").write_bytes(der(leaf))
-    version_2 = der(leaf).replace(b"\xa0\x03\x02\x01\x02", b"\xa0\x03\x02\x01\x01", 1)
-    (ours.folder / "version-2.pem").write_text(ssl.DER_cert_to_PEM_cert(version_2))
     (ours.folder / "corrupt.pem").write_text("-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n")
     locked = ["openssl", "pkey", "-in", leaf.key, "-aes256", "-passout", "pass:secret"]
     subprocess.run([*locked, "-out", ours.folder / "locked.key"], check=True, capture_output=True, timeout=HANG)
@@ -312,10 +310,6 @@ NO_KEY = "contains no PEM private key (-----BEGIN PRIVATE KEY-----)"
         (
             "--tls-cert corrupt.pem --tls-key leaf.key",
             "--tls-cert: corrupt.pem with leaf.key cannot be used: one of the files is corrupt",
-        ),
-        (  # accepted by OpenSSL, but not by RFC 5280
-            "--tls-cert version-2.pem --tls-key leaf.key",
-            "--tls-cert: version-2.pem contains an invalid certificate: 1 is not a valid X509 version",
         ),
         (
             "--tls-cert weak.pem --tls-key weak.key",
