@@ -344,9 +344,7 @@ UNIQUE_PROMPTS = _gauge(
     "llm_unique_prompts_estimate", "Estimated distinct prompts since the exporter started; standard error 1.6 %.", _M
 )
 REQUEST_PROMPT_TOKENS = _histogram("llm_request_prompt_tokens", "Prompt tokens per request.", TOKENS, *_MC)
-REQUEST_COMPLETION_TOKENS = _histogram(
-    "llm_request_completion_tokens", "Completion tokens per request.", TOKENS, *_MC, _O
-)
+REQUEST_COMPLETION_TOKENS = _histogram("llm_request_completion_tokens", "Completion tokens per request.", TOKENS, *_MC)
 REQUESTS_BY_SIZE = _counter(
     "llm_requests_by_size_total",
     "Ended requests by size; label values are upper bounds in tokens. Prompt sizes are estimated if usage is unknown.",
@@ -379,13 +377,6 @@ STRUCTURED_REQUESTS = _counter(
 # SLO events.
 SLO_EVENTS = _counter("llm_slo_events_total", "SLO events: requests with the verdict good or bad.", *_MC, _S, _T)
 SLO_BAD = _counter("llm_slo_bad_events_total", "Bad SLO events: requests with the verdict bad.", *_MC, _S, _T)
-SLO_ABANDONED = _counter(
-    "llm_slo_abandoned_total",
-    "Requests aborted, or no longer measured, before the verdict; these are not SLO events.",
-    *_MC,
-    _S,
-    _T,
-)
 GOODPUT_EVENTS = _counter("llm_goodput_events_total", "Requests with at least one verdict, good or bad.", *_MC, _T)
 GOODPUT_REQUESTS = _counter("llm_goodput_requests_total", "Requests that are good for all their SLOs.", *_MC, _T)
 GOODPUT_TOKENS = _counter(

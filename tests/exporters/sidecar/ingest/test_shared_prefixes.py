@@ -86,7 +86,7 @@ def hashed(*hashes: int, **fields: object) -> Finished:
 def test_the_log_and_the_series_have_the_same_tokens(tmp_path: Path) -> None:
     """Also for a repeated batch, an unserved model, a rejected and an aborted request."""
     now = 0.0
-    log, series = RequestLog(tmp_path / "log"), RequestMetrics(SLOS, hashes_prefixes=True)
+    log, series = RequestLog(tmp_path / "log"), RequestMetrics(SLOS)
     series.add_model("tiny")
     receiver = RecordReceiver(series, log, lambda: None, now=lambda: now)
     records = [
