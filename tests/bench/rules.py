@@ -162,9 +162,8 @@ def main() -> None:
     blocks = with_names_before(lines_of_all) if before else lines_of_all
     with prometheus_over(blocks, PORT, tools_in(options.tools), faster) as url:
         took = fastest(url, rounds=4)
-    print(
-        f"{options.sidecars} sidecars x {options.tenants} tenants x {options.models} models x {options.classes} classes x {len(spec.slos)} SLOs"
-    )
+    print(f"{options.sidecars} sidecars x {options.tenants} tenants x {options.models} models")
+    print(f"x {options.classes} classes x {len(spec.slos)} SLOs")
     minutely = {key: seconds * 60 / every[key[0]] for key, seconds in took.items()}
     for some in filter(None, (groups, before)):
         report(some, every, took, minutely)

@@ -140,7 +140,8 @@ def test_at_the_start_exactly_the_combinations_of_common_requests_are_at_0(
 def test_another_endpoint_is_exposed_with_the_outcomes_that_occurred() -> None:
     embeddings = finished(api=Endpoint.EMBEDDINGS, stream=False)
     rows = values(Fed(embeddings, embeddings).series.collect(NOW))
-    assert [value for (name, row), value in rows.items() if OF_EMBEDDINGS in row and name == "llm_requests_total"] == [2]
+    embedded = [value for (name, row), value in rows.items() if OF_EMBEDDINGS in row and name == "llm_requests_total"]
+    assert embedded == [2]
     of_requests = [signal.name for signal in signals.SIGNALS if Label.ROUTE in signal.labels]
     assert [name for name in of_requests if not name.startswith("llm_sidecar_")] == ["llm_requests_total"]
 
