@@ -66,7 +66,7 @@ def lines(spec: SloFile, models: int, now: int, sidecars: int = 1, tenants: int 
             labels = f'model="org/m{model}",class="{name}"'
             kinds_of_raw = [
                 f'{labels},tenant="t{tenant}",instance="s{sidecar}:9464",job="vllm-slo-sidecar"'
-                for sidecar in range(sidecars)
+                for sidecar in range(model, max(sidecars, models), models)  # each serves one model
                 for tenant in range(tenants)
             ]
             kinds = [
@@ -146,7 +146,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", type=int, default=100)
     parser.add_argument("--classes", type=int, default=8)
-    parser.add_argument("--sidecars", type=int, default=1, help="with raw counters of every model")
+    parser.add_argument("--sidecars", type=int, default=1, help="each serves one of the models; at least one a model")
     parser.add_argument("--tenants", type=int, default=1)
     parser.add_argument("--tools", type=Path, help="folder of prometheus and promtool (default: the installed ones)")
     parser.add_argument("--against", metavar="REVISION|FILE", help="also measure the rules of a revision or rule file")

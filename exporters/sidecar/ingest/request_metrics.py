@@ -350,7 +350,7 @@ class RequestMetrics:
             Label.TENANT: self._slos.tenant_names,
             Label.OUTCOME: tuple(Outcome),
             Label.STREAM: ("true", "false"),
-            Label.ROUTE: (Endpoint.CHAT_COMPLETIONS, Endpoint.COMPLETIONS),
+            Label.ROUTE: (Endpoint.CHAT_COMPLETIONS,),
         }
         for name in self._slos.class_names:
             values[Label.CLASS] = (name,)

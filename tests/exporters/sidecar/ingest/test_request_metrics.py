@@ -89,7 +89,7 @@ def combinations(signal: Signal) -> set[Row]:
             Label.CLASS: (name,),
             Label.TENANT: ("team-a", "other"),
             Label.STREAM: ("true", "false"),
-            Label.ROUTE: ("chat_completions", "completions"),
+            Label.ROUTE: ("chat_completions",),
             Label.OUTCOME: tuple(Outcome),
             Label.PHASE: tuple(Phase),
             Label.SLO: tuple(slo.name for slo in SLOS.slos_of(name)),
