@@ -15,6 +15,8 @@ IDLE = (1_000, 9_500)
 """The second is the most for a limit of 20,000 open files, of which a proxy needs two per connection."""
 STREAMS = 2_000
 HOLD = Load(connections=STREAMS, seconds=86_400, warmup=8, tokens=1_000_000, pace=1_000_000)
+MOST_KB_IDLE, MOST_KB_STREAM = 2.0, 12.0
+"""The bounds of a relay's memory per idle connection and per open stream."""
 SETTLED = 100
 """Requests before the first reading, which trigger lazy initialisation."""
 
@@ -62,6 +64,14 @@ def measure(effort: Effort, proxies: list[Running], generators: Generators) -> R
         f"{STREAMS:,} streams open",
         *(f"... and {stage:,} requests" for stage in stages(effort.requests)),
     ]
+    if sizes := columns.get(f"{OURS}, relay"):
+        free, *idle, streaming = sizes[: len(IDLE) + 2]
+        for what, kb, most in (
+            ("idle connection", (idle[-1] - free) * 1024 / IDLE[-1], MOST_KB_IDLE),
+            ("open stream", (streaming - free) * 1024 / STREAMS, MOST_KB_STREAM),
+        ):
+            verdict = "within" if kb <= most else "ABOVE"
+            notes.append(f"{OURS}, relay: {kb:.1f} kB per {what}, {verdict} the bound of {most:g} kB")
     return Result(
         title,
         [Quantity(f"{name}, MB", {one: [rows[at]] for one, rows in columns.items()}) for at, name in enumerate(names)],
