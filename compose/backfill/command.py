@@ -157,12 +157,7 @@ class Backfill:
 
     def write_series(self, target: str) -> None:
         store = self.store
-        metrics = RequestMetrics(
-            self.spec,
-            checks_output=store.has_output_checks,
-            hashes_prompts=store.has_prompt_hashes,
-            hashes_prefixes=store.has_prefix_hashes,
-        )
+        metrics = RequestMetrics(self.spec, hashes_prompts=store.has_prompt_hashes)
         for model, _ in store.served.most_common(MAX_MODELS):
             metrics.add_model(model)
         replayed = scrapes(metrics, store, self.schedule, target)

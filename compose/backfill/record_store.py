@@ -35,16 +35,14 @@ class RecordStore:
         """Records that were skipped, because another one with their name came first; known after an iteration."""
         self.served: Counter[str] = Counter()
         """Successful requests by model."""
-        self.has_output_checks = self.has_prompt_hashes = self.has_prefix_hashes = False
+        self.has_prompt_hashes = False
 
     def add(self, due: int, name: str, record: Finished) -> None:
         """Add a record that is counted at `due` (milliseconds)."""
         self.count += 1
         if record.status == 200:
             self.served[record.model] += 1
-        self.has_output_checks |= record.structured_result is not None
         self.has_prompt_hashes |= record.prompt_repeat is not None
-        self.has_prefix_hashes |= record.shareable_tokens is not None
         self._rows[due // SLICE].append((due, name, record))
         self._buffered += 1
         if self._buffered >= BUFFERED:

@@ -87,9 +87,7 @@ class Exporter:
         self.request_metrics = RequestMetrics(
             judged,
             sidecar.max_models,
-            checks_output=sidecar.check_structured_output,
             hashes_prompts=sidecar.log_content is not LogContent.OFF,
-            hashes_prefixes=sidecar.log_prefix_hashes,
             absent=() if follow is None else absent(self._fields),
         )
         self._logged_model_limit = False

@@ -322,7 +322,7 @@ UNIQUE_PROMPTS = _gauge("llm_unique_prompts_estimate", _M)
 """Estimated distinct prompts since the exporter started; standard error 1.6 %."""
 REQUEST_PROMPT_TOKENS = _histogram("llm_request_prompt_tokens", TOKENS, *_MC)
 """Prompt tokens per request."""
-REQUEST_COMPLETION_TOKENS = _histogram("llm_request_completion_tokens", TOKENS, *_MC, _O)
+REQUEST_COMPLETION_TOKENS = _histogram("llm_request_completion_tokens", TOKENS, *_MC)
 """Completion tokens per request."""
 REQUESTS_BY_SIZE = _counter("llm_requests_by_size_total", _M, Label.PROMPT_SIZE, Label.COMPLETION_SIZE, _O)
 """Ended requests by size; label values are upper bounds in tokens. Prompt sizes are estimated if usage is unknown."""
@@ -339,8 +339,6 @@ SLO_EVENTS = _counter("llm_slo_events_total", *_MC, _S, _T)
 """SLO events: requests with the verdict good or bad."""
 SLO_BAD = _counter("llm_slo_bad_events_total", *_MC, _S, _T)
 """Bad SLO events: requests with the verdict bad."""
-SLO_ABANDONED = _counter("llm_slo_abandoned_total", *_MC, _S, _T)
-"""Requests aborted, or no longer measured, before the verdict; these are not SLO events."""
 GOODPUT_EVENTS = _counter("llm_goodput_events_total", *_MC, _T)
 """Requests with at least one verdict, good or bad."""
 GOODPUT_REQUESTS = _counter("llm_goodput_requests_total", *_MC, _T)

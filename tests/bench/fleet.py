@@ -10,6 +10,8 @@ import json
 import subprocess
 import tempfile
 import time
+import urllib.request
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -51,6 +53,7 @@ async def page_of_a_sidecar() -> tuple[str, str]:
                     async with running.session.post(running.completions, json=body, headers=headers) as response:
                         assert response.status == 200, await response.text()
                         await response.read()
+            await running.fetch("/metrics")  # which has first counts at 0
             _, text = await running.fetch("/metrics")
             return urlsplit(engine).netloc, text
 
@@ -98,10 +101,11 @@ def measure(pages: FleetPages, tools: Tools, minutes: float) -> Iterator[str]:
         up = f"sum(up) == {len(pages.names)}"
         assert wait_until(lambda: _answers(server, up)), (Path(name) / "log").read_text()
         time.sleep(WARM_UP)
-        cpu, began = machine.cpu_seconds(pid), time.monotonic()
+        cpu, began, totals = machine.cpu_seconds(pid), time.monotonic(), _totals(url)
         time.sleep(minutes * 60)
         seconds = time.monotonic() - began
         cpu = machine.cpu_seconds(pid) - cpu
+        appended, evaluating = (now - before for now, before in zip(_totals(url), totals, strict=True))
         window = f"[{seconds:.0f}s]"
         version = server.get("/api/v1/status/buildinfo", {})["version"]
         recorded = value("count({__name__=~'.+:.+'})")
@@ -114,9 +118,34 @@ def measure(pages: FleetPages, tools: Tools, minutes: float) -> Iterator[str]:
         yield f"series of a sidecar: {series:,.0f}; {pages.moving:,} of them change in each scrape"
         yield f"series of all sidecars: {value('sum(scrape_samples_post_metric_relabeling)'):,.0f}"
         yield f"series recorded by the rules: {recorded:,.0f}; series in the head: {head:,}"
+        yield f"samples appended: {appended / seconds:,.0f} per second"
+        yield f"evaluation of the rules: {evaluating * 60 / seconds:.2f} s per minute"
         yield f"CPU of Prometheus: {cpu / seconds:.3f} cores"
         yield f"memory of Prometheus: {machine.memory_mb(pid):,.0f} MB (PSS), after {seconds + WARM_UP:.0f} s"
         yield f"failed scrapes: {missed:.0f}; alerts that fire: {', '.join(firing)}"
+
+
+def _totals(url: str) -> tuple[float, float]:
+    """The appended samples, and the seconds of evaluated rules, since the start of the Prometheus."""
+    with urllib.request.urlopen(f"{url}/metrics") as response:
+        samples = [line.rpartition(" ") for line in response.read().decode().splitlines() if line[0] != "#"]
+    appended, evaluating = (
+        sum(float(value) for name, _, value in samples if name.startswith(prefix))
+        for prefix in ("prometheus_tsdb_head_samples_appended_total", "prometheus_rule_evaluation_duration_seconds_sum")
+    )
+    return appended, evaluating
+
+
+def cost_by_family(page: str) -> list[tuple[str, int]]:
+    """The number of series of each family of a page, the largest first."""
+    series: Counter[str] = Counter()
+    family = ""
+    for line in page.splitlines():
+        if line.startswith("# TYPE "):
+            family = line.split(" ")[2]
+        elif not line.startswith("#"):
+            series[family] += 1
+    return series.most_common()
 
 
 def _answers(server: Prometheus, query: str) -> bool:
@@ -128,13 +157,19 @@ def _answers(server: Prometheus, query: str) -> bool:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sidecars", type=int, default=100)
+    parser.add_argument("--sidecars", type=int, default=100, help="0: print only what each family costs")
     parser.add_argument(
         "--minutes", type=float, default=6, help="measured, after a warm-up of 2 (default: %(default)s)"
     )
     parser.add_argument("--tools", type=Path, help="folder of prometheus and promtool (default: the installed ones)")
     options = parser.parse_args()
     engine, page = asyncio.run(page_of_a_sidecar())
+    costs = cost_by_family(page)
+    print(f"{sum(series for _, series in costs):,} series of a sidecar")
+    for family, series in costs:
+        print(f"{series:6} {family}")
+    if not options.sidecars:
+        return
     names = tuple(f"sidecar-{number}" for number in range(options.sidecars))
     for line in measure(FleetPages(page, engine, names), tools_in(options.tools), options.minutes):
         print(line, flush=True)

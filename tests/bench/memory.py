@@ -1,14 +1,22 @@
-"""The memory of the proxies with many open streams and an increasing number of requests."""
+"""The memory of the proxies with idle connections, with many open streams, and an increasing number of requests."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from http.client import HTTPConnection
 
 from tests.bench import machine
 from tests.bench.generators import CannotMeasureError, Generators, Load
 from tests.bench.measures import Effort, log
-from tests.bench.proxies import OURS, Running
+from tests.bench.proxies import OURS, REQUEST, Running
 from tests.bench.results import Quantity, Result
 from tests.support.sidecar_process import children
 
-STREAMS = 2000
+IDLE = (1_000, 9_500)
+"""The second is the most for a limit of 20,000 open files, of which a proxy needs two per connection."""
+STREAMS = 2_000
 HOLD = Load(connections=STREAMS, seconds=86_400, warmup=8, tokens=1_000_000, pace=1_000_000)
+MOST_KB_IDLE, MOST_KB_STREAM = 2.0, 12.0
+"""The bounds of a relay's memory per idle connection and per open stream."""
 SETTLED = 100
 """Requests before the first reading, which trigger lazy initialisation."""
 
@@ -35,7 +43,10 @@ def measure(effort: Effort, proxies: list[Running], generators: Generators) -> R
                 log(f"  {name}, {stage}: {columns[name][-1]:.1f} MB")
 
         generators.read(_unary(SETTLED), proxy.port)
-        note("idle")
+        note("no connection")
+        for connections in IDLE:
+            with _idle(connections, proxy.port):
+                note(f"{connections:,} idle connections")
         with generators.holding(HOLD, proxy.port) as held:
             note(f"{STREAMS:,} streams open")
             behind = 0
@@ -47,7 +58,20 @@ def measure(effort: Effort, proxies: list[Running], generators: Generators) -> R
                     notes.append(f"{proxy.name}, up to {stage:,} requests: {failed} failed")
         if held["open"] != STREAMS or held["errors"] or held["short"]:
             notes.append(f"{proxy.name}: {held['open']} streams open at the end, {held['errors']} errors")
-    names = ["idle", f"{STREAMS:,} streams open", *(f"... and {stage:,} requests" for stage in stages(effort.requests))]
+    names = [
+        "no connection",
+        *(f"{connections:,} idle connections" for connections in IDLE),
+        f"{STREAMS:,} streams open",
+        *(f"... and {stage:,} requests" for stage in stages(effort.requests)),
+    ]
+    if sizes := columns.get(f"{OURS}, relay"):
+        free, *idle, streaming = sizes[: len(IDLE) + 2]
+        for what, kb, most in (
+            ("idle connection", (idle[-1] - free) * 1024 / IDLE[-1], MOST_KB_IDLE),
+            ("open stream", (streaming - free) * 1024 / STREAMS, MOST_KB_STREAM),
+        ):
+            verdict = "within" if kb <= most else "ABOVE"
+            notes.append(f"{OURS}, relay: {kb:.1f} kB per {what}, {verdict} the bound of {most:g} kB")
     return Result(
         title,
         [Quantity(f"{name}, MB", {one: [rows[at]] for one, rows in columns.items()}) for at, name in enumerate(names)],
@@ -59,6 +83,20 @@ def stages(most: int) -> list[int]:
     """Powers of ten from 10,000, and `most` as the last."""
     powers = [10**power for power in range(4, 12) if 10**power < most]
     return [*powers, most]
+
+
+@contextmanager
+def _idle(connections: int, port: int) -> Iterator[None]:
+    """Keep connections open that have had a request each."""
+    with ExitStack() as stack:
+        for _ in range(connections):
+            client = HTTPConnection("127.0.0.1", port, timeout=30)
+            stack.callback(client.close)
+            client.request("POST", "/v1/chat/completions", REQUEST, {"content-type": "application/json"})
+            client.getresponse().read()
+            if client.sock is None:
+                raise CannotMeasureError(f"port {port}: the proxy closed a connection after its response")
+        yield
 
 
 def _unary(requests: int) -> Load:

@@ -20,8 +20,8 @@ REQUEST = b'{"model":"m","max_tokens":4,"messages":[{"role":"user","content":"re
 OURS = "vllm-slo"
 NGINX = """
 worker_processes {workers};
-worker_rlimit_nofile 16384; pid {folder}/nginx.pid; error_log {folder}/nginx.log; daemon off;
-events {{ worker_connections 8192; }}
+worker_rlimit_nofile 32768; pid {folder}/nginx.pid; error_log {folder}/nginx.log; daemon off;
+events {{ worker_connections 16384; }}
 http {{
   access_log off; client_body_temp_path {folder}; proxy_temp_path {folder}; fastcgi_temp_path {folder};
   uwsgi_temp_path {folder}; scgi_temp_path {folder};
@@ -35,6 +35,19 @@ http {{
     }}
   }}
 }}
+"""
+HAPROXY = """
+global
+  nbthread 1
+  maxconn 9900
+defaults
+  mode http
+  timeout connect 5s
+  timeout client 5m
+  timeout server 5m
+listen engine
+  bind 127.0.0.1:{port}
+  server engine 127.0.0.1:{upstream}
 """
 SLOS = """
 version: 1
@@ -98,8 +111,25 @@ def sidecar(*words: str, slos: str = SLOS, name: str = OURS, checkout: Path | No
     return Proxy(name, start)
 
 
+def _system_program(name: str) -> str | None:
+    return shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
+
+
+def haproxy() -> Proxy | None:
+    program = _system_program("haproxy")
+    if not program:
+        return None
+
+    def start(place: Place) -> list[str]:
+        config = place.folder / "haproxy.cfg"
+        config.write_text(HAPROXY.format(upstream=place.upstream, port=place.port))
+        return [program, "-db", "-f", str(config)]
+
+    return Proxy("haproxy", start)
+
+
 def nginx(workers: int = 1) -> Proxy | None:
-    program = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
+    program = _system_program("nginx")
     if not program:
         return None
 

@@ -60,7 +60,8 @@ class Bench:
             return scrape.measure(self.effort, peer, ours, self.load)
 
     def memory(self) -> Result:
-        with self.started([proxies.nginx() or proxies.plain(), proxies.sidecar()], self.load.cores.proxy) as proxies_up:
+        peers = [peer for peer in (proxies.nginx(), proxies.haproxy()) if peer] or [proxies.plain()]
+        with self.started([*peers, proxies.sidecar()], self.load.cores.proxy) as proxies_up:
             return memory.measure(self.effort, proxies_up, self.load)
 
 

@@ -51,7 +51,7 @@ def described(classes: int) -> str:
     )
 
 
-def lines(spec: SloFile, models: int, now: int) -> Iterator[str]:
+def lines(spec: SloFile, models: int, now: int, sidecars: int = 1, tenants: int = 1) -> Iterator[str]:
     """OpenMetrics text of every series that the rules read."""
     random = Random(1)  # noqa: S311 - reproducible
 
@@ -64,7 +64,11 @@ def lines(spec: SloFile, models: int, now: int) -> Iterator[str]:
     for model in range(models):
         for name in (each.name for each in spec.classes):
             labels = f'model="org/m{model}",class="{name}"'
-            raw = f'{labels},tenant="other",instance="s:1"'
+            kinds_of_raw = [
+                f'{labels},tenant="t{tenant}",instance="s{sidecar}:9464",job="vllm-slo-sidecar"'
+                for sidecar in range(model, max(sidecars, models), models)  # each serves one model
+                for tenant in range(tenants)
+            ]
             kinds = [
                 (f"llm_slo:{kind}:increase", f"llm_slo_{kind}_total", f',slo="{slo.name}"')
                 for slo in spec.slos
@@ -74,12 +78,14 @@ def lines(spec: SloFile, models: int, now: int) -> Iterator[str]:
                 yield back(f'{recorded}{{{labels}{slo},window="step"}}', DAY, STEP, counter=False)
                 yield back(f'{recorded}{{{labels}{slo},window="12steps"}}', 30 * DAY, 12 * STEP, counter=False)
                 yield back(f'{recorded}{{{labels}{slo},window="open"}}', HOUR, STEP, counter=False)
-                yield back(f"{counted}{{{raw}{slo}}}", HOUR, SCRAPE, counter=True)
+                for raw in kinds_of_raw:
+                    yield back(f"{counted}{{{raw}{slo}}}", HOUR, SCRAPE, counter=True)
             yield back(f'llm_class:completion_tokens:increase{{{labels},window="step"}}', 7 * DAY, STEP, counter=False)
-            yield back(f"llm_completion_tokens_total{{{raw}}}", HOUR, SCRAPE, counter=True)
-            for outcome in ("ok", "client_abort", "client_error", "rejected"):
-                series = f'llm_requests_total{{{raw},outcome="{outcome}",stream="true"}}'
-                yield back(series, HOUR // 3, SCRAPE, counter=True)
+            for raw in kinds_of_raw:
+                yield back(f"llm_completion_tokens_total{{{raw}}}", HOUR, SCRAPE, counter=True)
+                for outcome in ("ok", "client_abort", "client_error", "rejected"):
+                    series = f'llm_requests_total{{{raw},outcome="{outcome}",stream="true",route="chat_completions"}}'
+                    yield back(series, HOUR // 3, SCRAPE, counter=True)
 
 
 def with_names_before(text: Iterator[str]) -> Iterator[str]:
@@ -140,6 +146,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", type=int, default=100)
     parser.add_argument("--classes", type=int, default=8)
+    parser.add_argument("--sidecars", type=int, default=1, help="each serves one of the models; at least one a model")
+    parser.add_argument("--tenants", type=int, default=1)
     parser.add_argument("--tools", type=Path, help="folder of prometheus and promtool (default: the installed ones)")
     parser.add_argument("--against", metavar="REVISION|FILE", help="also measure the rules of a revision or rule file")
     options = parser.parse_args()
@@ -149,12 +157,13 @@ def main() -> None:
     before = prefixed(rendered_by(options.against, text), "before: ") if options.against else []
     # Prometheus evaluates groups at different times, so ours and theirs are interleaved.
     every = {group["name"]: parse_duration(group["interval"], "1m") for group in [*groups, *before]}
-    lines_of_all = lines(spec, options.models, int(time.time()) // SCRAPE * SCRAPE)
+    lines_of_all = lines(spec, options.models, int(time.time()) // SCRAPE * SCRAPE, options.sidecars, options.tenants)
     faster = yaml.safe_dump({"groups": [{**group, "interval": EVALUATED} for group in [*groups, *before]]})
     blocks = with_names_before(lines_of_all) if before else lines_of_all
     with prometheus_over(blocks, PORT, tools_in(options.tools), faster) as url:
         took = fastest(url, rounds=4)
-    print(f"{options.models} models x {options.classes} classes x {len(spec.slos)} SLOs")
+    print(f"{options.sidecars} sidecars x {options.tenants} tenants x {options.models} models")
+    print(f"x {options.classes} classes x {len(spec.slos)} SLOs")
     minutely = {key: seconds * 60 / every[key[0]] for key, seconds in took.items()}
     for some in filter(None, (groups, before)):
         report(some, every, took, minutely)

@@ -1,4 +1,4 @@
-"""Generates the request, SLO and goodput series from records; all bounded label combinations start at 0."""
+"""Generates the request, SLO and goodput series from records; those that rules read exist at 0 from the start."""
 
 import itertools
 from bisect import bisect_left
@@ -10,7 +10,7 @@ from prometheus_client.core import Metric
 from exporters.configuration.sidecar import MAX_MODELS
 from exporters.exposition.accumulators import Accumulator, Counter, ExemplarTrace, Histogram, Total, counter, gauge
 from exporters.exposition.histogram_bounds import bounds
-from exporters.records.messages import REFUSALS, UNMETERED, UNPARSED, Finished, Judged, Record, Refused, Snapshot
+from exporters.records.messages import UNMETERED, UNPARSED, Finished, Judged, Record, Refused, Snapshot
 from exporters.sidecar.ingest.prompt_repeats import Distinct
 from exporters.sidecar.ingest.saved_series import SavedHistogram, SavedSeries
 from exporters.text import connect_errors
@@ -27,8 +27,6 @@ from exporters.vocabulary.signals import (
     Endpoint,
     Label,
     Outcome,
-    OutputKind,
-    OutputResult,
     Phase,
     Signal,
     Verdict,
@@ -55,7 +53,6 @@ _COUNTERS = (
     signals.STRUCTURED_REQUESTS,
     signals.SLO_EVENTS,
     signals.SLO_BAD,
-    signals.SLO_ABANDONED,
     signals.GOODPUT_EVENTS,
     signals.GOODPUT_REQUESTS,
     signals.GOODPUT_TOKENS,
@@ -81,11 +78,22 @@ _OF_SNAPSHOTS = {
 }
 """The series of each relay, by the name of the field of its snapshot."""
 
+_SERVED = (
+    *(signals.TTFT, signals.TPOT, signals.INTER_CHUNK, signals.DURATION),
+    *(signals.REQUEST_PROMPT_TOKENS, signals.REQUEST_COMPLETION_TOKENS),
+)
+"""Histograms of every stream, at 0 from the start for each model that an engine serves."""
+
+_AT_START = (
+    *(signals.REQUESTS, signals.REQUESTS_WITH_ENGINE_TIMES, *_TOKENS),
+    *(signals.SLO_EVENTS, signals.SLO_BAD),
+    *(signals.GOODPUT_EVENTS, signals.GOODPUT_REQUESTS, signals.GOODPUT_TOKENS),
+)
+"""Counters at 0 from the start for all models and classes. All others are exposed from their first count on."""
+
 _OF_HASHES = (signals.PROMPT_REPEATS, signals.BODY_REPEATS, signals.UNIQUE_PROMPTS)
 
-_OF_ENGINE_VALUES = (*_TOKENS, signals.QUEUE, signals.PREFILL, signals.DECODE)
-
-_SLO_COUNTERS = (signals.SLO_EVENTS, signals.SLO_BAD, signals.SLO_ABANDONED)
+_SLO_COUNTERS = (signals.SLO_EVENTS, signals.SLO_BAD)
 
 # Enum member access takes 0.1 us in CPython 3.11.
 _BAD, _ABANDONED, _OK = Verdict.BAD, Verdict.ABANDONED, Outcome.OK
@@ -94,30 +102,19 @@ _BAD, _ABANDONED, _OK = Verdict.BAD, Verdict.ABANDONED, Outcome.OK
 class _SloSeries(NamedTuple):
     events: Total
     bad: Total
-    abandoned: Total
 
 
 class _Ending:
     """The series of requests of one kind that have the same outcome."""
 
-    __slots__ = ("_by_length", "_labels", "_lengths", "_sized", "_sizes", "completion_tokens", "requests")
+    __slots__ = ("_by_length", "_labels", "_lengths", "_sized", "_sizes", "requests")
 
-    def __init__(
-        self,
-        kind: tuple[str, str, str],
-        record: Finished,
-        counters: dict[Signal, Counter],
-        histograms: dict[Signal, Histogram],
-    ) -> None:
+    def __init__(self, kind: tuple[str, str, str], record: Finished, counters: dict[Signal, Counter]) -> None:
         model, name, tenant = kind
-        labels = model, name, record.outcome
         stream = "true" if record.stream else "false"
-        for outcome in Outcome:  # at 0 from the first request of an endpoint on, because most are not used
-            requests = counters[signals.REQUESTS].series((model, name, outcome, tenant, stream, record.api))
-            if outcome is record.outcome:
-                self.requests = requests
-        self.completion_tokens = histograms[signals.REQUEST_COMPLETION_TOKENS].series(labels)
-        self._labels = labels
+        requests = counters[signals.REQUESTS]
+        self.requests = requests.series((model, name, record.outcome, tenant, stream, record.api))
+        self._labels = model, name, record.outcome
         self._sized = counters[signals.REQUESTS_BY_SIZE]
         self._sizes: dict[tuple[int, int], Total] = {}
         by_length = (signals.REQUESTS_BY_LENGTH, *(() if record.outcome is _OK else (signals.FAILED_BY_LENGTH,)))
@@ -149,7 +146,8 @@ class _Kind:
     __slots__ = (
         *("body_repeats", "cached_tokens", "completion_tokens", "decode", "duration", "endings", "frontend", "gaps"),
         *("goodput_events", "goodput_requests", "goodput_tokens", "labels", "prefill", "prompt_repeats"),
-        *("prompt_tokens", "queue", "reasoning_tokens", "request_prompt_tokens", "slos", "tpot", "ttft", "ttft_answer"),
+        *("prompt_tokens", "queue", "reasoning_tokens", "request_completion_tokens", "request_prompt_tokens", "slos"),
+        *("tpot", "ttft", "ttft_answer"),
     )
 
     def __init__(
@@ -173,6 +171,7 @@ class _Kind:
         self.duration = histograms[signals.DURATION].series(labels[:2])
         self.gaps = histograms[signals.INTER_CHUNK].series(labels[:2])
         self.request_prompt_tokens = histograms[signals.REQUEST_PROMPT_TOKENS].series(labels[:2])
+        self.request_completion_tokens = histograms[signals.REQUEST_COMPLETION_TOKENS].series(labels[:2])
 
 
 class RequestMetrics:
@@ -183,20 +182,16 @@ class RequestMetrics:
         slos: SloFile,
         max_models: int = MAX_MODELS,
         *,
-        checks_output: bool = False,
         hashes_prompts: bool = True,
-        hashes_prefixes: bool = False,
         absent: Collection[Signal] = (),
     ) -> None:
-        """`checks_output`, `hashes_prompts`, `hashes_prefixes`: the relays do this; otherwise its series are absent.
+        """`hashes_prompts`: the relays do this; otherwise its series are absent.
 
         `absent`: further series that the source of the records cannot give.
         """
         self._slos = slos
-        self._absent = () if hashes_prefixes else (signals.SHAREABLE_PROMPT_TOKENS,)
         self._hidden = {*absent, *(() if hashes_prompts else _OF_HASHES)}
         self._max_models = max_models
-        self._output_kinds = tuple(OutputKind) if checks_output else ()
         self._models: set[str] = set()
         self._prompts: dict[str, Distinct] = {}
         self._counters = {signal: Counter(signal) for signal in _COUNTERS}
@@ -205,14 +200,10 @@ class RequestMetrics:
         self._kinds: dict[tuple[str, str, str], _Kind] = {}
         self._snapshots: dict[str, Snapshot] = {}
         self.add_model(OTHER)
-        for status, reason in REFUSALS:
-            self._counters[signals.SIDECAR_REFUSED].series((str(status), reason))
         for reason in UNPARSED:
-            self._counters[signals.SIDECAR_UNPARSED].series((reason,))
+            self._counters[signals.SIDECAR_UNPARSED].show((reason,))
         for reason in UNMETERED:
-            self._counters[signals.SIDECAR_UNMETERED].series((reason,))
-        for signal in _OF_ENGINE_VALUES:
-            self._counters[signals.SIDECAR_DROPPED_VALUES].series((signal.name,))
+            self._counters[signals.SIDECAR_UNMETERED].show((reason,))
 
     def add_model(self, model: str) -> None:
         """Add a model that the engine serves as a label value, at 0 in all series, unless the limit is reached.
@@ -242,11 +233,12 @@ class RequestMetrics:
             self._initialise(model)
 
     def _initialise(self, model: str) -> None:
-        accumulators: dict[Signal, Counter | Histogram] = {**self._counters, **self._histograms}
-        for signal, accumulator in accumulators.items():
-            if Label.MODEL in signal.labels and signal not in self._absent:
-                for labels in self._combinations(signal, model):
-                    accumulator.series(labels)
+        for signal in _AT_START:
+            for labels in self._combinations(signal, model):
+                self._counters[signal].show(labels)
+        for signal in () if model == OTHER else _SERVED:
+            for labels in self._combinations(signal, model):
+                self._histograms[signal].show(labels)
 
     def save(self) -> SavedSeries:
         """The values of all counters and histograms."""
@@ -266,14 +258,14 @@ class RequestMetrics:
         for signal, totals in self._counters.items():
             for labels, total in saved.counters.get(signal.name, ()):
                 if self._is_series(signal, labels):
-                    totals.series(labels)[0] = total
+                    totals.show(labels)[0] = total
         for signal, histogram in self._histograms.items():
             kept = saved.histograms.get(signal.name)
             if kept is None or kept.bounds != self._bounds[signal]:
                 continue
             for labels, counts, sum_ in kept.rows:
                 if self._is_series(signal, labels):
-                    buckets = histogram.series(labels)
+                    buckets = histogram.show(labels)
                     buckets.counts[:], buckets.total = counts, sum_
 
     def _is_series(self, signal: Signal, labels: tuple[str, ...]) -> bool:
@@ -353,12 +345,7 @@ class RequestMetrics:
             Label.TENANT: self._slos.tenant_names,
             Label.OUTCOME: tuple(Outcome),
             Label.STREAM: ("true", "false"),
-            Label.ROUTE: (Endpoint.CHAT_COMPLETIONS, Endpoint.COMPLETIONS),
-            Label.PROMPT_SIZE: SIZES,
-            Label.PROMPT_LENGTH: LENGTHS,
-            Label.COMPLETION_SIZE: (*SIZES, NO_TOKENS),
-            Label.KIND: self._output_kinds,
-            Label.RESULT: tuple(OutputResult),
+            Label.ROUTE: (Endpoint.CHAT_COMPLETIONS,),
         }
         for name in self._slos.class_names:
             values[Label.CLASS] = (name,)
@@ -370,7 +357,7 @@ class RequestMetrics:
 
     def _count_verdicts(self, kind: _Kind, verdicts: dict[str, Verdict], counted: Container[str] = ()) -> None:
         for slo, verdict in verdicts.items():
-            if slo in counted:
+            if slo in counted or verdict is _ABANDONED:
                 continue
             series = kind.slos.get(slo)
             if series is None:
@@ -379,9 +366,6 @@ class RequestMetrics:
                 series = kind.slos[slo] = _SloSeries(
                     *(self._counters[signal].series(labels) for signal in _SLO_COUNTERS)
                 )
-            if verdict is _ABANDONED:
-                series.abandoned[0] += 1
-                continue
             series.events[0] += 1
             if verdict is _BAD:
                 series.bad[0] += 1
@@ -412,7 +396,7 @@ class RequestMetrics:
         key = outcome, record.stream, record.api
         ending = kind.endings.get(key)
         if ending is None:
-            ending = kind.endings[key] = _Ending(kind.labels, record, counters, self._histograms)
+            ending = kind.endings[key] = _Ending(kind.labels, record, counters)
         ending.requests[0] += 1
         if outcome is _OK:
             kind.duration.observe(record.e2e, trace)
@@ -424,7 +408,7 @@ class RequestMetrics:
             kind.request_prompt_tokens.observe(prompt_tokens, trace)
         if completion_tokens is not None:
             kind.completion_tokens[0] += completion_tokens
-            ending.completion_tokens.observe(completion_tokens, trace)
+            kind.request_completion_tokens.observe(completion_tokens, trace)
         if record.cached_tokens:
             kind.cached_tokens[0] += record.cached_tokens
         if record.reasoning_tokens:

@@ -1,7 +1,5 @@
 """Request sizes and repeats: failed requests are included, and shares have the correct denominator."""
 
-from itertools import product
-
 import pytest
 
 from dashboards.boards.workload import BOARD
@@ -40,17 +38,17 @@ def _row(**labels: str) -> str:
 
 
 def test_the_size_matrix_includes_failed_requests(promtool: Promtool, counted: dict[str, float]) -> None:
-    cells = dict.fromkeys(product(SIZES, (*SIZES, NO_TOKENS)), 0.0)
-    cells |= {("00128", "00512"): 0.6, ("00128", "none"): 0.1, ("32768", "none"): 0.1, ("32768", "00128"): 0.2}
+    cells = {("00128", "00512"): 0.6, ("00128", "none"): 0.1, ("32768", "none"): 0.1, ("32768", "00128"): 0.2}
     expected = {_row(prompt_size=prompt, completion_size=size): share for (prompt, size), share in cells.items()}
     assert_results(promtool, panel(BOARD, "Prompt and completion"), counted, expected)
 
 
 def test_failures_are_shares_of_the_requests_of_a_prompt_size(promtool: Promtool, counted: dict[str, float]) -> None:
-    failures = [outcome for outcome in Outcome if outcome is not Outcome.OK]
-    cells = dict.fromkeys(product(("00128", "32768"), failures), 0.0)
-    cells[("00128", Outcome.REJECTED)] = 1 / 7
-    cells |= {("32768", Outcome.TIMEOUT_FIRST_TOKEN): 1 / 3, ("32768", Outcome.CLIENT_ABORT): 1 / 3}
+    cells = {
+        ("00128", Outcome.REJECTED): 1 / 7,
+        ("32768", Outcome.TIMEOUT_FIRST_TOKEN): 1 / 3,
+        ("32768", Outcome.CLIENT_ABORT): 1 / 3,
+    }
     expected = {_row(prompt_size=prompt, outcome=outcome): share for (prompt, outcome), share in cells.items()}
     assert_results(promtool, panel(BOARD, "Failures by prompt length"), counted, expected)
 

@@ -16,7 +16,7 @@ from exporters.sidecar.exporter import Exporter
 from exporters.sidecar.http_api.http_server import application
 from exporters.vocabulary import signals
 from exporters.vocabulary.ceilings import Ceilings
-from exporters.vocabulary.signals import Label, Signal
+from exporters.vocabulary.signals import Label, Outcome, OutputKind, OutputResult, Signal
 from tests.contract.expositions import PAGES
 from tests.support.child_configs import exporter_config
 from tests.support.fake_engine import CACHING_OFF
@@ -58,6 +58,28 @@ NOT_HERE = {
 """Signals that an exporter without tracing and TLS does not expose, with the reason."""
 
 
+EVERY_VALUE = finished(
+    request_class="siso",
+    tenant="other",
+    outcome=Outcome.TRUNCATED,
+    unparsed="too_large",
+    refused="body_too_large",
+    dropped_values=[signals.QUEUE.name],
+    prompt_tokens=100,
+    completion_tokens=20,
+    ttft=0.2,
+    ttft_answer=0.4,
+    queue=0.1,
+    prefill=0.1,
+    decode=1.0,
+    prompt_repeat=True,
+    body_repeat=True,
+    shareable_tokens=16,
+    structured_kind=OutputKind.JSON,
+    structured_result=OutputResult.VALID,
+)
+
+
 @pytest.fixture
 def exporter(tmp_path: Path) -> Iterator[Exporter]:
     config = exporter_config(
@@ -88,7 +110,9 @@ def feed(exporter: Exporter) -> None:
             footprint=Footprint(12.5, 48 * 1024**2),
         ),
     )
-    exporter.request_metrics.record(finished(request_class="siso", tenant="other", ttft=0.2, unparsed="too_large"))
+    exporter.request_metrics.record(EVERY_VALUE)
+    exporter.request_metrics.record(finished(request_class="warm-up"))
+    exporter.request_metrics.record(finished(request_class="siso", tenant="other", wait_at_least=1.0))
     exporter.request_metrics.record(finished(request_class="siso", tenant="other", unmetered="KeyError"))
     (state,) = exporter.engines.states
     for text, now in ((CACHING_OFF, 1795227300.0), (EVERYTHING, 1795227400.0)):
@@ -177,6 +201,16 @@ async def test_the_index_lists_the_endpoints(page: str) -> None:
     assert (await fetch(f"{page}/readyz"))[1] == "ready\n"
 
 
+WHEN_COUNTED = {
+    *("llm_warm_up_requests_total", "llm_requests_without_first_token_total", "llm_requests_by_size_total"),
+    *("llm_requests_by_prompt_length_total", "llm_failed_requests_by_prompt_length_total"),
+    *("llm_time_to_first_answer_token_seconds", "llm_request_frontend_seconds", "llm_request_queue_seconds"),
+    *("llm_request_prefill_seconds", "llm_request_decode_seconds", "llm_shareable_prompt_tokens_total"),
+    *("llm_prompt_repeats_total", "llm_body_repeats_total", "llm_structured_requests_total"),
+    *("llm_sidecar_refused_requests_total", "llm_sidecar_dropped_engine_values_total"),
+}
+
+
 def test_at_start_only_series_with_bounded_labels_are_exposed(exporter: Exporter) -> None:
     named = {sample.name for family in whole(exporter.collect()) for sample in family.samples}
     absent = {name for name, signal in DECLARED.items() if not {signal.name, signal.count} & named}
@@ -190,6 +224,7 @@ def test_at_start_only_series_with_bounded_labels_are_exposed(exporter: Exporter
         "llm_sidecar_upstream_connect_errors_total",
         "llm_sidecar_buffered_bytes",
         "llm_sidecar_buffered_bytes_limit",
+        *WHEN_COUNTED,
         *NOT_HERE,
     }
 

@@ -23,6 +23,7 @@ async def run(folder: Path, engine: Engine, *words: str) -> tuple[list[dict[str,
             async with running.session.post(running.completions, json=body, headers=headers) as response:
                 assert response.status == 200
         await running.logs("request-1", "request-2")
+        await running.samples()  # the first exposition has first counts at 0
         samples = await running.samples()
         series = [value for name, value in samples.items() if name.startswith(SHAREABLE)]
         return running.lines(), series, running.log_lines()

@@ -88,6 +88,8 @@ async def test_a_followed_request_log_gives_the_series_of_the_sidecar_that_wrote
         await until(lambda: len(relaying.lines()) == len(REQUESTS) + 1)
         async with following_sidecar(tmp_path, engine, relaying.log, slo_file=JUDGED) as following:
             await following.shows("llm_sidecar_followed_lines_total{counted}", len(REQUESTS) + 1)
+            for each in (relaying, following):
+                await samples(each)  # the first exposition has the first counts at 0
             written, read = await samples(relaying), await samples(following)
             assert read.keys() == written.keys()
             rounded = {value for entry in relaying.lines() for name, value in entry.items() if name.endswith("_ms")}

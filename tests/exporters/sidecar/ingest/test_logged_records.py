@@ -18,7 +18,7 @@ from tests.support.sample_records import SLOS, finished
 
 def counted(record: Finished) -> dict[str, float]:
     """All series that the record changes."""
-    metrics = RequestMetrics(SLOS, checks_output=True, hashes_prefixes=True)
+    metrics = RequestMetrics(SLOS)
     metrics.add_model("tiny")
     metrics.record(record)
     samples = [sample for family in whole(metrics.collect(0.0)) for sample in family.samples]

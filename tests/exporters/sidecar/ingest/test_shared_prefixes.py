@@ -86,7 +86,7 @@ def hashed(*hashes: int, **fields: object) -> Finished:
 def test_the_log_and_the_series_have_the_same_tokens(tmp_path: Path) -> None:
     """Also for a repeated batch, an unserved model, a rejected and an aborted request."""
     now = 0.0
-    log, series = RequestLog(tmp_path / "log"), RequestMetrics(SLOS, hashes_prefixes=True)
+    log, series = RequestLog(tmp_path / "log"), RequestMetrics(SLOS)
     series.add_model("tiny")
     receiver = RecordReceiver(series, log, lambda: None, now=lambda: now)
     records = [
@@ -110,15 +110,12 @@ def test_the_log_and_the_series_have_the_same_tokens(tmp_path: Path) -> None:
     assert lines[0]["prefix_hashes"] == ["0000000000000001", "0000000000000002", "0000000000000003"]
     assert counted(series) == {
         ("tiny", "team-a"): 1000,
-        ("tiny", "other"): 0,
         ("other", "team-a"): 250,
-        ("other", "other"): 0,
     }
 
 
-@pytest.mark.parametrize("flag, present", [(True, True), (False, False)])
-def test_the_series_is_present_only_with_the_flag(flag: bool, present: bool) -> None:
-    series = RequestMetrics(SLOS, hashes_prefixes=flag)
+def test_requests_without_hashes_of_prefixes_have_no_series() -> None:
+    series = RequestMetrics(SLOS)
     series.add_model("tiny")
     series.record(finished())
-    assert bool(counted(series)) is present
+    assert counted(series) == {}
