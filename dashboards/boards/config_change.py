@@ -114,7 +114,7 @@ def config_change() -> stat.Panel:
         "changed. From the sidecars' metrics."
     )
     panel = style.stat_panel(
-        *("Config change", text, units.DatetimeISO, 9, 6),
+        *("Config change", text, style.DATE, 9, 6),
         no_value="no config change in the time range",
         may_be_empty=_NO_CHANGE,
     )
@@ -150,7 +150,7 @@ def changed() -> table.Panel:
     killed = select(signals.REQUESTS, _CHANGED, regex(Label.OUTCOME, _KILLED), window="${gap}s")
     failed = sum_by(call("increase", at(killed, "$after")), [Label.INSTANCE])
     columns = (
-        ValueColumn("Changed", engines * 1000, units.DatetimeISO, width=165),
+        ValueColumn("Changed", engines * 1000, style.DATE, width=165),
         *_shares(_goodput(Label.INSTANCE), of=of_sidecar, width=85),
         ValueColumn("Failed", of_sidecar(failed), style.COUNT, decimals=0, steps=((0.5, BAD),), width=65),
     )
@@ -232,7 +232,7 @@ def latency() -> table.Panel:
         "Latency quantiles",
         "p50 and p95: 50 % and 95 % of the requests took no longer. Requests that did not get that far are excluded: "
         "see goodput. Whether a latency changed significantly for its threshold is shown by SLO attainment.",
-        _values(quantiles, units.Seconds),
+        _values(quantiles, style.SECONDS),
         _LESS_IS_BETTER,
         24,
         keys={"figure": "Figure", **_CLASS_KEY},

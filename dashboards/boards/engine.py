@@ -104,7 +104,7 @@ def last_progress() -> timeseries.Panel:
     )
     line = (call("time") - max_by(signals.ENGINE_WORKED, ENGINE_LABELS), PER_ENGINE)
     reason = "the engine has not worked since the sidecar started"
-    return style.time_series_panel("Time since progress", text, units.Seconds, 12, line, height=6, may_be_empty=reason)
+    return style.time_series_panel("Time since progress", text, style.SECONDS, 12, line, height=6, may_be_empty=reason)
 
 
 def requests_now() -> stat.Panel:
@@ -143,7 +143,7 @@ def uptime() -> stat.Panel:
         "Time since the process of the engine started. Good: as long as since the last planned restart. From the "
         "engines' metrics."
     )
-    panel = style.stat_panel("Uptime", text, units.Seconds, 3, 5, may_be_empty=_NO_START)
+    panel = style.stat_panel("Uptime", text, style.SECONDS, 3, 5, may_be_empty=_NO_START)
     return lowest_first(panel, (call("time") - max_by(signals.ENGINE_START_TIME, ENGINE_LABELS), _PER_ENGINE))
 
 
@@ -170,7 +170,7 @@ def scrape_age(plan: Plan) -> stat.Panel:
         "seconds; vermilion from the age at which the engine counts as down. From the sidecars' metrics."
     )
     panel = style.stat_panel(
-        *("Last scrape age", text, units.Seconds, 3, 5),
+        *("Last scrape age", text, style.SECONDS, 3, 5),
         no_value=_NO_ENGINE,
         decimals=1,
         base=GOOD,

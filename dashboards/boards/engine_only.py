@@ -237,7 +237,7 @@ def _latency(plan: Plan, title: str, meaning: str, histogram: str, measure: Meas
         f"bound at which the SLO is counted, if it has one. From the histograms of vLLM {version(plan.spec)}."
     )
     panel = style.time_series_panel(
-        *(title, description, units.Seconds, 12), (line, "{{model_name}}"), signed=True, may_be_empty="no request ended"
+        *(title, description, style.SECONDS, 12), (line, "{{model_name}}"), signed=True, may_be_empty="no request ended"
     )
     lines = ((seconds, BAD) for seconds in thresholds_of(plan.spec, measure))
     return style.with_threshold_lines(style.logarithmic(style.limit_points(panel)), *lines)

@@ -5,7 +5,6 @@ address. Latency and goodput are measured per sidecar, so the engines behind one
 """
 
 from grafana_foundation_sdk.builders import table, timeseries
-from grafana_foundation_sdk.models import common as common_model
 from grafana_foundation_sdk.models import units
 
 from alerts.causes.engine import KV_CACHE_FULL
@@ -129,8 +128,8 @@ def _columns(spec: SloFile) -> tuple[ValueColumn | LabelColumns, ...]:
             steps=_failure_limits(spec),
             width=85,
         ),
-        ValueColumn("TTFT p50", ttft(0.5), units.Seconds, no_value=NO_TRAFFIC, steps=late, width=85),
-        ValueColumn("TTFT p95", ttft(0.95), units.Seconds, no_value=NO_TRAFFIC, steps=late, width=85),
+        ValueColumn("TTFT p50", ttft(0.5), style.SECONDS, no_value=NO_TRAFFIC, steps=late, width=85),
+        ValueColumn("TTFT p95", ttft(0.95), style.SECONDS, no_value=NO_TRAFFIC, steps=late, width=85),
         ValueColumn("Running", sum_by(signals.ENGINE_RUNNING, ENGINE_LABELS), style.COUNT, decimals=0, width=75),
         ValueColumn("Waiting", sum_by(signals.ENGINE_WAITING, ENGINE_LABELS), style.COUNT, decimals=0, width=75),
         ValueColumn("KV cache", _KV_USAGE, units.PercentUnit, decimals=0, steps=((KV_CACHE_FULL, WARN),), width=80),
@@ -165,8 +164,7 @@ def goodput(spec: SloFile) -> timeseries.Panel:
     )
     line = (signals.GOODPUT_AT, "{{instance}}")
     panel = style.ratio_panel(PanelTitle.GOODPUT_BY_SIDECAR, text, 12, line).no_value(NO_TRAFFIC)
-    worst_first = style.table_legend(common_model.LegendPlacement.BOTTOM, "lastNotNull", "min")
-    panel.legend(worst_first.sort_by("Min").sort_desc(False))
+    panel.legend(style.legend("min"))
     return style.with_threshold_lines(panel, *goodput_lines(spec))
 
 

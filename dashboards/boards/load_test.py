@@ -77,7 +77,7 @@ def rates_now() -> stat.Panel:
 
 def send_lag_now() -> stat.Panel:
     return style.stat_panel(
-        *("Send lag now", _LAG_TEXT, units.Seconds, 6, 5),
+        *("Send lag now", _LAG_TEXT, style.SECONDS, 6, 5),
         (_lag(0.99), "p99"),
         no_value=NO_TEST,
         base=GOOD,
@@ -126,7 +126,7 @@ def losses() -> timeseries.Panel:
 
 def send_lag() -> timeseries.Panel:
     lines = (_lag(0.5), "p50", SKY), (_lag(0.99), "p99", BLUE)
-    panel = style.time_series_panel("Send lag", _LAG_TEXT, units.Seconds, 12, *lines)
+    panel = style.time_series_panel("Send lag", _LAG_TEXT, style.SECONDS, 12, *lines)
     return style.with_threshold_lines(style.limit_points(panel).no_value(NO_TEST), (SEND_LATE, BAD))
 
 

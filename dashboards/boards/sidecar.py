@@ -63,7 +63,7 @@ def lag_now() -> stat.Panel:
     # below a tenth of a millisecond it is the resolution of the clock
     lag = call("round", max_by(signals.SIDECAR_LOOP_LAG, [Label.INSTANCE]), 0.0001)
     panel = style.stat_panel(
-        *("Loop lag", text, units.Seconds, 3, 6),
+        *("Loop lag", text, style.SECONDS, 3, 6),
         no_value=_NO_SIDECAR,
         base=GOOD,
         steps=((_LOOP_LAG_LIMIT, WARN), (5 * _LOOP_LAG_LIMIT, BAD)),
@@ -117,7 +117,7 @@ def certificate() -> stat.Panel:
     )
     time_left = min_by(signals.SIDECAR_CERTIFICATE_EXPIRY, [Label.INSTANCE]) - call("time")
     panel = style.stat_panel(
-        *(PanelTitle.CERTIFICATE, text, units.Seconds, 3, 6),
+        *(PanelTitle.CERTIFICATE, text, style.SECONDS, 3, 6),
         no_value="no TLS",
         may_be_empty="there is a certificate only with --tls-cert",
         base=BAD,
@@ -138,7 +138,7 @@ def loop_lag() -> timeseries.Panel:
         "is part of every latency that is measured meanwhile. From the sidecars' metrics."
     )
     line = _each_process(signals.SIDECAR_LOOP_LAG)
-    panel = style.time_series_panel("Loop lag over time", text, units.Seconds, 8, line)
+    panel = style.time_series_panel("Loop lag over time", text, style.SECONDS, 8, line)
     return style.with_threshold_lines(panel, (_LOOP_LAG_LIMIT, WARN))
 
 
@@ -173,7 +173,7 @@ def scrape_seconds(spec: SloFile) -> timeseries.Panel:
         "gaps. From Prometheus."
     )
     line = (at_sidecars(SCRAPE_SECONDS, spec), _PER_SIDECAR)
-    panel = style.time_series_panel("Scrape duration", text, units.Seconds, 6, line)
+    panel = style.time_series_panel("Scrape duration", text, style.SECONDS, 6, line)
     return style.with_threshold_lines(panel, (spec.scrape_interval, BAD))
 
 
@@ -219,7 +219,7 @@ def engine_age(plan: Plan) -> timeseries.Panel:
         "down. From the sidecars' metrics."
     )
     line, reason = (max_by(signals.ENGINE_SCRAPE_AGE, ENGINE_LABELS), PER_ENGINE), "no engine has been scraped"
-    panel = style.time_series_panel("Last scrape age", text, units.Seconds, 6, line, may_be_empty=reason)
+    panel = style.time_series_panel("Last scrape age", text, style.SECONDS, 6, line, may_be_empty=reason)
     return style.with_threshold_lines(panel, (plan.down_after, BAD))
 
 

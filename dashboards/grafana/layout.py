@@ -13,6 +13,7 @@ from grafana_foundation_sdk.models import dashboard as model
 from alerts.links import Links, panel_id
 from alerts.promql.build import regex, select
 from alerts.promql.expression import Expression
+from dashboards.grafana.empty_state import state_empty
 from dashboards.grafana.links import NO_LINKS, complete_links
 from dashboards.grafana.log_lines import add_log_lines
 from dashboards.grafana.style import DATASOURCE
@@ -63,8 +64,11 @@ def label_variable(label: Label | str, series: Signal | Recorded, *narrowed_by: 
     )
 
 
-def arrange(builder: dashboard.Dashboard, rows: Sequence[Row]) -> model.Dashboard:
-    """Place the rows from top to bottom; set refIds, and ids that do not depend on the order of the panels."""
+def arrange(builder: dashboard.Dashboard, rows: Sequence[Row], interval: str) -> model.Dashboard:
+    """Place the rows from top to bottom; set refIds, and ids that do not depend on the order of the panels.
+
+    `interval` is the shortest step of panels that have none: rates cover four of them.
+    """
     for row in rows:
         builder.with_row(dashboard.Row(row.title))
         for panel in row.panels:
@@ -76,6 +80,7 @@ def arrange(builder: dashboard.Dashboard, rows: Sequence[Row]) -> model.Dashboar
             for letter, target in zip(ascii_uppercase, element.targets or [], strict=False):
                 # the SDK's base class of queries declares no field
                 target.ref_id = letter  # type: ignore[attr-defined]
+            element.interval = element.interval or interval
     _collapse(result, {row.title for row in rows if row.is_collapsed})
     return result
 
@@ -111,13 +116,14 @@ def to_json(
 ) -> str:
     """The dashboard as JSON; deterministic. Its queries follow the variables over labels and of `target_labels`."""
     tree = json.loads(json.dumps(dashboard_model, default=lambda node: printed(node, target_labels) or node.to_json()))
-    # The SDK always sets `placement`, which moves the switch of an annotation, or a link, into a menu.
-    for item in [*tree.get("annotations", {}).get("list", []), *tree.get("links", [])]:
+    # The SDK always sets `placement`, which moves a link into a menu; switches of annotations need more than a line.
+    for item in tree.get("links", []):
         item.pop("placement", None)
     # It also adds a disabled footer to tables; Grafana removed that option in 12.2.
     for element in tree.get("panels", []):
         for panel in (element, *element.get("panels", [])):
             panel.get("options", {}).pop("footer", None)
+            state_empty(panel)
     complete_links(tree, links)
     if log_selector:
         add_log_lines(tree, log_selector)

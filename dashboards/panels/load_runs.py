@@ -92,5 +92,5 @@ def ttft_by_configuration() -> timeseries.Panel:
     ttft = call("histogram_quantile", 0.95, sum_by(first_token_buckets(rate, RATE), ["le"]))
     running = max_by(select(signals.LOAD_RUN, _CONFIGURED).binary("==", 1), [Label.CONFIGURATION])
     line = (running.binary("*", ttft, on(left=())), _PER_CONFIGURATION)
-    panel = style.time_series_panel("TTFT p95 by configuration", text, units.Seconds, 12, line)
+    panel = style.time_series_panel("TTFT p95 by configuration", text, style.SECONDS, 12, line)
     return style.limit_points(panel).no_value(_NO_CONFIGURATION)

@@ -50,7 +50,7 @@ def oldest_wait_now(spec: SloFile) -> stat.Panel:
         "sidecars' gauges."
     )
     panel = style.stat_panel(
-        *("Oldest wait", text, units.Seconds, 6, 5, (aggregate("max", signals.OLDEST_WAIT), "oldest wait")),
+        *("Oldest wait", text, style.SECONDS, 6, 5, (aggregate("max", signals.OLDEST_WAIT), "oldest wait")),
         no_value="no sidecar",
         decimals=1,
         steps=_wait_limits(spec),
@@ -141,7 +141,7 @@ def oldest_wait(spec: SloFile) -> timeseries.Panel:
         "From the sidecars' gauges."
     )
     line = (max_by(signals.OLDEST_WAIT, [Label.CLASS]), PER_CLASS)
-    panel = style.hide_zero_series(style.time_series_panel("Oldest wait over time", text, units.Seconds, 12, line))
+    panel = style.hide_zero_series(style.time_series_panel("Oldest wait over time", text, style.SECONDS, 12, line))
     return style.with_threshold_lines(style.colour_by_class(panel, spec), *_wait_limits(spec))
 
 

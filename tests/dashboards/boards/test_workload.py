@@ -139,12 +139,6 @@ def test_tenants_are_judged_by_the_lowest_objective() -> None:
     assert limits(panel(BOARD, "Goodput by tenant")) == [0.9, 0.95]
 
 
-@pytest.mark.parametrize("title", ["Structured output", "Valid structured output"])
-def test_a_panel_on_structured_output_without_data_does_not_claim_that_there_is_no_traffic(title: str) -> None:
-    options = panel(BOARD, title)["fieldConfig"]["defaults"]
-    assert options["noValue"] == "no answer was checked"
-
-
 def test_requests_and_their_outcomes_are_counted_by_route(promtool: Promtool) -> None:
     growth = {
         'llm_requests_total{class="siso",route="chat_completions",outcome="ok"}': 3.0,
