@@ -13,7 +13,7 @@ from dashboards.boards.board import Board
 from dashboards.grafana import style, tables
 from dashboards.grafana.layout import Row
 from dashboards.grafana.ranking import highest_first, lowest_first
-from dashboards.grafana.style import BAD, GOOD, GREY, NO_TRAFFIC, WARN, Query
+from dashboards.grafana.style import BAD, GOOD, GREY, WARN, Query
 from dashboards.panels import engine_features, worst_requests
 from dashboards.panels.engine_load import OfRanks
 from dashboards.queries.rates import (
@@ -30,7 +30,6 @@ from dashboards.queries.rates import (
 from exporters.vocabulary import signals
 from exporters.vocabulary.signals import Label
 
-_NO_ENGINE, _NOT_EXPOSED = "no engine", "not exposed"
 _NO_ROOFLINE, _NO_START = "no roofline was given (--roofline)", "some engines do not report when they started"
 _PER_ENGINE = "{{engine}}"
 _NO_COUNTER = "some engines do not expose it, which the last row then says"
@@ -81,7 +80,7 @@ def rows(plan: Plan) -> tuple[Row, ...]:
 def up() -> stat.Panel:
     text = "Whether the sidecar's last scrape of each engine succeeded. Good: up. From the sidecars' metrics."
     panel = style.stat_panel(PanelTitle.ENGINE, text, units.NoUnit, 4, 5, base=BAD, steps=((1, GOOD),))
-    style.if_absent(panel, _NO_ENGINE, *style.UP_DOWN_MAPPINGS)
+    panel.mappings(style.UP_DOWN_MAPPINGS)
     return lowest_first(panel, (max_by(signals.ENGINE_UP, ENGINE_LABELS), _PER_ENGINE))
 
 
@@ -129,7 +128,6 @@ def kv_cache_now() -> stat.Panel:
     )
     panel = style.stat_panel(
         *("KV cache in use", text, units.PercentUnit, 3, 5),
-        no_value=_NOT_EXPOSED,
         may_be_empty="some engines expose no KV cache",
         decimals=1,
         base=GOOD,
@@ -155,7 +153,6 @@ def restarts() -> stat.Panel:
     starts = max_by(over("changes", signals.ENGINE_START_TIME, RANGE), ENGINE_LABELS)
     panel = style.stat_panel(
         *(PanelTitle.RESTARTS, text, style.COUNT, 3, 5),
-        no_value=_NOT_EXPOSED,
         may_be_empty=_NO_START,
         decimals=0,
         base=GOOD,
@@ -171,7 +168,6 @@ def scrape_age(plan: Plan) -> stat.Panel:
     )
     panel = style.stat_panel(
         *("Last scrape age", text, style.SECONDS, 3, 5),
-        no_value=_NO_ENGINE,
         decimals=1,
         base=GOOD,
         steps=((plan.down_after, BAD),),
@@ -216,7 +212,7 @@ def possible_prefix_cache() -> timeseries.Panel:
         (possible, "possible: {{instance}}"),
         (cache_hit_ratio(Label.INSTANCE), "actual: {{instance}}"),
         may_be_empty="possible needs the sidecar's flag --log-prefix-hashes",
-    ).no_value(NO_TRAFFIC)
+    )
 
 
 def prefill() -> timeseries.Panel:
@@ -256,7 +252,7 @@ def roofline_share() -> timeseries.Panel:
         (prefill, f"prefill: {PER_ENGINE}"),
         may_be_empty=f"{_NO_ROOFLINE}, or the engine exposes no running requests",
     )
-    return panel.no_value("no roofline").override_by_regexp("/^prefill/", style.DOTTED)
+    return panel.override_by_regexp("/^prefill/", style.DOTTED)
 
 
 def speculation() -> timeseries.Panel:
@@ -268,7 +264,7 @@ def speculation() -> timeseries.Panel:
         *("Speculative tokens accepted", text, 12),
         (ratio_by(signals.ENGINE_SPEC_ACCEPTED, signals.ENGINE_SPEC_DRAFTED, *ENGINE_LABELS), PER_ENGINE),
         may_be_empty="speculative decoding is off, or the engine does not count it",
-    ).no_value("no speculation")
+    )
 
 
 def settings() -> table.Panel:

@@ -73,7 +73,7 @@ def engines(spec: SloFile) -> table.Panel:
     reason = f"there is {NO_TRAFFIC}, or the engines do not expose it"
     panel = style.table_panel("Engines", text, units.Short, 24, 8, may_be_empty=reason).interval("1m")
     tables.join_queries(
-        *(tables.if_empty(panel, "no engine"), _KEYS, _columns(spec)),
+        *(panel, _KEYS, _columns(spec)),
         order_by=_order(),
         rows=_UP,
         widest=(Label.ENGINE, Label.VERSION),
@@ -112,7 +112,6 @@ def _columns(spec: SloFile) -> tuple[ValueColumn | LabelColumns, ...]:
             "Goodput",
             _per_engine(goodput_ratio(Label.INSTANCE)),
             units.PercentUnit,
-            no_value=NO_TRAFFIC,
             decimals=1,
             base=BAD,
             steps=goodput_limits(spec),
@@ -123,13 +122,12 @@ def _columns(spec: SloFile) -> tuple[ValueColumn | LabelColumns, ...]:
             "Failed",
             _per_engine(ratio(failed, ended)),
             units.PercentUnit,
-            no_value=NO_TRAFFIC,
             decimals=1,
             steps=_failure_limits(spec),
             width=85,
         ),
-        ValueColumn("TTFT p50", ttft(0.5), style.SECONDS, no_value=NO_TRAFFIC, steps=late, width=85),
-        ValueColumn("TTFT p95", ttft(0.95), style.SECONDS, no_value=NO_TRAFFIC, steps=late, width=85),
+        ValueColumn("TTFT p50", ttft(0.5), style.SECONDS, steps=late, width=85),
+        ValueColumn("TTFT p95", ttft(0.95), style.SECONDS, steps=late, width=85),
         ValueColumn("Running", sum_by(signals.ENGINE_RUNNING, ENGINE_LABELS), style.COUNT, decimals=0, width=75),
         ValueColumn("Waiting", sum_by(signals.ENGINE_WAITING, ENGINE_LABELS), style.COUNT, decimals=0, width=75),
         ValueColumn("KV cache", _KV_USAGE, units.PercentUnit, decimals=0, steps=((KV_CACHE_FULL, WARN),), width=80),
@@ -163,7 +161,7 @@ def goodput(spec: SloFile) -> timeseries.Panel:
         f"objective and twice its budget. Gaps are {NO_TRAFFIC}. From the recording rules."
     )
     line = (signals.GOODPUT_AT, "{{instance}}")
-    panel = style.ratio_panel(PanelTitle.GOODPUT_BY_SIDECAR, text, 12, line).no_value(NO_TRAFFIC)
+    panel = style.ratio_panel(PanelTitle.GOODPUT_BY_SIDECAR, text, 12, line)
     panel.legend(style.legend("min"))
     return style.with_threshold_lines(panel, *goodput_lines(spec))
 
@@ -207,7 +205,6 @@ def settings() -> table.Panel:
     engine_names = join_labels(of_engine, Label.ENGINE, " at ", Label.ENGINE, Label.INSTANCE)
     reason = "all engines shown have the same settings"
     panel = style.table_panel("Settings that differ", text, units.String, 24, 5, may_be_empty=reason)
-    tables.if_empty(panel, "all engines have the same settings")
     # two addresses
     return tables.pivot(panel, engine_names, Label.ENGINE, Label.SETTING, Label.VALUE, width=360, first_by="Value")
 

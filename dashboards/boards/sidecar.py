@@ -21,7 +21,6 @@ _DAY = 86400.0
 _LOOP_LAG_LIMIT = 0.05
 """Seconds of loop lag that distort latencies: gaps between chunks are as short."""
 
-_NO_SIDECAR = "no sidecar"
 _PER_SIDECAR, _PER_PROCESS = "{{instance}}", "{{process}} at {{instance}}"
 _SPANS, _ENGINE_SPANS = "spans are sent only with --otlp", "spans are received only with --engine-spans"
 _UNCOUNTED = {
@@ -51,7 +50,7 @@ def up(spec: SloFile) -> stat.Panel:
         "requests may be refused. From Prometheus."
     )
     panel = style.stat_panel(PanelTitle.SIDECAR, text, units.NoUnit, 3, 6, base=BAD, steps=((1, GOOD),))
-    style.if_absent(panel, _NO_SIDECAR, *style.UP_DOWN_MAPPINGS)
+    panel.mappings(style.UP_DOWN_MAPPINGS)
     return lowest_first(panel, (at_sidecars(UP, spec), _PER_SIDECAR))
 
 
@@ -64,7 +63,6 @@ def lag_now() -> stat.Panel:
     lag = call("round", max_by(signals.SIDECAR_LOOP_LAG, [Label.INSTANCE]), 0.0001)
     panel = style.stat_panel(
         *("Loop lag", text, style.SECONDS, 3, 6),
-        no_value=_NO_SIDECAR,
         base=GOOD,
         steps=((_LOOP_LAG_LIMIT, WARN), (5 * _LOOP_LAG_LIMIT, BAD)),
     )
@@ -82,7 +80,6 @@ def uncounted_in_range() -> stat.Panel:
     return style.stat_panel(
         *("Not counted in range", text, style.COUNT, 6, 6),
         *values,
-        no_value=_NO_SIDECAR,
         decimals=0,
         base=GOOD,
         steps=((1, BAD),),
@@ -94,9 +91,7 @@ def restarts() -> stat.Panel:
         "Processes of the sidecar that ended unexpectedly in the time range and were restarted by the supervisor. "
         "Good: 0. From the sidecars' counters."
     )
-    panel = style.stat_panel(
-        *("Restarts in range", text, style.COUNT, 3, 6), no_value=_NO_SIDECAR, decimals=0, base=GOOD, steps=((1, WARN),)
-    )
+    panel = style.stat_panel(*("Restarts in range", text, style.COUNT, 3, 6), decimals=0, base=GOOD, steps=((1, WARN),))
     return highest_first(panel, (increase_by(signals.SIDECAR_RESTARTS, Label.PROCESS), "{{process}}"))
 
 
@@ -106,7 +101,7 @@ def slo_file() -> stat.Panel:
         "the last valid file. From the sidecars' metrics."
     )
     panel = style.stat_panel(PanelTitle.SLO_FILE, text, units.NoUnit, 3, 6, base=BAD, steps=((1, GOOD),))
-    style.if_absent(panel, _NO_SIDECAR, *style.VALID_REJECTED_MAPPINGS)
+    panel.mappings(style.VALID_REJECTED_MAPPINGS)
     return lowest_first(panel, (signals.SIDECAR_RELOAD_SUCCESSFUL, _PER_SIDECAR))
 
 
@@ -118,7 +113,6 @@ def certificate() -> stat.Panel:
     time_left = min_by(signals.SIDECAR_CERTIFICATE_EXPIRY, [Label.INSTANCE]) - call("time")
     panel = style.stat_panel(
         *(PanelTitle.CERTIFICATE, text, style.SECONDS, 3, 6),
-        no_value="no TLS",
         may_be_empty="there is a certificate only with --tls-cert",
         base=BAD,
         steps=((_DAY, WARN), (7 * _DAY, GOOD)),
@@ -201,7 +195,7 @@ def engine_times() -> timeseries.Panel:
     )
     line = (known_engine_times(Label.INSTANCE), _PER_SIDECAR)
     panel = style.ratio_panel("Engine time coverage", text, 6, line, may_be_empty="there were no requests")
-    return style.limit_points(panel, 60).no_value(NO_TRAFFIC)
+    return style.limit_points(panel, 60)
 
 
 def engine_errors() -> timeseries.Panel:
@@ -226,8 +220,7 @@ def engine_age(plan: Plan) -> timeseries.Panel:
 def follow_lag() -> timeseries.Panel:
     text = "Bytes of the followed log that are not counted yet. Good: close to 0. From the sidecars' metrics."
     line, reason = (max_by(signals.FOLLOW_LAG, [Label.INSTANCE]), _PER_SIDECAR), "there is a log only with --follow"
-    panel = style.time_series_panel(PanelTitle.FOLLOW_LAG, text, units.BytesIEC, 6, line, may_be_empty=reason)
-    return panel.no_value("only with --follow")
+    return style.time_series_panel(PanelTitle.FOLLOW_LAG, text, units.BytesIEC, 6, line, may_be_empty=reason)
 
 
 def upstream_errors() -> timeseries.Panel:
@@ -281,7 +274,7 @@ def refused_messages() -> timeseries.Panel:
 
 
 def _span_panel(title: str, text: str, line: Query, empty: str, unit: str = "spans/s") -> timeseries.Panel:
-    return style.time_series_panel(title, text, unit, 6, line, height=7, may_be_empty=empty).no_value(empty)
+    return style.time_series_panel(title, text, unit, 6, line, height=7, may_be_empty=empty)
 
 
 def _each_process(gauge: Signal) -> Query:

@@ -9,13 +9,18 @@ from dashboards.live.reader import MAY_BE_EMPTY
 NO_VALUE = "no value"
 """The text of a stat or a bar, which are too narrow for the name of a series: the description has it."""
 
+_MAY_BE_WITHOUT_RESULT = re.compile(r" (?:[<>]=?|==|!=|and|unless|/) ")
+"""A comparison or a division may have no result although its series exist."""
+
 _SERIES = re.compile(r'__name__=~"([^"]+)"|\b((?:llm[_:][\w:]+)|ALERTS\w*|up|scrape_\w+)\b(?!\s*[=(])')
 
 
 def state_empty(panel: MutableMapping[str, Any]) -> None:
     """Set the text of a panel without data, and end its description with the series to query."""
-    match = next((found for each in panel.get("targets", ()) if (found := _SERIES.search(each["expr"]))), None)
-    if match is None or panel["type"] == "logs":
+    if panel["type"] in {"logs", "text"}:
+        return
+    query = panel["targets"][0]["expr"]
+    if (match := _SERIES.search(query)) is None:
         return
     series = (match[1] or match[2]).replace("[:_]", ":")
     defaults = panel["fieldConfig"]["defaults"]
@@ -29,4 +34,5 @@ def state_empty(panel: MutableMapping[str, Any]) -> None:
         panel["description"] = f"{text.removesuffix(sentence)}{sentence}{separator}{reason}"
     elif (defaults.get("custom") or {}).get("scaleDistribution", {}).get("type", "linear") == "linear":
         # on a logarithmic axis, Grafana 10 prints the text at each tick without a label
-        defaults["noValue"] = f"no series {series} for this selection"
+        what = "result from" if _MAY_BE_WITHOUT_RESULT.search(query) else "series"
+        defaults["noValue"] = f"no {what} {series} for this selection"

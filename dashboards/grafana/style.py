@@ -105,7 +105,6 @@ ColouredQuery: TypeAlias = tuple[Expression | Series, str, str]
 
 _Panel = TypeVar("_Panel", stat.Panel, bargauge.Panel, heatmap.Panel, table.Panel, timeseries.Panel)
 _GraphPanel = TypeVar("_GraphPanel", heatmap.Panel, timeseries.Panel)
-_ValuePanel = TypeVar("_ValuePanel", stat.Panel, bargauge.Panel, table.Panel)
 
 
 DOTTED = [
@@ -163,11 +162,6 @@ def absence(
     return model.SpecialValueMap(model.DashboardSpecialValueMapOptions(match, result))
 
 
-def if_absent(panel: _ValuePanel, text: str, *mappings: model.ValueMapping) -> _ValuePanel:
-    """The text of missing values without one in `mappings`, and of the panel if its queries return no series."""
-    return panel.no_value(text).mappings([*mappings, absence(text)])
-
-
 def _with_common_options(
     panel: _Panel, title: str, description: str, unit: str, width: int, height: int, may_be_empty: str = ""
 ) -> _Panel:
@@ -183,7 +177,6 @@ def stat_panel(
     width: int,
     height: int = 7,
     *queries: Query | ColouredQuery,
-    no_value: str = "",
     may_be_empty: str = "",
     decimals: int | None = None,
     base: str = PLAIN,
@@ -202,7 +195,7 @@ def stat_panel(
     _add_queries(panel, queries, instant=True)
     if decimals is not None:
         panel.decimals(decimals)
-    return if_absent(panel, no_value) if no_value else panel
+    return panel
 
 
 def bar_gauge_panel(title: str, description: str, unit: str, width: int, height: int = 7) -> bargauge.Panel:
@@ -221,7 +214,7 @@ def ratio_bars_panel(
 ) -> bargauge.Panel:
     """Bars from 0 to 100 %, coloured by `steps`."""
     panel = bar_gauge_panel(title, description, units.PercentUnit, width, height)
-    return if_absent(panel.max(1).decimals(1), NO_TRAFFIC).thresholds(thresholds(BAD, *steps))
+    return panel.max(1).decimals(1).thresholds(thresholds(BAD, *steps))
 
 
 def time_series_panel(
@@ -299,8 +292,9 @@ def heatmap_panel(title: str, description: str, unit: str, per_cell: str, width:
 def table_panel(
     title: str, description: str, unit: str, width: int, height: int = 9, *, may_be_empty: str = ""
 ) -> table.Panel:
-    """A table without columns; `dashboards.grafana.tables` adds them."""
-    return _with_common_options(table.Panel(), title, description, unit, width, height, may_be_empty).min_width(60)
+    """A table without columns; `dashboards.grafana.tables` adds them. A missing value in a row is a dash."""
+    panel = _with_common_options(table.Panel(), title, description, unit, width, height, may_be_empty)
+    return panel.min_width(60).mappings([absence("-")])
 
 
 def with_threshold_lines(panel: timeseries.Panel, *lines: tuple[float, str]) -> timeseries.Panel:

@@ -176,11 +176,6 @@ def _filter_rows(panel: table.Panel, columns: int, matcher: Mapping[str, Any]) -
     return transform(panel, "filterByValue", filters=filters, type="include", match="any")
 
 
-def if_empty(panel: table.Panel, text: str) -> table.Panel:
-    """The text of a table without rows; a missing value in a row is a dash."""
-    return style.if_absent(panel, text, absence("-"))
-
-
 def sort_rows(panel: table.Panel, *titles: str) -> table.Panel:
     """Sort by the columns with these titles, the first one first; a title after `-` sorts from high to low.
 

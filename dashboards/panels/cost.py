@@ -49,7 +49,6 @@ def cost_in_range() -> stat.Panel:
     panel = style.stat_panel(
         *("Cost in range", text, units.Short, 8, 9),
         *totals,
-        no_value="no price, or no output tokens",
         may_be_empty=_WITH_FLAGS,
         decimals=2,
     )

@@ -77,7 +77,7 @@ def external_prefix_cache() -> timeseries.Panel:
         *("External prefix cache hits", text, 12),
         (hits, PER_RANK),
         may_be_empty="no KV connector is configured, there is no traffic, or the engine does not expose it",
-    ).no_value("no queries")
+    )
 
 
 def offload_bytes() -> timeseries.Panel:

@@ -10,7 +10,7 @@ from alerts.promql.expression import Expression, Variable
 from dashboards.grafana import style
 from dashboards.grafana.layout import Variable as BoardVariable
 from dashboards.grafana.layout import result_variable
-from dashboards.grafana.style import BAD, BLUE, GREY, NO_TRAFFIC, PINK, SKY, VIOLET, query
+from dashboards.grafana.style import BAD, BLUE, GREY, PINK, SKY, VIOLET, query
 from dashboards.queries.rates import PER_CLASS, increase_by, mean, rate_by, ratio_by
 from exporters.vocabulary import signals
 from exporters.vocabulary.signals import OTHER, Label, Signal
@@ -191,7 +191,7 @@ def stages() -> timeseries.Panel:
     lines = ((mean(signal, of_class), stage, _STAGE_COLOURS[stage]) for stage, signal, *_ in _STAGES)
     panel = style.time_series_panel(
         *(f"Stages: ${_ACTIVE_CLASS}", text, style.SECONDS, 24), *lines, height=8, may_be_empty=_NO_ENGINE_TIMES
-    ).no_value(NO_TRAFFIC)
+    )
     return style.stack(panel).repeat(_ACTIVE_CLASS).repeat_direction("h").max_per_row(6)
 
 
@@ -201,7 +201,7 @@ def engine_time_coverage(spec: SloFile) -> timeseries.Panel:
         "Good: close to the share of requests that end with ok. From the sidecars' counters."
     )
     line = (known_engine_times(Label.CLASS), PER_CLASS)
-    panel = style.ratio_panel("Engine time coverage", text, 12, line, height=8).no_value(NO_TRAFFIC)
+    panel = style.ratio_panel("Engine time coverage", text, 12, line, height=8)
     return style.colour_by_class(style.limit_points(panel, 60), spec)
 
 
@@ -269,7 +269,7 @@ def _client_and_engine_panel(
         (client - engine, "between", GREY),
         signed=True,
         may_be_empty=f"the engine exposes no {name}, or there is no traffic",
-    ).no_value(NO_TRAFFIC)
+    )
 
 
 def _has_exemplars(histogram: Signal) -> bool:

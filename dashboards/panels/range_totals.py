@@ -6,7 +6,6 @@ from grafana_foundation_sdk.models import units
 from alerts.promql.build import Series, call, increase, ratio, regex, select
 from alerts.promql.expression import Expression
 from dashboards.grafana import style, tables
-from dashboards.grafana.style import NO_TRAFFIC
 from dashboards.grafana.tables import ValueColumn
 from dashboards.panels.first_tokens import first_token_buckets
 from dashboards.panels.traffic import arrivals_in_range
@@ -69,7 +68,7 @@ def range_totals() -> table.Panel:
     columns = [
         ValueColumn(title, queries[name], unit, decimals=_DECIMALS.get(unit)) for name, (title, unit) in titles.items()
     ]
-    panel = tables.if_empty(style.table_panel("Totals in range", text, style.COUNT, 24, 8).min_width(80), NO_TRAFFIC)
+    panel = style.table_panel("Totals in range", text, style.COUNT, 24, 8).min_width(80)
     tables.join_queries(panel, {Label.CLASS: "Class"}, columns, order_by=class_order())
     # offered, OK and not OK
     return tables.hide_zero_rows(panel, 3)

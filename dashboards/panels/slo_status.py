@@ -58,7 +58,7 @@ def slo_status(plan: Plan) -> table.Panel:
     )
     reason = f"no alert fires, or there is {NO_TRAFFIC}"
     panel = style.table_panel(PanelTitle.SLO_STATUS, text, units.Short, 24, 10, may_be_empty=reason)
-    tables.sort_rows(tables.if_empty(panel, "no SLO is recorded").interval("1m"), "-Budget spent", "SLO", "Class")
+    tables.sort_rows(panel.interval("1m"), "-Budget spent", "SLO", "Class")
     titles = {Label.SLO: "SLO", Label.CLASS: "Class"}
     tables.join_queries(panel, titles, _status_columns(plan), rows=_pairs(), widest=(Label.INSTANCE,))
     if not plan.has_sidecar:
@@ -87,7 +87,6 @@ def _status_columns(plan: Plan) -> tuple[ValueColumn | LabelColumns, ...]:
             "Budget left",
             call("clamp_min", budget, 0),
             units.PercentUnit,
-            no_value=NO_TRAFFIC,
             decimals=0,
             base=BAD,
             steps=((1e-9, WARN), (0.25, GOOD)),
@@ -120,7 +119,7 @@ def _pairs() -> Expression:
 
 def _attainment(title: str, in_window: Callable[[Recorded], Expression], width: int) -> ValueColumn:
     bad, events = (sum_by(in_window(series), _SLO_AND_CLASS) for series in (signals.SLO_BAD_IN, signals.SLO_EVENTS_IN))
-    return ValueColumn(title, 1 - ratio(bad, events), units.PercentUnit, no_value=NO_TRAFFIC, decimals=2, width=width)
+    return ValueColumn(title, 1 - ratio(bad, events), units.PercentUnit, decimals=2, width=width)
 
 
 def _since(severity: Severity, colour: str) -> ValueColumn:
@@ -153,7 +152,6 @@ def goodput_now(spec: SloFile) -> stat.Panel:
     share = call("clamp_max", ratio(rate_by(signals.GOODPUT_REQUESTS), aggregate("sum", arrival_rate())), 1)
     panel = style.stat_panel(
         *("Goodput of offered", text, units.PercentUnit, 6, 5, (share, "good of offered")),
-        no_value=NO_TRAFFIC,
         decimals=1,
         base=BAD,
         steps=goodput_limits(spec),
@@ -193,7 +191,7 @@ def firing_alerts() -> table.Panel:
     titles = {Label.SEVERITY: "Severity", Label.ALERTNAME: "Alert", Label.SLO: "SLO", Label.CLASS: "Class"}
     never = model.ValueMap({"0": model.ValueMappingResult("-", color=style.PLAIN, index=0)})
     since = ValueColumn("Since", _firing_alerts([*titles]), "dateTimeFromNow", mappings=[never], width=100)
-    panel = tables.if_empty(style.table_panel(PanelTitle.FIRING_ALERTS, text, units.Short, 10, 10), "no data")
+    panel = style.table_panel(PanelTitle.FIRING_ALERTS, text, units.Short, 10, 10)
     tables.sort_rows(panel, "Severity", "Since", "Alert")
     colours = {Severity.PAGE: BAD, Severity.TICKET: WARN, Severity.NONE: GOOD, "no data": GREY}
     severities = model.ValueMap(
@@ -230,9 +228,7 @@ def goodput(spec: SloFile) -> timeseries.Panel:
         f"lowest objective and twice its budget. Good: above the upper line. Gaps are {NO_TRAFFIC}. From the sidecars' "
         "counters."
     )
-    panel = style.ratio_panel("Goodput over time", text, 8, (goodput_ratio(Label.CLASS), PER_CLASS)).no_value(
-        NO_TRAFFIC
-    )
+    panel = style.ratio_panel("Goodput over time", text, 8, (goodput_ratio(Label.CLASS), PER_CLASS))
     return style.with_threshold_lines(style.colour_by_class(panel, spec), *goodput_lines(spec))
 
 
