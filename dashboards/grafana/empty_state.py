@@ -17,10 +17,8 @@ _SERIES = re.compile(r'__name__=~"([^"]+)"|\b((?:llm[_:][\w:]+)|ALERTS\w*|up|scr
 
 def state_empty(panel: MutableMapping[str, Any]) -> None:
     """Set the text of a panel without data, and end its description with the series to query."""
-    if panel["type"] in {"logs", "text"}:
-        return
-    query = panel["targets"][0]["expr"]
-    if (match := _SERIES.search(query)) is None:
+    query = next((each["expr"] for each in panel.get("targets", ())), "")
+    if panel["type"] == "logs" or (match := _SERIES.search(query)) is None:
         return
     series = (match[1] or match[2]).replace("[:_]", ":")
     defaults = panel["fieldConfig"]["defaults"]
