@@ -273,6 +273,12 @@ def legend(*calcs: str) -> common.VizLegendOptions:
     return names.placement(common_model.LegendPlacement.BOTTOM).calcs(list(calcs))
 
 
+def ranked_legend(calc: str, heading: str, *, descending: bool = True) -> common.VizLegendOptions:
+    """A row for each of many series beside the graph, the one with the most trouble first."""
+    rows = common.VizLegendOptions().show_legend(True).display_mode(common_model.LegendDisplayMode.TABLE)
+    return rows.placement(common_model.LegendPlacement.RIGHT).calcs([calc]).sort_by(heading).sort_desc(descending)
+
+
 def heatmap_panel(title: str, description: str, unit: str, per_cell: str, width: int, height: int = 9) -> heatmap.Panel:
     """A histogram over time; `unit` is that of the buckets, `per_cell` that of their values."""
     # Cividis is safe for colour blindness; the square root keeps a few slow requests visible next to many fast ones
