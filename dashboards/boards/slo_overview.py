@@ -27,7 +27,7 @@ def rows(plan: Plan) -> tuple[Row, ...]:
         Row("Outcomes and open requests", (traffic.outcomes(), traffic.in_flight(spec))),
         Row("Latency", (traffic.time_to_first_token(spec), traffic.oldest_wait(spec))),
         Row("Engine load", (engine_load.batch(), engine_load.kv_cache(), engine_load.prefix_cache())),
-        Row("Totals", (range_totals.range_totals(),), is_collapsed=True),
+        Row("Totals", (range_totals.range_totals(), range_totals.range_means()), is_collapsed=True),
     )
 
 
