@@ -541,6 +541,11 @@ class SloFile:
         """The titles of the classes that have one, by name."""
         return {each.name: each.title for each in self.classes if each.title}
 
+    def class_notes(self, names: Iterable[str]) -> list[str]:
+        """A note for reports with the titles of these classes, if they have any."""
+        titled = [f"{name}: {self.class_titles[name]}" for name in names if name in self.class_titles]
+        return [f"Classes: {'; '.join(titled)}."] if titled else []
+
     @property
     def tenant_names(self) -> tuple[str, ...]:
         """Every value of the label `tenant`, `other` last."""
