@@ -38,7 +38,7 @@ class PanelTitle(StrEnum):
     FIRING_ALERTS = "Firing alerts"
     FOLLOW_LAG = "Lag of the followed log"
     GOODPUT_BY_SIDECAR = "Goodput by sidecar"
-    GOODPUT_BY_TENANT = "Goodput by tenant"
+    GOODPUT_BY_TENANT = "Goodput by tenant in range"
     KV_CACHE = "KV cache in use over time"
     NOT_COUNTED = "Not counted over time"
     OFFERED = "Throughput: requests offered"

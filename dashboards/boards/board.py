@@ -96,7 +96,7 @@ class Board:
             frame.with_variable(variable)
         for annotation in annotations(plan.spec, load_tests=self.shows_load_tests):
             frame.annotation(annotation)
-        return layout.arrange(frame, self.rows(plan), spell_duration(spec.scrape_interval))
+        return layout.arrange(frame, self.rows(plan), spell_duration(spec.scrape_interval), spec.class_titles)
 
     def render(self, spec: SloFile, links: Links = NO_LINKS, log_selector: str = "") -> str:
         """The dashboard as JSON; deterministic for an SLO file. `log_selector` selects the request log in Loki."""

@@ -7,6 +7,7 @@ from itertools import starmap
 from grafana_foundation_sdk.builders import common, stat, table
 from grafana_foundation_sdk.models import common as common_model
 from grafana_foundation_sdk.models import units
+from grafana_foundation_sdk.models.dashboard import VariableHide
 
 from alerts.links import DashboardUid
 from alerts.plan import Plan
@@ -176,7 +177,7 @@ def attainment() -> table.Panel:
     return _comparison(
         "SLO attainment",
         "Share of good events of each SLO. A request that hangs is bad as soon as it exceeds its threshold.",
-        _shares(_share(signals.SLO_BAD, signals.SLO_EVENTS, *_SLO_KEYS), is_bad=True, width=85),
+        _shares(_share(signals.SLO_BAD, signals.SLO_EVENTS, *_SLO_KEYS), is_bad=True),
         _MORE_IS_BETTER,
         keys=_SLO_KEYS,
     )
@@ -192,7 +193,7 @@ def requests_offered() -> table.Panel:
 
     columns = _values(arrival_rate, units.RequestsPerSecond)
     panel = _comparison("Requests offered", "Requests that arrived per second.", columns)
-    return tables.hide_zero_rows(panel, 2)
+    return tables.hide_zero_rows(panel.min_width(95), 2)
 
 
 def latency(title: str, q: float, histogram: Signal) -> table.Panel:
@@ -359,7 +360,8 @@ BOARD = Board(
     description="Equal windows before and after a config change, per class.",
     own_variables=lambda spec: (
         *change_variables(spec.scrape_interval),
-        quantile_variable(),
+        # only of the collapsed history
+        quantile_variable().hide(VariableHide.IN_CONTROLS_MENU),
         class_order_variable(spec.class_names),
     ),
     rows=rows,

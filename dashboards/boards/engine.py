@@ -43,9 +43,9 @@ _PREFILL_LIMIT = max_by(signals.ROOFLINE_PREFILL, [Label.INSTANCE])
 _UPPER_LIMIT = "/^upper limit/", [style.fixed_colour(GREY)]
 
 
-def rows(plan: Plan) -> tuple[Row, ...]:
+def rows(_: Plan) -> tuple[Row, ...]:
     return (
-        Row("Status", (up(), requests_now(), kv_cache_now(), uptime(), restarts(), scrape_age(plan), version())),
+        Row("Status", (up(), requests_now(), kv_cache_now(), started(), restarts(), version())),
         Row("State", (by_state(), last_progress())),
         Row("Queue", (_OF_RANKS.running(), _OF_RANKS.waiting(), _OF_RANKS.preemptions())),
         Row(
@@ -100,9 +100,9 @@ def last_progress() -> timeseries.Panel:
         "Time since each engine last worked: its counters moved, or output arrived at a relay. Good: near 0 while "
         "requests wait; an idle engine does not work. From the sidecars' metrics."
     )
-    line = (call("time") - max_by(signals.ENGINE_WORKED, ENGINE_LABELS), PER_ENGINE)
+    line = ((call("time") - max_by(signals.ENGINE_WORKED, ENGINE_LABELS)) / 60, PER_ENGINE)
     reason = "the engine has not worked since the sidecar started"
-    return style.time_series_panel("Time since progress", text, style.SECONDS, 12, line, height=6, may_be_empty=reason)
+    return style.time_series_panel("Time since progress", text, style.MINUTES, 12, line, height=6, may_be_empty=reason)
 
 
 def requests_now() -> stat.Panel:
@@ -110,7 +110,7 @@ def requests_now() -> stat.Panel:
         "Requests that are running and waiting in the engine, of all ranks. Good: few wait. From the engines' metrics."
     )
     panel = style.stat_panel(
-        *("Requests in the engine", text, style.COUNT, 4, 5),
+        *("Requests now", text, style.COUNT, 4, 5),
         (aggregate("sum", signals.ENGINE_RUNNING), "running"),
         (aggregate("sum", signals.ENGINE_WAITING), "waiting"),
         may_be_empty="some engines expose no queue",
@@ -126,7 +126,7 @@ def kv_cache_now() -> stat.Panel:
         "engines' metrics."
     )
     panel = style.stat_panel(
-        *("KV cache in use", text, units.PercentUnit, 3, 5),
+        *("KV cache now", text, units.PercentUnit, 4, 5),
         may_be_empty="some engines expose no KV cache",
         decimals=1,
         base=GOOD,
@@ -135,13 +135,10 @@ def kv_cache_now() -> stat.Panel:
     return highest_first(panel, (max_by(signals.ENGINE_KV_USAGE, ENGINE_LABELS), _PER_ENGINE))
 
 
-def uptime() -> stat.Panel:
-    text = (
-        "Time since the process of the engine started. Good: as long as since the last planned restart. From the "
-        "engines' metrics."
-    )
-    panel = style.stat_panel("Uptime", text, style.SECONDS, 3, 5, may_be_empty=_NO_START)
-    return lowest_first(panel, (call("time") - max_by(signals.ENGINE_START_TIME, ENGINE_LABELS), _PER_ENGINE))
+def started() -> stat.Panel:
+    text = "Start of the engine's process, the newest first. Good: the last planned restart. From the engines' metrics."
+    panel = style.stat_panel("Started", text, style.AGE, 4, 5, may_be_empty=_NO_START)
+    return highest_first(panel, (1000 * max_by(signals.ENGINE_START_TIME, ENGINE_LABELS), _PER_ENGINE))
 
 
 def restarts() -> stat.Panel:
@@ -151,27 +148,13 @@ def restarts() -> stat.Panel:
     )
     starts = max_by(over("changes", signals.ENGINE_START_TIME, RANGE), ENGINE_LABELS)
     panel = style.stat_panel(
-        *(PanelTitle.RESTARTS, text, style.COUNT, 3, 5),
+        *(PanelTitle.RESTARTS, text, style.COUNT, 4, 5),
         may_be_empty=_NO_START,
         decimals=0,
         base=GOOD,
         steps=((1, WARN),),
     )
     return highest_first(panel, (starts, _PER_ENGINE))
-
-
-def scrape_age(plan: Plan) -> stat.Panel:
-    text = (
-        "Time since the sidecar's last successful scrape of the engine; everything below is as old. Good: a few "
-        "seconds; vermilion from the age at which the engine counts as down. From the sidecars' metrics."
-    )
-    panel = style.stat_panel(
-        *("Last scrape age", text, style.SECONDS, 3, 5),
-        decimals=1,
-        base=GOOD,
-        steps=((plan.down_after, BAD),),
-    )
-    return highest_first(panel, (max_by(signals.ENGINE_SCRAPE_AGE, ENGINE_LABELS), _PER_ENGINE))
 
 
 def version() -> stat.Panel:
@@ -274,7 +257,7 @@ def settings() -> table.Panel:
     series = signals.ENGINE_SETTING_INFO
     known = select(series).unless(select(series, regex(Label.VALUE, "None")))
     return tables.list_labels(
-        style.table_panel("Settings", text, units.String, 13, 12, may_be_empty="the engine reports no setting"),
+        style.table_panel("Settings", text, units.String, 24, 12, may_be_empty="the engine reports no setting"),
         max_by(known, [Label.SETTING, Label.VALUE, *ENGINE_LABELS]),
         {Label.SETTING: "Setting", Label.VALUE: "Value", Label.ENGINE: "Engine", Label.INSTANCE: "Sidecar"},
         widest=(Label.ENGINE,),
@@ -288,7 +271,7 @@ def missing_signals() -> table.Panel:
     )
     reason = "it exposes everything, or is down"
     return tables.list_labels(
-        style.table_panel("Missing signals", text, units.String, 11, 12, may_be_empty=reason),
+        style.table_panel("Missing signals", text, units.String, 24, 8, may_be_empty=reason),
         max_by(signals.ENGINE_SIGNAL_EXPOSED, [Label.SIGNAL, *ENGINE_LABELS]).binary("==", 0),
         {Label.SIGNAL: "Series", Label.ENGINE: "Engine", Label.INSTANCE: "Sidecar"},
         widest=(Label.SIGNAL,),

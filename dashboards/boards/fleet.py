@@ -59,7 +59,7 @@ _FAILURES = "|".join(sorted({*SERVER_FAULT, Outcome.REJECTED}))
 def rows(plan: Plan) -> tuple[Row, ...]:
     spec = plan.spec
     return (
-        Row("Engines", (states(), engines(spec))),
+        Row("Fleet at a glance", (states(), engines(spec))),
         Row("History", (goodput(spec), requests(), waiting(), kv_cache())),
         Row("Latency, versions and settings", (details(spec), settings())),
     )
@@ -101,7 +101,7 @@ def details(spec: SloFile) -> table.Panel:
 
 def _of_engines(panel: table.Panel, columns: Sequence[ValueColumn | LabelColumns], *widest: Label) -> table.Panel:
     """A row per engine of a sidecar, sorted by trouble."""
-    tables.join_queries(panel.interval("1m"), _KEYS, columns, order_by=_order(), rows=_UP, widest=widest)
+    tables.join_queries(style.over_last_minute(panel), _KEYS, columns, order_by=_order(), rows=_UP, widest=widest)
     engine = to_board(DashboardUid.ENGINE, Label.INSTANCE, Label.ENGINE)
     tables.link_cells(panel, Label.ENGINE, "Open the engine", engine)
     return tables.link_cells(panel, Label.INSTANCE, "Open the sidecar", to_board(DashboardUid.SIDECAR, Label.INSTANCE))
@@ -157,10 +157,8 @@ def _detail_columns(spec: SloFile) -> tuple[ValueColumn | LabelColumns, ...]:
     failed = rate_by(select(signals.REQUESTS, regex(Label.OUTCOME, _FAILURES)), Label.INSTANCE)
     late = tuple((seconds, BAD) for seconds in thresholds_of(spec, Measure.TTFT)[:1])
 
-    def ttft(q: float) -> Expression:
-        # without requests it is NaN, which a table would show
-        return _per_engine(quantile(q, signals.TTFT, RATE, [Label.INSTANCE]) >= 0)
-
+    # without requests it is NaN, which a table would show
+    ttft = _per_engine(quantile(0.95, signals.TTFT, RATE, [Label.INSTANCE]) >= 0)
     return (
         ValueColumn(
             f"Failed {LAST_MINUTE}",
@@ -170,10 +168,7 @@ def _detail_columns(spec: SloFile) -> tuple[ValueColumn | LabelColumns, ...]:
             steps=_failure_limits(spec),
             width=110,
         ),
-        *(
-            ValueColumn(f"TTFT {name} {LAST_MINUTE}", ttft(q), style.SECONDS, steps=late, width=135)
-            for name, q in (("p50", 0.5), ("p95", 0.95))
-        ),
+        ValueColumn(f"TTFT p95 {LAST_MINUTE}", ttft, style.SECONDS, steps=late, width=130),
         ValueColumn(
             f"Cache hits {LAST_MINUTE}", cache_hit_ratio(*ENGINE_LABELS), units.PercentUnit, decimals=0, width=140
         ),

@@ -14,7 +14,7 @@ from dashboards.boards.board import Board
 from dashboards.grafana import style, tables
 from dashboards.grafana.layout import Row
 from dashboards.grafana.ranking import lowest_first
-from dashboards.grafana.style import BAD, BLUE, GOOD, GREY, PINK, SKY, WARN
+from dashboards.grafana.style import BAD, BLUE, GOOD, GREY, LAST_MINUTE, PINK, SKY, WARN
 from dashboards.grafana.tables import DifferenceColumn, ValueColumn
 from dashboards.panels import slo_status, traffic
 from dashboards.panels.load_runs import (
@@ -57,7 +57,7 @@ def rows(plan: Plan) -> tuple[Row, ...]:
         ),
         Row("Send lag and open requests", (send_lag(), traffic.in_flight(spec))),
         Row("Goodput", (goodput(spec), good_share(spec))),
-        Row("Request outcomes", (outcomes(), traffic.outcomes().span(8), outcomes_compared())),
+        Row("Request outcomes", (outcomes(), traffic.outcomes(), outcomes_compared())),
     )
 
 
@@ -66,19 +66,22 @@ def rates_now() -> stat.Panel:
         f"Requests per second that are scheduled, sent, ended and good. {_GOOD_COUNT} Good: four equal rates. "
         f"{_LOAD_AND_SIDECARS}"
     )
-    panel = style.stat_panel(*("Offered and achieved now", text, units.RequestsPerSecond, 12, 5), *_steps(), decimals=1)
+    panel = style.stat_panel(
+        *(f"Offered and achieved {LAST_MINUTE}", text, units.RequestsPerSecond, 12, 5), *_steps(), decimals=1
+    )
     # one below the other: side by side, four values do not fit a phone
     panel.orientation(common_model.VizOrientation.HORIZONTAL)
-    return panel.text(common.VizTextDisplayOptions().title_size(14).value_size(18))
+    return style.over_last_minute(panel).text(common.VizTextDisplayOptions().title_size(14).value_size(18))
 
 
 def send_lag_now() -> stat.Panel:
-    return style.stat_panel(
-        *("Send lag now", _LAG_TEXT, style.SECONDS, 6, 5),
+    panel = style.stat_panel(
+        *(f"Send lag {LAST_MINUTE}", _LAG_TEXT, style.SECONDS, 6, 5),
         (_lag(0.99), "p99"),
         base=GOOD,
         steps=((SEND_LATE, BAD),),
     )
+    return style.over_last_minute(panel)
 
 
 def unsent_requests() -> stat.Panel:
@@ -87,7 +90,7 @@ def unsent_requests() -> stat.Panel:
         "load than scheduled. Good: 0. From the load generator's counters."
     )
     return style.stat_panel(
-        *("Never sent", text, style.COUNT, 6, 5),
+        *("Never sent in range", text, style.COUNT, 6, 5),
         (increase_by(_NOT_SENT), "in range"),
         decimals=0,
         base=GOOD,
@@ -147,7 +150,7 @@ def good_share(spec: SloFile) -> bargauge.Panel:
     )
     share = ratio(*(increase_by(each, Label.CLASS) for each in (signals.GOODPUT_REQUESTS, signals.LOAD_SCHEDULED)))
     limits = slo_status.goodput_limits(spec)
-    panel = style.ratio_bars_panel("Good of what was offered", text, 6, *limits, height=9)
+    panel = style.ratio_bars_panel("Good of offered in range", text, 6, *limits, height=9)
     return lowest_first(panel, (share, PER_CLASS))
 
 
@@ -158,7 +161,7 @@ def outcomes() -> timeseries.Panel:
         "not_sent. Good: nearly all are ok. From the load generator's counters."
     )
     line = (rate_by(signals.LOAD_ENDED, Label.OUTCOME), "{{outcome}}")
-    panel = style.time_series_panel(*("Outcomes: load generator", text, units.RequestsPerSecond, 8, line))
+    panel = style.time_series_panel(*("Outcomes: load generator", text, units.RequestsPerSecond, 12, line))
     panel = style.colour_by_outcome(panel)
     for outcome, colour in _OWN_OUTCOMES.items():
         panel.override_by_name(outcome, [style.fixed_colour(colour)])
@@ -189,7 +192,7 @@ def outcomes_compared() -> table.Panel:
         for title, each in (("Generator", generator), ("Sidecar", sidecar))
     ]
     between = DifferenceColumn("Between", "Generator", "Sidecar", style.COUNT, decimals=0)
-    panel = style.table_panel("Outcomes compared", text, units.NoUnit, 8).min_width(80)
+    panel = style.table_panel("Outcomes compared in range", text, units.NoUnit, 24)
     tables.sort_rows(panel, "Outcome")
     tables.join_queries(panel, {Label.OUTCOME: "Outcome"}, [*columns, between])
     return tables.hide_zero_rows(panel, 2)

@@ -6,6 +6,7 @@ from grafana_foundation_sdk.models import units
 from alerts.links import DashboardUid, PanelTitle
 from alerts.plan import Plan
 from alerts.promql.build import call, count_by, max_by, min_by, sum_by
+from alerts.promql.expression import Expression
 from dashboards.boards.board import Board
 from dashboards.grafana import style
 from dashboards.grafana.layout import Row
@@ -18,8 +19,8 @@ from exporters.vocabulary.signals import SCRAPE_SECONDS, SCRAPED_SAMPLES, UP, La
 from exporters.vocabulary.slo_file import SloFile
 
 _DAY = 86400.0
-_LOOP_LAG_LIMIT = 0.05
-"""Seconds of loop lag that distort latencies: gaps between chunks are as short."""
+_LOOP_LAG_LIMIT = 50
+"""Milliseconds of loop lag that distort latencies: gaps between chunks are as short."""
 
 _PER_SIDECAR, _PER_PROCESS = "{{instance}}", "{{process}} at {{instance}}"
 _SPANS, _ENGINE_SPANS = "spans are sent only with --otlp", "spans are received only with --engine-spans"
@@ -60,9 +61,9 @@ def lag_now() -> stat.Panel:
         "delay is part of every latency. From the sidecars' metrics."
     )
     # below a tenth of a millisecond it is the resolution of the clock
-    lag = call("round", max_by(signals.SIDECAR_LOOP_LAG, [Label.INSTANCE]), 0.0001)
+    lag = call("round", 1000 * max_by(signals.SIDECAR_LOOP_LAG, [Label.INSTANCE]), 0.1)
     panel = style.stat_panel(
-        *("Loop lag", text, style.SECONDS, 3, 6),
+        *("Loop lag now", text, style.MILLISECONDS, 3, 6),
         base=GOOD,
         steps=((_LOOP_LAG_LIMIT, WARN), (5 * _LOOP_LAG_LIMIT, BAD)),
     )
@@ -78,7 +79,7 @@ def uncounted_in_range() -> stat.Panel:
     )
     values = ((increase_by(counter), name) for name, counter in _UNCOUNTED.items())
     return style.stat_panel(
-        *("Not counted in range", text, style.COUNT, 6, 6),
+        *("Not counted in range", text, style.COUNT, 5, 6),
         *values,
         decimals=0,
         base=GOOD,
@@ -91,7 +92,7 @@ def restarts() -> stat.Panel:
         "Processes of the sidecar that ended unexpectedly in the time range and were restarted by the supervisor. "
         "Good: 0. From the sidecars' counters."
     )
-    panel = style.stat_panel(*("Restarts in range", text, style.COUNT, 3, 6), decimals=0, base=GOOD, steps=((1, WARN),))
+    panel = style.stat_panel(*("Restarts in range", text, style.COUNT, 4, 6), decimals=0, base=GOOD, steps=((1, WARN),))
     return highest_first(panel, (increase_by(signals.SIDECAR_RESTARTS, Label.PROCESS), "{{process}}"))
 
 
@@ -110,12 +111,13 @@ def certificate() -> stat.Panel:
         "Time until the TLS certificate of the sidecar expires; then clients reject it. Good: more than a week "
         "(orange); vermilion is the last day. From the sidecars' metrics."
     )
-    time_left = min_by(signals.SIDECAR_CERTIFICATE_EXPIRY, [Label.INSTANCE]) - call("time")
+    time_left = (min_by(signals.SIDECAR_CERTIFICATE_EXPIRY, [Label.INSTANCE]) - call("time")) / _DAY
     panel = style.stat_panel(
-        *(PanelTitle.CERTIFICATE, text, style.SECONDS, 3, 6),
+        *(PanelTitle.CERTIFICATE, text, style.DAYS, 3, 6),
         may_be_empty="there is a certificate only with --tls-cert",
         base=BAD,
-        steps=((_DAY, WARN), (7 * _DAY, GOOD)),
+        decimals=0,
+        steps=((1, WARN), (7, GOOD)),
     )
     return lowest_first(panel, (time_left, _PER_SIDECAR))
 
@@ -131,8 +133,8 @@ def loop_lag() -> timeseries.Panel:
         "Delay of the event loop of each relay, the maximum of each second. Good: below the line, because the delay "
         "is part of every latency that is measured meanwhile. From the sidecars' metrics."
     )
-    line = _each_process(signals.SIDECAR_LOOP_LAG)
-    panel = style.time_series_panel("Loop lag over time", text, style.SECONDS, 8, line)
+    lag, legend = _each_process(signals.SIDECAR_LOOP_LAG)
+    panel = style.time_series_panel("Loop lag over time", text, style.MILLISECONDS, 8, (1000 * lag, legend))
     return style.with_threshold_lines(panel, (_LOOP_LAG_LIMIT, WARN))
 
 
@@ -277,7 +279,7 @@ def _span_panel(title: str, text: str, line: Query, empty: str, unit: str = "spa
     return style.time_series_panel(title, text, unit, 6, line, height=7, may_be_empty=empty)
 
 
-def _each_process(gauge: Signal) -> Query:
+def _each_process(gauge: Signal) -> tuple[Expression, str]:
     return sum_by(gauge, [Label.INSTANCE, Label.PROCESS]), _PER_PROCESS
 
 

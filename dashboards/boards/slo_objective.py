@@ -46,7 +46,7 @@ def rows(plan: Plan) -> tuple[Row, ...]:
         Row(
             "Budget", (slo_status.verdict(plan, of_slo=True), objective(plan), slo_status.error_budget(plan).height(8))
         ),
-        Row("Burn", (slo_status.burn_rate(plan), burn_by_window(plan))),
+        Row("Burn", (slo_status.burn_rate(plan).span(10), burn_by_window(plan))),
         Row("Events", (events_over_time(), events_in_range())),
         Row("Alerts", (alert_limits(plan), slo_status.firing_alerts(plan, of_slo=True))),
         Row("Bad requests", (worst_requests.worst_requests(plan),)),
@@ -88,7 +88,7 @@ def burn_by_window(plan: Plan) -> table.Panel:
         f"ones how much it has cost. Orange above 1, red above {number(fastest.factor)}, the limit of the fastest "
         "page. Good: below 1. From the recording rules."
     )
-    panel = style.table_panel("Burn rate by window", description, "suffix:x", 10, 10, may_be_empty="no event occurred")
+    panel = style.table_panel("Burn rate by window", description, "suffix:x", 14, 10, may_be_empty="no event occurred")
     panel.decimals(1).thresholds(style.thresholds(PLAIN, (1, WARN), (fastest.factor, BAD)))
     panel.override_by_regexp("/^[0-9]/", [model.DynamicConfigValue("custom.cellOptions", {"type": "color-text"})])
     named = join_labels(signals.SLO_BURN_RATE, Label.CLASS, " ", Label.CLASS, Label.SLO)
@@ -142,7 +142,7 @@ def alert_limits(plan: Plan) -> text.Panel:
     heading = "| SLO | Alert | Bad events above | Burn above | In both | Events at least |\n|---|---|---|---|---|---|\n"
     tiers = "".join(_tier_row(plan, slo, tier) for slo in plan.spec.slos for tier in plan.tiers_of[slo.name])
     panel = text.Panel().title("Alerts and their limits").mode(TextMode.MARKDOWN)
-    return panel.content(f"{heading}{tiers}\n{''.join(_notes(plan))}").span(14).height(10)
+    return panel.content(f"{heading}{tiers}\n{''.join(_notes(plan))}").span(11).height(10)
 
 
 def _tier_row(plan: Plan, slo: Slo, tier: Tier) -> str:
@@ -176,7 +176,7 @@ BOARD = Board(
     uid=DashboardUid.OBJECTIVE,
     title="One SLO",
     description="Budget, burn rates, events, alerts, worst requests and config changes of the SLO and class selected.",
-    own_variables=lambda _: (label_variable(Label.SLO, signals.SLO_OBJECTIVE), burn_window_variable()),
+    own_variables=lambda _: (label_variable(Label.SLO, signals.SLO_OBJECTIVE).label("SLO"), burn_window_variable()),
     labels=(Label.SLO,),
     shows_request_log=True,
     rows=rows,

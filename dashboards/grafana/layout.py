@@ -1,7 +1,7 @@
 """Places rows and panels on a dashboard, builds its variables, and completes the output of the SDK."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from string import ascii_uppercase
 from typing import TypeAlias
@@ -9,6 +9,7 @@ from typing import TypeAlias
 from grafana_foundation_sdk.builders import dashboard
 from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.models import dashboard as model
+from grafana_foundation_sdk.models.prometheus import Dataquery
 
 from alerts.links import Links, panel_id
 from alerts.promql.build import regex, select
@@ -17,6 +18,7 @@ from dashboards.grafana.empty_state import state_empty
 from dashboards.grafana.links import NO_LINKS, complete_links
 from dashboards.grafana.log_lines import add_log_lines
 from dashboards.grafana.style import DATASOURCE
+from dashboards.queries.rates import PER_CLASS
 from dashboards.queries.variables import VARIABLES, LabelValues, QueryResult, printed
 from exporters.vocabulary.signals import Label, Recorded, Signal
 
@@ -64,7 +66,9 @@ def label_variable(label: Label | str, series: Signal | Recorded, *narrowed_by: 
     )
 
 
-def arrange(builder: dashboard.Dashboard, rows: Sequence[Row], interval: str) -> model.Dashboard:
+def arrange(
+    builder: dashboard.Dashboard, rows: Sequence[Row], interval: str, class_titles: Mapping[str, str]
+) -> model.Dashboard:
     """Place the rows from top to bottom; set refIds, and ids that do not depend on the order of the panels.
 
     `interval` is the shortest step of panels that have none: rates cover four of them.
@@ -81,8 +85,20 @@ def arrange(builder: dashboard.Dashboard, rows: Sequence[Row], interval: str) ->
                 # the SDK's base class of queries declares no field
                 target.ref_id = letter  # type: ignore[attr-defined]
             element.interval = element.interval or interval
+            _title_classes(element, class_titles)
     _collapse(result, {row.title for row in rows if row.is_collapsed})
     return result
+
+
+def _title_classes(panel: model.Panel, titles: Mapping[str, str]) -> None:
+    """Add the titles of classes to a legend in which two of them fit beside each other."""
+    legends = {target.legend_format for target in panel.targets or [] if isinstance(target, Dataquery)}
+    if panel.type_val == "timeseries" and panel.field_config and _place(panel).w >= 12 and PER_CLASS in legends:
+        for name, title in titles.items():
+            matcher = model.MatcherConfig("byName", name)
+            properties = [model.DynamicConfigValue("displayName", f"{name}: {title}")]
+            override = model.DashboardFieldConfigSourceOverrides(matcher=matcher, properties=properties)
+            panel.field_config.overrides.append(override)
 
 
 def _collapse(result: model.Dashboard, titles: set[str]) -> None:

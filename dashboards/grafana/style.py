@@ -35,7 +35,7 @@ CURRENCY = "currency:¤"
 """The unit of costs: the currency of the prices, which no flag names."""
 
 LAST_MINUTE = "1 min"
-"""The window of rates with `interval("1m")`, as titles and headings name it."""
+"""The window of rates of `over_last_minute`, as titles and headings name it."""
 
 # Each has a contrast of 3:1 to the panel in light and in dark mode; those of one panel are distinguishable with colour
 # blindness.
@@ -105,6 +105,7 @@ ColouredQuery: TypeAlias = tuple[Expression | Series, str, str]
 
 _Panel = TypeVar("_Panel", stat.Panel, bargauge.Panel, heatmap.Panel, table.Panel, timeseries.Panel)
 _GraphPanel = TypeVar("_GraphPanel", heatmap.Panel, timeseries.Panel)
+_PointPanel = TypeVar("_PointPanel", stat.Panel, table.Panel)
 
 
 DOTTED = [
@@ -227,7 +228,7 @@ def time_series_panel(
     signed: bool = False,
     may_be_empty: str = "",
 ) -> timeseries.Panel:
-    """Lines over time, starting at 0 unless `signed`; the legend has the greatest value of each."""
+    """Lines over time, starting at 0 unless `signed`; the legend of a wide panel has the greatest value of each."""
     panel = _with_common_options(timeseries.Panel(), title, description, unit, width, height, may_be_empty)
     _add_queries(panel, lines, instant=False)
     if not signed:
@@ -239,7 +240,8 @@ def time_series_panel(
         .show_points(common_model.VisibilityMode.NEVER)
         # by name, so that a class has the same colour in all panels
         .color_scheme(colour_mode(model.FieldColorModeId.PALETTE_CLASSIC_BY_NAME))
-        .legend(legend("max"))
+        # beside a value, the name of a rank does not fit a third of the width
+        .legend(legend(*(("max",) if width >= 12 else ())))
         .tooltip(
             common.VizTooltipOptions()
             .mode(common_model.TooltipDisplayMode.MULTI)
@@ -280,9 +282,11 @@ def ranked_legend(calc: str, heading: str, *, descending: bool = True) -> common
 
 
 def heatmap_panel(title: str, description: str, unit: str, per_cell: str, width: int, height: int = 9) -> heatmap.Panel:
-    """A histogram over time; `unit` is that of the buckets, `per_cell` that of their values."""
+    """A histogram over time; `unit` is that of the buckets, `per_cell` that of their values. Shares are from 0 to 1."""
     # Cividis is safe for colour blindness; the square root keeps a few slow requests visible next to many fast ones
     colours = heatmap.HeatmapColorOptions().mode(HeatmapColorMode.SCHEME).scheme("Cividis").steps(64)
+    if per_cell == units.PercentUnit:
+        colours.min(0).max(1)
     return (
         limit_points(_with_common_options(heatmap.Panel(), title, description, unit, width, height))
         .calculate(False)
@@ -312,6 +316,11 @@ def with_threshold_lines(panel: timeseries.Panel, *lines: tuple[float, str]) -> 
 def limit_points(panel: _GraphPanel, points: int = 120) -> _GraphPanel:
     """Limits a graph to one point each 30 s in an hour; a rate covers more than a step, so no event is lost."""
     return panel.max_data_points(points)
+
+
+def over_last_minute(panel: _PointPanel) -> _PointPanel:
+    """Rates over a minute in a time range of up to a week: a step would be longer with fewer points."""
+    return panel.interval("1m").max_data_points(11_000)
 
 
 def stack(panel: timeseries.Panel) -> timeseries.Panel:

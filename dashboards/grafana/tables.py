@@ -301,6 +301,7 @@ def _difference_overrides(column: DifferenceColumn) -> list[model.DynamicConfigV
     settings = {
         "unit": column.unit,
         "decimals": column.decimals,
+        "custom.minWidth": _LEAST_WIDTH if column.unit in _WIDE_UNITS else None,
         "mappings": [*([_infinite(column.no_value)] if column.is_relative else ()), absence(column.no_value)],
     }
     return [model.DynamicConfigValue(name, value) for name, value in settings.items() if value is not None]

@@ -38,7 +38,7 @@ def runs() -> table.Panel:
         units.NoUnit,
         mappings=[model.ValueMap({value: model.ValueMappingResult(word) for value, word in states.items()})],
     )
-    panel = style.table_panel("Load tests", text, units.NoUnit, 24, 6)
+    panel = style.table_panel("Load tests in range", text, units.NoUnit, 24, 6)
     tables.sort_rows(panel, "-Run")
     return tables.join_queries(panel, titles, [state])
 
@@ -63,7 +63,7 @@ def configurations() -> table.Panel:
         ValueColumn("Ok", ratio(ok, offered), units.PercentUnit, decimals=1),
         ValueColumn("Good", ratio(good, offered), units.PercentUnit, decimals=1),
     ]
-    panel = style.table_panel("Configurations compared", text, units.NoUnit, 24, 7)
+    panel = style.table_panel("Configurations in range", text, units.NoUnit, 24, 7)
     tables.sort_rows(panel, "-Good")
     return tables.join_queries(panel, titles, columns)
 

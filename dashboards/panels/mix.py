@@ -52,7 +52,7 @@ def sizes() -> table.Panel:
     )
     by_size = increase_by(signals.REQUESTS_BY_SIZE, Label.PROMPT_SIZE, Label.COMPLETION_SIZE)
     return _matrix(
-        "Prompt and completion",
+        "Prompt and completion in range",
         text,
         by_size.binary("/", increase_by(signals.REQUESTS_BY_SIZE) > 0, on(left=())),
         (Label.COMPLETION_SIZE, "completion ↓", 110),
@@ -69,7 +69,7 @@ def failures_by_size() -> table.Panel:
     requests = signals.REQUESTS_BY_SIZE
     failed = increase_by(select(requests, regex(Label.OUTCOME, NOT_OK)), Label.PROMPT_SIZE, Label.OUTCOME)
     return _matrix(
-        "Failures by prompt length",
+        "Failures by prompt length in range",
         text,
         failed.binary("/", increase_by(requests, Label.PROMPT_SIZE) > 0, on(Label.PROMPT_SIZE, left=())),
         (Label.OUTCOME, "outcome ↓", 175),
@@ -211,7 +211,7 @@ def requests_by_tenant() -> bargauge.Panel:
         "Requests that ended in the time range, by tenant; tenants that the SLO file does not name are together in "
         "other. Good: as agreed with each tenant. From the sidecars' counters."
     )
-    return _tenant_bars("Requests by tenant", text, increase_by(signals.REQUESTS, Label.TENANT))
+    return _tenant_bars("Requests by tenant in range", text, increase_by(signals.REQUESTS, Label.TENANT))
 
 
 def tokens_by_tenant() -> bargauge.Panel:
@@ -221,7 +221,7 @@ def tokens_by_tenant() -> bargauge.Panel:
     )
     prompt, completion = signals.PROMPT_TOKENS, signals.COMPLETION_TOKENS
     tokens = increase_by(prompt, Label.TENANT) + increase_by(completion, Label.TENANT)
-    return _tenant_bars("Tokens by tenant", text, tokens)
+    return _tenant_bars("Tokens by tenant in range", text, tokens)
 
 
 def goodput_by_tenant(spec: SloFile) -> bargauge.Panel:

@@ -25,6 +25,6 @@ def outcomes_by_route() -> table.Panel:
         "Requests that ended in the time range: a row per route, a column per outcome. Open requests are not in "
         "it. Good: nearly all are ok. From the sidecars' counters."
     )
-    panel = style.table_panel("Outcomes by route", text, style.COUNT, 16).decimals(0)
+    panel = style.table_panel("Outcomes by route in range", text, style.COUNT, 16).decimals(0)
     ended = call("round", increase_by(signals.REQUESTS, Label.ROUTE, Label.OUTCOME)) > 0
     return tables.pivot(panel, ended, Label.ROUTE, Label.OUTCOME, order=tuple(Outcome), width=190)

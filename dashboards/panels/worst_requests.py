@@ -35,11 +35,11 @@ def worst_requests(plan: Plan) -> table.Panel:
     panel = style.table_panel(
         "Worst requests", text, units.Short, 24, 6, may_be_empty="there is no bad event in the time range"
     )
-    tables.sort_rows(panel, "-Bad", "SLO", "Class")
+    tables.sort_rows(panel, "-Bad in range", "SLO", "Class")
     tables.join_queries(
         panel,
         {Label.SLO: "SLO", Label.CLASS: "Class", Label.INSTANCE: "Sidecar"},
-        [ValueColumn("Bad", _shares(), units.PercentUnit, decimals=0, width=60)],
+        [ValueColumn("Bad in range", _shares(), units.PercentUnit, decimals=0, width=105)],
         texts={_RUNBOOK: "Runbook", _COMMAND: "Command"},
     )
     tables.link_cells(panel, Label.CLASS, "Ten slowest requests", to_traces(Label.CLASS, Label.SLO))
