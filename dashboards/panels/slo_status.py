@@ -178,9 +178,10 @@ def error_budget(plan: Plan) -> timeseries.Panel:
     """The budget of each SLO and class, and when it is spent at the burn rate of each moment."""
     text = (
         f"Share of the error budget of {spell_duration(plan.spec.period)} that is left, a line per SLO and class, of "
-        "the worst model; below 0 it is overspent, and below -100 % not drawn. In the legend and the tooltip, gone is the time at which the budget "
-        f"would be spent at the burn rate of the last {spell_duration(plan.tiers[0].long)}. A slope that starts at a "
-        "mark starts with a config change or a page. Good: flat lines. From the recording rules."
+        "the worst model; below 0 it is overspent, and below -100 % not drawn. In the legend and the tooltip, gone is "
+        "the time at which the budget is spent at the burn rate of the last "
+        f"{spell_duration(plan.tiers[0].long)}. Marks are config changes and pages. Good: flat lines. From the "
+        "recording rules."
     )
     panel = style.time_series_panel(
         *("Error budget", text, units.PercentUnit, 24),
