@@ -58,6 +58,8 @@ class Board:
     rows: Callable[[Plan], tuple[layout.Row, ...]]
     own_variables: Callable[[SloFile], tuple[layout.Variable, ...]] = lambda _: ()
     """Variables that only this dashboard has, after those of every dashboard."""
+    labels: tuple[Label, ...] = ()
+    """Labels with a variable of `own_variables`, which all its queries follow."""
     shows_load_tests: bool = False
     shows_request_log: bool = False
     time_from: str = "now-1h"
@@ -99,4 +101,4 @@ class Board:
     def render(self, spec: SloFile, links: Links = NO_LINKS, log_selector: str = "") -> str:
         """The dashboard as JSON; deterministic for an SLO file. `log_selector` selects the request log in Loki."""
         selector = log_selector if self.shows_request_log else ""
-        return layout.to_json(self.build(spec), spec.group_by, links, selector)
+        return layout.to_json(self.build(spec), spec.group_by, links, selector, (*VARIABLES, *self.labels))

@@ -14,7 +14,7 @@ from dashboards.grafana import style, tables
 from dashboards.grafana.layout import Row
 from dashboards.grafana.ranking import highest_first, lowest_first
 from dashboards.grafana.style import BAD, GOOD, GREY, WARN, Query
-from dashboards.panels import engine_features, worst_requests
+from dashboards.panels import engine_features
 from dashboards.panels.engine_load import OfRanks
 from dashboards.queries.rates import (
     ENGINE_LABELS,
@@ -47,7 +47,6 @@ def rows(plan: Plan) -> tuple[Row, ...]:
     return (
         Row("Status", (up(), requests_now(), kv_cache_now(), started(), restarts(), version())),
         Row("State", (by_state(), last_progress())),
-        Row("Bad requests", (worst_requests.worst_requests(plan),)),
         Row("Queue", (_OF_RANKS.running(), _OF_RANKS.waiting(), _OF_RANKS.preemptions())),
         Row(
             "KV cache and prefix cache",
@@ -300,6 +299,5 @@ BOARD = Board(
     uid=DashboardUid.ENGINE,
     title="Engine",
     description="One engine's batch, queue, KV cache, throughput and settings, rank by rank.",
-    shows_request_log=True,
     rows=rows,
 )

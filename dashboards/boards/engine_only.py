@@ -122,7 +122,7 @@ def rows(plan: Plan) -> tuple[Row, ...]:
         Row(
             "Status", (slo_status.slo_status(plan), up(), requests_now(), kv_cache_now(), restarts(), good_range(plan))
         ),
-        Row("Burn rate and alerts", (slo_status.burn_rate(plan), slo_status.firing_alerts())),
+        Row("Burn rate and alerts", (slo_status.burn_rate(plan), slo_status.firing_alerts(plan))),
         Row("Latency", latencies(plan)),
         Row("Requests and tokens", (ended_requests(), output_tokens(), prompt_tokens())),
         Row(

@@ -19,7 +19,7 @@ from dashboards.grafana.links import NO_LINKS, complete_links
 from dashboards.grafana.log_lines import add_log_lines
 from dashboards.grafana.style import DATASOURCE
 from dashboards.queries.rates import PER_CLASS
-from dashboards.queries.variables import LabelValues, QueryResult, printed
+from dashboards.queries.variables import VARIABLES, LabelValues, QueryResult, printed
 from exporters.vocabulary.signals import Label, Recorded, Signal
 
 Panel: TypeAlias = Builder[model.Panel]
@@ -129,9 +129,12 @@ def to_json(
     target_labels: Sequence[str] = (),
     links: Links = NO_LINKS,
     log_selector: str = "",
+    labels: Sequence[Label] = VARIABLES,
 ) -> str:
-    """The dashboard as JSON; deterministic. Its queries follow the variables over labels and of `target_labels`."""
-    tree = json.loads(json.dumps(dashboard_model, default=lambda node: printed(node, target_labels) or node.to_json()))
+    """The dashboard as JSON; deterministic. Its queries follow the variables of `labels` and of `target_labels`."""
+    tree = json.loads(
+        json.dumps(dashboard_model, default=lambda node: printed(node, target_labels, labels) or node.to_json())
+    )
     # The SDK always sets `placement`, which moves a link into a menu; switches of annotations need more than a line.
     for item in tree.get("links", []):
         item.pop("placement", None)

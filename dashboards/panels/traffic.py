@@ -11,7 +11,7 @@ from alerts.links import PanelTitle
 from alerts.promql.build import aggregate, call, max_by, over, regex, select, sum_by
 from alerts.promql.expression import Expression, Variable
 from dashboards.grafana import style
-from dashboards.grafana.style import BAD, GOOD, LAST_MINUTE, WARN
+from dashboards.grafana.style import BAD, GOOD, WARN
 from dashboards.panels.latency import quantile_panel, thresholds_of
 from dashboards.queries.rates import PER_CLASS, RANGE, RATE, increase_by, rate_by
 from exporters.vocabulary import signals
@@ -38,7 +38,7 @@ def in_flight_now() -> stat.Panel:
         "sidecars' gauges."
     )
     values = ((aggregate("sum", select(signals.IN_FLIGHT, regex(Label.PHASE, phase))), phase) for phase in Phase)
-    return style.stat_panel(*("Requests in flight now", text, style.COUNT, 6, 5), *values, decimals=0)
+    return style.stat_panel(*("In flight now", text, style.COUNT, 4, 5), *values, decimals=0)
 
 
 def oldest_wait_now(spec: SloFile) -> stat.Panel:
@@ -48,25 +48,11 @@ def oldest_wait_now(spec: SloFile) -> stat.Panel:
         "sidecars' gauges."
     )
     panel = style.stat_panel(
-        *("Oldest wait now", text, style.SECONDS, 6, 5, (aggregate("max", signals.OLDEST_WAIT), "oldest wait")),
+        *("Oldest wait now", text, style.SECONDS, 4, 5, (aggregate("max", signals.OLDEST_WAIT), "oldest wait")),
         decimals=1,
         steps=_wait_limits(spec),
     )
     return panel.text_mode(common_model.BigValueTextMode.VALUE)
-
-
-def good_tokens_now() -> stat.Panel:
-    text = (
-        "Output tokens per second of requests that were good for all their SLOs, of all selected classes, counted "
-        "when a request ends, over about the last minute. Good: close to the throughput of output tokens. From the "
-        "sidecars' counters."
-    )
-    panel = style.stat_panel(
-        *(f"Good output tokens {LAST_MINUTE}", text, "tokens/s", 6, 5),
-        (rate_by(signals.GOODPUT_TOKENS), "of good requests"),
-        decimals=0,
-    )
-    return style.over_last_minute(panel).text_mode(common_model.BigValueTextMode.VALUE)
 
 
 def tokens(spec: SloFile) -> timeseries.Panel:
