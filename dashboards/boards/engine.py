@@ -43,7 +43,7 @@ _PREFILL_LIMIT = max_by(signals.ROOFLINE_PREFILL, [Label.INSTANCE])
 _UPPER_LIMIT = "/^upper limit/", [style.fixed_colour(GREY)]
 
 
-def rows(plan: Plan) -> tuple[Row, ...]:
+def rows(_: Plan) -> tuple[Row, ...]:
     return (
         Row("Status", (up(), requests_now(), kv_cache_now(), started(), restarts(), version())),
         Row("State", (by_state(), last_progress())),
