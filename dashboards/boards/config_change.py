@@ -7,7 +7,6 @@ from itertools import starmap
 from grafana_foundation_sdk.builders import common, stat, table
 from grafana_foundation_sdk.models import common as common_model
 from grafana_foundation_sdk.models import units
-from grafana_foundation_sdk.models.dashboard import VariableHide
 
 from alerts.links import DashboardUid
 from alerts.plan import Plan
@@ -20,8 +19,7 @@ from dashboards.grafana.layout import Row
 from dashboards.grafana.ranking import highest_first
 from dashboards.grafana.style import BAD, GOOD
 from dashboards.grafana.tables import DifferenceColumn, ValueColumn
-from dashboards.panels import engine_load, revisions, slo_status, traffic
-from dashboards.panels.latency import quantile_variable
+from dashboards.panels import revisions
 from dashboards.queries.labels import with_label
 from dashboards.queries.rates import ENGINE_LABELS
 from dashboards.queries.score_interval import Share, quantile_changed, significant_change
@@ -76,17 +74,6 @@ def rows(plan: Plan) -> tuple[Row, ...]:
         Row("SLO attainment and load", (attainment().height(10), requests_offered().height(10))),
         Row("Latency quantiles", tuple(starmap(latency, _LATENCIES))),
         Row("Side effects", (client_errors(), cache_hits(), output_tokens(), preemptions())),
-        Row(
-            "History",
-            (
-                slo_status.goodput(spec),
-                traffic.requests_offered(spec),
-                engine_load.prefix_cache(),
-                traffic.time_to_first_token(spec),
-                traffic.in_flight(spec),
-            ),
-            is_collapsed=True,
-        ),
         Row("Revisions", (revisions.attainment(spec), revisions.events(spec)), is_collapsed=True),
     )
 
@@ -154,17 +141,17 @@ def goodput() -> table.Panel:
 
     before, after = (_increase(signals.GOODPUT_EVENTS, window, Label.CLASS) for window in (BEFORE, AFTER))
     # no row for a class without requests
-    fewer = of_both((before <= after).or_(after)) > 0
+    fewer = with_label((before <= after).or_(after), "engines", "changed") > 0
     return _comparison(
         "Goodput",
         "Share of requests that are good for all their SLOs, at the changed engines and, in the same two windows, at "
-        "the others. If both changed alike, the reason is not the config change. The last column is the number of "
-        "judged requests, in the window with fewer of them.",
+        "the others. If both changed alike, the reason is not the config change. Judged is the number of judged "
+        "requests at the changed engines, in the window with fewer of them.",
         _shares(_goodput(Label.CLASS), of=of_both, width=85),
         _MORE_IS_BETTER,
         15,
         keys={**_CLASS_KEY, "engines": "Engines"},
-        last=ValueColumn("Judged", fewer, style.COUNT, no_value="0", decimals=0),
+        last=ValueColumn("Judged", fewer, style.COUNT, decimals=0),
     )
 
 
@@ -360,8 +347,6 @@ BOARD = Board(
     description="Equal windows before and after a config change, per class.",
     own_variables=lambda spec: (
         *change_variables(spec.scrape_interval),
-        # only of the collapsed history
-        quantile_variable().hide(VariableHide.IN_CONTROLS_MENU),
         class_order_variable(spec.class_names),
     ),
     rows=rows,

@@ -46,7 +46,7 @@ def rows(plan: Plan) -> tuple[Row, ...]:
         Row(
             "Budget", (slo_status.verdict(plan, of_slo=True), objective(plan), slo_status.error_budget(plan).height(8))
         ),
-        Row("Burn", (slo_status.burn_rate(plan).span(10), burn_by_window(plan))),
+        Row("Burn", (slo_status.burn_rate(plan), burn_by_window(plan))),
         Row("Events", (events_over_time(), events_in_range())),
         Row("Alerts", (alert_limits(plan), slo_status.firing_alerts(plan, of_slo=True))),
         Row("Bad requests", (worst_requests.worst_requests(plan),)),
@@ -105,7 +105,7 @@ def events_over_time() -> timeseries.Panel:
     good, bad, abandoned = style.VERDICT_COLOURS.items()
     lines = zip(_events(), (good, bad, abandoned), strict=True)
     panel = style.time_series_panel(
-        *("Events by verdict", description, units.RequestsPerSecond, 12),
+        *("Events by verdict", description, units.RequestsPerSecond, 11),
         *((aggregated, name, colour) for aggregated, (name, colour) in lines),
     )
     return style.stack(style.limit_points(panel))
@@ -127,7 +127,7 @@ def events_in_range() -> table.Panel:
         sum_by(increase(each, RANGE), SLO_AND_CLASS)
         for each in (signals.SLO_EVENTS, signals.SLO_BAD, signals.SLO_ABANDONED)
     )
-    panel = style.table_panel("Events in range", description, style.COUNT, 12, 9)
+    panel = style.table_panel("Events in range", description, style.COUNT, 13, 9)
     tables.sort_rows(panel, "-Bad", "SLO", "Class")
     columns = (
         ValueColumn("Good", events - bad, style.COUNT, decimals=0),
@@ -142,7 +142,7 @@ def alert_limits(plan: Plan) -> text.Panel:
     heading = "| SLO | Alert | Bad events above | Burn above | In both | Events at least |\n|---|---|---|---|---|---|\n"
     tiers = "".join(_tier_row(plan, slo, tier) for slo in plan.spec.slos for tier in plan.tiers_of[slo.name])
     panel = text.Panel().title("Alerts and their limits").mode(TextMode.MARKDOWN)
-    return panel.content(f"{heading}{tiers}\n{''.join(_notes(plan))}").span(11).height(10)
+    return panel.content(f"{heading}{tiers}\n{''.join(_notes(plan))}").span(10).height(10)
 
 
 def _tier_row(plan: Plan, slo: Slo, tier: Tier) -> str:
@@ -169,7 +169,9 @@ def config_changes() -> table.Panel:
     tables.sort_rows(panel, "-Time of change", "Setting", "Engine")
     changed = ValueColumn("Time of change", max_by(config_change_query(), [*_CHANGE]), style.DATE, width=165)
     tables.join_queries(panel, _CHANGE, [changed], widest=(Label.ENGINE,))
-    return tables.link_cells(panel, Label.SETTING, "Open the config change", to_board(DashboardUid.CONFIG_CHANGE))
+    return tables.link_cells(
+        panel, Label.SETTING, "Open the config change", to_board(DashboardUid.CONFIG_CHANGE, Label.INSTANCE)
+    )
 
 
 BOARD = Board(

@@ -125,7 +125,7 @@ def _status_columns(plan: Plan) -> tuple[ValueColumn | LabelColumns, ...]:
             f"Burn {spell_duration(page.long)}", burn_rate, "suffix:x", decimals=1, steps=((1, WARN),), width=85
         ),
         attainment_column(f"Attainment {spell_duration(page.short)}", in_shortest_window),
-        LabelColumns(_worst_replica(plan), {Label.INSTANCE: "Worst replica"}),
+        LabelColumns(_worst_replica(plan), {Label.INSTANCE: f"Worst replica {LAST_MINUTE}"}),
     )
 
 
@@ -217,7 +217,7 @@ def burn_rate(plan: Plan) -> timeseries.Panel:
     lines = (max_by(burning, SLO_AND_CLASS) > 0).and_(worst, on(*SLO_AND_CLASS))
     reason = "no budget burns in the time range"
     panel = style.time_series_panel(
-        *(PanelTitle.BURN_RATE, text, "suffix:x", 11), (lines, PER_SLO), height=10, signed=True, may_be_empty=reason
+        *(PanelTitle.BURN_RATE, text, "suffix:x", 10), (lines, PER_SLO), height=10, signed=True, may_be_empty=reason
     )
     panel = style.logarithmic(style_by_slo(style.colour_by_class(panel, plan.spec), plan.spec)).min(0.1)
     return style.with_threshold_lines(panel, (1, WARN), *((factor, BAD) for factor in factors))
@@ -245,7 +245,7 @@ def firing_alerts(plan: Plan, *, of_slo: bool = False) -> table.Panel:
     never = model.ValueMap({"0": model.ValueMappingResult("-", color=style.PLAIN, index=0)})
     matchers = _OF_SLO if of_slo else ()
     since = ValueColumn("Since", _firing_alerts([*titles], *matchers), style.AGE, mappings=[never], width=130)
-    panel = style.table_panel(PanelTitle.FIRING_ALERTS, text, units.Short, 13, 10)
+    panel = style.table_panel(PanelTitle.FIRING_ALERTS, text, units.Short, 14, 10)
     tables.sort_rows(panel, "Severity", "Since", "Alert")
     tables.join_queries(panel, titles, [since], widest=(Label.ALERTNAME,))
     tables.link_cells(panel, Label.ALERTNAME, "Runbook", to_runbook(Label.ALERTNAME))

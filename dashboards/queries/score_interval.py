@@ -6,7 +6,7 @@ interval. All intervals assume independent requests.
 
 from dataclasses import dataclass
 
-from alerts.promql.build import aggregate, call, either, on, ratio
+from alerts.promql.build import aggregate, call, on, ratio
 from alerts.promql.expression import Expression
 from exporters.vocabulary.signals import Label
 
@@ -50,14 +50,13 @@ def quantile_changed(
 ) -> Expression:
     """A series for each class whose quantile changed with 95 % confidence; the arguments are before and after.
 
-    `within` are requests by class and bucket, `counts` those by class. The shares of requests in the bucket of one of
-    the quantiles are compared, which needs no assumption on the distribution; a change within a bucket is not seen.
+    `within` are requests by class and bucket, `counts` those by class. The shares of requests below a bound between the
+    two quantiles are compared, which needs no assumption on the distribution; a change within a bucket is not seen.
     """
     of_class = on(Label.CLASS, left=())
     before, after = (part.binary("/", whole > 0, of_class) for part, whole in zip(within, counts, strict=True))
     pooled = (within[0] + within[1]).binary("/", counts[0] + counts[1], of_class)
     variance = (pooled * (1 - pooled)).binary("*", 1 / counts[0] + 1 / counts[1], of_class)
-    # shares rise with the bound, so the least of those is in the bucket of the quantile
-    at_quantiles = (aggregate("bottomk", share >= q, by=[Label.CLASS], parameter=1) for share in (before, after))
-    changed = (after - before).binary("^", 2) > _Z_SQUARED_OF_TWO * variance
-    return aggregate("group", changed.and_(either(at_quantiles)), by=[Label.CLASS])
+    changed = call("abs", after - before) > call("sqrt", _Z_SQUARED_OF_TWO * variance)
+    is_between = (before - q) * (after - q) <= 0
+    return aggregate("group", changed.and_(is_between), by=[Label.CLASS])

@@ -21,7 +21,7 @@ WATCHDOG = 'ALERTS{alertname="VLLMSLOWatchdog",alertstate="firing",severity="non
 
 def test_thresholds_come_from_the_slo_file() -> None:
     spec = loads(STRICT_SLOS)
-    assert limits(panel(BOARD, "Oldest wait", spec)) == [0.3, 20.0]
+    assert limits(panel(BOARD, "Oldest wait now", spec)) == [0.3, 20.0]
     assert limits(panel(BOARD, "Goodput of offered", spec)) == [0.6, 0.8]
     assert limits(panel(BOARD, "Burn rate", spec)) == [1, 6, 14.4]
 
@@ -29,17 +29,19 @@ def test_thresholds_come_from_the_slo_file() -> None:
 def test_an_slo_file_without_a_ttft_slo_has_no_ttft_threshold() -> None:
     spec = loads(STRICT_SLOS.replace("signal: ttft_answer", "signal: e2e").replace("signal: ttft", "signal: e2e"))
     assert limits(panel(BOARD, "Time to first token", spec)) == []
-    assert limits(panel(BOARD, "Oldest wait", spec)) == [20.0]
+    assert limits(panel(BOARD, "Oldest wait now", spec)) == [20.0]
 
 
-def test_each_range_total_is_a_column_of_one_table() -> None:
-    totals = panel(BOARD, "Totals in range")
-    queries = range_total_queries()
+def test_each_range_total_is_a_column_of_one_of_two_tables() -> None:
+    queries, columns = range_total_queries(), []
     assert len(queries) == 12
-    *columns, order = (target["expr"] for target in totals["targets"])
+    for title, last in (("Totals in range", "F"), ("Tokens and latencies in range", "H")):
+        totals = panel(BOARD, title)
+        *values, order = (target["expr"] for target in totals["targets"])
+        columns += values
+        sorts = [each["options"]["sort"] for each in totals["transformations"] if each["id"] == "sortBy"]
+        assert (sorts, "$class_order" in order) == ([[{"field": "class"}], [{"field": f"Value #{last}"}]], True)
     assert sorted(columns) == sorted(str(following(query)) for query in queries.values())
-    sorts = [each["options"]["sort"] for each in totals["transformations"] if each["id"] == "sortBy"]
-    assert (sorts, "$class_order" in order) == ([[{"field": "class"}], [{"field": "Value #M"}]], True)
 
 
 def test_a_class_without_requests_in_the_range_has_no_totals() -> None:
@@ -149,7 +151,7 @@ def test_rules_that_are_not_evaluated_do_not_look_healthy(promtool: Promtool) ->
 
 
 def test_a_prometheus_that_does_not_answer_does_not_look_healthy() -> None:
-    assert panel(BOARD, "Firing alerts")["fieldConfig"]["defaults"]["noValue"].startswith("no series ALERTS")
+    assert panel(BOARD, "Firing alerts")["fieldConfig"]["defaults"]["noValue"].startswith("no result from ALERTS")
 
 
 def test_requests_that_fail_together_do_not_count_as_offered(promtool: Promtool) -> None:
