@@ -175,8 +175,8 @@ def test_an_overspent_budget_is_a_multiple_and_no_negative_share(promtool: Promt
     annotations = {
         "summary": "siso on m: 100 % of requests miss TTFT 5 s, budget spent",
         "description": "100 % of siso (short in, short out) requests to m miss TTFT 5 s (objective 95 %). The budget "
-        "of 30 d is spent 8.9 times. Worst replicas: a:9464 100 %. Tier fast-page: over 72 % in 1 h. Tier slow-page: over 30 % in 6 h. "
-        "Look first at the oldest wait.",
+        "of 30 d is spent 8.9 times. Worst replicas: a:9464 100 %. Tier fast-page: over 72 % in 1 h. Tier slow-page: "
+        "over 30 % in 6 h. Look first at the oldest wait.",
         "runbook": "vllm-slo alerts runbook LLMErrorBudgetBurn",
     }
     case = Case(pace.spec, pace.slo_events((30, 90, 0), (24, 90, 1), more=',instance="a:9464"'), pace.step)
