@@ -88,7 +88,7 @@ def burn_by_window(plan: Plan) -> table.Panel:
         f"ones how much it has cost. Orange above 1, red above {number(fastest.factor)}, the limit of the fastest "
         "page. Good: below 1. From the recording rules."
     )
-    panel = style.table_panel("Burn rate by window", description, "suffix:x", 10, 10, may_be_empty="no event occurred")
+    panel = style.table_panel("Burn rate by window", description, "suffix:x", 14, 10, may_be_empty="no event occurred")
     panel.decimals(1).thresholds(style.thresholds(PLAIN, (1, WARN), (fastest.factor, BAD)))
     panel.override_by_regexp("/^[0-9]/", [model.DynamicConfigValue("custom.cellOptions", {"type": "color-text"})])
     named = join_labels(signals.SLO_BURN_RATE, Label.CLASS, " ", Label.CLASS, Label.SLO)
@@ -105,7 +105,7 @@ def events_over_time() -> timeseries.Panel:
     good, bad, abandoned = style.VERDICT_COLOURS.items()
     lines = zip(_events(), (good, bad, abandoned), strict=True)
     panel = style.time_series_panel(
-        *("Events by verdict", description, units.RequestsPerSecond, 12),
+        *("Events by verdict", description, units.RequestsPerSecond, 11),
         *((aggregated, name, colour) for aggregated, (name, colour) in lines),
     )
     return style.stack(style.limit_points(panel))
@@ -127,7 +127,7 @@ def events_in_range() -> table.Panel:
         sum_by(increase(each, RANGE), SLO_AND_CLASS)
         for each in (signals.SLO_EVENTS, signals.SLO_BAD, signals.SLO_ABANDONED)
     )
-    panel = style.table_panel("Events in range", description, style.COUNT, 12, 9)
+    panel = style.table_panel("Events in range", description, style.COUNT, 13, 9)
     tables.sort_rows(panel, "-Bad", "SLO", "Class")
     columns = (
         ValueColumn("Good", events - bad, style.COUNT, decimals=0),
@@ -142,7 +142,7 @@ def alert_limits(plan: Plan) -> text.Panel:
     heading = "| SLO | Alert | Bad events above | Burn above | In both | Events at least |\n|---|---|---|---|---|---|\n"
     tiers = "".join(_tier_row(plan, slo, tier) for slo in plan.spec.slos for tier in plan.tiers_of[slo.name])
     panel = text.Panel().title("Alerts and their limits").mode(TextMode.MARKDOWN)
-    return panel.content(f"{heading}{tiers}\n{''.join(_notes(plan))}").span(14).height(10)
+    return panel.content(f"{heading}{tiers}\n{''.join(_notes(plan))}").span(10).height(10)
 
 
 def _tier_row(plan: Plan, slo: Slo, tier: Tier) -> str:
@@ -169,14 +169,16 @@ def config_changes() -> table.Panel:
     tables.sort_rows(panel, "-Time of change", "Setting", "Engine")
     changed = ValueColumn("Time of change", max_by(config_change_query(), [*_CHANGE]), style.DATE, width=165)
     tables.join_queries(panel, _CHANGE, [changed], widest=(Label.ENGINE,))
-    return tables.link_cells(panel, Label.SETTING, "Open the config change", to_board(DashboardUid.CONFIG_CHANGE))
+    return tables.link_cells(
+        panel, Label.SETTING, "Open the config change", to_board(DashboardUid.CONFIG_CHANGE, Label.INSTANCE)
+    )
 
 
 BOARD = Board(
     uid=DashboardUid.OBJECTIVE,
     title="One SLO",
     description="Budget, burn rates, events, alerts, worst requests and config changes of the SLO and class selected.",
-    own_variables=lambda _: (label_variable(Label.SLO, signals.SLO_OBJECTIVE), burn_window_variable()),
+    own_variables=lambda _: (label_variable(Label.SLO, signals.SLO_OBJECTIVE).label("SLO"), burn_window_variable()),
     labels=(Label.SLO,),
     shows_request_log=True,
     rows=rows,

@@ -25,10 +25,8 @@ def rows(plan: Plan) -> tuple[Row, ...]:
         ),
         Row("Burn rate and alerts", (slo_status.burn_rate(plan), slo_status.firing_alerts(plan))),
         Row("Goodput and throughput", (slo_status.goodput(spec), traffic.tokens(spec), traffic.requests_offered(spec))),
-        Row(
-            "Outcomes and open requests",
-            (traffic.outcomes().span(8), traffic.in_flight(spec).span(8), traffic.oldest_wait(spec).span(8)),
-        ),
+        Row("Outcomes and open requests", (traffic.outcomes(), traffic.in_flight(spec))),
+        Row("Waiting requests", (traffic.oldest_wait(spec).span(24).height(7),)),
         Row("Engine load", (engine_load.batch(), engine_load.kv_cache(), engine_load.prefix_cache())),
         Row("Totals", (range_totals.range_totals(), range_totals.range_means()), is_collapsed=True),
     )

@@ -54,7 +54,7 @@ def ttft_and_thresholds(spec: SloFile) -> timeseries.Panel:
     threshold = max_by(select(signals.SLO_THRESHOLD, regex(Label.SLO, _TTFT_SLOS)), [Label.CLASS, Label.SLO])
     # a logarithmic scale has no 0
     panel = style.time_series_panel(
-        *("TTFT p95", text, style.SECONDS, 12),
+        *("TTFT p95", text, style.SECONDS, 9),
         (p95, PER_CLASS),
         (threshold, "{{class}} {{slo}}"),
         height=5,
@@ -63,7 +63,7 @@ def ttft_and_thresholds(spec: SloFile) -> timeseries.Panel:
     dashed = model.DynamicConfigValue("custom.lineStyle", {"fill": "dash", "dash": [10, 6]})
     unlisted = model.DynamicConfigValue("custom.hideFrom", {"legend": True, "tooltip": False, "viz": False})
     panel = style.colour_by_class(style.logarithmic(style.limit_points(panel)), spec)
-    return panel.override_by_query("B", [dashed, unlisted]).decimals(1)
+    return panel.override_by_query("B", [dashed, unlisted])
 
 
 def ttft_slos_variable(spec: SloFile) -> BoardVariable:

@@ -30,7 +30,7 @@ from alerts.promql.expression import Expression, Matcher
 from alerts.tiers import Severity
 from dashboards.grafana import style, tables
 from dashboards.grafana.links import to_board, to_runbook
-from dashboards.grafana.style import BAD, GOOD, GREY, NO_TRAFFIC, PLAIN, WARN
+from dashboards.grafana.style import BAD, GOOD, GREY, LAST_MINUTE, NO_TRAFFIC, PLAIN, WARN
 from dashboards.grafana.tables import LabelColumns, ValueColumn
 from dashboards.panels.traffic import arrival_rate
 from dashboards.queries.labels import with_label
@@ -58,6 +58,10 @@ from exporters.vocabulary.slo_file import SloFile
 
 PER_SLO = "{{class}} {{slo}}"
 _MOST_LINES = 6
+_OF_SLO = regex(Label.SLO, "$slo"), not_equal(Label.SLO, "")
+"""Matches the alerts of the SLOs selected, of which all would match those without an SLO."""
+
+_NO_ALERT = "-"
 _DASHES: tuple[list[int], ...] = ([], [10, 6], [3, 4], [16, 4, 3, 4])
 """The line of each SLO in the order of the SLO file: whole, then dashed."""
 
@@ -70,8 +74,7 @@ def verdict(plan: Plan, *, of_slo: bool = False) -> stat.Panel:
         f"and the alerts that fire{' for them' if of_slo else ', also those without an SLO'}. Good: 0 objectives burn. "
         "From the recording rules."
     )
-    shown = regex(Label.MODEL, "$model|"), regex(Label.CLASS, "$class|")
-    alerts = shown if not of_slo else (regex(Label.SLO, "$slo"), *shown)
+    alerts = (regex(Label.MODEL, "$model|"), regex(Label.CLASS, "$class|"), *(_OF_SLO if of_slo else ()))
     burning, total, worst, pages, tickets = (f"{{{{{label}}}}}" for label in VERDICT_LABELS)
     sentence = f"{burning} of {total} objectives burn{worst}; {pages}, {tickets}"
     panel = style.stat_panel(
@@ -96,7 +99,7 @@ def slo_status(plan: Plan) -> table.Panel:
         f"bad events{links}. Good: no alert, and a budget that lasts. From the recording rules."
     )
     reason = f"no budget burns, or there is {NO_TRAFFIC}"
-    panel = style.table_panel(PanelTitle.SLO_STATUS, text, units.Short, 24, 6, may_be_empty=reason).interval("1m")
+    panel = style.table_panel(PanelTitle.SLO_STATUS, text, units.Short, 24, 6, may_be_empty=reason)
     titles = {Label.SLO: "SLO", Label.CLASS: "Class"}
     tables.join_queries(
         *(panel, titles, _status_columns(plan)),
@@ -104,7 +107,7 @@ def slo_status(plan: Plan) -> table.Panel:
         rows=pairs(),
         widest=(Label.INSTANCE,),
     )
-    _colour_severities(panel, plan)
+    _colour_severities(style.over_last_minute(panel), plan)
     if not plan.has_sidecar:
         return panel
     of_slo, of_replica = (Label.SLO, Label.CLASS), (Label.CLASS, Label.INSTANCE)
@@ -122,7 +125,7 @@ def _status_columns(plan: Plan) -> tuple[ValueColumn | LabelColumns, ...]:
             f"Burn {spell_duration(page.long)}", burn_rate, "suffix:x", decimals=1, steps=((1, WARN),), width=85
         ),
         attainment_column(f"Attainment {spell_duration(page.short)}", in_shortest_window),
-        LabelColumns(_worst_replica(plan), {Label.INSTANCE: "Worst replica"}),
+        LabelColumns(_worst_replica(plan), {Label.INSTANCE: f"Worst replica {LAST_MINUTE}"}),
     )
 
 
@@ -159,7 +162,7 @@ def _alert_of_slo(plan: Plan) -> Expression:
         for severity in (Severity.PAGE, Severity.TICKET)
     )
     # without it, Grafana omits the column if no alert fires
-    none = with_label(0 * pairs(), Label.SEVERITY, "-")
+    none = with_label(0 * pairs(), Label.SEVERITY, _NO_ALERT)
     return page.or_(ticket, on(*SLO_AND_CLASS)).or_(none, on(*SLO_AND_CLASS))
 
 
@@ -175,9 +178,10 @@ def error_budget(plan: Plan) -> timeseries.Panel:
     """The budget of each SLO and class, and when it is spent at the burn rate of each moment."""
     text = (
         f"Share of the error budget of {spell_duration(plan.spec.period)} that is left, a line per SLO and class, of "
-        "the worst model; below 0 it is overspent. In the legend and the tooltip, gone is the time at which the budget "
-        f"would be spent at the burn rate of the last {spell_duration(plan.tiers[0].long)}. A slope that starts at a "
-        "mark starts with a config change or a page. Good: flat lines. From the recording rules."
+        "the worst model; below 0 it is overspent, and below -100 % not drawn. In the legend and the tooltip, gone is "
+        "the time at which the budget is spent at the burn rate of the last "
+        f"{spell_duration(plan.tiers[0].long)}. Marks are config changes and pages. Good: flat lines. From the "
+        "recording rules."
     )
     panel = style.time_series_panel(
         *("Error budget", text, units.PercentUnit, 24),
@@ -187,10 +191,11 @@ def error_budget(plan: Plan) -> timeseries.Panel:
         signed=True,
     ).decimals(0)
     panel = style_by_slo(style.colour_by_class(panel, plan.spec), plan.spec)
-    invisible = {"unit": style.DATE, "custom.lineWidth": 0, "custom.axisPlacement": "hidden"}
+    # a scale of its own
+    invisible = {"unit": style.DATE, "min": None, "max": None, "custom.lineWidth": 0, "custom.axisPlacement": "hidden"}
     panel.override_by_regexp("/ gone$/", [model.DynamicConfigValue(*each) for each in invisible.items()])
     panel.legend(style.ranked_legend("lastNotNull", "Last *", descending=False))
-    return style.with_threshold_lines(panel, (0, BAD)).axis_soft_max(1)
+    return style.with_threshold_lines(panel, (0, BAD)).min(-1).max(1)
 
 
 def burn_rate(plan: Plan) -> timeseries.Panel:
@@ -212,7 +217,7 @@ def burn_rate(plan: Plan) -> timeseries.Panel:
     lines = (max_by(burning, SLO_AND_CLASS) > 0).and_(worst, on(*SLO_AND_CLASS))
     reason = "no budget burns in the time range"
     panel = style.time_series_panel(
-        *(PanelTitle.BURN_RATE, text, "suffix:x", 14), (lines, PER_SLO), height=10, signed=True, may_be_empty=reason
+        *(PanelTitle.BURN_RATE, text, "suffix:x", 10), (lines, PER_SLO), height=10, signed=True, may_be_empty=reason
     )
     panel = style.logarithmic(style_by_slo(style.colour_by_class(panel, plan.spec), plan.spec)).min(0.1)
     return style.with_threshold_lines(panel, (1, WARN), *((factor, BAD) for factor in factors))
@@ -238,9 +243,9 @@ def firing_alerts(plan: Plan, *, of_slo: bool = False) -> table.Panel:
     )
     titles = {Label.SEVERITY: "Severity", Label.ALERTNAME: "Alert", Label.SLO: "SLO", Label.CLASS: "Class"}
     never = model.ValueMap({"0": model.ValueMappingResult("-", color=style.PLAIN, index=0)})
-    matchers = (regex(Label.SLO, "$slo"),) if of_slo else ()
+    matchers = _OF_SLO if of_slo else ()
     since = ValueColumn("Since", _firing_alerts([*titles], *matchers), style.AGE, mappings=[never], width=130)
-    panel = style.table_panel(PanelTitle.FIRING_ALERTS, text, units.Short, 10, 10)
+    panel = style.table_panel(PanelTitle.FIRING_ALERTS, text, units.Short, 14, 10)
     tables.sort_rows(panel, "Severity", "Since", "Alert")
     tables.join_queries(panel, titles, [since], widest=(Label.ALERTNAME,))
     tables.link_cells(panel, Label.ALERTNAME, "Runbook", to_runbook(Label.ALERTNAME))
@@ -249,7 +254,7 @@ def firing_alerts(plan: Plan, *, of_slo: bool = False) -> table.Panel:
 
 def _colour_severities(panel: table.Panel, plan: Plan) -> table.Panel:
     page, ticket = (severity_value(plan.spec.alerting.severities, each) for each in (Severity.PAGE, Severity.TICKET))
-    colours = {page: BAD, ticket: WARN, Severity.NONE: GOOD, "no data": GREY}
+    colours = {page: BAD, ticket: WARN, Severity.NONE: GOOD, "no data": GREY, _NO_ALERT: "transparent"}
     severities = model.ValueMap(
         {
             name: model.ValueMappingResult(name, color=colour, index=index)
@@ -284,12 +289,12 @@ def goodput_now(spec: SloFile) -> stat.Panel:
     )
     share = call("clamp_max", ratio(rate_by(signals.GOODPUT_REQUESTS), aggregate("sum", arrival_rate())), 1)
     panel = style.stat_panel(
-        *("Goodput of offered", text, units.PercentUnit, 4, 5, (share, "good of offered")),
+        *(f"Goodput of offered {LAST_MINUTE}", text, units.PercentUnit, 5, 5, (share, "good of offered")),
         decimals=1,
         base=BAD,
         steps=goodput_limits(spec),
     )
-    return panel.text_mode(common_model.BigValueTextMode.VALUE).interval("1m")
+    return style.over_last_minute(panel).text_mode(common_model.BigValueTextMode.VALUE)
 
 
 def goodput(spec: SloFile) -> timeseries.Panel:

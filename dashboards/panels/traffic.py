@@ -38,7 +38,7 @@ def in_flight_now() -> stat.Panel:
         "sidecars' gauges."
     )
     values = ((aggregate("sum", select(signals.IN_FLIGHT, regex(Label.PHASE, phase))), phase) for phase in Phase)
-    return style.stat_panel(*("In flight now", text, style.COUNT, 4, 5), *values, decimals=0)
+    return style.stat_panel(*("In flight now", text, style.COUNT, 5, 5), *values, decimals=0)
 
 
 def oldest_wait_now(spec: SloFile) -> stat.Panel:
@@ -48,7 +48,7 @@ def oldest_wait_now(spec: SloFile) -> stat.Panel:
         "sidecars' gauges."
     )
     panel = style.stat_panel(
-        *("Oldest wait now", text, style.SECONDS, 4, 5, (aggregate("max", signals.OLDEST_WAIT), "oldest wait")),
+        *("Oldest wait now", text, style.SECONDS, 5, 5, (aggregate("max", signals.OLDEST_WAIT), "oldest wait")),
         decimals=1,
         steps=_wait_limits(spec),
     )

@@ -30,10 +30,7 @@ VERDICT_LABELS = _BURNING, _TOTAL, _WORST, _PAGES, _TICKETS = ("burning", "total
 PAGE_WEIGHT = 1000
 """The value of `verdict` for one page: above what tickets and burning SLOs add up to."""
 
-_SAME, _ANY = on(*SLO_AND_CLASS), on()
-_HOUR, _DAY = 3600, 86400
-_LEAST_DAYS = 2 * _DAY
-"""Shorter times are in hours and minutes."""
+_SAME = on(*SLO_AND_CLASS)
 
 
 def pairs() -> Expression:
@@ -107,7 +104,7 @@ def verdict(severities: Severities, *of: Matcher) -> Expression:
     value = PAGE_WEIGHT * pages + tickets + burning
     parts: tuple[tuple[str, Expression], ...] = (
         (_TOTAL, _spelled(_TOTAL, aggregate("count", pairs()))),
-        (_WORST, _worst()),
+        (_WORST, _worst(severities)),
         (_PAGES, _counted(_PAGES, pages, "page")),
         (_TICKETS, _counted(_TICKETS, tickets, "ticket")),
     )
@@ -117,19 +114,26 @@ def verdict(severities: Severities, *of: Matcher) -> Expression:
     return sentence.binary("*", value, on(left=()))
 
 
-def _worst() -> Expression:
-    """The SLO whose budget ends first, if one burns or is spent; else a series without the label."""
-    worst = aggregate("bottomk", _by_time_left(least_burn=1), parameter=1)
-    days, hours = worst >= _LEAST_DAYS, (worst > 0) < _LEAST_DAYS
-    text: Expression = _replaced(_spelled("gone", worst <= 0), "gone", ".*", "budget spent")
-    text = text.or_(_replaced(_spelled("gone", call("floor", days / _DAY)), "gone", "(.*)", "budget gone in $1 d"))
-    clock: Expression = _spelled("hours", call("floor", hours / _HOUR)).binary(
-        "*", _spelled("minutes", call("floor", hours % _HOUR / 60)), on(*SLO_AND_CLASS, left=["minutes"])
-    )
-    clock = _replaced(join_labels(clock, "gone", " h ", "hours", "minutes"), "gone", "(.*)", "budget gone in $1 min")
-    text = text.or_(_replaced(clock, "gone", "budget gone in 0 h (.*)", "budget gone in $1"))
+def _worst(severities: Severities) -> Expression:
+    """The most urgent SLO that burns or is overspent, and when its budget ends; else a series without the label.
+
+    Hours and minutes are digits of one number after a 1, which makes it a number of five digits.
+    """
+    burns = _by_time_left(least_burn=1)
+    most_urgent = aggregate("bottomk", urgency(severities).and_(burns, _SAME), parameter=1)
+    left = call("clamp_min", burns.and_(most_urgent, _SAME), 0)
+    digits = 10_000 + 100 * call("floor", left / 3600) + call("floor", left % 3600 / 60)
+    text = _spelled("gone", digits)
+    for pattern, replacement in (
+        ("10000", "budget spent"),
+        ("1(..)(..)", "budget gone in $1 h $2 min"),
+        ("[0-9]+", "budget gone in over 4 d"),
+        ("budget gone in 0(.*)", "budget gone in $1"),
+        ("budget gone in 0 h 0?(.*)", "budget gone in $1"),
+    ):
+        text = _replaced(text, "gone", pattern, replacement)
     name = join_labels(join_labels(text, _WORST, " ", Label.CLASS, Label.SLO), _WORST, ", ", _WORST, "gone")
-    return aggregate("group", _replaced(name, _WORST, "(.*)", "; worst: $1"), by=[_WORST]).or_(call("vector", 1), _ANY)
+    return aggregate("group", _replaced(name, _WORST, "(.*)", "; worst: $1"), by=[_WORST]).or_(call("vector", 1), on())
 
 
 def _spelled(label: str, number: Expression) -> Expression:
