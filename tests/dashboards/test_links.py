@@ -162,8 +162,8 @@ def test_links_to_runbooks_have_the_base_url_of_the_flag(tmp_path: Path) -> None
     assert {name: each for name, each in urls.items() if each} == {
         "slo-overview": ["https://runbooks.example.org/${__data.fields.alertname}.md"],
         "slo-objective": [
-            "https://runbooks.example.org/${__data.fields.runbook}.md",
             "https://runbooks.example.org/${__data.fields.alertname}.md",
+            "https://runbooks.example.org/${__data.fields.runbook}.md",
         ],
     }
 

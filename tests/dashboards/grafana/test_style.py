@@ -45,7 +45,7 @@ def test_a_class_has_one_colour_on_all_panels() -> None:
     series = [
         ("Throughput: requests offered", "chat"),
         ("Goodput over time", "chat"),
-        ("Oldest wait over time", "chat"),
+        ("TTFT p95", "chat"),
         ("Requests in flight over time", "chat waiting"),
     ]
     assert len({colour(*each) for each in series}) == 1
@@ -54,7 +54,7 @@ def test_a_class_has_one_colour_on_all_panels() -> None:
 def test_a_class_whose_name_is_a_prefix_of_another_has_its_own_colour() -> None:
     names = ["chat", "chat-long", "other"]
     assert len({colour("Throughput: requests offered", name) for name in names}) == len(names)
-    assert len({colour("Oldest wait over time", name) for name in names}) == len(names)
+    assert len({colour("TTFT p95", name) for name in names}) == len(names)
 
 
 def test_outcomes_have_different_colours() -> None:
