@@ -1,4 +1,4 @@
-"""What a panel without data says: the series that is missing. Why it is missing, nobody has measured."""
+"""What a panel without data says: the series that is missing, because the cause is not known."""
 
 import re
 from collections.abc import MutableMapping

@@ -60,7 +60,7 @@ OUTCOME_COLOURS = {
 }
 ENGINE_STATE_COLOURS = {
     State.DOWN: BAD,
-    State.WEDGED: "#CC3366",
+    State.WEDGED: "#FF4D7F",
     State.PAUSED: VIOLET,
     State.STARTING: SKY,
     State.SATURATED: WARN,

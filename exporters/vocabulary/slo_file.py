@@ -240,8 +240,8 @@ class RequestClass:
     ] = None
     route: Annotated[tuple[Endpoint, ...] | None, Key(_ENDPOINTS, "Route of the requests, or a list of routes.")] = None
     title: Annotated[
-        str, Key(_TITLE, "What boards, pages and reports call the class, such as short in, short out.")
-    ] = ""
+        str | None, Key(_TITLE, "What dashboards, pages and reports add to the name, such as short in, short out.")
+    ] = None
 
     def fits(self, prompt_tokens: float, max_tokens: float, endpoint: Endpoint) -> bool:
         return (
