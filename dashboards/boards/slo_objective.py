@@ -23,8 +23,8 @@ from dashboards.grafana.tables import ValueColumn
 from dashboards.panels import slo_status, worst_requests
 from dashboards.queries.labels import join_labels
 from dashboards.queries.rates import RANGE, RATE
-from dashboards.queries.slo_state import SLO_AND_CLASS, budget_left, pairs
 from dashboards.windows.slo import burn_window_variable, in_period
+from dashboards.windows.slo_state import SLO_AND_CLASS, budget_left, pairs
 from exporters.text.units import number, spell_duration
 from exporters.vocabulary import signals
 from exporters.vocabulary.alert_names import AlertName

@@ -35,7 +35,8 @@ from dashboards.grafana.tables import LabelColumns, ValueColumn
 from dashboards.panels.traffic import arrival_rate
 from dashboards.queries.labels import with_label
 from dashboards.queries.rates import PER_CLASS, RANGE, goodput_ratio, rate_by, ratio_by
-from dashboards.queries.slo_state import (
+from dashboards.windows.slo import BURN_WINDOW, in_shortest_window
+from dashboards.windows.slo_state import (
     ALERT_IS_FIRING,
     PAGE_WEIGHT,
     SLO_AND_CLASS,
@@ -48,8 +49,7 @@ from dashboards.queries.slo_state import (
     time_left,
     urgency,
 )
-from dashboards.queries.slo_state import verdict as slo_verdict
-from dashboards.windows.slo import BURN_WINDOW, in_shortest_window
+from dashboards.windows.slo_state import verdict as slo_verdict
 from exporters.text.units import number, spell_duration
 from exporters.vocabulary import signals
 from exporters.vocabulary.alert_names import AlertName
@@ -180,8 +180,8 @@ def error_budget(plan: Plan) -> timeseries.Panel:
         f"Share of the error budget of {spell_duration(plan.spec.period)} that is left, a line per SLO and class, of "
         "the worst model; below 0 it is overspent, and below -100 % not drawn. In the legend and the tooltip, gone is "
         "the time at which the budget is spent at the burn rate of the last "
-        f"{spell_duration(plan.tiers[0].long)}, while some is left. Marks are config changes and pages. Good: flat lines. From the "
-        "recording rules."
+        f"{spell_duration(plan.tiers[0].long)}, while some is left. Marks are config changes and pages. Good: flat "
+        "lines. From the recording rules."
     )
     panel = style.time_series_panel(
         *("Error budget", text, units.PercentUnit, 24),

@@ -91,7 +91,7 @@ TABLES = ("Engines", "Engine details")
 
 def columns(page: Page, *titles: str) -> dict[str, dict[str, Any]]:
     """The properties of each column by its title, of all tables of engines or some."""
-    columns_by_title = {}
+    columns_by_title: dict[str, dict[str, Any]] = {}
     for title in titles or TABLES:
         properties_by_field: dict[str, dict[str, Any]] = {}
         for override in panel(page, title)["fieldConfig"]["overrides"]:

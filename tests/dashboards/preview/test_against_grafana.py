@@ -35,7 +35,7 @@ UNITS = sorted(
         str(panel["fieldConfig"]["defaults"]["unit"])
         for page in read_dashboards(Path(GENERATED)).values()
         for panel in panels_of(page["panels"])
-        if "fieldConfig" in panel
+        if panel["type"] not in {"row", "text"}
     }
     # dates and ages are relative to a clock and a locale; a string has no number
     - {"dateTimeAsIso", "dateTimeFromNow", "string"}
