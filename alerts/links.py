@@ -15,6 +15,7 @@ class DashboardUid(StrEnum):
     """Every dashboard; links and bookmarks depend on these."""
 
     OVERVIEW = "vllm-slo-overview"
+    OBJECTIVE = "vllm-slo-objective"
     WORKLOAD = "vllm-slo-workload"
     REQUESTS = "vllm-slo-requests"
     ENGINE = "vllm-slo-engine"
@@ -37,7 +38,7 @@ class PanelTitle(StrEnum):
     FIRING_ALERTS = "Firing alerts"
     FOLLOW_LAG = "Lag of the followed log"
     GOODPUT_BY_SIDECAR = "Goodput by sidecar"
-    GOODPUT_BY_TENANT = "Goodput by tenant"
+    GOODPUT_BY_TENANT = "Goodput by tenant in range"
     KV_CACHE = "KV cache in use over time"
     NOT_COUNTED = "Not counted over time"
     OFFERED = "Throughput: requests offered"
@@ -58,6 +59,7 @@ Panel = tuple[DashboardUid, PanelTitle]
 
 LINK_VARIABLES: dict[DashboardUid, tuple[Label, ...]] = {
     DashboardUid.OVERVIEW: (Label.MODEL, Label.CLASS),
+    DashboardUid.OBJECTIVE: (Label.MODEL, Label.CLASS, Label.SLO),
     DashboardUid.WORKLOAD: (Label.MODEL, Label.CLASS),
     DashboardUid.ENGINE: (Label.INSTANCE, Label.ENGINE),
     DashboardUid.SIDECAR: (Label.INSTANCE,),

@@ -44,7 +44,8 @@ async def _pictures(arguments: argparse.Namespace, log: str) -> None:
     async with browser() as tab:
         overview = f"{arguments.grafana}/slo-overview?var-class=siso&from=now-5m&to=now"
         await _panel(tab, overview, "Firing alerts", "page-alert.png")
-        await _panel(tab, overview, "Burn rate", "page-panel.png")
+        objective = f"{arguments.grafana}/slo-objective?var-class=siso&var-slo=ttft&from=now-5m&to=now"
+        await _panel(tab, objective, "Burn rate", "page-panel.png")
         anatomy = f"{arguments.grafana}/slo-requests?var-class=siso&from=now-5m&to=now"
         await _panel(tab, anatomy, "Time to first token: spread", "page-exemplar.png")
         await _page(tab, f"{arguments.traces}/traces/{arguments.trace}", "document.body", "page-trace.png")

@@ -29,7 +29,6 @@ from exporters.vocabulary.signals import (
 )
 from exporters.vocabulary.slo_file import Slo
 
-_WHO = f"{{{{ $labels.class }}}} requests to {wording.MODEL}"
 _SAME = on(Label.MODEL, Label.CLASS, Label.SLO)
 
 
@@ -60,7 +59,7 @@ def _page(plan: Plan, slo: Slo) -> Alert:
         plan,
         AlertName.BURN,
         Severity.PAGE,
-        (DashboardUid.OVERVIEW, PanelTitle.BURN_RATE),
+        (DashboardUid.OBJECTIVE, PanelTitle.BURN_RATE),
         100 * select(PAGE_ERROR_RATIO, equal(Label.SLO, slo.name)),
         _summary(plan, slo),
         _description(plan, slo, Severity.PAGE),
@@ -80,7 +79,7 @@ def _ticket(plan: Plan, slo: Slo) -> Alert:
         plan,
         AlertName.BURN,
         Severity.TICKET,
-        (DashboardUid.OVERVIEW, PanelTitle.BURN_RATE),
+        (DashboardUid.OBJECTIVE, PanelTitle.BURN_RATE),
         100 * largest_window(either(burning)),
         _summary(plan, slo),
         _description(plan, slo, Severity.TICKET) + _held_note(plan, slo),
@@ -114,7 +113,7 @@ def _description(plan: Plan, slo: Slo, severity: Severity) -> str:
     recent = min(plan.published(severity)[0].short, plan.half_hour)
     waits = "the oldest wait" if plan.has_sidecar else "the engine's queue"
     return (
-        f"{wording.SHARE} of {who(slo, wording.MODEL)} {wording.miss(slo)} (objective {percent(slo.objective)})."
+        f"{wording.SHARE} of {who(plan, slo, wording.MODEL)} {wording.miss(slo)} (objective {percent(slo.objective)})."
         f"{pooled_bad_events(plan, slo)}{wording.budget_left(plan, slo)}"
         f"{wording.worst_replicas(plan, slo, recent)}{wording.last_config_change(plan)}"
         f"{''.join(_tier_note(plan, slo, tier) for tier in plan.fitted(slo, severity))} Look first at {waits}."
@@ -143,6 +142,7 @@ def low_traffic_alert(plan: Plan) -> Alert:
     longest, few, least = plan.tiers[-1], plan.spec.alerting.min_events.ticket, plan.spec.alerting.min_bad
     where = "the bad requests one by one, in the log" if plan.has_sidecar else "the engine's queue"
     bad, events, burn_rate = (in_window(series, longest.long) for series in (SLO_BAD_IN, SLO_EVENTS_IN, SLO_BURN_RATE))
+    who = f"{wording.class_of(plan.spec.slos, plan.spec.class_titles)} requests to {wording.MODEL}"
     missed = (bad >= least).and_(events < few, _SAME).and_(burn_rate > 1, _SAME)
     return alert(
         plan,
@@ -152,7 +152,7 @@ def low_traffic_alert(plan: Plan) -> Alert:
         unless_paged(plan, missed, longest.short, plan.spec.slos),
         f'{{{{ $labels.class }}}} on {wording.MODEL}: {{{{ printf "%.0f" $value }}}} bad events of '
         f"{{{{ $labels.slo }}}} in {wording.spaced(longest.long)}",
-        f"In the last {wording.spaced(longest.long)}, {_WHO} had fewer than {few} events of {{{{ $labels.slo }}}}, "
+        f"In the last {wording.spaced(longest.long)}, {who} had fewer than {few} events of {{{{ $labels.slo }}}}, "
         f'too few for a burn rate. {{{{ printf "%.0f" $value }}}} of them were bad, which is more than the objective '
         f"allows. The ticket needs {least} bad events. Look first at {where}.",
         keep_firing_for=plan.step,

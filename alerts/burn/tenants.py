@@ -56,7 +56,8 @@ def _burn(plan: Plan, slo: Slo) -> Alert:
         (DashboardUid.WORKLOAD, PanelTitle.GOODPUT_BY_TENANT),
         round(100 * slo.budget, 9) * largest_window(burning),
         wording.summary(slo, "{{ $labels.class }} of {{ $labels.tenant }}"),
-        f"{wording.SHARE} of {{{{ $labels.class }}}} requests of {{{{ $labels.tenant }}}} to {{{{ $labels.model }}}} "
+        f"{wording.SHARE} of {wording.class_of([slo], plan.spec.class_titles)} requests of "
+        "{{ $labels.tenant }} to {{ $labels.model }} "
         f"{wording.miss(slo)} (objective {percent(slo.objective)}). All tenants together burn slower. "
         f"Tiers: {limits}. Look first at what this tenant sends that others do not.",
         slo=slo,

@@ -11,7 +11,7 @@ from alerts.promql.build import call, either, equal, in_window, on, over, regex,
 from alerts.promql.expression import AlertLabel, Expression
 from alerts.rules.groups import Recording, windowed
 from alerts.rules.target_labels import if_found, listed
-from alerts.rules.wording import spaced
+from alerts.rules.wording import class_of, spaced
 from alerts.tiers import Severity, Tier
 from exporters.vocabulary.signals import (
     LOW_TRAFFIC_EVENTS_IN,
@@ -76,9 +76,9 @@ def pool_paged(function: str, recent: float) -> Expression:
     return over(function, select(PAGE_ERROR_RATIO, equal(Label.CLASS, POOL)), recent)
 
 
-def who(slo: Slo, model: str) -> str:
+def who(plan: Plan, slo: Slo, model: str) -> str:
     """The requests of an alert, in words."""
-    one_class = f"{{{{ $labels.class }}}} requests to {model}"
+    one_class = f"{class_of([slo], plan.spec.class_titles)} requests to {model}"
     if not is_pooled(slo):
         return one_class
     return f'{{{{ if eq $labels.class "{POOL}" }}}}requests of {POOL} to {model}{{{{ else }}}}{one_class}{{{{ end }}}}'

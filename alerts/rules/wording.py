@@ -1,7 +1,7 @@
 """The text of an alert on an error budget: what, where, how bad, until when, and the last config change."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from alerts.plan import Plan
 from alerts.promql.build import aggregate, call, equal, increase, on, select, sum_by
@@ -77,6 +77,14 @@ def rescaled(slo: Slo, period: float) -> Iterator[str]:
                 f"{percent(published.bad_ratio(slo))} bad events, which is impossible; rescaled to "
                 f"{number(round(tier.factor, 2))}, which needs {percent(tier.bad_ratio(slo))}"
             )
+
+
+def class_of(slos: Iterable[Slo], titles: Mapping[str, str]) -> str:
+    """The class of the alert, with its title if it has one; only the titles of classes that the SLOs judge."""
+    named = {name: titles[name] for slo in slos for name in slo.classes if name in titles}
+    cases = (f'if eq $labels.class "{name}" }}}} ({title}){{{{ ' for name, title in named.items())
+    title = f"{{{{ {'else '.join(cases)}end }}}}" if named else ""
+    return f"{{{{ $labels.class }}}}{title}"
 
 
 def summary(slo: Slo, who: str) -> str:

@@ -12,6 +12,7 @@ from dashboards.boards.annotations import annotations
 from dashboards.grafana import layout
 from dashboards.grafana.links import NO_LINKS
 from dashboards.queries.variables import VARIABLES
+from exporters.text.units import spell_duration
 from exporters.vocabulary import signals
 from exporters.vocabulary.signals import Label
 from exporters.vocabulary.slo_file import SloFile, Source
@@ -41,6 +42,12 @@ _TARGETS = {Source.SIDECAR: signals.SIDECAR_BUILD, Source.ENGINE: signals.ENGINE
 """A series of each target, whose labels are those of `group_by`."""
 
 
+def _data_source() -> dashboard.DatasourceVariable:
+    """Grafana shows it in the menu of the dashboard, from 12.3 on: most installations have one."""
+    variable = dashboard.DatasourceVariable("datasource").label("Data source").type("prometheus")
+    return variable.hide(model.VariableHide.IN_CONTROLS_MENU)
+
+
 @dataclass(frozen=True, slots=True)
 class Board:
     """One dashboard. `uid` starts with `vllm-slo-` and never changes: alerts and bookmarks link to it."""
@@ -51,6 +58,8 @@ class Board:
     rows: Callable[[Plan], tuple[layout.Row, ...]]
     own_variables: Callable[[SloFile], tuple[layout.Variable, ...]] = lambda _: ()
     """Variables that only this dashboard has, after those of every dashboard."""
+    labels: tuple[Label, ...] = ()
+    """Labels with a variable of `own_variables`, which all its queries follow."""
     shows_load_tests: bool = False
     shows_request_log: bool = False
     time_from: str = "now-1h"
@@ -79,7 +88,7 @@ class Board:
             .tooltip(model.DashboardCursorSync.CROSSHAIR)
             .readonly()
             .link(links)
-            .with_variable(dashboard.DatasourceVariable("datasource").label("Data source").type("prometheus"))
+            .with_variable(_data_source())
         )
         targets = (layout.label_variable(label, _TARGETS[self.source]) for label in spec.group_by)
         every = _VARIABLES[self.source]
@@ -87,9 +96,9 @@ class Board:
             frame.with_variable(variable)
         for annotation in annotations(plan.spec, load_tests=self.shows_load_tests):
             frame.annotation(annotation)
-        return layout.arrange(frame, self.rows(plan))
+        return layout.arrange(frame, self.rows(plan), spell_duration(spec.scrape_interval), spec.class_titles)
 
     def render(self, spec: SloFile, links: Links = NO_LINKS, log_selector: str = "") -> str:
         """The dashboard as JSON; deterministic for an SLO file. `log_selector` selects the request log in Loki."""
         selector = log_selector if self.shows_request_log else ""
-        return layout.to_json(self.build(spec), spec.group_by, links, selector)
+        return layout.to_json(self.build(spec), spec.group_by, links, selector, (*VARIABLES, *self.labels))

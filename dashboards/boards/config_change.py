@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import starmap
 
 from grafana_foundation_sdk.builders import common, stat, table
 from grafana_foundation_sdk.models import common as common_model
@@ -9,22 +10,22 @@ from grafana_foundation_sdk.models import units
 
 from alerts.links import DashboardUid
 from alerts.plan import Plan
-from alerts.promql.build import aggregate, call, either, not_regex, on, regex, select, sum_by
+from alerts.promql.build import aggregate, call, equal, not_regex, on, regex, select, sum_by
 from alerts.promql.change import map_selectors
 from alerts.promql.expression import Expression, Selector, Variable
 from dashboards.boards.board import Board
 from dashboards.grafana import style, tables
 from dashboards.grafana.layout import Row
 from dashboards.grafana.ranking import highest_first
-from dashboards.grafana.style import BAD, GOOD, NO_TRAFFIC
+from dashboards.grafana.style import BAD, GOOD
 from dashboards.grafana.tables import DifferenceColumn, ValueColumn
-from dashboards.panels import engine_load, revisions, slo_status, traffic
-from dashboards.panels.latency import quantile_variable
+from dashboards.panels import revisions
 from dashboards.queries.labels import with_label
 from dashboards.queries.rates import ENGINE_LABELS
-from dashboards.queries.score_interval import Share, significant_change
+from dashboards.queries.score_interval import Share, quantile_changed, significant_change
 from dashboards.windows.change import AFTER, BEFORE, Window, at, change_variables, changed_engines, selected_change
 from dashboards.windows.slo import class_order, class_order_variable
+from exporters.text.units import number
 from exporters.vocabulary import signals
 from exporters.vocabulary.signals import Label, Outcome, Signal
 
@@ -44,11 +45,11 @@ _LATENCIES = (
     ("E2E p95", 0.95, signals.DURATION),
 )
 _KILLED = f"{Outcome.TRUNCATED}|{Outcome.UPSTREAM_ERROR}|{Outcome.UPSTREAM_UNREACHABLE}"
-_EMPTY = "no config change, or no traffic around it"
 _SOURCE = "From the sidecars' metrics."
 
 _POINTS = "suffix:pp"
 
+_NOT_SIGNIFICANT, _CHANGE_WIDTH = "not significant", 130
 _NO_CHANGE = "there is no config change in the time shown, or no traffic around it"
 _SIGNIFICANT = "The change is in percentage points (pp), and shown only if its 95 % interval excludes 0."
 _IN_POINTS = "The change is in percentage points (pp), and has no interval."
@@ -67,39 +68,12 @@ def rows(plan: Plan) -> tuple[Row, ...]:
     return (
         Row(
             "Comparison: $length s before and after",
-            (
-                config_change(),
-                changed().height(6),
-                changed_and_unchanged(),
-                goodput(),
-                requests_offered().span(7).min_width(95),
-            ),
+            (config_change(), goodput(), changed()),
         ),
-        # rows of eight SLOs and classes, and of one class, without a scrollbar
-        Row(
-            "SLO attainment and latency",
-            (attainment().span(10).height(10), latency().span(14).height(10).min_width(90)),
-        ),
-        Row(
-            "Side effects",
-            (
-                client_errors().height(7),
-                output_tokens().span(7).height(7).min_width(90),
-                cache_hits().height(7),
-                preemptions().span(7).height(7),
-            ),
-        ),
-        Row(
-            "History",
-            (
-                slo_status.goodput(spec),
-                traffic.requests_offered(spec),
-                engine_load.prefix_cache(),
-                traffic.time_to_first_token(spec),
-                traffic.in_flight(spec),
-            ),
-            is_collapsed=True,
-        ),
+        # rows of eight SLOs and classes without a scrollbar
+        Row("SLO attainment and load", (attainment().height(10), requests_offered().height(10))),
+        Row("Latency quantiles", tuple(starmap(latency, _LATENCIES))),
+        Row("Side effects", (client_errors(), cache_hits(), output_tokens(), preemptions())),
         Row("Revisions", (revisions.attainment(spec), revisions.events(spec)), is_collapsed=True),
     )
 
@@ -114,8 +88,7 @@ def config_change() -> stat.Panel:
         "changed. From the sidecars' metrics."
     )
     panel = style.stat_panel(
-        *("Config change", text, units.DatetimeISO, 9, 6),
-        no_value="no config change in the time range",
+        *("Config change", text, style.DATE, 9, 8),
         may_be_empty=_NO_CHANGE,
     )
     # names of settings are long: one line for each value
@@ -141,7 +114,7 @@ def changed() -> table.Panel:
         "after it. Failed are requests that ended with an error of the engine between the two windows: those that the "
         f"restart killed. {_SIGNIFICANT} Good: no decrease, and no failed request. {_SOURCE}"
     )
-    panel = style.table_panel("Changed engines", text, units.Short, 15, 7, may_be_empty=_NO_CHANGE)
+    panel = style.table_panel("Changed engines", text, style.COUNT, 24, 6, may_be_empty=_NO_CHANGE)
     engines = changed_engines()
 
     def of_sidecar(value: Expression) -> Expression:
@@ -150,50 +123,41 @@ def changed() -> table.Panel:
     killed = select(signals.REQUESTS, _CHANGED, regex(Label.OUTCOME, _KILLED), window="${gap}s")
     failed = sum_by(call("increase", at(killed, "$after")), [Label.INSTANCE])
     columns = (
-        ValueColumn("Changed", engines * 1000, units.DatetimeISO, width=165),
+        ValueColumn("Changed", engines * 1000, style.DATE, width=165),
         *_shares(_goodput(Label.INSTANCE), of=of_sidecar, width=85),
-        ValueColumn("Failed", of_sidecar(failed), style.COUNT, decimals=0, steps=((0.5, BAD),), width=65),
+        ValueColumn("Failed", of_sidecar(failed), style.COUNT, decimals=0, steps=((0.5, BAD),)),
     )
     keys = {Label.ENGINE: "Engine", Label.INSTANCE: "Sidecar"}
-    tables.sort_rows(tables.if_empty(panel, _EMPTY), "Changed", "Engine")
+    tables.sort_rows(panel, "Changed", "Engine")
     return tables.join_queries(panel, keys, columns, rows=engines, widest=(Label.ENGINE,))
 
 
-def changed_and_unchanged() -> table.Panel:
-    """The unchanged engines show what else changed at the same time, such as the load."""
+def goodput() -> table.Panel:
+    """The unchanged engines, if there are any, show what else changed at the same time, such as the load."""
 
     def of_both(value: Expression) -> Expression:
         others = map_selectors(value, _of_unchanged).and_(aggregate("count", changed_engines()), on())
         return with_label(value, "engines", "changed").or_(with_label(others, "engines", "unchanged"))
 
+    before, after = (_increase(signals.GOODPUT_EVENTS, window, Label.CLASS) for window in (BEFORE, AFTER))
+    # no row for a class without requests
+    fewer = with_label((before <= after).or_(after), "engines", "changed") > 0
     return _comparison(
-        "Changed and unchanged engines",
-        "Goodput of the changed engines, and of the others in the same two windows. If both changed alike, the reason "
-        "is not the config change.",
-        _shares(_goodput(Label.CLASS), of=of_both),
+        "Goodput",
+        "Share of requests that are good for all their SLOs, at the changed engines and, in the same two windows, at "
+        "the others. If both changed alike, the reason is not the config change. Judged is the number of judged "
+        "requests at the changed engines, in the window with fewer of them.",
+        _shares(_goodput(Label.CLASS), of=of_both, width=85),
         _MORE_IS_BETTER,
-        9,
+        15,
         keys={**_CLASS_KEY, "engines": "Engines"},
+        last=ValueColumn("Judged", fewer, style.COUNT, decimals=0),
     )
 
 
 def _of_unchanged(selector: Selector) -> Selector:
     matchers = (_UNCHANGED if each == _CHANGED else (each,) for each in selector.matchers)
     return replace(selector, matchers=tuple(each for group in matchers for each in group))
-
-
-def goodput() -> table.Panel:
-    before, after = (_increase(signals.GOODPUT_EVENTS, window, Label.CLASS) for window in (BEFORE, AFTER))
-    # no row for a class without requests
-    fewer = (before <= after).or_(after) > 0
-    return _comparison(
-        "Goodput",
-        "Share of requests that are good for all their SLOs. The last column is the number of judged requests, in the "
-        "window with fewer of them.",
-        _shares(_goodput(Label.CLASS)),
-        _MORE_IS_BETTER,
-        last=ValueColumn("Judged", fewer, style.COUNT, no_value="0", decimals=0),
-    )
 
 
 def attainment() -> table.Panel:
@@ -216,27 +180,40 @@ def requests_offered() -> table.Panel:
 
     columns = _values(arrival_rate, units.RequestsPerSecond)
     panel = _comparison("Requests offered", "Requests that arrived per second.", columns)
-    return tables.hide_zero_rows(panel, 2)
+    return tables.hide_zero_rows(panel.min_width(95), 2)
 
 
-def latency() -> table.Panel:
-    def quantiles(window: Window) -> Expression:
-        return either(
-            with_label(
-                call("histogram_quantile", q, _increase(histogram.bucket, window, Label.CLASS, "le")), "figure", name
-            )
-            for name, q, histogram in _LATENCIES
-        )
-
-    return _comparison(
-        "Latency quantiles",
-        "p50 and p95: 50 % and 95 % of the requests took no longer. Requests that did not get that far are excluded: "
-        "see goodput. Whether a latency changed significantly for its threshold is shown by SLO attainment.",
-        _values(quantiles, units.Seconds),
-        _LESS_IS_BETTER,
-        24,
-        keys={"figure": "Figure", **_CLASS_KEY},
+def latency(title: str, q: float, histogram: Signal) -> table.Panel:
+    before, after = (
+        call("histogram_quantile", q, _increase(histogram.bucket, window, Label.CLASS, "le"))
+        for window in (BEFORE, AFTER)
     )
+    change = ValueColumn(
+        *("Change", (after / before - 1).and_(_quantile_changed(q, histogram)), units.PercentUnit),
+        no_value=_NOT_SIGNIFICANT,
+        decimals=1,
+        base=GOOD,
+        steps=((0, BAD),),
+        width=_CHANGE_WIDTH,
+    )
+    panel = _comparison(
+        title,
+        f"{number(100 * q)} % of the requests took no longer. Requests that did not get that far are excluded: see "
+        "goodput.",
+        (*_before_and_after(before, after, style.SECONDS), change),
+        _LESS_IS_BETTER,
+        significance="The change is relative, and shown only if the shares of requests below the quantile differ with "
+        "95 % confidence.",
+    )
+    # rows of four classes
+    return panel.height(7)
+
+
+def _quantile_changed(q: float, histogram: Signal) -> Expression:
+    before, after = (_increase(histogram.bucket, window, Label.CLASS, "le") for window in (BEFORE, AFTER))
+    whole = select(histogram.bucket, equal("le", "+Inf"))
+    counts = _increase(whole, BEFORE, Label.CLASS), _increase(whole, AFTER, Label.CLASS)
+    return quantile_changed(q, (before, after), counts)
 
 
 def client_errors() -> table.Panel:
@@ -250,7 +227,6 @@ def client_errors() -> table.Panel:
         "requests shows only here.",
         _values(lambda window: share(window).value, units.PercentUnit),
         _LESS_IS_BETTER,
-        5,
     )
 
 
@@ -273,7 +249,6 @@ def cache_hits() -> table.Panel:
         "Share of prompt tokens found in the prefix cache; 0 % also if the engine does not report them.",
         _values(lambda window: share(window).value, units.PercentUnit),
         _MORE_IS_BETTER,
-        5,
     )
 
 
@@ -285,7 +260,6 @@ def preemptions() -> table.Panel:
         "count preemptions have no row.",
         _values(lambda window: _increase(signals.ENGINE_PREEMPTIONS, window, Label.ENGINE), style.COUNT),
         _LESS_IS_BETTER,
-        6,
         keys={Label.ENGINE: "Engine"},
     ).decimals(0)
 
@@ -295,19 +269,18 @@ def _comparison(
     text: str,
     columns: Columns,
     good: str = _NEITHER,
-    width: int = 8,
+    width: int = 12,
     *,
     keys: Mapping[str, str] = _CLASS_KEY,
     last: ValueColumn | None = None,
+    significance: str = _SIGNIFICANT,
 ) -> table.Panel:
     """A row for each set of keys; classes are in the order of the SLO file, without those that have no value."""
     before, _, change = columns
-    significance = _SIGNIFICANT
     if isinstance(change, DifferenceColumn):
         significance = _RELATIVE if change.is_relative else _IN_POINTS
     text = f"{text} {significance} {good} {_SOURCE}"
     panel = style.table_panel(title, text, before.unit, width, 8, may_be_empty=_NO_CHANGE)
-    tables.if_empty(panel, _EMPTY)
     shown = (*columns, last) if last else columns
     if Label.CLASS in keys:
         return tables.hide_empty_rows(tables.join_queries(panel, keys, shown, order_by=class_order()), 2)
@@ -334,7 +307,12 @@ def _shares(
     before, after = (of(1 - each.value if is_bad else each.value) for each in shares)
     points = of((-100 if is_bad else 100) * significant_change(*shares))
     change = ValueColumn(
-        *("Change", points, _POINTS), no_value="not significant", decimals=1, base=BAD, steps=((0, GOOD),), width=115
+        *("Change", points, _POINTS),
+        no_value=_NOT_SIGNIFICANT,
+        decimals=1,
+        base=BAD,
+        steps=((0, GOOD),),
+        width=_CHANGE_WIDTH,
     )
     return (*_before_and_after(before, after, units.PercentUnit, width), change)
 
@@ -343,8 +321,8 @@ def _before_and_after(
     before: Expression, after: Expression, unit: str, width: int | None = None
 ) -> tuple[ValueColumn, ValueColumn]:
     return (
-        ValueColumn("Before", before, unit, no_value=NO_TRAFFIC, width=width),
-        ValueColumn("After", after, unit, no_value=NO_TRAFFIC, width=width),
+        ValueColumn("Before", before, unit, width=width),
+        ValueColumn("After", after, unit, width=width),
     )
 
 
@@ -369,7 +347,6 @@ BOARD = Board(
     description="Equal windows before and after a config change, per class.",
     own_variables=lambda spec: (
         *change_variables(spec.scrape_interval),
-        quantile_variable(),
         class_order_variable(spec.class_names),
     ),
     rows=rows,

@@ -13,8 +13,8 @@ from dashboards.boards.board import Board
 from dashboards.grafana import style, tables
 from dashboards.grafana.layout import Row
 from dashboards.grafana.ranking import highest_first, lowest_first
-from dashboards.grafana.style import BAD, GOOD, GREY, NO_TRAFFIC, WARN, Query
-from dashboards.panels import engine_features, worst_requests
+from dashboards.grafana.style import BAD, GOOD, GREY, WARN, Query
+from dashboards.panels import engine_features
 from dashboards.panels.engine_load import OfRanks
 from dashboards.queries.rates import (
     ENGINE_LABELS,
@@ -30,7 +30,6 @@ from dashboards.queries.rates import (
 from exporters.vocabulary import signals
 from exporters.vocabulary.signals import Label
 
-_NO_ENGINE, _NOT_EXPOSED = "no engine", "not exposed"
 _NO_ROOFLINE, _NO_START = "no roofline was given (--roofline)", "some engines do not report when they started"
 _PER_ENGINE = "{{engine}}"
 _NO_COUNTER = "some engines do not expose it, which the last row then says"
@@ -44,11 +43,10 @@ _PREFILL_LIMIT = max_by(signals.ROOFLINE_PREFILL, [Label.INSTANCE])
 _UPPER_LIMIT = "/^upper limit/", [style.fixed_colour(GREY)]
 
 
-def rows(plan: Plan) -> tuple[Row, ...]:
+def rows(_: Plan) -> tuple[Row, ...]:
     return (
-        Row("Status", (up(), requests_now(), kv_cache_now(), uptime(), restarts(), scrape_age(plan), version())),
+        Row("Status", (up(), requests_now(), kv_cache_now(), started(), restarts(), version())),
         Row("State", (by_state(), last_progress())),
-        Row("Bad requests", (worst_requests.worst_requests(plan),)),
         Row("Queue", (_OF_RANKS.running(), _OF_RANKS.waiting(), _OF_RANKS.preemptions())),
         Row(
             "KV cache and prefix cache",
@@ -81,7 +79,7 @@ def rows(plan: Plan) -> tuple[Row, ...]:
 def up() -> stat.Panel:
     text = "Whether the sidecar's last scrape of each engine succeeded. Good: up. From the sidecars' metrics."
     panel = style.stat_panel(PanelTitle.ENGINE, text, units.NoUnit, 4, 5, base=BAD, steps=((1, GOOD),))
-    style.if_absent(panel, _NO_ENGINE, *style.UP_DOWN_MAPPINGS)
+    panel.mappings(style.UP_DOWN_MAPPINGS)
     return lowest_first(panel, (max_by(signals.ENGINE_UP, ENGINE_LABELS), _PER_ENGINE))
 
 
@@ -102,9 +100,9 @@ def last_progress() -> timeseries.Panel:
         "Time since each engine last worked: its counters moved, or output arrived at a relay. Good: near 0 while "
         "requests wait; an idle engine does not work. From the sidecars' metrics."
     )
-    line = (call("time") - max_by(signals.ENGINE_WORKED, ENGINE_LABELS), PER_ENGINE)
+    line = ((call("time") - max_by(signals.ENGINE_WORKED, ENGINE_LABELS)) / 60, PER_ENGINE)
     reason = "the engine has not worked since the sidecar started"
-    return style.time_series_panel("Time since progress", text, units.Seconds, 12, line, height=6, may_be_empty=reason)
+    return style.time_series_panel("Time since progress", text, style.MINUTES, 12, line, height=6, may_be_empty=reason)
 
 
 def requests_now() -> stat.Panel:
@@ -112,7 +110,7 @@ def requests_now() -> stat.Panel:
         "Requests that are running and waiting in the engine, of all ranks. Good: few wait. From the engines' metrics."
     )
     panel = style.stat_panel(
-        *("Requests in the engine", text, style.COUNT, 4, 5),
+        *("Requests now", text, style.COUNT, 4, 5),
         (aggregate("sum", signals.ENGINE_RUNNING), "running"),
         (aggregate("sum", signals.ENGINE_WAITING), "waiting"),
         may_be_empty="some engines expose no queue",
@@ -128,8 +126,7 @@ def kv_cache_now() -> stat.Panel:
         "engines' metrics."
     )
     panel = style.stat_panel(
-        *("KV cache in use", text, units.PercentUnit, 3, 5),
-        no_value=_NOT_EXPOSED,
+        *("KV cache now", text, units.PercentUnit, 4, 5),
         may_be_empty="some engines expose no KV cache",
         decimals=1,
         base=GOOD,
@@ -138,13 +135,10 @@ def kv_cache_now() -> stat.Panel:
     return highest_first(panel, (max_by(signals.ENGINE_KV_USAGE, ENGINE_LABELS), _PER_ENGINE))
 
 
-def uptime() -> stat.Panel:
-    text = (
-        "Time since the process of the engine started. Good: as long as since the last planned restart. From the "
-        "engines' metrics."
-    )
-    panel = style.stat_panel("Uptime", text, units.Seconds, 3, 5, may_be_empty=_NO_START)
-    return lowest_first(panel, (call("time") - max_by(signals.ENGINE_START_TIME, ENGINE_LABELS), _PER_ENGINE))
+def started() -> stat.Panel:
+    text = "Start of the engine's process, the newest first. Good: the last planned restart. From the engines' metrics."
+    panel = style.stat_panel("Started", text, style.AGE, 4, 5, may_be_empty=_NO_START)
+    return highest_first(panel, (1000 * max_by(signals.ENGINE_START_TIME, ENGINE_LABELS), _PER_ENGINE))
 
 
 def restarts() -> stat.Panel:
@@ -154,29 +148,13 @@ def restarts() -> stat.Panel:
     )
     starts = max_by(over("changes", signals.ENGINE_START_TIME, RANGE), ENGINE_LABELS)
     panel = style.stat_panel(
-        *(PanelTitle.RESTARTS, text, style.COUNT, 3, 5),
-        no_value=_NOT_EXPOSED,
+        *(PanelTitle.RESTARTS, text, style.COUNT, 4, 5),
         may_be_empty=_NO_START,
         decimals=0,
         base=GOOD,
         steps=((1, WARN),),
     )
     return highest_first(panel, (starts, _PER_ENGINE))
-
-
-def scrape_age(plan: Plan) -> stat.Panel:
-    text = (
-        "Time since the sidecar's last successful scrape of the engine; everything below is as old. Good: a few "
-        "seconds; vermilion from the age at which the engine counts as down. From the sidecars' metrics."
-    )
-    panel = style.stat_panel(
-        *("Last scrape age", text, units.Seconds, 3, 5),
-        no_value=_NO_ENGINE,
-        decimals=1,
-        base=GOOD,
-        steps=((plan.down_after, BAD),),
-    )
-    return highest_first(panel, (max_by(signals.ENGINE_SCRAPE_AGE, ENGINE_LABELS), _PER_ENGINE))
 
 
 def version() -> stat.Panel:
@@ -216,7 +194,7 @@ def possible_prefix_cache() -> timeseries.Panel:
         (possible, "possible: {{instance}}"),
         (cache_hit_ratio(Label.INSTANCE), "actual: {{instance}}"),
         may_be_empty="possible needs the sidecar's flag --log-prefix-hashes",
-    ).no_value(NO_TRAFFIC)
+    )
 
 
 def prefill() -> timeseries.Panel:
@@ -256,7 +234,7 @@ def roofline_share() -> timeseries.Panel:
         (prefill, f"prefill: {PER_ENGINE}"),
         may_be_empty=f"{_NO_ROOFLINE}, or the engine exposes no running requests",
     )
-    return panel.no_value("no roofline").override_by_regexp("/^prefill/", style.DOTTED)
+    return panel.override_by_regexp("/^prefill/", style.DOTTED)
 
 
 def speculation() -> timeseries.Panel:
@@ -268,7 +246,7 @@ def speculation() -> timeseries.Panel:
         *("Speculative tokens accepted", text, 12),
         (ratio_by(signals.ENGINE_SPEC_ACCEPTED, signals.ENGINE_SPEC_DRAFTED, *ENGINE_LABELS), PER_ENGINE),
         may_be_empty="speculative decoding is off, or the engine does not count it",
-    ).no_value("no speculation")
+    )
 
 
 def settings() -> table.Panel:
@@ -279,7 +257,7 @@ def settings() -> table.Panel:
     series = signals.ENGINE_SETTING_INFO
     known = select(series).unless(select(series, regex(Label.VALUE, "None")))
     return tables.list_labels(
-        style.table_panel("Settings", text, units.String, 13, 12, may_be_empty="the engine reports no setting"),
+        style.table_panel("Settings", text, units.String, 24, 12, may_be_empty="the engine reports no setting"),
         max_by(known, [Label.SETTING, Label.VALUE, *ENGINE_LABELS]),
         {Label.SETTING: "Setting", Label.VALUE: "Value", Label.ENGINE: "Engine", Label.INSTANCE: "Sidecar"},
         widest=(Label.ENGINE,),
@@ -293,7 +271,7 @@ def missing_signals() -> table.Panel:
     )
     reason = "it exposes everything, or is down"
     return tables.list_labels(
-        style.table_panel("Missing signals", text, units.String, 11, 12, may_be_empty=reason),
+        style.table_panel("Missing signals", text, units.String, 24, 8, may_be_empty=reason),
         max_by(signals.ENGINE_SIGNAL_EXPOSED, [Label.SIGNAL, *ENGINE_LABELS]).binary("==", 0),
         {Label.SIGNAL: "Series", Label.ENGINE: "Engine", Label.INSTANCE: "Sidecar"},
         widest=(Label.SIGNAL,),
@@ -321,6 +299,5 @@ BOARD = Board(
     uid=DashboardUid.ENGINE,
     title="Engine",
     description="One engine's batch, queue, KV cache, throughput and settings, rank by rank.",
-    shows_request_log=True,
     rows=rows,
 )

@@ -122,7 +122,7 @@ def rows(plan: Plan) -> tuple[Row, ...]:
         Row(
             "Status", (slo_status.slo_status(plan), up(), requests_now(), kv_cache_now(), restarts(), good_range(plan))
         ),
-        Row("Burn rate and alerts", (slo_status.burn_rate(plan), slo_status.firing_alerts())),
+        Row("Burn rate and alerts", (slo_status.burn_rate(plan), slo_status.firing_alerts(plan))),
         Row("Latency", latencies(plan)),
         Row("Requests and tokens", (ended_requests(), output_tokens(), prompt_tokens())),
         Row(
@@ -140,7 +140,7 @@ def rows(plan: Plan) -> tuple[Row, ...]:
 def up() -> stat.Panel:
     description = "Whether Prometheus's last scrape of each engine succeeded. Good: up. From the recording rules."
     panel = style.stat_panel(PanelTitle.ENGINE, description, units.NoUnit, 5, 5, base=BAD, steps=((1, GOOD),))
-    style.if_absent(panel, "no engine", *style.UP_DOWN_MAPPINGS)
+    panel.mappings(style.UP_DOWN_MAPPINGS)
     return lowest_first(_below_each_other(panel), (max_by(signals.ENGINE_UP, [Label.ENGINE]), "{{engine}}"))
 
 
@@ -150,7 +150,6 @@ def requests_now() -> stat.Panel:
         *("Requests now", description, style.COUNT, 4, 5),
         (aggregate("sum", signals.ENGINE_RUNNING), "running"),
         (aggregate("sum", signals.ENGINE_WAITING), "waiting"),
-        no_value="no engine",
         decimals=0,
     )
     return _below_each_other(panel)
@@ -163,7 +162,6 @@ def kv_cache_now() -> stat.Panel:
     )
     panel = style.stat_panel(
         *("KV cache in use", description, units.PercentUnit, 5, 5),
-        no_value="no engine",
         decimals=1,
         base=GOOD,
         steps=((KV_CACHE_FULL, WARN),),
@@ -176,9 +174,7 @@ def restarts() -> stat.Panel:
         "Restarts of the engine in the time range; each loses the open requests and the prefix cache. Good: 0. From "
         "the engines' metrics."
     )
-    panel = style.stat_panel(
-        *(PanelTitle.RESTARTS, description, style.COUNT, 5, 5), no_value="no engine", base=GOOD, steps=((1, BAD),)
-    )
+    panel = style.stat_panel(*(PanelTitle.RESTARTS, description, style.COUNT, 5, 5), base=GOOD, steps=((1, BAD),))
     starts = max_by(over("changes", signals.ENGINE_START_TIME, RANGE), [Label.ENGINE])
     return highest_first(_below_each_other(panel), (starts, "{{engine}}"))
 
@@ -196,7 +192,6 @@ def good_range(plan: Plan) -> stat.Panel:
     return style.stat_panel(
         *("Good for all SLOs", description, units.PercentUnit, 5, 5),
         *bounds,
-        no_value=NO_TRAFFIC,
         decimals=1,
         base=BAD,
         steps=slo_status.goodput_limits(plan.spec),
@@ -237,7 +232,7 @@ def _latency(plan: Plan, title: str, meaning: str, histogram: str, measure: Meas
         f"bound at which the SLO is counted, if it has one. From the histograms of vLLM {version(plan.spec)}."
     )
     panel = style.time_series_panel(
-        *(title, description, units.Seconds, 12), (line, "{{model_name}}"), signed=True, may_be_empty="no request ended"
+        *(title, description, style.SECONDS, 12), (line, "{{model_name}}"), signed=True, may_be_empty="no request ended"
     )
     lines = ((seconds, BAD) for seconds in thresholds_of(plan.spec, measure))
     return style.with_threshold_lines(style.logarithmic(style.limit_points(panel)), *lines)
@@ -274,7 +269,7 @@ def bad_by_engine() -> timeseries.Panel:
         f"Gaps are {NO_TRAFFIC}. From the recording rules."
     )
     line = (ratio_by(signals.SLO_BAD, signals.SLO_EVENTS, Label.INSTANCE, Label.SLO), "{{instance}} {{slo}}")
-    return style.ratio_panel(PanelTitle.BAD_BY_ENGINE, description, 8, line).no_value(NO_TRAFFIC)
+    return style.ratio_panel(PanelTitle.BAD_BY_ENGINE, description, 8, line)
 
 
 def unknown(plan: Plan) -> text.Panel:

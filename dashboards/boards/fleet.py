@@ -4,8 +4,10 @@ A row is one engine of one sidecar (`instance` and `engine`), because the engine
 address. Latency and goodput are measured per sidecar, so the engines behind one gateway have the same values.
 """
 
-from grafana_foundation_sdk.builders import table, timeseries
-from grafana_foundation_sdk.models import common as common_model
+from collections.abc import Sequence
+
+from grafana_foundation_sdk.builders import stat, table, timeseries
+from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models import units
 
 from alerts.causes.engine import KV_CACHE_FULL
@@ -17,7 +19,7 @@ from dashboards.boards.board import Board
 from dashboards.grafana import style, tables
 from dashboards.grafana.layout import Row
 from dashboards.grafana.links import to_board
-from dashboards.grafana.style import BAD, NO_TRAFFIC, WARN
+from dashboards.grafana.style import BAD, LAST_MINUTE, NO_TRAFFIC, WARN
 from dashboards.grafana.tables import LabelColumns, ValueColumn
 from dashboards.panels.engine_load import kv_cache_panel
 from dashboards.panels.latency import thresholds_of
@@ -50,35 +52,56 @@ _CODE = max_by(
     ENGINE_LABELS,
 )
 _SETTINGS, _VALUE = select(signals.ENGINE_SETTING_INFO), (Label.SETTING, Label.VALUE)
+_NO_COLUMN = f"there is {NO_TRAFFIC}, or the engines do not expose it"
 _FAILURES = "|".join(sorted({*SERVER_FAULT, Outcome.REJECTED}))
 
 
 def rows(plan: Plan) -> tuple[Row, ...]:
     spec = plan.spec
     return (
-        Row("Engine comparison", (engines(spec),)),
+        Row("Fleet at a glance", (states(), engines(spec))),
         Row("History", (goodput(spec), requests(), waiting(), kv_cache())),
-        Row("Settings", (settings(),)),
+        Row("Latency, versions and settings", (details(spec), settings())),
     )
+
+
+def states() -> stat.Panel:
+    """Counts that show the state of a fleet whose table is longer than the screen."""
+    text = "Number of engines in each state. Good: all serve. From the sidecars' metrics."
+    panel = style.stat_panel("Engines by state now", text, style.COUNT, 24, 4, decimals=0)
+    for state, colour in style.ENGINE_STATE_COLOURS.items():
+        count = aggregate("sum", select(signals.ENGINE_STATE, equal(Label.STATE, state)))
+        limits = style.thresholds(style.PLAIN, (1, colour)).build()
+        panel.with_target(style.query(count, state, instant=True))
+        panel.override_by_name(state, [model.DynamicConfigValue("thresholds", limits)])
+    return panel
 
 
 def engines(spec: SloFile) -> table.Panel:
     text = (
         "A row per engine. Engines that do not serve come first, then the worst goodput; engines without traffic come "
-        "last. A click on an engine or sidecar opens its dashboard. Goodput, requests, failures and TTFT are those of "
-        "the sidecar in front, over about the last minute; engines behind one gateway share them. TTFT excludes "
-        "requests without a first token; it is red above the lowest threshold of the SLO file. Drift: settings whose "
-        "value differs from that of most of the engines shown. Good: equal rows. From the sidecars and the engines' "
-        "metrics."
+        "last. A click on an engine or sidecar opens its dashboard. Traffic is the share of the prompt and output "
+        "tokens of all engines shown. Goodput is that of the sidecar in front; engines behind one gateway share it. "
+        "Good: all serve, and equal rows. From the sidecars and the engines' metrics."
     )
-    reason = f"there is {NO_TRAFFIC}, or the engines do not expose it"
-    panel = style.table_panel("Engines", text, units.Short, 24, 8, may_be_empty=reason).interval("1m")
-    tables.join_queries(
-        *(tables.if_empty(panel, "no engine"), _KEYS, _columns(spec)),
-        order_by=_order(),
-        rows=_UP,
-        widest=(Label.ENGINE, Label.VERSION),
+    panel = style.table_panel("Engines", text, units.Short, 24, 14, may_be_empty=_NO_COLUMN)
+    return _of_engines(panel, _columns(spec), Label.ENGINE)
+
+
+def details(spec: SloFile) -> table.Panel:
+    text = (
+        "A row per engine. Failures and TTFT are those of the sidecar in front; engines behind one gateway share them. "
+        "TTFT excludes requests without a first token; it is red above the lowest threshold of the SLO file. Drift: "
+        "settings whose value differs from that of most of the engines shown. Good: equal rows. From the sidecars and "
+        "the engines' metrics."
     )
+    panel = style.table_panel("Engine details", text, units.Short, 24, 8, may_be_empty=_NO_COLUMN)
+    return _of_engines(panel, _detail_columns(spec), Label.ENGINE, Label.VERSION)
+
+
+def _of_engines(panel: table.Panel, columns: Sequence[ValueColumn | LabelColumns], *widest: Label) -> table.Panel:
+    """A row per engine of a sidecar, sorted by trouble."""
+    tables.join_queries(style.over_last_minute(panel), _KEYS, columns, order_by=_order(), rows=_UP, widest=widest)
     engine = to_board(DashboardUid.ENGINE, Label.INSTANCE, Label.ENGINE)
     tables.link_cells(panel, Label.ENGINE, "Open the engine", engine)
     return tables.link_cells(panel, Label.INSTANCE, "Open the sidecar", to_board(DashboardUid.SIDECAR, Label.INSTANCE))
@@ -90,15 +113,11 @@ def _order() -> Expression:
     return urgent.or_(_per_engine(goodput_ratio(Label.INSTANCE))).or_(2 * aggregate("group", _UP, by=ENGINE_LABELS))
 
 
-def _columns(spec: SloFile) -> tuple[ValueColumn | LabelColumns, ...]:
-    ended = rate_by(signals.REQUESTS, Label.INSTANCE)
-    failed = rate_by(select(signals.REQUESTS, regex(Label.OUTCOME, _FAILURES)), Label.INSTANCE)
-    late = tuple((seconds, BAD) for seconds in thresholds_of(spec, Measure.TTFT)[:1])
-
-    def ttft(q: float) -> Expression:
-        # without requests it is NaN, which a table would show
-        return _per_engine(quantile(q, signals.TTFT, RATE, [Label.INSTANCE]) >= 0)
-
+def _columns(spec: SloFile) -> tuple[ValueColumn, ...]:
+    prompt, output = (
+        rate_by(each, *ENGINE_LABELS) for each in (signals.ENGINE_PROMPT_TOKENS, signals.ENGINE_GENERATION_TOKENS)
+    )
+    tokens = prompt + output
     return (
         ValueColumn(
             "State",
@@ -109,33 +128,51 @@ def _columns(spec: SloFile) -> tuple[ValueColumn | LabelColumns, ...]:
             mappings=style.ENGINE_STATE_MAPPINGS,
             width=85,
         ),
+        ValueColumn("Waiting now", sum_by(signals.ENGINE_WAITING, ENGINE_LABELS), style.COUNT, decimals=0, width=130),
+        ValueColumn("Running now", sum_by(signals.ENGINE_RUNNING, ENGINE_LABELS), style.COUNT, decimals=0, width=130),
         ValueColumn(
-            "Goodput",
+            *("KV cache now", _KV_USAGE, units.PercentUnit), decimals=0, steps=((KV_CACHE_FULL, WARN),), width=115
+        ),
+        ValueColumn(
+            f"Traffic {LAST_MINUTE}",
+            tokens.binary("/", aggregate("sum", tokens) > 0, on(left=())),
+            units.PercentUnit,
+            decimals=1,
+            width=115,
+        ),
+        ValueColumn(
+            f"Goodput {LAST_MINUTE}",
             _per_engine(goodput_ratio(Label.INSTANCE)),
             units.PercentUnit,
-            no_value=NO_TRAFFIC,
             decimals=1,
             base=BAD,
             steps=goodput_limits(spec),
-            width=85,
+            width=115,
         ),
-        ValueColumn("Requests", _per_engine(ended), units.RequestsPerSecond, decimals=2, width=95),
+    )
+
+
+def _detail_columns(spec: SloFile) -> tuple[ValueColumn | LabelColumns, ...]:
+    ended = rate_by(signals.REQUESTS, Label.INSTANCE)
+    failed = rate_by(select(signals.REQUESTS, regex(Label.OUTCOME, _FAILURES)), Label.INSTANCE)
+    late = tuple((seconds, BAD) for seconds in thresholds_of(spec, Measure.TTFT)[:1])
+
+    # without requests it is NaN, which a table would show
+    ttft = _per_engine(quantile(0.95, signals.TTFT, RATE, [Label.INSTANCE]) >= 0)
+    return (
         ValueColumn(
-            "Failed",
+            f"Failed {LAST_MINUTE}",
             _per_engine(ratio(failed, ended)),
             units.PercentUnit,
-            no_value=NO_TRAFFIC,
             decimals=1,
             steps=_failure_limits(spec),
-            width=85,
+            width=110,
         ),
-        ValueColumn("TTFT p50", ttft(0.5), units.Seconds, no_value=NO_TRAFFIC, steps=late, width=85),
-        ValueColumn("TTFT p95", ttft(0.95), units.Seconds, no_value=NO_TRAFFIC, steps=late, width=85),
-        ValueColumn("Running", sum_by(signals.ENGINE_RUNNING, ENGINE_LABELS), style.COUNT, decimals=0, width=75),
-        ValueColumn("Waiting", sum_by(signals.ENGINE_WAITING, ENGINE_LABELS), style.COUNT, decimals=0, width=75),
-        ValueColumn("KV cache", _KV_USAGE, units.PercentUnit, decimals=0, steps=((KV_CACHE_FULL, WARN),), width=80),
-        ValueColumn("Cache hits", cache_hit_ratio(*ENGINE_LABELS), units.PercentUnit, decimals=0, width=90),
-        ValueColumn("Drift", _odd_settings(), style.COUNT, decimals=0, steps=((1, WARN),), width=60),
+        ValueColumn(f"TTFT p95 {LAST_MINUTE}", ttft, style.SECONDS, steps=late, width=130),
+        ValueColumn(
+            f"Cache hits {LAST_MINUTE}", cache_hit_ratio(*ENGINE_LABELS), units.PercentUnit, decimals=0, width=140
+        ),
+        ValueColumn("Drift", _odd_settings(), style.COUNT, decimals=0, steps=((1, WARN),), width=130),
         LabelColumns(count_by(signals.ENGINE_INFO, [*ENGINE_LABELS, *_TYPE_AND_VERSION]), _TYPE_AND_VERSION),
     )
 
@@ -164,16 +201,15 @@ def goodput(spec: SloFile) -> timeseries.Panel:
         f"objective and twice its budget. Gaps are {NO_TRAFFIC}. From the recording rules."
     )
     line = (signals.GOODPUT_AT, "{{instance}}")
-    panel = style.ratio_panel(PanelTitle.GOODPUT_BY_SIDECAR, text, 12, line).no_value(NO_TRAFFIC)
-    worst_first = style.table_legend(common_model.LegendPlacement.BOTTOM, "lastNotNull", "min")
-    panel.legend(worst_first.sort_by("Min").sort_desc(False))
+    panel = style.ratio_panel(PanelTitle.GOODPUT_BY_SIDECAR, text, 12, line)
+    panel.legend(style.ranked_legend("min", "Min", descending=False))
     return style.with_threshold_lines(panel, *goodput_lines(spec))
 
 
 def requests() -> timeseries.Panel:
     text = "Requests that end per second, by sidecar. Good: evenly distributed. From the recording rules."
     line = (signals.REQUESTS_AT, "{{instance}}")
-    return style.time_series_panel("Requests by sidecar", text, units.RequestsPerSecond, 12, line)
+    return _ranked(style.time_series_panel("Requests by sidecar", text, units.RequestsPerSecond, 12, line))
 
 
 def waiting() -> timeseries.Panel:
@@ -181,11 +217,12 @@ def waiting() -> timeseries.Panel:
         "Requests in the queue of each engine. One long queue among empty ones is a problem of routing. Good: close "
         "to 0. From the engines' metrics."
     )
-    return style.time_series_panel(
+    panel = style.time_series_panel(
         *("Waiting by engine", text, units.Short, 12),
         (sum_by(signals.ENGINE_WAITING, ENGINE_LABELS), PER_ENGINE),
         may_be_empty="some engines expose no queue",
     )
+    return _ranked(panel)
 
 
 def kv_cache() -> timeseries.Panel:
@@ -193,7 +230,11 @@ def kv_cache() -> timeseries.Panel:
         "Share of the KV cache in use, of the fullest rank of each engine. Good: below the line. From the engines' "
         "metrics."
     )
-    return kv_cache_panel("KV cache by engine", text, _KV_USAGE, PER_ENGINE, 12)
+    return _ranked(kv_cache_panel("KV cache by engine", text, _KV_USAGE, PER_ENGINE, 12))
+
+
+def _ranked(panel: timeseries.Panel) -> timeseries.Panel:
+    return panel.legend(style.ranked_legend("max", "Max"))
 
 
 def settings() -> table.Panel:
@@ -209,7 +250,6 @@ def settings() -> table.Panel:
     engine_names = join_labels(of_engine, Label.ENGINE, " at ", Label.ENGINE, Label.INSTANCE)
     reason = "all engines shown have the same settings"
     panel = style.table_panel("Settings that differ", text, units.String, 24, 5, may_be_empty=reason)
-    tables.if_empty(panel, "all engines have the same settings")
     # two addresses
     return tables.pivot(panel, engine_names, Label.ENGINE, Label.SETTING, Label.VALUE, width=360, first_by="Value")
 

@@ -14,11 +14,10 @@ from dashboards.boards.board import Board
 from dashboards.grafana import style, tables
 from dashboards.grafana.layout import Row
 from dashboards.grafana.ranking import lowest_first
-from dashboards.grafana.style import BAD, BLUE, GOOD, GREY, PINK, SKY, WARN
+from dashboards.grafana.style import BAD, BLUE, GOOD, GREY, LAST_MINUTE, PINK, SKY, WARN
 from dashboards.grafana.tables import DifferenceColumn, ValueColumn
 from dashboards.panels import slo_status, traffic
 from dashboards.panels.load_runs import (
-    NO_TEST,
     configurations,
     describe_load,
     goodput_by_configuration,
@@ -58,7 +57,7 @@ def rows(plan: Plan) -> tuple[Row, ...]:
         ),
         Row("Send lag and open requests", (send_lag(), traffic.in_flight(spec))),
         Row("Goodput", (goodput(spec), good_share(spec))),
-        Row("Request outcomes", (outcomes(), traffic.outcomes().span(8), outcomes_compared())),
+        Row("Request outcomes", (outcomes(), traffic.outcomes(), outcomes_compared())),
     )
 
 
@@ -68,21 +67,21 @@ def rates_now() -> stat.Panel:
         f"{_LOAD_AND_SIDECARS}"
     )
     panel = style.stat_panel(
-        *("Offered and achieved now", text, units.RequestsPerSecond, 12, 5), *_steps(), no_value=NO_TEST, decimals=1
+        *(f"Offered and achieved {LAST_MINUTE}", text, units.RequestsPerSecond, 12, 5), *_steps(), decimals=1
     )
     # one below the other: side by side, four values do not fit a phone
     panel.orientation(common_model.VizOrientation.HORIZONTAL)
-    return panel.text(common.VizTextDisplayOptions().title_size(14).value_size(18))
+    return style.over_last_minute(panel).text(common.VizTextDisplayOptions().title_size(14).value_size(18))
 
 
 def send_lag_now() -> stat.Panel:
-    return style.stat_panel(
-        *("Send lag now", _LAG_TEXT, units.Seconds, 6, 5),
+    panel = style.stat_panel(
+        *(f"Send lag {LAST_MINUTE}", _LAG_TEXT, style.SECONDS, 6, 5),
         (_lag(0.99), "p99"),
-        no_value=NO_TEST,
         base=GOOD,
         steps=((SEND_LATE, BAD),),
     )
+    return style.over_last_minute(panel)
 
 
 def unsent_requests() -> stat.Panel:
@@ -91,9 +90,8 @@ def unsent_requests() -> stat.Panel:
         "load than scheduled. Good: 0. From the load generator's counters."
     )
     return style.stat_panel(
-        *("Never sent", text, style.COUNT, 6, 5),
+        *("Never sent in range", text, style.COUNT, 6, 5),
         (increase_by(_NOT_SENT), "in range"),
-        no_value=NO_TEST,
         decimals=0,
         base=GOOD,
         steps=((1, BAD),),
@@ -107,7 +105,7 @@ def offered_against_achieved() -> timeseries.Panel:
     )
     return style.time_series_panel(
         *("Offered against achieved", text, units.RequestsPerSecond, 12), *_steps(), height=10
-    ).no_value(NO_TEST)
+    )
 
 
 def losses() -> timeseries.Panel:
@@ -121,13 +119,13 @@ def losses() -> timeseries.Panel:
         for (loss, colour), ((before, *_), (after, *_)) in zip(_LOSSES.items(), pairwise(_steps()), strict=True)
     )
     panel = style.time_series_panel(*("Lost of what was offered", text, units.RequestsPerSecond, 12), *lines, height=10)
-    return style.stack(panel).no_value(NO_TEST)
+    return style.stack(panel)
 
 
 def send_lag() -> timeseries.Panel:
     lines = (_lag(0.5), "p50", SKY), (_lag(0.99), "p99", BLUE)
-    panel = style.time_series_panel("Send lag", _LAG_TEXT, units.Seconds, 12, *lines)
-    return style.with_threshold_lines(style.limit_points(panel).no_value(NO_TEST), (SEND_LATE, BAD))
+    panel = style.time_series_panel("Send lag", _LAG_TEXT, style.SECONDS, 12, *lines)
+    return style.with_threshold_lines(style.limit_points(panel), (SEND_LATE, BAD))
 
 
 def goodput(spec: SloFile) -> timeseries.Panel:
@@ -141,7 +139,7 @@ def goodput(spec: SloFile) -> timeseries.Panel:
         (rate_by(signals.LOAD_SCHEDULED, Label.CLASS), f"{PER_CLASS} offered"),
         (rate_by(signals.GOODPUT_REQUESTS, Label.CLASS), f"{PER_CLASS} good"),
     )
-    return style.colour_by_class(panel.override_by_regexp("/ offered$/", style.DOTTED).no_value(NO_TEST), spec)
+    return style.colour_by_class(panel.override_by_regexp("/ offered$/", style.DOTTED), spec)
 
 
 def good_share(spec: SloFile) -> bargauge.Panel:
@@ -152,8 +150,8 @@ def good_share(spec: SloFile) -> bargauge.Panel:
     )
     share = ratio(*(increase_by(each, Label.CLASS) for each in (signals.GOODPUT_REQUESTS, signals.LOAD_SCHEDULED)))
     limits = slo_status.goodput_limits(spec)
-    panel = style.ratio_bars_panel("Good of what was offered", text, 6, *limits, height=9)
-    return lowest_first(style.if_absent(panel, NO_TEST), (share, PER_CLASS))
+    panel = style.ratio_bars_panel("Good of offered in range", text, 6, *limits, height=9)
+    return lowest_first(panel, (share, PER_CLASS))
 
 
 def outcomes() -> timeseries.Panel:
@@ -163,8 +161,8 @@ def outcomes() -> timeseries.Panel:
         "not_sent. Good: nearly all are ok. From the load generator's counters."
     )
     line = (rate_by(signals.LOAD_ENDED, Label.OUTCOME), "{{outcome}}")
-    panel = style.time_series_panel(*("Outcomes: load generator", text, units.RequestsPerSecond, 8, line))
-    panel = style.colour_by_outcome(panel.no_value(NO_TEST))
+    panel = style.time_series_panel(*("Outcomes: load generator", text, units.RequestsPerSecond, 12, line))
+    panel = style.colour_by_outcome(panel)
     for outcome, colour in _OWN_OUTCOMES.items():
         panel.override_by_name(outcome, [style.fixed_colour(colour)])
     return style.hide_zero_series(style.stack(panel))
@@ -190,12 +188,12 @@ def outcomes_compared() -> table.Panel:
     generator, sidecar = ended.or_(zeros.and_(ended, on())), increase_by(signals.REQUESTS, Label.OUTCOME)
     # integers, so that Grafana does not show -0
     columns = [
-        ValueColumn(title, call("round", each), style.COUNT, no_value="-", decimals=0)
+        ValueColumn(title, call("round", each), style.COUNT, decimals=0)
         for title, each in (("Generator", generator), ("Sidecar", sidecar))
     ]
     between = DifferenceColumn("Between", "Generator", "Sidecar", style.COUNT, decimals=0)
-    panel = style.table_panel("Outcomes compared", text, units.NoUnit, 8).min_width(80)
-    tables.sort_rows(tables.if_empty(panel, NO_TEST), "Outcome")
+    panel = style.table_panel("Outcomes compared in range", text, units.NoUnit, 24)
+    tables.sort_rows(panel, "Outcome")
     tables.join_queries(panel, {Label.OUTCOME: "Outcome"}, [*columns, between])
     return tables.hide_zero_rows(panel, 2)
 

@@ -8,6 +8,7 @@ from dashboards.boards import (
     load_test,
     request_anatomy,
     sidecar,
+    slo_objective,
     slo_overview,
     workload,
 )
@@ -16,6 +17,7 @@ from exporters.vocabulary.slo_file import Source
 
 BOARDS = (
     slo_overview.BOARD,
+    slo_objective.BOARD,
     request_anatomy.BOARD,
     workload.BOARD,
     engine.BOARD,

@@ -6,6 +6,7 @@ from grafana_foundation_sdk.models import units
 from alerts.links import DashboardUid, PanelTitle
 from alerts.plan import Plan
 from alerts.promql.build import call, count_by, max_by, min_by, sum_by
+from alerts.promql.expression import Expression
 from dashboards.boards.board import Board
 from dashboards.grafana import style
 from dashboards.grafana.layout import Row
@@ -18,10 +19,9 @@ from exporters.vocabulary.signals import SCRAPE_SECONDS, SCRAPED_SAMPLES, UP, La
 from exporters.vocabulary.slo_file import SloFile
 
 _DAY = 86400.0
-_LOOP_LAG_LIMIT = 0.05
-"""Seconds of loop lag that distort latencies: gaps between chunks are as short."""
+_LOOP_LAG_LIMIT = 50
+"""Milliseconds of loop lag that distort latencies: gaps between chunks are as short."""
 
-_NO_SIDECAR = "no sidecar"
 _PER_SIDECAR, _PER_PROCESS = "{{instance}}", "{{process}} at {{instance}}"
 _SPANS, _ENGINE_SPANS = "spans are sent only with --otlp", "spans are received only with --engine-spans"
 _UNCOUNTED = {
@@ -51,7 +51,7 @@ def up(spec: SloFile) -> stat.Panel:
         "requests may be refused. From Prometheus."
     )
     panel = style.stat_panel(PanelTitle.SIDECAR, text, units.NoUnit, 3, 6, base=BAD, steps=((1, GOOD),))
-    style.if_absent(panel, _NO_SIDECAR, *style.UP_DOWN_MAPPINGS)
+    panel.mappings(style.UP_DOWN_MAPPINGS)
     return lowest_first(panel, (at_sidecars(UP, spec), _PER_SIDECAR))
 
 
@@ -61,10 +61,9 @@ def lag_now() -> stat.Panel:
         "delay is part of every latency. From the sidecars' metrics."
     )
     # below a tenth of a millisecond it is the resolution of the clock
-    lag = call("round", max_by(signals.SIDECAR_LOOP_LAG, [Label.INSTANCE]), 0.0001)
+    lag = call("round", 1000 * max_by(signals.SIDECAR_LOOP_LAG, [Label.INSTANCE]), 0.1)
     panel = style.stat_panel(
-        *("Loop lag", text, units.Seconds, 3, 6),
-        no_value=_NO_SIDECAR,
+        *("Loop lag now", text, style.MILLISECONDS, 3, 6),
         base=GOOD,
         steps=((_LOOP_LAG_LIMIT, WARN), (5 * _LOOP_LAG_LIMIT, BAD)),
     )
@@ -80,9 +79,8 @@ def uncounted_in_range() -> stat.Panel:
     )
     values = ((increase_by(counter), name) for name, counter in _UNCOUNTED.items())
     return style.stat_panel(
-        *("Not counted in range", text, style.COUNT, 6, 6),
+        *("Not counted in range", text, style.COUNT, 5, 6),
         *values,
-        no_value=_NO_SIDECAR,
         decimals=0,
         base=GOOD,
         steps=((1, BAD),),
@@ -94,9 +92,7 @@ def restarts() -> stat.Panel:
         "Processes of the sidecar that ended unexpectedly in the time range and were restarted by the supervisor. "
         "Good: 0. From the sidecars' counters."
     )
-    panel = style.stat_panel(
-        *("Restarts in range", text, style.COUNT, 3, 6), no_value=_NO_SIDECAR, decimals=0, base=GOOD, steps=((1, WARN),)
-    )
+    panel = style.stat_panel(*("Restarts in range", text, style.COUNT, 4, 6), decimals=0, base=GOOD, steps=((1, WARN),))
     return highest_first(panel, (increase_by(signals.SIDECAR_RESTARTS, Label.PROCESS), "{{process}}"))
 
 
@@ -106,7 +102,7 @@ def slo_file() -> stat.Panel:
         "the last valid file. From the sidecars' metrics."
     )
     panel = style.stat_panel(PanelTitle.SLO_FILE, text, units.NoUnit, 3, 6, base=BAD, steps=((1, GOOD),))
-    style.if_absent(panel, _NO_SIDECAR, *style.VALID_REJECTED_MAPPINGS)
+    panel.mappings(style.VALID_REJECTED_MAPPINGS)
     return lowest_first(panel, (signals.SIDECAR_RELOAD_SUCCESSFUL, _PER_SIDECAR))
 
 
@@ -115,13 +111,13 @@ def certificate() -> stat.Panel:
         "Time until the TLS certificate of the sidecar expires; then clients reject it. Good: more than a week "
         "(orange); vermilion is the last day. From the sidecars' metrics."
     )
-    time_left = min_by(signals.SIDECAR_CERTIFICATE_EXPIRY, [Label.INSTANCE]) - call("time")
+    time_left = (min_by(signals.SIDECAR_CERTIFICATE_EXPIRY, [Label.INSTANCE]) - call("time")) / _DAY
     panel = style.stat_panel(
-        *(PanelTitle.CERTIFICATE, text, units.Seconds, 3, 6),
-        no_value="no TLS",
+        *(PanelTitle.CERTIFICATE, text, style.DAYS, 3, 6),
         may_be_empty="there is a certificate only with --tls-cert",
         base=BAD,
-        steps=((_DAY, WARN), (7 * _DAY, GOOD)),
+        decimals=0,
+        steps=((1, WARN), (7, GOOD)),
     )
     return lowest_first(panel, (time_left, _PER_SIDECAR))
 
@@ -137,8 +133,8 @@ def loop_lag() -> timeseries.Panel:
         "Delay of the event loop of each relay, the maximum of each second. Good: below the line, because the delay "
         "is part of every latency that is measured meanwhile. From the sidecars' metrics."
     )
-    line = _each_process(signals.SIDECAR_LOOP_LAG)
-    panel = style.time_series_panel("Loop lag over time", text, units.Seconds, 8, line)
+    lag, legend = _each_process(signals.SIDECAR_LOOP_LAG)
+    panel = style.time_series_panel("Loop lag over time", text, style.MILLISECONDS, 8, (1000 * lag, legend))
     return style.with_threshold_lines(panel, (_LOOP_LAG_LIMIT, WARN))
 
 
@@ -173,7 +169,7 @@ def scrape_seconds(spec: SloFile) -> timeseries.Panel:
         "gaps. From Prometheus."
     )
     line = (at_sidecars(SCRAPE_SECONDS, spec), _PER_SIDECAR)
-    panel = style.time_series_panel("Scrape duration", text, units.Seconds, 6, line)
+    panel = style.time_series_panel("Scrape duration", text, style.SECONDS, 6, line)
     return style.with_threshold_lines(panel, (spec.scrape_interval, BAD))
 
 
@@ -201,7 +197,7 @@ def engine_times() -> timeseries.Panel:
     )
     line = (known_engine_times(Label.INSTANCE), _PER_SIDECAR)
     panel = style.ratio_panel("Engine time coverage", text, 6, line, may_be_empty="there were no requests")
-    return style.limit_points(panel, 60).no_value(NO_TRAFFIC)
+    return style.limit_points(panel, 60)
 
 
 def engine_errors() -> timeseries.Panel:
@@ -219,15 +215,14 @@ def engine_age(plan: Plan) -> timeseries.Panel:
         "down. From the sidecars' metrics."
     )
     line, reason = (max_by(signals.ENGINE_SCRAPE_AGE, ENGINE_LABELS), PER_ENGINE), "no engine has been scraped"
-    panel = style.time_series_panel("Last scrape age", text, units.Seconds, 6, line, may_be_empty=reason)
+    panel = style.time_series_panel("Last scrape age", text, style.SECONDS, 6, line, may_be_empty=reason)
     return style.with_threshold_lines(panel, (plan.down_after, BAD))
 
 
 def follow_lag() -> timeseries.Panel:
     text = "Bytes of the followed log that are not counted yet. Good: close to 0. From the sidecars' metrics."
     line, reason = (max_by(signals.FOLLOW_LAG, [Label.INSTANCE]), _PER_SIDECAR), "there is a log only with --follow"
-    panel = style.time_series_panel(PanelTitle.FOLLOW_LAG, text, units.BytesIEC, 6, line, may_be_empty=reason)
-    return panel.no_value("only with --follow")
+    return style.time_series_panel(PanelTitle.FOLLOW_LAG, text, units.BytesIEC, 6, line, may_be_empty=reason)
 
 
 def upstream_errors() -> timeseries.Panel:
@@ -281,10 +276,10 @@ def refused_messages() -> timeseries.Panel:
 
 
 def _span_panel(title: str, text: str, line: Query, empty: str, unit: str = "spans/s") -> timeseries.Panel:
-    return style.time_series_panel(title, text, unit, 6, line, height=7, may_be_empty=empty).no_value(empty)
+    return style.time_series_panel(title, text, unit, 6, line, height=7, may_be_empty=empty)
 
 
-def _each_process(gauge: Signal) -> Query:
+def _each_process(gauge: Signal) -> tuple[Expression, str]:
     return sum_by(gauge, [Label.INSTANCE, Label.PROCESS]), _PER_PROCESS
 
 

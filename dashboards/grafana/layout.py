@@ -1,7 +1,7 @@
 """Places rows and panels on a dashboard, builds its variables, and completes the output of the SDK."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from string import ascii_uppercase
 from typing import TypeAlias
@@ -9,14 +9,17 @@ from typing import TypeAlias
 from grafana_foundation_sdk.builders import dashboard
 from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.models import dashboard as model
+from grafana_foundation_sdk.models.prometheus import Dataquery
 
 from alerts.links import Links, panel_id
 from alerts.promql.build import regex, select
 from alerts.promql.expression import Expression
+from dashboards.grafana.empty_state import state_empty
 from dashboards.grafana.links import NO_LINKS, complete_links
 from dashboards.grafana.log_lines import add_log_lines
 from dashboards.grafana.style import DATASOURCE
-from dashboards.queries.variables import LabelValues, QueryResult, printed
+from dashboards.queries.rates import PER_CLASS
+from dashboards.queries.variables import VARIABLES, LabelValues, QueryResult, printed
 from exporters.vocabulary.signals import Label, Recorded, Signal
 
 Panel: TypeAlias = Builder[model.Panel]
@@ -63,8 +66,13 @@ def label_variable(label: Label | str, series: Signal | Recorded, *narrowed_by: 
     )
 
 
-def arrange(builder: dashboard.Dashboard, rows: Sequence[Row]) -> model.Dashboard:
-    """Place the rows from top to bottom; set refIds, and ids that do not depend on the order of the panels."""
+def arrange(
+    builder: dashboard.Dashboard, rows: Sequence[Row], interval: str, class_titles: Mapping[str, str]
+) -> model.Dashboard:
+    """Place the rows from top to bottom; set refIds, and ids that do not depend on the order of the panels.
+
+    `interval` is the shortest step of panels that have none: rates cover four of them.
+    """
     for row in rows:
         builder.with_row(dashboard.Row(row.title))
         for panel in row.panels:
@@ -76,8 +84,21 @@ def arrange(builder: dashboard.Dashboard, rows: Sequence[Row]) -> model.Dashboar
             for letter, target in zip(ascii_uppercase, element.targets or [], strict=False):
                 # the SDK's base class of queries declares no field
                 target.ref_id = letter  # type: ignore[attr-defined]
+            element.interval = element.interval or interval
+            _title_classes(element, class_titles)
     _collapse(result, {row.title for row in rows if row.is_collapsed})
     return result
+
+
+def _title_classes(panel: model.Panel, titles: Mapping[str, str]) -> None:
+    """Add the titles of classes to a legend in which two of them fit beside each other."""
+    legends = {target.legend_format for target in panel.targets or [] if isinstance(target, Dataquery)}
+    if panel.type_val == "timeseries" and panel.field_config and _place(panel).w >= 12 and PER_CLASS in legends:
+        for name, title in titles.items():
+            matcher = model.MatcherConfig("byName", name)
+            properties = [model.DynamicConfigValue("displayName", f"{name}: {title}")]
+            override = model.DashboardFieldConfigSourceOverrides(matcher=matcher, properties=properties)
+            panel.field_config.overrides.append(override)
 
 
 def _collapse(result: model.Dashboard, titles: set[str]) -> None:
@@ -108,16 +129,20 @@ def to_json(
     target_labels: Sequence[str] = (),
     links: Links = NO_LINKS,
     log_selector: str = "",
+    labels: Sequence[Label] = VARIABLES,
 ) -> str:
-    """The dashboard as JSON; deterministic. Its queries follow the variables over labels and of `target_labels`."""
-    tree = json.loads(json.dumps(dashboard_model, default=lambda node: printed(node, target_labels) or node.to_json()))
-    # The SDK always sets `placement`, which moves the switch of an annotation, or a link, into a menu.
-    for item in [*tree.get("annotations", {}).get("list", []), *tree.get("links", [])]:
+    """The dashboard as JSON; deterministic. Its queries follow the variables of `labels` and of `target_labels`."""
+    tree = json.loads(
+        json.dumps(dashboard_model, default=lambda node: printed(node, target_labels, labels) or node.to_json())
+    )
+    # The SDK always sets `placement`, which moves a link into a menu; switches of annotations need more than a line.
+    for item in tree.get("links", []):
         item.pop("placement", None)
     # It also adds a disabled footer to tables; Grafana removed that option in 12.2.
     for element in tree.get("panels", []):
         for panel in (element, *element.get("panels", [])):
             panel.get("options", {}).pop("footer", None)
+            state_empty(panel)
     complete_links(tree, links)
     if log_selector:
         add_log_lines(tree, log_selector)

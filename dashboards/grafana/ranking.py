@@ -8,7 +8,7 @@ from grafana_foundation_sdk.builders import bargauge, common, stat
 from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
-from dashboards.grafana.style import Query, query
+from dashboards.grafana.style import TEXT, Query, query
 from dashboards.grafana.tables import transform, value_names
 
 _Panel = TypeVar("_Panel", stat.Panel, bargauge.Panel)
@@ -42,6 +42,7 @@ def _rank(panel: _Panel, queries: Sequence[Query], *, descending: bool) -> _Pane
         panel.with_target(query(expression, legend, instant=True).format(PromQueryFormat.TABLE))
         panel.override_by_name(value, [model.DynamicConfigValue("displayName", _display_name(legend))])
     for label in reversed(labels):
+        panel.override_by_name(label, TEXT)
         transform(panel, "sortBy", sort=[{"field": label}])
     for value in values:
         transform(panel, "sortBy", sort=[{"field": value, "desc": descending}])

@@ -26,6 +26,17 @@ PER_SECOND = "suffix:/s"
 COUNT = "locale"
 """The unit of counts, such as 1,541; `short` without decimals prints it as 2 K. The SDK does not list it."""
 
+MILLISECONDS, SECONDS, MINUTES, DAYS = "suffix:ms", "suffix:s", "suffix:min", "suffix:d"
+"""Units of durations: one unit in a panel. Those of Grafana change with the value, and print 100 s as 1.67 mins."""
+
+DATE, AGE = units.DatetimeISO, units.DateTimeFromNow
+
+CURRENCY = "currency:¤"
+"""The unit of costs: the currency of the prices, which no flag names."""
+
+LAST_MINUTE = "1 min"
+"""The window of rates of `over_last_minute`, as titles and headings name it."""
+
 # Each has a contrast of 3:1 to the panel in light and in dark mode; those of one panel are distinguishable with colour
 # blindness.
 GOOD, WARN, BAD, PLAIN = "#009E73", "#C48600", "#CC3D00", "text"
@@ -35,6 +46,7 @@ BLUE, SKY, PINK, VIOLET, GREY = "#2266CC", "#3399CC", "#E055B8", "#8844FF", "#92
 # Below an opacity of 30 % Grafana writes on a cell in the colour of the theme, above it nearly always in white.
 BLUES, REDS = (tuple(f"{colour}{alpha}" for alpha in ("1C", "33", "4B", "FF")) for colour in (BLUE, BAD))
 
+VERDICT_COLOURS = {"good": GOOD, "bad": BAD, "abandoned": GREY}
 OUTCOME_COLOURS = {
     Outcome.OK: GOOD,
     Outcome.CLIENT_ABORT: PINK,
@@ -48,9 +60,9 @@ OUTCOME_COLOURS = {
 }
 ENGINE_STATE_COLOURS = {
     State.DOWN: BAD,
-    State.WEDGED: BAD,
-    State.PAUSED: GREY,
-    State.STARTING: GREY,
+    State.WEDGED: "#FF4D7F",
+    State.PAUSED: VIOLET,
+    State.STARTING: SKY,
     State.SATURATED: WARN,
     State.SERVING: GOOD,
 }
@@ -78,8 +90,11 @@ ANNOTATION_COLOURS = {
     "Load tests": GREY,
 }
 
-CLASS_COLOURS = ("#3366FF", "#AA33AA", "#557733", "#4499DD", "#995577", "#FF33CC")
-"""Colours of classes in the order of the SLO file, the most different first; none is a colour of verdicts."""
+CLASS_COLOURS = ("#2660FF", "#806826", "#B41DBF", "#9F82D9", "#A64B81", "#B28936")
+"""Colours of classes in the order of the SLO file, the most different first; none is red or green."""
+
+_SMALL_RATES = frozenset({PER_SECOND, *(f"{counted}/s" for counted in ("errors", "failures", "messages", "spans"))})
+"""Units of rates that are usually 0."""
 
 
 Query: TypeAlias = tuple[Expression | Series, str]
@@ -90,7 +105,7 @@ ColouredQuery: TypeAlias = tuple[Expression | Series, str, str]
 
 _Panel = TypeVar("_Panel", stat.Panel, bargauge.Panel, heatmap.Panel, table.Panel, timeseries.Panel)
 _GraphPanel = TypeVar("_GraphPanel", heatmap.Panel, timeseries.Panel)
-_ValuePanel = TypeVar("_ValuePanel", stat.Panel, bargauge.Panel, table.Panel)
+_PointPanel = TypeVar("_PointPanel", stat.Panel, table.Panel)
 
 
 DOTTED = [
@@ -99,6 +114,13 @@ DOTTED = [
     model.DynamicConfigValue("custom.lineWidth", 2),
 ]
 """The settings of a dotted line."""
+
+TEXT = [
+    model.DynamicConfigValue("unit", units.String),
+    model.DynamicConfigValue("mappings", []),
+    model.DynamicConfigValue("noValue", "-"),
+]
+"""The settings of a column of text: with the unit of a date, Grafana reads a text as NaN, which a mapping replaces."""
 
 
 def query(expression: Expression | Series, legend: str, *, instant: bool = False) -> prometheus.Dataquery:
@@ -141,19 +163,12 @@ def absence(
     return model.SpecialValueMap(model.DashboardSpecialValueMapOptions(match, result))
 
 
-def if_absent(panel: _ValuePanel, text: str, *mappings: model.ValueMapping) -> _ValuePanel:
-    """The text of missing values without one in `mappings`, and of the panel if its queries return no series."""
-    return panel.no_value(text).mappings([*mappings, absence(text)])
-
-
 def _with_common_options(
     panel: _Panel, title: str, description: str, unit: str, width: int, height: int, may_be_empty: str = ""
 ) -> _Panel:
     """`may_be_empty` is the reason why the panel may be empty."""
     text = describe(description, may_be_empty=may_be_empty) if may_be_empty else description
-    panel.title(title).description(text).datasource(DATASOURCE).unit(unit).span(width).height(height)
-    # rates over at least 15 s, and over four scrapes
-    return panel.interval("15s")
+    return panel.title(title).description(text).datasource(DATASOURCE).unit(unit).span(width).height(height)
 
 
 def stat_panel(
@@ -163,7 +178,6 @@ def stat_panel(
     width: int,
     height: int = 7,
     *queries: Query | ColouredQuery,
-    no_value: str = "",
     may_be_empty: str = "",
     decimals: int | None = None,
     base: str = PLAIN,
@@ -182,7 +196,7 @@ def stat_panel(
     _add_queries(panel, queries, instant=True)
     if decimals is not None:
         panel.decimals(decimals)
-    return if_absent(panel, no_value) if no_value else panel
+    return panel
 
 
 def bar_gauge_panel(title: str, description: str, unit: str, width: int, height: int = 7) -> bargauge.Panel:
@@ -201,7 +215,7 @@ def ratio_bars_panel(
 ) -> bargauge.Panel:
     """Bars from 0 to 100 %, coloured by `steps`."""
     panel = bar_gauge_panel(title, description, units.PercentUnit, width, height)
-    return if_absent(panel.max(1).decimals(1), NO_TRAFFIC).thresholds(thresholds(BAD, *steps))
+    return panel.max(1).decimals(1).thresholds(thresholds(BAD, *steps))
 
 
 def time_series_panel(
@@ -214,22 +228,20 @@ def time_series_panel(
     signed: bool = False,
     may_be_empty: str = "",
 ) -> timeseries.Panel:
-    """Lines over time, starting at 0 unless `signed`; the legend has the last and the greatest value.
-
-    That of a narrow panel has the greatest one only: beside two columns, the name of an engine is truncated.
-    """
-    calcs = ("lastNotNull", "max") if width >= 8 else ("max",)
+    """Lines over time, starting at 0 unless `signed`; the legend of a wide panel has the greatest value of each."""
     panel = _with_common_options(timeseries.Panel(), title, description, unit, width, height, may_be_empty)
     _add_queries(panel, lines, instant=False)
+    if not signed:
+        # an axis of zeros would end at 100
+        panel.min(0).axis_soft_max(0.1 if unit in _SMALL_RATES else 1)
     return (
-        (panel if signed else panel.min(0))
-        .line_width(1)
+        panel.line_width(1)
         .fill_opacity(0)
         .show_points(common_model.VisibilityMode.NEVER)
         # by name, so that a class has the same colour in all panels
         .color_scheme(colour_mode(model.FieldColorModeId.PALETTE_CLASSIC_BY_NAME))
-        # Grafana shows three or four rows of it
-        .legend(table_legend(common_model.LegendPlacement.BOTTOM, *calcs))
+        # beside a value, the name of a rank does not fit a third of the width
+        .legend(legend(*(("max",) if width >= 12 else ())))
         .tooltip(
             common.VizTooltipOptions()
             .mode(common_model.TooltipDisplayMode.MULTI)
@@ -257,16 +269,24 @@ def show_names(panel: stat.Panel) -> stat.Panel:
     return panel.text_mode(common_model.BigValueTextMode.NAME).text(small)
 
 
-def table_legend(placement: common_model.LegendPlacement, *calcs: str) -> common.VizLegendOptions:
-    """A row per series, with the given calculations; the greatest first, because few rows are visible."""
-    table = common.VizLegendOptions().show_legend(True).display_mode(common_model.LegendDisplayMode.TABLE)
-    return table.placement(placement).calcs(list(calcs)).sort_by("Max").sort_desc(True)
+def legend(*calcs: str) -> common.VizLegendOptions:
+    """Names beside each other, with the given calculations: a table would have a row for each."""
+    names = common.VizLegendOptions().show_legend(True).display_mode(common_model.LegendDisplayMode.LIST)
+    return names.placement(common_model.LegendPlacement.BOTTOM).calcs(list(calcs))
+
+
+def ranked_legend(calc: str, heading: str, *, descending: bool = True) -> common.VizLegendOptions:
+    """A row for each of many series beside the graph, the one with the most trouble first."""
+    rows = common.VizLegendOptions().show_legend(True).display_mode(common_model.LegendDisplayMode.TABLE)
+    return rows.placement(common_model.LegendPlacement.RIGHT).calcs([calc]).sort_by(heading).sort_desc(descending)
 
 
 def heatmap_panel(title: str, description: str, unit: str, per_cell: str, width: int, height: int = 9) -> heatmap.Panel:
-    """A histogram over time; `unit` is that of the buckets, `per_cell` that of their values."""
+    """A histogram over time; `unit` is that of the buckets, `per_cell` that of their values. Shares are from 0 to 1."""
     # Cividis is safe for colour blindness; the square root keeps a few slow requests visible next to many fast ones
     colours = heatmap.HeatmapColorOptions().mode(HeatmapColorMode.SCHEME).scheme("Cividis").steps(64)
+    if per_cell == units.PercentUnit:
+        colours.min(0).max(1)
     return (
         limit_points(_with_common_options(heatmap.Panel(), title, description, unit, width, height))
         .calculate(False)
@@ -282,8 +302,9 @@ def heatmap_panel(title: str, description: str, unit: str, per_cell: str, width:
 def table_panel(
     title: str, description: str, unit: str, width: int, height: int = 9, *, may_be_empty: str = ""
 ) -> table.Panel:
-    """A table without columns; `dashboards.grafana.tables` adds them."""
-    return _with_common_options(table.Panel(), title, description, unit, width, height, may_be_empty).min_width(60)
+    """A table without columns; `dashboards.grafana.tables` adds them. A missing value in a row is a dash."""
+    panel = _with_common_options(table.Panel(), title, description, unit, width, height, may_be_empty)
+    return panel.min_width(60).mappings([absence("-")])
 
 
 def with_threshold_lines(panel: timeseries.Panel, *lines: tuple[float, str]) -> timeseries.Panel:
@@ -295,6 +316,11 @@ def with_threshold_lines(panel: timeseries.Panel, *lines: tuple[float, str]) -> 
 def limit_points(panel: _GraphPanel, points: int = 120) -> _GraphPanel:
     """Limits a graph to one point each 30 s in an hour; a rate covers more than a step, so no event is lost."""
     return panel.max_data_points(points)
+
+
+def over_last_minute(panel: _PointPanel) -> _PointPanel:
+    """Rates over a minute in a time range of up to a week: a step would be longer with fewer points."""
+    return panel.interval("1m").max_data_points(11_000)
 
 
 def stack(panel: timeseries.Panel) -> timeseries.Panel:

@@ -42,12 +42,17 @@ _WIDTHS: Mapping[str, int] = {
 """The width of a label's column in pixels, by its longest usual value."""
 
 _LEAST_WIDTH = 130
-"""Pixels of a column that has the rest of the width: an IPv4 address and a port."""
+"""Pixels of an IPv4 address and a port, of an age such as `41 minutes ago`, of a duration and of a count."""
+
+_WIDE_UNITS = frozenset({style.AGE, style.COUNT, style.MILLISECONDS, style.SECONDS, style.MINUTES, style.DAYS})
 
 
 @dataclass(frozen=True, slots=True)
 class ValueColumn:
-    """A column of values, coloured by `base` and `steps`; `no_value` is the text of a missing value."""
+    """A column of values, coloured by `base` and `steps`; `no_value` is the text of a missing value.
+
+    Ages, durations and counts are wider than `width` if it is too narrow for them.
+    """
 
     title: str
     expression: Expression | Series
@@ -171,11 +176,6 @@ def _filter_rows(panel: table.Panel, columns: int, matcher: Mapping[str, Any]) -
     return transform(panel, "filterByValue", filters=filters, type="include", match="any")
 
 
-def if_empty(panel: table.Panel, text: str) -> table.Panel:
-    """The text of a table without rows; a missing value or label in a row is a dash."""
-    return style.if_absent(panel, text, absence("-"), absence("-", model.SpecialValueMatch.EMPTY))
-
-
 def sort_rows(panel: table.Panel, *titles: str) -> table.Panel:
     """Sort by the columns with these titles, the first one first; a title after `-` sorts from high to low.
 
@@ -220,7 +220,8 @@ def pivot(
     corner_settings = {"displayName": title, "custom.width": width or _WIDTHS[row]}
     if not first_by:
         sort_rows(panel, title)
-    panel.override_by_name(corner, [model.DynamicConfigValue(name, value) for name, value in corner_settings.items()])
+    settings = [model.DynamicConfigValue(name, value) for name, value in corner_settings.items()]
+    panel.override_by_name(corner, [*settings, *style.TEXT])
     panel.with_target(_table_query(expression, f"{{{{{cell or row}}}}}"))
     # rows and columns have the order in which their names first appear; sorting is stable
     transform(panel, "sortBy", sort=[{"field": str(column)}])
@@ -257,7 +258,7 @@ def _set_titles(
         width = [model.DynamicConfigValue("custom.width", _WIDTHS[label])] if label in _WIDTHS else []
         if label in widest:
             width = [model.DynamicConfigValue("custom.minWidth", max(_LEAST_WIDTH, _WIDTHS.get(label, 0)))]
-        panel.override_by_name(str(label), [model.DynamicConfigValue("displayName", title), *width])
+        panel.override_by_name(str(label), [model.DynamicConfigValue("displayName", title), *width, *style.TEXT])
 
 
 def threshold_colours(base: str, *steps: tuple[float, str]) -> list[model.DynamicConfigValue]:
@@ -270,12 +271,14 @@ def threshold_colours(base: str, *steps: tuple[float, str]) -> list[model.Dynami
 
 
 def _value_column_overrides(column: ValueColumn) -> list[model.DynamicConfigValue]:
+    width, least = column.width, _LEAST_WIDTH if column.unit in _WIDE_UNITS else None
     settings = {
         "displayName": column.title,
         "unit": column.unit,
         "decimals": column.decimals,
         "mappings": [*column.mappings, absence(column.no_value)],
-        "custom.width": column.width,
+        "custom.width": width and max(width, least or 0),
+        "custom.minWidth": None if width else least,
     }
     properties = [model.DynamicConfigValue(name, value) for name, value in settings.items() if value is not None]
     return [*properties, *(threshold_colours(column.base, *column.steps) if column.steps else ())]
@@ -298,6 +301,7 @@ def _difference_overrides(column: DifferenceColumn) -> list[model.DynamicConfigV
     settings = {
         "unit": column.unit,
         "decimals": column.decimals,
+        "custom.minWidth": _LEAST_WIDTH if column.unit in _WIDE_UNITS else None,
         "mappings": [*([_infinite(column.no_value)] if column.is_relative else ()), absence(column.no_value)],
     }
     return [model.DynamicConfigValue(name, value) for name, value in settings.items() if value is not None]

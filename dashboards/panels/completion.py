@@ -33,4 +33,4 @@ def completion_rate(spec: SloFile) -> timeseries.Panel:
     share = call("clamp_max", ratio(completed, arrival_rate()), 1)
     panel = style.limit_points(style.ratio_panel("Completion rate", text, 12, (share, PER_CLASS)))
     # over a minute: shares of few requests jump between 0 and 100 %
-    return style.colour_by_class(panel.interval("1m").no_value(NO_TRAFFIC), spec)
+    return style.colour_by_class(panel.interval("1m"), spec)

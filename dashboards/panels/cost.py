@@ -2,7 +2,6 @@
 
 from grafana_foundation_sdk.builders import stat, timeseries
 from grafana_foundation_sdk.models import common as common_model
-from grafana_foundation_sdk.models import units
 
 from alerts.plan import STEP
 from alerts.promql.build import aggregate, in_window, over
@@ -28,7 +27,7 @@ def cost_per_million() -> timeseries.Panel:
     )
     title = "Cost per million output tokens"
     # a window without much load costs hundreds of times as much per token
-    panel = style.time_series_panel(title, text, units.Short, 16, *lines, signed=True, may_be_empty=_WITH_FLAGS)
+    panel = style.time_series_panel(title, text, style.CURRENCY, 16, *lines, signed=True, may_be_empty=_WITH_FLAGS)
     return style.logarithmic(panel).decimals(2).override_by_regexp(f"/^{_API} /", style.DOTTED)
 
 
@@ -47,9 +46,8 @@ def cost_in_range() -> stat.Panel:
         )
     )
     panel = style.stat_panel(
-        *("Cost in range", text, units.Short, 8, 9),
+        *("Cost in range", text, style.CURRENCY, 8, 9),
         *totals,
-        no_value="no price, or no output tokens",
         may_be_empty=_WITH_FLAGS,
         decimals=2,
     )

@@ -77,7 +77,7 @@ def external_prefix_cache() -> timeseries.Panel:
         *("External prefix cache hits", text, 12),
         (hits, PER_RANK),
         may_be_empty="no KV connector is configured, there is no traffic, or the engine does not expose it",
-    ).no_value("no queries")
+    )
 
 
 def offload_bytes() -> timeseries.Panel:
@@ -135,7 +135,7 @@ def transfer_time() -> timeseries.Panel:
         "engine. Good: short, because it is part of TTFT. From the engines' metrics."
     )
     panel = style.time_series_panel(
-        *("KV transfer time", text, units.Seconds, 12),
+        *("KV transfer time", text, style.SECONDS, 12),
         (quantile(0.5, signals.ENGINE_KV_TRANSFER, RATE, ENGINE_LABELS), f"p50: {PER_ENGINE}"),
         (quantile(0.95, signals.ENGINE_KV_TRANSFER, RATE, ENGINE_LABELS), f"p95: {PER_ENGINE}"),
         may_be_empty=_NO_TRANSFER,

@@ -55,7 +55,7 @@ def prefix_cache() -> timeseries.Panel:
 
 def prefix_cache_panel(title: str, text: str, hits: Expression, legend: str) -> timeseries.Panel:
     reason = "prefix caching is off, or the engine does not count it"
-    return style.ratio_panel(title, text, 8, (hits, legend), may_be_empty=reason).no_value(NO_TRAFFIC)
+    return style.ratio_panel(title, text, 8, (hits, legend), may_be_empty=reason)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,22 +1,26 @@
 """The panel on TTFT of all streams, with those that never got a token."""
 
+import re
 from collections.abc import Callable
 
 from grafana_foundation_sdk.builders import timeseries
 from grafana_foundation_sdk.models import dashboard as model
 
-from alerts.promql.build import Window, rate, regex, select, sum_by
+from alerts.promql.build import Window, call, max_by, rate, regex, select, sum_by
 from alerts.promql.expression import Expression, Selector
 from dashboards.grafana import style
+from dashboards.grafana.layout import Variable as BoardVariable
 from dashboards.grafana.style import BAD, GREY
 from dashboards.panels.latency import quantile_lines, thresholds_of
 from dashboards.queries.labels import with_label
-from dashboards.queries.rates import RATE
+from dashboards.queries.rates import PER_CLASS, RATE
+from dashboards.windows.slo import hidden_constant
 from exporters.text.units import number
 from exporters.vocabulary import signals
 from exporters.vocabulary.signals import Label, Outcome
-from exporters.vocabulary.slo_file import Measure, SloFile
+from exporters.vocabulary.slo_file import Latency, Measure, SloFile
 
+_TTFT_SLOS = "$ttft_slos"
 _FAILED = "|".join(outcome for outcome in Outcome if outcome not in {Outcome.OK, Outcome.CLIENT_ERROR})
 """Outcomes of streams that should have had a token: not those of empty responses and of invalid requests."""
 
@@ -35,6 +39,37 @@ def first_tokens_of_all_streams(spec: SloFile) -> timeseries.Panel:
     panel.mappings([model.ValueMap({number(highest): model.ValueMappingResult("no token", index=0)})])
     lines = {**dict.fromkeys(thresholds, BAD), highest: GREY}
     return style.with_threshold_lines(panel, *lines.items())
+
+
+def ttft_and_thresholds(spec: SloFile) -> timeseries.Panel:
+    """The p95 of each class, and in its colour the threshold that its SLO has in the rules."""
+    highest = max(*signals.TTFT.bounds, *thresholds_of(spec, Measure.TTFT))
+    text = (
+        "95 % of the streams of a class had their first token in this time; the dashed line of the same colour is the "
+        "threshold of its SLO. A stream that ended without a first token is slower than any: at "
+        f"{number(highest)} s, more than 5 % had none. Not in it: unary requests, client errors, and streams that "
+        "still wait, see Oldest wait. Good: below the threshold. From the sidecars' histograms and the recording rules."
+    )
+    p95 = call("histogram_quantile", 0.95, first_token_buckets(rate, RATE)) >= 0
+    threshold = max_by(select(signals.SLO_THRESHOLD, regex(Label.SLO, _TTFT_SLOS)), [Label.CLASS, Label.SLO])
+    # a logarithmic scale has no 0
+    panel = style.time_series_panel(
+        *("TTFT p95", text, style.SECONDS, 9),
+        (p95, PER_CLASS),
+        (threshold, "{{class}} {{slo}}"),
+        height=5,
+        signed=True,
+    )
+    dashed = model.DynamicConfigValue("custom.lineStyle", {"fill": "dash", "dash": [10, 6]})
+    unlisted = model.DynamicConfigValue("custom.hideFrom", {"legend": True, "tooltip": False, "viz": False})
+    panel = style.colour_by_class(style.logarithmic(style.limit_points(panel)), spec)
+    return panel.override_by_query("B", [dashed, unlisted])
+
+
+def ttft_slos_variable(spec: SloFile) -> BoardVariable:
+    """A hidden constant: the SLOs whose threshold is one of TTFT."""
+    names = (re.escape(slo.name) for slo in spec.slos if isinstance(slo.sli, Latency) and slo.measure is Measure.TTFT)
+    return hidden_constant(_TTFT_SLOS.removeprefix("$"), "|".join(names))
 
 
 def first_token_buckets(function: Callable[[Selector, Window], Expression], window: str) -> Expression:

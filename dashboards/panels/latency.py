@@ -10,7 +10,7 @@ from alerts.promql.expression import Expression, Variable
 from dashboards.grafana import style
 from dashboards.grafana.layout import Variable as BoardVariable
 from dashboards.grafana.layout import result_variable
-from dashboards.grafana.style import BAD, BLUE, GREY, NO_TRAFFIC, PINK, SKY, VIOLET, query
+from dashboards.grafana.style import BAD, BLUE, GREY, PINK, SKY, VIOLET, query
 from dashboards.queries.rates import PER_CLASS, increase_by, mean, rate_by, ratio_by
 from exporters.vocabulary import signals
 from exporters.vocabulary.signals import OTHER, Label, Signal
@@ -105,7 +105,7 @@ def quantile_lines(
         "threshold of the SLO file, if it has one. From the sidecars' histograms."
     )
     # a logarithmic scale has no 0, and Grafana prints a `noValue` at each of its hidden ticks
-    panel = style.time_series_panel(title, text, units.Seconds, 12, signed=True, may_be_empty=may_be_empty)
+    panel = style.time_series_panel(title, text, style.SECONDS, 12, signed=True, may_be_empty=may_be_empty)
     # without observations it is NaN
     quantiles = call("histogram_quantile", Variable(QUANTILE), buckets) >= 0
     panel.with_target(query(quantiles, PER_CLASS).exemplar(exemplars))
@@ -125,7 +125,7 @@ def first_token_heatmap() -> heatmap.Panel:
         "threshold. A mark is one request; it links to its trace if the data source has a trace data source. "
         f"{_not_in(signals.TTFT)} Good: one band below the threshold. From the sidecars' histograms."
     )
-    return distribution_panel("Time to first token: spread", text, signals.TTFT, units.Seconds, units.RequestsPerSecond)
+    return distribution_panel("Time to first token: spread", text, signals.TTFT, style.SECONDS, units.RequestsPerSecond)
 
 
 def time_to_first_answer_token(spec: SloFile) -> timeseries.Panel:
@@ -143,7 +143,7 @@ def first_answer_token_heatmap() -> heatmap.Panel:
         "From the sidecars' histograms."
     )
     return distribution_panel(
-        "Time to first answer token: spread", text, signals.TTFT_ANSWER, units.Seconds, units.RequestsPerSecond
+        "Time to first answer token: spread", text, signals.TTFT_ANSWER, style.SECONDS, units.RequestsPerSecond
     )
 
 
@@ -158,7 +158,7 @@ def time_per_output_token_heatmap() -> heatmap.Panel:
         "the threshold. From the sidecars' histograms."
     )
     return distribution_panel(
-        "Time per output token: spread", text, signals.TPOT, units.Seconds, units.RequestsPerSecond
+        "Time per output token: spread", text, signals.TPOT, style.SECONDS, units.RequestsPerSecond
     )
 
 
@@ -175,7 +175,7 @@ def inter_chunk_heatmap() -> heatmap.Panel:
         f"Times between output chunks; a band far above the rest is a stall. {_not_in(signals.INTER_CHUNK)} Good: one "
         "band. From the sidecars' histograms."
     )
-    return distribution_panel("Inter-chunk time: spread", text, signals.INTER_CHUNK, units.Seconds, "gaps/s")
+    return distribution_panel("Inter-chunk time: spread", text, signals.INTER_CHUNK, style.SECONDS, "gaps/s")
 
 
 def stages() -> timeseries.Panel:
@@ -190,8 +190,8 @@ def stages() -> timeseries.Panel:
     of_class = [regex(Label.CLASS, f"${_ACTIVE_CLASS}")]
     lines = ((mean(signal, of_class), stage, _STAGE_COLOURS[stage]) for stage, signal, *_ in _STAGES)
     panel = style.time_series_panel(
-        *(f"Stages: ${_ACTIVE_CLASS}", text, units.Seconds, 24), *lines, height=8, may_be_empty=_NO_ENGINE_TIMES
-    ).no_value(NO_TRAFFIC)
+        *(f"Stages: ${_ACTIVE_CLASS}", text, style.SECONDS, 24), *lines, height=8, may_be_empty=_NO_ENGINE_TIMES
+    )
     return style.stack(panel).repeat(_ACTIVE_CLASS).repeat_direction("h").max_per_row(6)
 
 
@@ -201,7 +201,7 @@ def engine_time_coverage(spec: SloFile) -> timeseries.Panel:
         "Good: close to the share of requests that end with ok. From the sidecars' counters."
     )
     line = (known_engine_times(Label.CLASS), PER_CLASS)
-    panel = style.ratio_panel("Engine time coverage", text, 12, line, height=8).no_value(NO_TRAFFIC)
+    panel = style.ratio_panel("Engine time coverage", text, 12, line, height=8)
     return style.colour_by_class(style.limit_points(panel, 60), spec)
 
 
@@ -263,13 +263,13 @@ def _client_and_engine_panel(
     client, engine = (mean(histogram, known_models) for histogram in (of_client, of_engine))
     text = f"{text} Good: a small difference. From the sidecars' histograms and the engines' metrics."
     return style.time_series_panel(
-        *(title, text, units.Seconds, 8),
+        *(title, text, style.SECONDS, 8),
         (client, "client", BLUE),
         (engine, "engine", PINK),
         (client - engine, "between", GREY),
         signed=True,
         may_be_empty=f"the engine exposes no {name}, or there is no traffic",
-    ).no_value(NO_TRAFFIC)
+    )
 
 
 def _has_exemplars(histogram: Signal) -> bool:

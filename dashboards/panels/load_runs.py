@@ -15,9 +15,7 @@ from dashboards.queries.rates import RANGE, RATE, increase_by, rate_by
 from exporters.vocabulary import signals
 from exporters.vocabulary.signals import Label, Outcome
 
-NO_TEST = "no load test"
 describe_load = partial(describe, may_be_empty="no load test ran in this time")
-_NO_CONFIGURATION = "no load test with --configuration"
 _describe_configurations = partial(describe, may_be_empty="no load test in this time names its configuration")
 _CONFIGURED = regex(Label.CONFIGURATION, ".+")
 _PER_CONFIGURATION = f"{{{{{Label.CONFIGURATION}}}}}"
@@ -40,8 +38,8 @@ def runs() -> table.Panel:
         units.NoUnit,
         mappings=[model.ValueMap({value: model.ValueMappingResult(word) for value, word in states.items()})],
     )
-    panel = style.table_panel("Load tests", text, units.NoUnit, 24, 6)
-    tables.sort_rows(tables.if_empty(panel, NO_TEST), "-Run")
+    panel = style.table_panel("Load tests in range", text, units.NoUnit, 24, 6)
+    tables.sort_rows(panel, "-Run")
     return tables.join_queries(panel, titles, [state])
 
 
@@ -65,8 +63,8 @@ def configurations() -> table.Panel:
         ValueColumn("Ok", ratio(ok, offered), units.PercentUnit, decimals=1),
         ValueColumn("Good", ratio(good, offered), units.PercentUnit, decimals=1),
     ]
-    panel = style.table_panel("Configurations compared", text, units.NoUnit, 24, 7)
-    tables.sort_rows(tables.if_empty(panel, _NO_CONFIGURATION), "-Good")
+    panel = style.table_panel("Configurations in range", text, units.NoUnit, 24, 7)
+    tables.sort_rows(panel, "-Good")
     return tables.join_queries(panel, titles, columns)
 
 
@@ -80,7 +78,7 @@ def goodput_by_configuration() -> timeseries.Panel:
         (rate_by(select(signals.LOAD_GOOD, _CONFIGURED), Label.CONFIGURATION), _PER_CONFIGURATION),
         (rate_by(select(signals.LOAD_SCHEDULED, _CONFIGURED)), _OFFERED),
     )
-    return panel.override_by_name(_OFFERED, [*style.DOTTED, style.fixed_colour(GREY)]).no_value(_NO_CONFIGURATION)
+    return panel.override_by_name(_OFFERED, [*style.DOTTED, style.fixed_colour(GREY)])
 
 
 def ttft_by_configuration() -> timeseries.Panel:
@@ -92,5 +90,5 @@ def ttft_by_configuration() -> timeseries.Panel:
     ttft = call("histogram_quantile", 0.95, sum_by(first_token_buckets(rate, RATE), ["le"]))
     running = max_by(select(signals.LOAD_RUN, _CONFIGURED).binary("==", 1), [Label.CONFIGURATION])
     line = (running.binary("*", ttft, on(left=())), _PER_CONFIGURATION)
-    panel = style.time_series_panel("TTFT p95 by configuration", text, units.Seconds, 12, line)
-    return style.limit_points(panel).no_value(_NO_CONFIGURATION)
+    panel = style.time_series_panel("TTFT p95 by configuration", text, style.SECONDS, 12, line)
+    return style.limit_points(panel)

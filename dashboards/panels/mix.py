@@ -52,7 +52,7 @@ def sizes() -> table.Panel:
     )
     by_size = increase_by(signals.REQUESTS_BY_SIZE, Label.PROMPT_SIZE, Label.COMPLETION_SIZE)
     return _matrix(
-        "Prompt and completion",
+        "Prompt and completion in range",
         text,
         by_size.binary("/", increase_by(signals.REQUESTS_BY_SIZE) > 0, on(left=())),
         (Label.COMPLETION_SIZE, "completion ↓", 110),
@@ -69,7 +69,7 @@ def failures_by_size() -> table.Panel:
     requests = signals.REQUESTS_BY_SIZE
     failed = increase_by(select(requests, regex(Label.OUTCOME, NOT_OK)), Label.PROMPT_SIZE, Label.OUTCOME)
     return _matrix(
-        "Failures by prompt length",
+        "Failures by prompt length in range",
         text,
         failed.binary("/", increase_by(requests, Label.PROMPT_SIZE) > 0, on(Label.PROMPT_SIZE, left=())),
         (Label.OUTCOME, "outcome ↓", 175),
@@ -105,7 +105,7 @@ def class_mix(plan: Plan) -> timeseries.Panel:
     # recorded in one window
     of_class, of_all = sum_by(signals.REQUESTS_IN, [Label.CLASS]), aggregate("sum", signals.REQUESTS_IN)
     line = (of_class.binary("/", of_all > 0, on(left=())), PER_CLASS)
-    panel = style.ratio_panel("Class mix", text, 8, line).no_value(NO_TRAFFIC)
+    panel = style.ratio_panel("Class mix", text, 8, line)
     return style.colour_by_class(style.stack(panel), plan.spec)
 
 
@@ -125,7 +125,7 @@ def reasoning_share(spec: SloFile) -> timeseries.Panel:
         "reasoning tokens counts as 0 %. Good: as usual. From the sidecars' counters."
     )
     share = ratio_by(signals.REASONING_TOKENS, signals.COMPLETION_TOKENS, Label.CLASS)
-    panel = style.ratio_panel("Reasoning tokens: share", text, 12, (share, PER_CLASS)).no_value(NO_TRAFFIC)
+    panel = style.ratio_panel("Reasoning tokens: share", text, 12, (share, PER_CLASS))
     return style.colour_by_class(panel, spec)
 
 
@@ -144,7 +144,7 @@ def repeats_in_range() -> stat.Panel:
     )
     share = ratio(increase_by(signals.BODY_REPEATS), increase_by(signals.REQUESTS))
     value = (share, "of requests")
-    return style.stat_panel("Repeats in range", text, units.PercentUnit, 4, 9, value, no_value=NO_TRAFFIC, decimals=1)
+    return style.stat_panel("Repeats in range", text, units.PercentUnit, 4, 9, value, decimals=1)
 
 
 def unique_prompts() -> stat.Panel:
@@ -162,7 +162,7 @@ def repeats(spec: SloFile) -> timeseries.Panel:
         "Share of ended requests whose body repeats an earlier one, by class. Good: low, otherwise a response cache "
         f"may save work. Gaps are {NO_TRAFFIC}. From the sidecars' counters."
     )
-    panel = style.ratio_panel("Repeated requests", text, 8, (_REPEATED, PER_CLASS)).no_value(NO_TRAFFIC)
+    panel = style.ratio_panel("Repeated requests", text, 8, (_REPEATED, PER_CLASS))
     return style.colour_by_class(style.limit_points(panel), spec)
 
 
@@ -174,7 +174,7 @@ def tokens_saved(spec: SloFile) -> timeseries.Panel:
     )
     tokens = rate_by(signals.PROMPT_TOKENS, Label.CLASS) + rate_by(signals.COMPLETION_TOKENS, Label.CLASS)
     line = (_REPEATED * tokens, PER_CLASS)
-    panel = style.time_series_panel("Possible response cache savings", text, "tokens/s", 8, line).no_value(NO_TRAFFIC)
+    panel = style.time_series_panel("Possible response cache savings", text, "tokens/s", 8, line)
     return style.colour_by_class(style.stack(style.limit_points(panel)), spec)
 
 
@@ -189,7 +189,7 @@ def structured_output() -> timeseries.Panel:
         (rate_by(signals.STRUCTURED_REQUESTS, Label.KIND, Label.RESULT), "{{kind}}: {{result}}"),
         may_be_empty=_NOT_CHECKED,
     )
-    return style.stack(panel.no_value(_NOTHING_CHECKED))
+    return style.stack(panel)
 
 
 def valid_output() -> timeseries.Panel:
@@ -203,8 +203,7 @@ def valid_output() -> timeseries.Panel:
         for results in (OutputResult.VALID, f"{OutputResult.VALID}|{OutputResult.INVALID}")
     )
     line = (ratio(valid, judged), "{{kind}}")
-    panel = style.ratio_panel("Valid structured output", text, 12, line, may_be_empty=_NOT_CHECKED)
-    return panel.no_value(_NOTHING_CHECKED)
+    return style.ratio_panel("Valid structured output", text, 12, line, may_be_empty=_NOT_CHECKED)
 
 
 def requests_by_tenant() -> bargauge.Panel:
@@ -212,7 +211,7 @@ def requests_by_tenant() -> bargauge.Panel:
         "Requests that ended in the time range, by tenant; tenants that the SLO file does not name are together in "
         "other. Good: as agreed with each tenant. From the sidecars' counters."
     )
-    return _tenant_bars("Requests by tenant", text, increase_by(signals.REQUESTS, Label.TENANT))
+    return _tenant_bars("Requests by tenant in range", text, increase_by(signals.REQUESTS, Label.TENANT))
 
 
 def tokens_by_tenant() -> bargauge.Panel:
@@ -222,7 +221,7 @@ def tokens_by_tenant() -> bargauge.Panel:
     )
     prompt, completion = signals.PROMPT_TOKENS, signals.COMPLETION_TOKENS
     tokens = increase_by(prompt, Label.TENANT) + increase_by(completion, Label.TENANT)
-    return _tenant_bars("Tokens by tenant", text, tokens)
+    return _tenant_bars("Tokens by tenant in range", text, tokens)
 
 
 def goodput_by_tenant(spec: SloFile) -> bargauge.Panel:
@@ -240,7 +239,7 @@ def goodput_by_tenant(spec: SloFile) -> bargauge.Panel:
 
 def _tenant_bars(title: str, text: str, counts: Expression) -> bargauge.Panel:
     """Counts by tenant, all in one colour."""
-    panel = style.if_absent(style.bar_gauge_panel(title, text, style.COUNT, 8), NO_TRAFFIC)
+    panel = style.bar_gauge_panel(title, text, style.COUNT, 8)
     return highest_first(panel.decimals(0).thresholds(style.thresholds(BLUE)), (counts, _PER_TENANT))
 
 
@@ -272,7 +271,6 @@ def _matrix(
             ]
         )
         .decimals(1)
-        .no_value(NO_TRAFFIC)
         .override_by_name(corner, [model.DynamicConfigValue(name, value) for name, value in row_titles.items()])
         .with_target(query(expression, f"{{{{{column}}}}}", instant=True).format(PromQueryFormat.TABLE))
     )

@@ -1,12 +1,13 @@
 """Twelve totals over the time range by class; the demo compares them with the request log."""
 
+from collections.abc import Mapping
+
 from grafana_foundation_sdk.builders import table
 from grafana_foundation_sdk.models import units
 
 from alerts.promql.build import Series, call, increase, ratio, regex, select
 from alerts.promql.expression import Expression
 from dashboards.grafana import style, tables
-from dashboards.grafana.style import NO_TRAFFIC
 from dashboards.grafana.tables import ValueColumn
 from dashboards.panels.first_tokens import first_token_buckets
 from dashboards.panels.traffic import arrivals_in_range
@@ -16,6 +17,7 @@ from exporters.text.units import number
 from exporters.vocabulary import signals
 from exporters.vocabulary.signals import Label, Outcome, Signal
 
+_SOURCE = "From the sidecars' counters; the request log has the same numbers."
 _DECIMALS = {style.COUNT: 0, units.PercentUnit: 1}
 
 
@@ -42,14 +44,11 @@ def range_total_queries() -> dict[str, Expression]:
 
 
 def range_totals() -> table.Panel:
-    """The totals of `range_total_queries`, a row per class."""
+    """Counts of `range_total_queries`, a row per class."""
     text = (
-        "Requests, tokens and bad events in the time range, and latencies: a row per class with requests. Offered: "
-        "requests that arrived. OK: ended with outcome ok; not OK: ended otherwise, also by clients. Goodput: share of "
-        "judged requests that were good for all their SLOs. TTFT p50: median of streams; one that ended without a "
-        f"first token is slower than any, and at {number(max(signals.TTFT.bounds))} s half had none. E2E: mean of OK "
-        "requests. Queue: mean of requests whose engine times are known. A latency excludes all other requests. "
-        "Good: few requests are not OK. From the sidecars' counters; the request log has the same numbers."
+        "Requests and bad events in the time range: a row per class with requests. Offered: requests that arrived. OK: "
+        "ended with outcome ok; not OK: ended otherwise, also by clients. Goodput: share of judged requests that were "
+        f"good for all their SLOs. Good: few requests are not OK. {_SOURCE}"
     )
     titles = {
         "offered": ("Offered", style.COUNT),
@@ -57,22 +56,38 @@ def range_totals() -> table.Panel:
         "failed": ("Not OK", style.COUNT),
         "goodput": ("Goodput", units.PercentUnit),
         "bad_events": ("Bad events", style.COUNT),
-        "ttft_p50": ("TTFT p50", units.Seconds),
-        "tpot_mean": ("TPOT mean", units.Seconds),
-        "e2e_mean": ("E2E mean", units.Seconds),
-        "queue_mean": ("Queue mean", units.Seconds),
+    }
+    # offered, OK and not OK
+    return tables.hide_zero_rows(_totals("Totals in range", text, titles), 3)
+
+
+def range_means() -> table.Panel:
+    """Tokens and latencies of `range_total_queries`, a row per class."""
+    text = (
+        "Tokens and latencies in the time range. TTFT p50: median of streams; one that ended without a first token is "
+        f"slower than any, and at {number(max(signals.TTFT.bounds))} s half had none. E2E: mean of OK requests. Queue: "
+        "mean of requests whose engine times are known. A latency excludes all other requests. Good: as usual. "
+        f"{_SOURCE}"
+    )
+    titles = {
         "prompt_tokens": ("Tokens in", style.COUNT),
         "cached_tokens": ("Cached", style.COUNT),
         "tokens_out": ("Tokens out", style.COUNT),
+        "ttft_p50": ("TTFT p50", style.SECONDS),
+        "tpot_mean": ("TPOT mean", style.SECONDS),
+        "e2e_mean": ("E2E mean", style.SECONDS),
+        "queue_mean": ("Queue mean", style.SECONDS),
     }
+    return tables.hide_zero_rows(_totals("Tokens and latencies in range", text, titles), 3)
+
+
+def _totals(title: str, text: str, titles: Mapping[str, tuple[str, str]]) -> table.Panel:
     queries = range_total_queries()
     columns = [
         ValueColumn(title, queries[name], unit, decimals=_DECIMALS.get(unit)) for name, (title, unit) in titles.items()
     ]
-    panel = tables.if_empty(style.table_panel("Totals in range", text, style.COUNT, 24, 8).min_width(80), NO_TRAFFIC)
-    tables.join_queries(panel, {Label.CLASS: "Class"}, columns, order_by=class_order())
-    # offered, OK and not OK
-    return tables.hide_zero_rows(panel, 3)
+    panel = style.table_panel(title, text, style.COUNT, 24, 7)
+    return tables.join_queries(panel, {Label.CLASS: "Class"}, columns, order_by=class_order())
 
 
 def _total(counter: Expression | Series) -> Expression:

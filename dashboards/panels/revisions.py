@@ -39,7 +39,6 @@ def events(spec: SloFile) -> table.Panel:
 def _by_revision(panel: table.Panel, values: Expression, spec: SloFile) -> table.Panel:
     joined = values.binary("*", _start_of_revision(), on(Label.REVISION, left=[Label.VALUE]))
     column_names = join_labels(joined, Label.CLASS, " ", Label.SLO, Label.CLASS)
-    style.if_absent(panel, NO_TRAFFIC)
     return tables.pivot(
         panel, column_names, Label.REVISION, Label.CLASS, order=tuple(_columns(spec)), first_by=Label.VALUE
     )

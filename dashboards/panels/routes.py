@@ -5,7 +5,6 @@ from grafana_foundation_sdk.models import units
 
 from alerts.promql.build import call
 from dashboards.grafana import style, tables
-from dashboards.grafana.style import NO_TRAFFIC
 from dashboards.queries.rates import increase_by, rate_by
 from exporters.vocabulary import signals
 from exporters.vocabulary.signals import Label, Outcome
@@ -26,7 +25,6 @@ def outcomes_by_route() -> table.Panel:
         "Requests that ended in the time range: a row per route, a column per outcome. Open requests are not in "
         "it. Good: nearly all are ok. From the sidecars' counters."
     )
-    panel = style.table_panel("Outcomes by route", text, style.COUNT, 16).decimals(0)
+    panel = style.table_panel("Outcomes by route in range", text, style.COUNT, 16).decimals(0)
     ended = call("round", increase_by(signals.REQUESTS, Label.ROUTE, Label.OUTCOME)) > 0
-    tables.if_empty(panel, NO_TRAFFIC)
     return tables.pivot(panel, ended, Label.ROUTE, Label.OUTCOME, order=tuple(Outcome), width=190)

@@ -1,147 +1,284 @@
 """Panels on the state of the SLOs: status, burn rate, alerts, goodput."""
 
+import re
 from collections.abc import Callable
+from dataclasses import replace
 
 from grafana_foundation_sdk.builders import common, stat, table, timeseries
 from grafana_foundation_sdk.models import common as common_model
 from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models import units
 
+from alerts.labels import severity_value
 from alerts.links import DashboardUid, PanelTitle
 from alerts.plan import Plan
 from alerts.promql.build import (
     aggregate,
     call,
     equal,
-    ignoring,
     max_by,
     min_by,
     not_equal,
     on,
+    over,
     ratio,
     regex,
     select,
     sum_by,
 )
-from alerts.promql.expression import Expression, Matcher, Selector
+from alerts.promql.expression import Expression, Matcher
 from alerts.tiers import Severity
 from dashboards.grafana import style, tables
 from dashboards.grafana.links import to_board, to_runbook
-from dashboards.grafana.style import BAD, GOOD, GREY, NO_TRAFFIC, WARN
+from dashboards.grafana.style import BAD, GOOD, GREY, LAST_MINUTE, NO_TRAFFIC, PLAIN, WARN
 from dashboards.grafana.tables import LabelColumns, ValueColumn
 from dashboards.panels.traffic import arrival_rate
 from dashboards.queries.labels import with_label
-from dashboards.queries.rates import PER_CLASS, goodput_ratio, rate_by, ratio_by
-from dashboards.windows.slo import BURN_WINDOW, PERIOD, in_page_window, in_period, in_shortest_window
+from dashboards.queries.rates import PER_CLASS, RANGE, goodput_ratio, rate_by, ratio_by
+from dashboards.windows.slo import BURN_WINDOW, in_shortest_window
+from dashboards.windows.slo_state import (
+    ALERT_IS_FIRING,
+    PAGE_WEIGHT,
+    SLO_AND_CLASS,
+    VERDICT_LABELS,
+    active_since,
+    budget_left,
+    firing_since,
+    page_burn_rate,
+    pairs,
+    time_left,
+    urgency,
+)
+from dashboards.windows.slo_state import verdict as slo_verdict
 from exporters.text.units import number, spell_duration
 from exporters.vocabulary import signals
 from exporters.vocabulary.alert_names import AlertName
 from exporters.vocabulary.signals import ACTIVE_SINCE, FIRING, Label, Recorded
 from exporters.vocabulary.slo_file import SloFile
 
-_SLO_AND_CLASS = (Label.SLO, Label.CLASS)
-_FIRING = Matcher("alertstate", "=", "firing")
+PER_SLO = "{{class}} {{slo}}"
+_MOST_LINES = 6
+_OF_SLO = regex(Label.SLO, "$slo"), not_equal(Label.SLO, "")
+"""Matches the alerts of the SLOs selected, of which all would match those without an SLO."""
+
+_NO_ALERT = "-"
+_DASHES: tuple[list[int], ...] = ([], [10, 6], [3, 4], [16, 4, 3, 4])
+"""The line of each SLO in the order of the SLO file: whole, then dashed."""
+
+
+def verdict(plan: Plan, *, of_slo: bool = False) -> stat.Panel:
+    """One sentence, which wraps on a narrow screen. With `of_slo`, it counts only alerts of the SLOs selected."""
+    text = (
+        "The SLOs and classes whose burn rate is above 1 in the last "
+        f"{spell_duration(plan.tiers[0].long)}; the one whose budget ends first at this rate, or is most overspent; "
+        f"and the alerts that fire{' for them' if of_slo else ', also those without an SLO'}. Good: 0 objectives burn. "
+        "From the recording rules."
+    )
+    alerts = (regex(Label.MODEL, "$model|"), regex(Label.CLASS, "$class|"), *(_OF_SLO if of_slo else ()))
+    burning, total, worst, pages, tickets = (f"{{{{{label}}}}}" for label in VERDICT_LABELS)
+    sentence = f"{burning} of {total} objectives burn{worst}; {pages}, {tickets}"
+    panel = style.stat_panel(
+        *("Verdict", text, units.Short, 24, 3),
+        (slo_verdict(plan.spec.alerting.severities, *alerts), sentence),
+        base=GOOD,
+        steps=((1, WARN), (PAGE_WEIGHT, BAD)),
+    )
+    small = common.VizTextDisplayOptions().title_size(18).value_size(18)
+    return panel.text_mode(common_model.BigValueTextMode.NAME).text(small)
 
 
 def slo_status(plan: Plan) -> table.Panel:
-    """One row per SLO and class, the largest overspent budget first."""
-    page, period = plan.tiers[0], spell_duration(plan.spec.period)
+    """One row per SLO and class, the most urgent first; the board of one SLO has what is not here."""
+    page = plan.tiers[0]
+    links = "; its link opens Fleet, with all if none has bad events, and that of the SLO One SLO"
+    links = links if plan.has_sidecar else ""
     text = (
-        "A row per SLO and class: attainment, error budget and alerts. The SLO with the least budget is first. "
-        f"Attainment is the share of good events in the last {spell_duration(page.short)}, in period that of "
-        f"{period}. Budget spent is a multiple of the error budget; over 1 x it is overspent. Exhausted in is by the "
-        "burn rate of "
-        f"{spell_duration(page.long)}. {'Offered are requests that arrive, judged' if plan.has_sidecar else 'Judged'} "
-        "are SLO events. Data is the share of the period that was measured. The worst replica has the largest share of "
-        f"bad events{'; its link opens Fleet, with all if none has bad events' if plan.has_sidecar else ''}. "
-        "Good: attainment at or above the objective, and no page or ticket. From the recording rules."
+        "A row per SLO and class, the most urgent first: pages, tickets, overspent budgets, then by the time left. "
+        f"Gone is when the budget is spent at the burn rate of the last {spell_duration(page.long)}. Attainment is the "
+        f"share of good events in the last {spell_duration(page.short)}. The worst replica has the largest share of "
+        f"bad events{links}. Good: no alert, and a budget that lasts. From the recording rules."
     )
-    reason = f"no alert fires, or there is {NO_TRAFFIC}"
-    panel = style.table_panel(PanelTitle.SLO_STATUS, text, units.Short, 24, 10, may_be_empty=reason)
-    tables.sort_rows(tables.if_empty(panel, "no SLO is recorded").interval("1m"), "-Budget spent", "SLO", "Class")
+    reason = f"no budget burns, or there is {NO_TRAFFIC}"
+    panel = style.table_panel(PanelTitle.SLO_STATUS, text, units.Short, 24, 6, may_be_empty=reason)
     titles = {Label.SLO: "SLO", Label.CLASS: "Class"}
-    tables.join_queries(panel, titles, _status_columns(plan), rows=_pairs(), widest=(Label.INSTANCE,))
+    tables.join_queries(
+        *(panel, titles, _status_columns(plan)),
+        order_by=urgency(plan.spec.alerting.severities),
+        rows=pairs(),
+        widest=(Label.INSTANCE,),
+    )
+    _colour_severities(style.over_last_minute(panel), plan)
     if not plan.has_sidecar:
         return panel
-    url = to_board(DashboardUid.FLEET, Label.CLASS, Label.INSTANCE)
-    return tables.link_cells(panel, Label.INSTANCE, "Open the fleet", url)
+    of_slo, of_replica = (Label.SLO, Label.CLASS), (Label.CLASS, Label.INSTANCE)
+    tables.link_cells(panel, Label.SLO, "Open the SLO", to_board(DashboardUid.OBJECTIVE, *of_slo))
+    return tables.link_cells(panel, Label.INSTANCE, "Open the fleet", to_board(DashboardUid.FLEET, *of_replica))
 
 
 def _status_columns(plan: Plan) -> tuple[ValueColumn | LabelColumns, ...]:
-    budget = min_by(signals.SLO_BUDGET_LEFT, _SLO_AND_CLASS)
-    spent = model.ValueMap({"0": model.ValueMappingResult("spent", color=BAD, index=0)})
-    left = budget * PERIOD / (max_by(in_page_window(signals.SLO_BURN_RATE), _SLO_AND_CLASS) > 0)
-    objective = max_by(signals.SLO_OBJECTIVE, _SLO_AND_CLASS)
-    offered = ValueColumn(
-        "Offered",
-        arrival_rate().binary("*", _pairs(), on(Label.CLASS, right=())),
-        units.RequestsPerSecond,
-        decimals=2,
-        width=95,
-    )
+    page, burn_rate = plan.tiers[0], page_burn_rate()
     return (
-        ValueColumn("Objective", objective, units.PercentUnit, decimals=1, width=85),
-        _attainment("Attainment", in_shortest_window, 100),
-        _attainment("In period", in_period, 85),
+        LabelColumns(_alert_of_slo(plan), {Label.SEVERITY: "Alert"}),
+        budget_column(),
+        gone_column(),
         ValueColumn(
-            "Budget left",
-            call("clamp_min", budget, 0),
-            units.PercentUnit,
-            no_value=NO_TRAFFIC,
-            decimals=0,
-            base=BAD,
-            steps=((1e-9, WARN), (0.25, GOOD)),
-            width=95,
+            f"Burn {spell_duration(page.long)}", burn_rate, "suffix:x", decimals=1, steps=((1, WARN),), width=85
         ),
-        ValueColumn("Budget spent", 1 - budget, "suffix:x", decimals=1, width=115),
-        ValueColumn(
-            "Exhausted in",
-            call("clamp_min", left, 0).or_(0 * (budget <= 0)),
-            units.Seconds,
-            mappings=[spent],
-            decimals=1,
-            width=110,
-        ),
-        *([offered] if plan.has_sidecar else []),
-        ValueColumn(
-            "Judged", rate_by(signals.SLO_EVENTS, *_SLO_AND_CLASS), units.RequestsPerSecond, decimals=2, width=95
-        ),
-        ValueColumn("Data", max_by(signals.SLO_MEASURED, _SLO_AND_CLASS), units.PercentUnit, decimals=1, width=60),
-        _since(Severity.PAGE, BAD),
-        _since(Severity.TICKET, WARN),
-        LabelColumns(_worst_replica(plan), {Label.INSTANCE: "Worst replica"}),
+        attainment_column(f"Attainment {spell_duration(page.short)}", in_shortest_window),
+        LabelColumns(_worst_replica(plan), {Label.INSTANCE: f"Worst replica {LAST_MINUTE}"}),
     )
 
 
-def _pairs() -> Expression:
-    """1 for each SLO and class of the SLO file."""
-    return aggregate("group", signals.SLO_OBJECTIVE, by=_SLO_AND_CLASS)
+def budget_column() -> ValueColumn:
+    steps = ((1e-9, WARN), (0.25, GOOD))
+    return ValueColumn("Budget left", budget_left(), units.PercentUnit, decimals=0, base=BAD, steps=steps, width=100)
 
 
-def _attainment(title: str, in_window: Callable[[Recorded], Expression], width: int) -> ValueColumn:
-    bad, events = (sum_by(in_window(series), _SLO_AND_CLASS) for series in (signals.SLO_BAD_IN, signals.SLO_EVENTS_IN))
-    return ValueColumn(title, 1 - ratio(bad, events), units.PercentUnit, no_value=NO_TRAFFIC, decimals=2, width=width)
+def gone_column() -> ValueColumn:
+    """The time at which the budget is spent; 0 if it is."""
+    spent = model.ValueMap({"0": model.ValueMappingResult("spent", color=BAD, index=0)})
+    gone = projected_exhaustion().or_(0 * (budget_left() <= 0))
+    return ValueColumn("Gone", gone, style.AGE, mappings=[spent], steps=((1, PLAIN),), width=130)
 
 
-def _since(severity: Severity, colour: str) -> ValueColumn:
-    """The time at which the alert of the SLO and class became active."""
-    of_slo = (regex(Label.SEVERITY, severity), regex(Label.SLO, ".+"))
-    active = select(ACTIVE_SINCE, regex(Label.MODEL, "$model"), regex(Label.CLASS, "$class"), *of_slo)
-    since = min_by(_active_since(active), _SLO_AND_CLASS)
-    return ValueColumn(f"{severity.capitalize()} since", since, "dateTimeFromNow", steps=((1, colour),), width=105)
+def attainment_column(title: str, in_window: Callable[[Recorded], Expression]) -> ValueColumn:
+    bad, events = (sum_by(in_window(series), SLO_AND_CLASS) for series in (signals.SLO_BAD_IN, signals.SLO_EVENTS_IN))
+    return ValueColumn(title, 1 - ratio(bad, events), units.PercentUnit, decimals=2, width=130)
 
 
-def _active_since(selector: Selector) -> Expression:
-    """Unix milliseconds, of firing alerts only."""
-    return (1000 * selector).and_(select(FIRING, _FIRING), ignoring("alertstate"))
+def projected_exhaustion() -> Expression:
+    """Unix milliseconds."""
+    return 1000 * (call("time") + time_left())
+
+
+def _alert_of_slo(plan: Plan) -> Expression:
+    """The severity of the alert that fires for each SLO and class, a page before a ticket."""
+    page, ticket = (
+        aggregate(
+            "group",
+            firing_since(severity_value(plan.spec.alerting.severities, severity), regex(Label.SLO, ".+")),
+            by=(*SLO_AND_CLASS, Label.SEVERITY),
+        )
+        for severity in (Severity.PAGE, Severity.TICKET)
+    )
+    # without it, Grafana omits the column if no alert fires
+    none = with_label(0 * pairs(), Label.SEVERITY, _NO_ALERT)
+    return page.or_(ticket, on(*SLO_AND_CLASS)).or_(none, on(*SLO_AND_CLASS))
 
 
 def _worst_replica(plan: Plan) -> Expression:
-    bad = ratio_by(signals.SLO_BAD, signals.SLO_EVENTS, *_SLO_AND_CLASS, Label.INSTANCE)
-    worst = aggregate("topk", bad > 0, by=_SLO_AND_CLASS, parameter=1)
+    bad = ratio_by(signals.SLO_BAD, signals.SLO_EVENTS, *SLO_AND_CLASS, Label.INSTANCE)
+    worst = aggregate("topk", bad > 0, by=SLO_AND_CLASS, parameter=1)
     # without it, Grafana omits the column if no replica has bad events; the link selects all replicas
     none = "All" if plan.has_sidecar else "none"
-    return worst.or_(with_label(0 * _pairs(), Label.INSTANCE, none), on(*_SLO_AND_CLASS))
+    return worst.or_(with_label(0 * pairs(), Label.INSTANCE, none), on(*SLO_AND_CLASS))
+
+
+def error_budget(plan: Plan) -> timeseries.Panel:
+    """The budget of each SLO and class, and when it is spent at the burn rate of each moment."""
+    text = (
+        f"Share of the error budget of {spell_duration(plan.spec.period)} that is left, a line per SLO and class, of "
+        "the worst model; below 0 it is overspent, and below -100 % not drawn. In the legend and the tooltip, gone is "
+        "the time at which the budget is spent at the burn rate of the last "
+        f"{spell_duration(plan.tiers[0].long)}, while some is left. Marks are config changes and pages. Good: flat "
+        "lines. From the recording rules."
+    )
+    panel = style.time_series_panel(
+        *("Error budget", text, units.PercentUnit, 24),
+        (budget_left(), PER_SLO),
+        (projected_exhaustion(), f"{PER_SLO} gone"),
+        height=6,
+        signed=True,
+    ).decimals(0)
+    panel = style_by_slo(style.colour_by_class(panel, plan.spec), plan.spec)
+    # a scale of its own
+    invisible = {"unit": style.DATE, "min": None, "max": None, "custom.lineWidth": 0, "custom.axisPlacement": "hidden"}
+    panel.override_by_regexp("/ gone$/", [model.DynamicConfigValue(*each) for each in invisible.items()])
+    panel.legend(style.ranked_legend("lastNotNull", "Last *", descending=False))
+    return style.with_threshold_lines(panel, (0, BAD)).min(-1).max(1)
+
+
+def burn_rate(plan: Plan) -> timeseries.Panel:
+    """One line per SLO and class, in the selected window."""
+    # without the rescaling of tiers for low objectives
+    factors = sorted(tier.factor for tier in plan.published(Severity.PAGE))
+    text = (
+        "Rate at which the error budget is spent. At 1 (orange) it lasts exactly the period of "
+        f"{spell_duration(plan.spec.period)}. Good: below 1. The red lines are the limits of the page "
+        f"({', '.join(map(number, factors))}); a page needs both windows of its tier above its limit. One line per "
+        f"SLO and class, the worst model, in the window of the variable Window: the {_MOST_LINES} with the highest "
+        "burn rate in the time range. A line ends where nothing is spent. The scale is logarithmic. From the recording "
+        "rules."
+    )
+    burning = select(signals.SLO_BURN_RATE, regex(Label.WINDOW, BURN_WINDOW))
+    # at the end of the range, so that the lines do not change within it
+    highest = over("max_over_time", replace(burning, at="end()"), RANGE)
+    worst = aggregate("topk", max_by(highest, SLO_AND_CLASS), parameter=_MOST_LINES)
+    lines = (max_by(burning, SLO_AND_CLASS) > 0).and_(worst, on(*SLO_AND_CLASS))
+    reason = "no budget burns in the time range"
+    panel = style.time_series_panel(
+        *(PanelTitle.BURN_RATE, text, "suffix:x", 10), (lines, PER_SLO), height=10, signed=True, may_be_empty=reason
+    )
+    panel = style.logarithmic(style_by_slo(style.colour_by_class(panel, plan.spec), plan.spec)).min(0.1)
+    return style.with_threshold_lines(panel, (1, WARN), *((factor, BAD) for factor in factors))
+
+
+def style_by_slo(panel: timeseries.Panel, spec: SloFile) -> timeseries.Panel:
+    """Dashes that tell the SLOs of a class, which have its colour, apart; the legend is the class and the SLO."""
+    for index, slo in enumerate(spec.slos):
+        if dashes := _DASHES[index % len(_DASHES)]:
+            dashed = model.DynamicConfigValue("custom.lineStyle", {"fill": "dash", "dash": dashes})
+            panel.override_by_regexp(f"/ {re.escape(slo.name)}$/", [dashed])
+    return panel
+
+
+def firing_alerts(plan: Plan, *, of_slo: bool = False) -> table.Panel:
+    """Never empty while Prometheus answers: a row states that nothing fires, or that the rules are not evaluated."""
+    text = (
+        f"Alerts {'of the SLOs selected ' if of_slo else ''}that fire, and since when; pages first. `vllm-slo alerts "
+        "runbook ALERT` prints the runbook; a click on "
+        "an alert opens it, if the dashboards were rendered with --runbooks. Good: one row, none. "
+        "The row no data means that Prometheus does not evaluate the rules, so their silence says nothing; an empty "
+        "table means that Prometheus does not respond. From the alerting rules."
+    )
+    titles = {Label.SEVERITY: "Severity", Label.ALERTNAME: "Alert", Label.SLO: "SLO", Label.CLASS: "Class"}
+    never = model.ValueMap({"0": model.ValueMappingResult("-", color=style.PLAIN, index=0)})
+    matchers = _OF_SLO if of_slo else ()
+    since = ValueColumn("Since", _firing_alerts([*titles], *matchers), style.AGE, mappings=[never], width=130)
+    panel = style.table_panel(PanelTitle.FIRING_ALERTS, text, units.Short, 14, 10)
+    tables.sort_rows(panel, "Severity", "Since", "Alert")
+    tables.join_queries(panel, titles, [since], widest=(Label.ALERTNAME,))
+    tables.link_cells(panel, Label.ALERTNAME, "Runbook", to_runbook(Label.ALERTNAME))
+    return _colour_severities(panel, plan)
+
+
+def _colour_severities(panel: table.Panel, plan: Plan) -> table.Panel:
+    page, ticket = (severity_value(plan.spec.alerting.severities, each) for each in (Severity.PAGE, Severity.TICKET))
+    colours = {page: BAD, ticket: WARN, Severity.NONE: GOOD, "no data": GREY, _NO_ALERT: "transparent"}
+    severities = model.ValueMap(
+        {
+            name: model.ValueMappingResult(name, color=colour, index=index)
+            for index, (name, colour) in enumerate(colours.items())
+        }
+    )
+    return panel.override_by_name(
+        Label.SEVERITY,
+        [
+            model.DynamicConfigValue("mappings", [severities]),
+            model.DynamicConfigValue("custom.cellOptions", {"type": "color-background", "mode": "basic"}),
+        ],
+    )
+
+
+def _firing_alerts(by: list[Label], *matchers: Matcher) -> Expression:
+    # `|` also matches alerts without class or model, such as that of an engine that is down
+    shown = (regex(Label.MODEL, "$model|"), regex(Label.CLASS, "$class|"), *matchers)
+    active = select(ACTIVE_SINCE, not_equal(Label.ALERTNAME, AlertName.WATCHDOG), *shown)
+    firing = min_by(active_since(active), by)
+    watchdog = select(FIRING, equal(Label.ALERTNAME, AlertName.WATCHDOG), ALERT_IS_FIRING)
+    none = with_label((0 * aggregate("group", watchdog)).unless(firing, on()), Label.SEVERITY, "none")
+    no_data = with_label(0 * call("absent", watchdog), Label.SEVERITY, "no data")
+    return firing.or_(none).or_(min_by(no_data, by))
 
 
 def goodput_now(spec: SloFile) -> stat.Panel:
@@ -152,75 +289,12 @@ def goodput_now(spec: SloFile) -> stat.Panel:
     )
     share = call("clamp_max", ratio(rate_by(signals.GOODPUT_REQUESTS), aggregate("sum", arrival_rate())), 1)
     panel = style.stat_panel(
-        *("Goodput of offered", text, units.PercentUnit, 6, 5, (share, "good of offered")),
-        no_value=NO_TRAFFIC,
+        *(f"Goodput of offered {LAST_MINUTE}", text, units.PercentUnit, 5, 5, (share, "good of offered")),
         decimals=1,
         base=BAD,
         steps=goodput_limits(spec),
     )
-    return panel.text_mode(common_model.BigValueTextMode.VALUE).interval("1m")
-
-
-def burn_rate(plan: Plan) -> timeseries.Panel:
-    """One line per SLO and class, in the selected window."""
-    # without the rescaling of tiers for low objectives
-    factors = sorted(tier.factor for tier in plan.published(Severity.PAGE))
-    text = (
-        "Rate at which the error budget is spent. At 1 (orange) it lasts exactly the period of "
-        f"{spell_duration(plan.spec.period)}. Good: below 1. The red lines are the factors of the page tiers "
-        f"({', '.join(map(number, factors))}); a page needs both windows of its tier above its factor. One line per "
-        "SLO and class, the worst model, in the window of the variable Window. Above 1 the scale is logarithmic. From "
-        "the recording rules."
-    )
-    burning = max_by(select(signals.SLO_BURN_RATE, regex(Label.WINDOW, BURN_WINDOW)), _SLO_AND_CLASS)
-    panel = style.time_series_panel(
-        *(PanelTitle.BURN_RATE, text, units.Short, 14), (burning, "{{class}} {{slo}}"), height=10
-    ).scale_distribution(
-        common.ScaleDistributionConfig().type(common_model.ScaleDistribution.SYMLOG).log(10).linear_threshold(1)
-    )
-    panel = style.hide_zero_series(style.colour_by_class(panel, plan.spec))
-    return style.with_threshold_lines(panel, (1, WARN), *((factor, BAD) for factor in factors))
-
-
-def firing_alerts() -> table.Panel:
-    """Never empty while Prometheus answers: a row states that nothing fires, or that the rules are not evaluated."""
-    text = (
-        "Alerts that fire, and since when; pages first. `vllm-slo alerts runbook ALERT` prints the runbook; a click on "
-        "an alert opens it, if the dashboards were rendered with --runbooks. Good: one row, none. "
-        "The row no data means that Prometheus does not evaluate the rules, so their silence says nothing; an empty "
-        "table means that Prometheus does not respond. From the alerting rules."
-    )
-    titles = {Label.SEVERITY: "Severity", Label.ALERTNAME: "Alert", Label.SLO: "SLO", Label.CLASS: "Class"}
-    never = model.ValueMap({"0": model.ValueMappingResult("-", color=style.PLAIN, index=0)})
-    since = ValueColumn("Since", _firing_alerts([*titles]), "dateTimeFromNow", mappings=[never], width=100)
-    panel = tables.if_empty(style.table_panel(PanelTitle.FIRING_ALERTS, text, units.Short, 10, 10), "no data")
-    tables.sort_rows(panel, "Severity", "Since", "Alert")
-    colours = {Severity.PAGE: BAD, Severity.TICKET: WARN, Severity.NONE: GOOD, "no data": GREY}
-    severities = model.ValueMap(
-        {
-            name: model.ValueMappingResult(name, color=colour, index=index)
-            for index, (name, colour) in enumerate(colours.items())
-        }
-    )
-    tables.link_cells(panel, Label.ALERTNAME, "Runbook", to_runbook(Label.ALERTNAME))
-    return tables.join_queries(panel, titles, [since], widest=(Label.ALERTNAME,)).override_by_name(
-        Label.SEVERITY,
-        [
-            model.DynamicConfigValue("mappings", [severities]),
-            model.DynamicConfigValue("custom.cellOptions", {"type": "color-background", "mode": "basic"}),
-        ],
-    )
-
-
-def _firing_alerts(by: list[Label]) -> Expression:
-    # `|` also matches alerts without class or model, such as that of an engine that is down
-    shown = (regex(Label.MODEL, "$model|"), regex(Label.CLASS, "$class|"))
-    active = select(ACTIVE_SINCE, not_equal(Label.ALERTNAME, AlertName.WATCHDOG), *shown)
-    firing = min_by(_active_since(active), by)
-    watchdog = select(FIRING, equal(Label.ALERTNAME, AlertName.WATCHDOG), _FIRING)
-    none = with_label((0 * aggregate("group", watchdog)).unless(firing, on()), Label.SEVERITY, "none")
-    no_data = with_label(0 * call("absent", watchdog), Label.SEVERITY, "no data")
-    return firing.or_(none).or_(min_by(no_data, by))
+    return style.over_last_minute(panel).text_mode(common_model.BigValueTextMode.VALUE)
 
 
 def goodput(spec: SloFile) -> timeseries.Panel:
@@ -230,9 +304,7 @@ def goodput(spec: SloFile) -> timeseries.Panel:
         f"lowest objective and twice its budget. Good: above the upper line. Gaps are {NO_TRAFFIC}. From the sidecars' "
         "counters."
     )
-    panel = style.ratio_panel("Goodput over time", text, 8, (goodput_ratio(Label.CLASS), PER_CLASS)).no_value(
-        NO_TRAFFIC
-    )
+    panel = style.ratio_panel("Goodput over time", text, 8, (goodput_ratio(Label.CLASS), PER_CLASS))
     return style.with_threshold_lines(style.colour_by_class(panel, spec), *goodput_lines(spec))
 
 

@@ -11,7 +11,7 @@ from alerts.links import PanelTitle
 from alerts.promql.build import aggregate, call, max_by, over, regex, select, sum_by
 from alerts.promql.expression import Expression, Variable
 from dashboards.grafana import style
-from dashboards.grafana.style import BAD, GOOD, NO_TRAFFIC, WARN
+from dashboards.grafana.style import BAD, GOOD, WARN
 from dashboards.panels.latency import quantile_panel, thresholds_of
 from dashboards.queries.rates import PER_CLASS, RANGE, RATE, increase_by, rate_by
 from exporters.vocabulary import signals
@@ -38,9 +38,7 @@ def in_flight_now() -> stat.Panel:
         "sidecars' gauges."
     )
     values = ((aggregate("sum", select(signals.IN_FLIGHT, regex(Label.PHASE, phase))), phase) for phase in Phase)
-    return style.stat_panel(
-        *("Requests in flight", text, style.COUNT, 6, 5), *values, no_value="no sidecar", decimals=0
-    )
+    return style.stat_panel(*("In flight now", text, style.COUNT, 5, 5), *values, decimals=0)
 
 
 def oldest_wait_now(spec: SloFile) -> stat.Panel:
@@ -50,27 +48,11 @@ def oldest_wait_now(spec: SloFile) -> stat.Panel:
         "sidecars' gauges."
     )
     panel = style.stat_panel(
-        *("Oldest wait", text, units.Seconds, 6, 5, (aggregate("max", signals.OLDEST_WAIT), "oldest wait")),
-        no_value="no sidecar",
+        *("Oldest wait now", text, style.SECONDS, 5, 5, (aggregate("max", signals.OLDEST_WAIT), "oldest wait")),
         decimals=1,
         steps=_wait_limits(spec),
     )
     return panel.text_mode(common_model.BigValueTextMode.VALUE)
-
-
-def good_tokens_now() -> stat.Panel:
-    text = (
-        "Output tokens per second of requests that were good for all their SLOs, of all selected classes, counted "
-        "when a request ends, over about the last minute. Good: close to the throughput of output tokens. From the "
-        "sidecars' counters."
-    )
-    panel = style.stat_panel(
-        *("Output tokens of good requests", text, "tokens/s", 6, 5),
-        (rate_by(signals.GOODPUT_TOKENS), "of good requests"),
-        no_value=NO_TRAFFIC,
-        decimals=0,
-    )
-    return panel.interval("1m").text_mode(common_model.BigValueTextMode.VALUE)
 
 
 def tokens(spec: SloFile) -> timeseries.Panel:
@@ -141,7 +123,7 @@ def oldest_wait(spec: SloFile) -> timeseries.Panel:
         "From the sidecars' gauges."
     )
     line = (max_by(signals.OLDEST_WAIT, [Label.CLASS]), PER_CLASS)
-    panel = style.hide_zero_series(style.time_series_panel("Oldest wait over time", text, units.Seconds, 12, line))
+    panel = style.hide_zero_series(style.time_series_panel("Oldest wait over time", text, style.SECONDS, 12, line))
     return style.with_threshold_lines(style.colour_by_class(panel, spec), *_wait_limits(spec))
 
 

@@ -18,7 +18,6 @@ from exporters.vocabulary.alert_names import AlertName
 from exporters.vocabulary.signals import Label
 
 _COMMAND, _RUNBOOK = "command", "runbook"
-_NONE = "no bad event in the time range"
 _LIST = (
     "vllm-slo requests --request-log requests.jsonl --class $1=bad --sort e2e_ms --limit 10 "
     "--since ${__from:date:seconds} --until ${__to:date:seconds}"
@@ -33,12 +32,14 @@ def worst_requests(plan: Plan) -> table.Panel:
         "requests; run it on the request log of that sidecar. A click on the class opens their traces, if the "
         "dashboards were rendered with --traces-url. Good: no row. From the recording rules."
     )
-    panel = style.table_panel("Worst requests", text, units.Short, 24, 6, may_be_empty=f"there is {_NONE}")
-    tables.sort_rows(tables.if_empty(panel, _NONE), "-Bad", "SLO", "Class")
+    panel = style.table_panel(
+        "Worst requests", text, units.Short, 24, 6, may_be_empty="there is no bad event in the time range"
+    )
+    tables.sort_rows(panel, "-Bad in range", "SLO", "Class")
     tables.join_queries(
         panel,
         {Label.SLO: "SLO", Label.CLASS: "Class", Label.INSTANCE: "Sidecar"},
-        [ValueColumn("Bad", _shares(), units.PercentUnit, decimals=0, width=60)],
+        [ValueColumn("Bad in range", _shares(), units.PercentUnit, decimals=0, width=105)],
         texts={_RUNBOOK: "Runbook", _COMMAND: "Command"},
     )
     tables.link_cells(panel, Label.CLASS, "Ten slowest requests", to_traces(Label.CLASS, Label.SLO))

@@ -45,13 +45,13 @@ class LabelValues:
     label: str
 
 
-def printed(query: Any, targets: Sequence[str]) -> str | None:
+def printed(query: Any, targets: Sequence[str], labels: Sequence[Label] = VARIABLES) -> str | None:
     """The query as text, with matchers of the variables for labels of series and of `targets`; None without a query."""
     match query:
         case Expression():
-            return str(with_matchers(following(query), _matchers(targets), _OF_NO_TARGET))
+            return str(with_matchers(following(query, labels), _matchers(targets), _OF_NO_TARGET))
         case QueryResult(expression):
-            return f"query_result({printed(expression, targets)})"
+            return f"query_result({printed(expression, targets, labels)})"
         case LabelValues(series, label):
             # the options of a variable follow the variables before it
             earlier = targets[: targets.index(label)] if label in targets else targets
@@ -60,15 +60,15 @@ def printed(query: Any, targets: Sequence[str]) -> str | None:
             return None
 
 
-def following(expression: Expression) -> Expression:
-    """Each selector with matchers for those of `VARIABLES` that its series have as labels and it does not match."""
-    return map_selectors(expression, _following)
+def following(expression: Expression, labels: Sequence[Label] = VARIABLES) -> Expression:
+    """Each selector with matchers for those of `labels` that its series have and it does not match."""
 
+    def with_variables(selector: Selector) -> Selector:
+        matched, own = {each.label for each in selector.matchers}, _LABELS.get(selector.name, ())
+        added = _matchers([label for label in labels if label in own and label not in matched])
+        return replace(selector, matchers=(*selector.matchers, *added))
 
-def _following(selector: Selector) -> Selector:
-    matched, labels = {each.label for each in selector.matchers}, _LABELS.get(selector.name, ())
-    added = _matchers([label for label in VARIABLES if label in labels and label not in matched])
-    return replace(selector, matchers=(*selector.matchers, *added))
+    return map_selectors(expression, with_variables)
 
 
 def _matchers(labels: Sequence[str]) -> tuple[Matcher, ...]:

@@ -92,7 +92,7 @@ def _change_variable() -> dashboard.QueryVariable:
     newest = call("sort_desc", max_by(labelled, [Label.SETTING]))
     return (
         _number_variable("change", newest.or_(constant(_NOW, Label.SETTING, "none in the time shown"), on()))
-        .label("Config change")
+        .label("Change")
         .regex(rf'/{Label.SETTING}="(?<text>.*)"\}} (?<value>\S+)/')
     )
 

@@ -53,9 +53,15 @@ def burn_window_variable() -> BoardVariable:
 
 def class_order_variable(names: tuple[str, ...]) -> BoardVariable:
     """A hidden constant: the place of each class in the SLO file."""
-    value = str(either(constant(index, Label.CLASS, name) for index, name in enumerate(names)))
-    builder = dashboard.ConstantVariable("class_order").value(value)
-    # the builder has no methods for these; a link must not contain the classes of an older SLO file
+    return hidden_constant(
+        "class_order", str(either(constant(index, Label.CLASS, name) for index, name in enumerate(names)))
+    )
+
+
+def hidden_constant(name: str, value: str) -> BoardVariable:
+    """What a query needs from the SLO file, so that it is the same for every file."""
+    builder = dashboard.ConstantVariable(name).value(value)
+    # the builder has no methods for these; a link must not contain the value of an older SLO file
     variable = builder.build()
     variable.current, variable.skip_url_sync = model.VariableOption(selected=True, text=value, value=value), True
     return builder

@@ -211,6 +211,12 @@ _ENDPOINTS = one_or_list(
     "is empty; name at least one route, or remove it for any",
 )
 _SCRAPE_JOBS = one_or_list(TEXT, "is empty; name at least one scrape job")
+# a title is part of the templates of alerts and of the tables of reports
+_TITLE = matched(
+    r"[^\s{}|\"$`\\][^\n{}|\"$`\\]{0,39}",
+    lambda match: match[0],
+    'is not a valid title; write up to 40 characters without { } | " $ ` \\, such as short in, short out',
+)
 _CLASS_NAME = Kind(_class_name, text_of(rf"(?!(?:{OTHER}|{WARM_UP})$){NAME.pattern}"))
 _OBJECTIVE = Kind(_objective, text_of(r"\s*(?!0+(\.0+)?\s*%)0*\d{1,2}(\.\d+)?\s*%\s*"))
 _THRESHOLD_RULES: Schema = {
@@ -233,6 +239,8 @@ class RequestClass:
     """Bound on max_tokens, such as "<=512"; without max_tokens it is infinite."""
     route: Annotated[tuple[Endpoint, ...] | None, _ENDPOINTS] = None
     """Route of the requests, or a list of routes."""
+    title: Annotated[str | None, _TITLE] = None
+    """What dashboards, pages and reports add to the name, such as short in, short out."""
 
     def fits(self, prompt_tokens: float, max_tokens: float, endpoint: Endpoint) -> bool:
         return (
@@ -497,6 +505,16 @@ class SloFile:
     def class_names(self) -> tuple[str, ...]:
         """Every value of the label `class`, `other` last."""
         return (*(c.name for c in self.classes), OTHER)
+
+    @property
+    def class_titles(self) -> dict[str, str]:
+        """The titles of the classes that have one, by name."""
+        return {each.name: each.title for each in self.classes if each.title}
+
+    def class_notes(self, names: Iterable[str]) -> list[str]:
+        """A note for reports with the titles of these classes, if they have any."""
+        titled = [f"{name}: {self.class_titles[name]}" for name in names if name in self.class_titles]
+        return [f"Classes: {'; '.join(titled)}."] if titled else []
 
     @property
     def tenant_names(self) -> tuple[str, ...]:

@@ -95,8 +95,9 @@ def render(run: Run, result: Summary, *, narrow: bool = False) -> RenderableType
 
 
 def labels(run: Run) -> dict[str, str]:
-    """The experiment, the configuration and the SLO rule of a run, as far as they are known."""
-    named = {"experiment": run.experiment, "configuration": run.configuration, "SLO rule": run.rule}
+    """The experiment, the configuration, the SLO rule and the titles of the classes, as far as they are known."""
+    titles = "; ".join(f"{name}: {run.class_titles[name]}" for name in run.classes if name in run.class_titles)
+    named = {"experiment": run.experiment, "configuration": run.configuration, "SLO rule": run.rule, "classes": titles}
     return {name: value for name, value in named.items() if value}
 
 

@@ -177,6 +177,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     timeouts: dict[str, float] = {}
     phases: list[Phase]
     classes: list[str]
+    class_titles: dict[str, str] = {}
     slos: list[Objective]
     rule: str = ""
     max_send_lag: float

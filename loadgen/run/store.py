@@ -63,6 +63,7 @@ class ResultStore:
             timeouts=dict(settings.plan.timeouts),
             phases=list(settings.phases),
             classes=list(settings.plan.shares),
+            class_titles=settings.slos.class_titles,
             slos=objectives(settings.slos),
             rule=rule_of_run(settings.slos),
             max_send_lag=settings.max_send_lag,

@@ -27,11 +27,13 @@ VISIBLE_ROWS = 3
 
 TITLE_WORDS = 6
 
-SMALL, LARGE = 1440, 1920
-"""Pixels of the width of a screen."""
+SMALL, LARGE = 1440 - 300, 1920
+"""Pixels of the width of a page: on a screen of 1440 px beside the docked menu, and on a large one."""
 
 LONG_VALUES = {
-    "s": "1.25 mins",
+    "suffix:s": "0.0123 s",
+    "suffix:ms": "12.3 ms",
+    "dateTimeFromNow": "41 minutes ago",
     "reqps": "0.583 req/s",
     "tokens/s": "6329 tokens/s",
     "bytes": "62.6 MiB",
@@ -55,6 +57,15 @@ LONG_LABELS = {
     *(Label.VERSION, Label.REVISION, Label.MODEL, Label.SCENARIO, Label.EXPERIMENT, Label.CONFIGURATION),
 }
 """Labels whose values are longer than a column of the width that Grafana gives it in a table of many columns."""
+
+WIDE = 130
+"""Pixels of the longest age, duration or count."""
+
+VARIABLE_VALUES = {"change": "max_num_seqs: 256 → 128", "burn_window": "1h", "quantile": "0.95", "span": "10m"}
+"""A usual value by variable; the others select everything."""
+
+NAMED_BY_TEXT = ("Attainment by revision", "Events by revision")
+"""Tables whose rows are times."""
 
 REGION_BOARDS = {"Load tests": "vllm-slo-load"}
 """The dashboard on which an annotation may draw regions."""
@@ -178,7 +189,9 @@ def several_values_are_sorted(page: Page) -> list[str]:
             if each["id"] == "sortBy"
         ]
         by_label = [field for field in sorts if not field.startswith("Value")]
-        shown = {label for target in panel["targets"] for label in re.findall(r"\{\{(\w+)\}\}", _legend(target))}
+        # the labels of a sentence are numbers, and it has one series
+        targets = [target for target in panel["targets"] if "count_values" not in target["expr"]]
+        shown = {label for target in targets for label in re.findall(r"\{\{(\w+)\}\}", _legend(target))}
         is_table = all(target.get("format") == "table" for target in panel["targets"])
         values_last = sorts[: len(by_label)] == by_label and len(by_label) < len(sorts)
         if shown and not (
@@ -400,7 +413,7 @@ def legends_fit_a_small_screen(page: Page) -> list[str]:
     faults = []
     for panel in _panels(page, "timeseries"):
         legend = _option(panel, "legend") or {}
-        if legend.get("displayMode") != "table" or legend.get("placement") != "bottom":
+        if legend.get("placement") != "bottom":
             continue
         value = LONG_VALUES.get(str(_defaults(panel).get("unit")), "100.0%")
         columns = len(legend.get("calcs") or []) * (_LEGEND_LETTER * len(value) + 16)
@@ -452,7 +465,140 @@ def _text_width(text: str) -> float:
     return 7.5 * len(text) + 12
 
 
+def texts_have_no_text_for_absence(page: Page) -> list[str]:
+    """With the unit of a date, Grafana reads a text as NaN, and shows the text that a mapping has for NaN."""
+    faults = []
+    for panel in _panels(page, "table", "stat", "bargauge"):
+        settings = dict(_overrides(panel))
+        for label in _text_columns(panel):
+            column = {**_defaults(panel), **settings.get(label, {})}
+            special = any(each.get("type") == "special" for each in column.get("mappings") or [])
+            if column.get("unit") != "string" or special:
+                faults.append(f"{panel['title']}: {label}")
+    return faults
+
+
+def _text_columns(panel: Panel) -> set[str]:
+    """The labels that are columns."""
+    return {
+        name
+        for each in panel.get("transformations") or []
+        if each["id"] == "organize"
+        for name in each["options"].get("indexByName", ())
+        if not each["options"].get("excludeByName", {}).get(name) and name in set(Label)
+    }
+
+
+def ages_durations_and_counts_are_wide(page: Page) -> list[str]:
+    """`41 minutes ago` in a narrower column is drawn as `1 minutes ago`."""
+    return [
+        f"{panel['title']}: {settings.get('displayName', name)}"
+        for panel in _panels(page, "table")
+        for name, settings in _overrides(panel)
+        if settings.get("unit") in {"dateTimeFromNow", "locale", "suffix:s", "suffix:ms", "suffix:min", "suffix:d"}
+        and settings.get("custom.width", settings.get("custom.minWidth", 0)) < WIDE
+    ]
+
+
+def durations_have_one_unit(page: Page) -> list[str]:
+    """Grafana's units of durations change with the value, and print 100 s as `1.67 mins`."""
+    scaled = {"ns", "µs", "ms", "s", "m", "h", "d", "dtdurations", "dtdurationms", "dthms", "clocks"}
+    faults = []
+    for panel in panels_of(page["panels"]):
+        found = {_defaults(panel).get("unit"), _option(panel, "yAxis", "unit"), _option(panel, "cellValues", "unit")}
+        found |= {settings.get("unit") for _, settings in _overrides(panel)}
+        if found & scaled:
+            faults.append(panel)
+    return _titles(faults)
+
+
+def axes_of_zeros_are_short(page: Page) -> list[str]:
+    """Without a soft maximum, the axis of a line at 0 ends at 100."""
+    return _titles(
+        panel
+        for panel in _panels(page, "timeseries")
+        if _defaults(panel).get("min") == 0
+        and "max" not in _defaults(panel)
+        and not 0 < (_defaults(panel).get("custom") or {}).get("axisSoftMax", 0) <= 1
+    )
+
+
+def shares_have_the_whole_scale(page: Page) -> list[str]:
+    """A failure ratio of 2 % is not drawn in the strongest colour."""
+    return _titles(
+        panel
+        for panel in _panels(page, "heatmap")
+        if _option(panel, "cellValues", "unit") == "percentunit"
+        and (_option(panel, "color", "min"), _option(panel, "color", "max")) != (0, 1)
+    )
+
+
+def legends_are_low(page: Page) -> list[str]:
+    """A table below a graph has a row for each series and one for the headings."""
+    return _titles(
+        panel
+        for panel in _panels(page, "timeseries")
+        if _option(panel, "legend", "placement") == "bottom" and _option(panel, "legend", "displayMode") == "table"
+    )
+
+
+def windows_are_named(page: Page) -> list[str]:
+    """By the title of the panel or of the column, as two values beside each other may have two windows."""
+    if page["uid"] == "vllm-slo-flips":
+        # its first row names the two windows, which all panels have
+        return []
+    faults = []
+    for panel in _panels(page, "stat", "bargauge", "table"):
+        headings = {name: str(each.get("displayName", "")) for name, each in _overrides(panel)}
+        for target in panel["targets"]:
+            heading = headings.get(f"Value #{target['refId']}", _legend(target))
+            windows = re.findall(r"\[\$__(rate_interval|range)[]:]", target["expr"])
+            name = "in range" if "range" in windows else "1 min" if windows else ""
+            if name not in f"{panel['title']} {heading}" and heading != "order of the rows":
+                faults.append(f"{panel['title']}: {heading}")
+    return [each for each in faults if not each.startswith(NAMED_BY_TEXT)]
+
+
+def absence_claims_no_cause(page: Page) -> list[str]:
+    """An empty panel says which series is missing; nobody has measured why."""
+    return _titles(
+        panel
+        for panel in panels_of(page["panels"])
+        if panel.get("targets")
+        and not re.fullmatch(r"no (?:series|result from) [\w:]+ for this selection|no value", _no_value(panel))
+        and not _is_logarithmic(panel)
+    )
+
+
+def _no_value(panel: Panel) -> str:
+    return str(_defaults(panel).get("noValue", ""))
+
+
+def _is_logarithmic(panel: Panel) -> bool:
+    scale = (_defaults(panel).get("custom") or {}).get("scaleDistribution") or {}
+    return bool(scale.get("type", "linear") != "linear")
+
+
+def variables_fit_one_line(page: Page) -> list[str]:
+    """Beside the link to the other dashboards; Grafana 12.3 has the data source and annotations in a menu."""
+    width = 150.0
+    for variable in page.get("templating", {}).get("list", []):
+        if variable.get("hide", 0) == 0:
+            value = VARIABLE_VALUES.get(variable["name"], "All")
+            width += 7.5 * len(str(variable.get("label") or variable["name"])) + 7.5 * len(value) + 60
+    return [f"{width:.0f} px"] if width > SMALL - 32 else []
+
+
 RULES: tuple[Rule, ...] = (
+    texts_have_no_text_for_absence,
+    ages_durations_and_counts_are_wide,
+    durations_have_one_unit,
+    axes_of_zeros_are_short,
+    shares_have_the_whole_scale,
+    legends_are_low,
+    windows_are_named,
+    absence_claims_no_cause,
+    variables_fit_one_line,
     columns_fit_a_small_screen,
     columns_fill_a_large_screen,
     headings_are_capitalised,

@@ -71,6 +71,23 @@ def absent(match: str = "null+nan", **result: str) -> list[dict[str, Any]]:
     return [{"type": "special", "options": {"match": match, "result": {"text": "no traffic", **result}}}]
 
 
+def with_text_column(**settings: Any) -> Any:
+    """A stat panel of dates whose rows are named by an engine."""
+    organize = {"id": "organize", "options": {"indexByName": {"engine": 0, "Value": 1}, "excludeByName": {}}}
+    fields = config(override("byName", "engine", **settings), unit="dateTimeAsIso", mappings=absent())
+    return page(panel("stat", "P", "x", fieldConfig=fields, transformations=[organize]))
+
+
+def heatmap_of_shares(**colour: int) -> Any:
+    return page(panel("heatmap", "P", "x", options={"cellValues": {"unit": "percentunit"}, "color": colour}))
+
+
+def selectors(*names: str, **hide: int) -> Any:
+    """A dashboard with these variables."""
+    variables = [{"name": name, "label": name.capitalize(), "hide": hide.get(name, 0)} for name in names]
+    return {**page(), "templating": {"list": variables}}
+
+
 def annotation(name: str = "Pages", **more: Any) -> dict[str, Any]:
     return {"name": name, "expr": "x", **more}
 
@@ -79,17 +96,49 @@ VERDICTS = thresholds(RED, (0.9, GREEN))
 NEUTRAL = thresholds("text", (0, RED), (0.9, GREEN))
 
 BROKEN: dict[Rule, dict[str, Any]] = {
+    rules.texts_have_no_text_for_absence: {
+        "the unit of the panel": with_text_column(mappings=[]),
+        "the mappings of the panel": with_text_column(unit="string"),
+    },
+    rules.ages_durations_and_counts_are_wide: {
+        "an age": table(override("byName", "Value", unit="dateTimeFromNow", custom__width=105)),
+        "a count without a width": table(override("byName", "Value", unit="locale")),
+    },
+    rules.durations_have_one_unit: {
+        "the panel": on("timeseries", unit="s"),
+        "a column": table(override("byName", "Value", unit="ms")),
+        "an axis": page(panel("heatmap", "P", "x", options={"yAxis": {"unit": "s"}})),
+    },
+    rules.axes_of_zeros_are_short: {
+        "no soft maximum": on("timeseries", min=0),
+        "a soft maximum of 100": on("timeseries", min=0, custom={"axisSoftMax": 100}),
+    },
+    rules.shares_have_the_whole_scale: {
+        "by the data": heatmap_of_shares(),
+        "up to 5 %": heatmap_of_shares(min=0, max=5),
+    },
+    rules.legends_are_low: {"a table": legend("{{class}}")},
+    rules.windows_are_named: {
+        "a rate": on("stat", "rate(x[$__rate_interval])"),
+        "a total": on("stat", "increase(x[$__range])", legend="1 min"),
+        "a total of rates": on("stat", "sum_over_time(rate(x[$__rate_interval])[$__range:])", legend="1 min"),
+    },
+    rules.absence_claims_no_cause: {
+        "a cause": on("stat", noValue="no traffic"),
+        "no text": on("timeseries"),
+    },
+    rules.variables_fit_one_line: {"twelve": selectors(*(f"variable-{number}" for number in range(12)))},
     rules.counts_keep_their_digits: {
         "a stat": on("stat", unit="short", decimals=0),
         "a column": table(override("byName", "Value", unit="short", decimals=0)),
     },
     rules.values_fit_a_phone: {
-        "a column of seconds": table(override("byName", "Value", unit="s"), custom={"minWidth": 60}),
+        "a column of seconds": table(override("byName", "Value", unit="suffix:s"), custom={"minWidth": 60}),
         "a column with a width": table(override("byName", "Value", unit="tokens/s", custom__width=80)),
         "the names of alerts": table(override("byName", "alertname", custom__minWidth=130)),
     },
     rules.columns_fit_a_small_screen: {
-        "columns of 450 px in a panel of 346": columns(150, 150, 150, wide=6),
+        "columns of 450 px in a panel of 245": columns(150, 150, 150, wide=6),
         "columns whose least widths are 450 px": columns(None, None, None, wide=6),
         "a column narrower than its heading": columns(18, None, None),
     },
@@ -183,23 +232,59 @@ BROKEN: dict[Rule, dict[str, Any]] = {
 }
 
 SOUND: dict[Rule, dict[str, Any]] = {
+    rules.texts_have_no_text_for_absence: {"its own unit": with_text_column(unit="string", mappings=[])},
+    rules.ages_durations_and_counts_are_wide: {
+        "an age": table(override("byName", "Value", unit="dateTimeFromNow", custom__width=130)),
+        "a count in the rest of the width": table(override("byName", "Value", unit="locale", custom__minWidth=130)),
+        "a share": table(override("byName", "Value", unit="percentunit", custom__width=85)),
+    },
+    rules.durations_have_one_unit: {
+        "seconds": on("timeseries", unit="suffix:s"),
+        "a date": on("stat", unit="dateTimeAsIso"),
+    },
+    rules.axes_of_zeros_are_short: {
+        "a soft maximum": on("timeseries", min=0, custom={"axisSoftMax": 1}),
+        "shares": on("timeseries", min=0, max=1),
+        "a logarithmic axis": on("timeseries"),
+    },
+    rules.shares_have_the_whole_scale: {"0 to 1": heatmap_of_shares(min=0, max=1)},
+    rules.legends_are_low: {
+        "a list": graph(mode="list"),
+        "beside the graph": legend("{{class}}", placement="right"),
+    },
+    rules.windows_are_named: {
+        "a rate": on("stat", "rate(x[$__rate_interval])", legend="good 1 min"),
+        "a total": on("stat", "increase(x[$__range])", legend="in range"),
+        "the value of a gauge": on("stat", "x"),
+    },
+    rules.absence_claims_no_cause: {
+        "the series": on("timeseries", noValue="no series llm_slo:objective:ratio for this selection"),
+        "a stat": on("stat", noValue="no value"),
+        "a logarithmic axis": on("timeseries", custom={"scaleDistribution": {"type": "log"}}),
+    },
+    rules.variables_fit_one_line: {
+        "five": selectors(*(f"variable-{number}" for number in range(5))),
+        "hidden": selectors(*"abcdefghijklmn", **dict.fromkeys("abcdefghijklmn", 2)),
+    },
     rules.counts_keep_their_digits: {
         "separators": on("stat", unit="locale", decimals=0),
         "three digits": on("stat", unit="short"),
     },
     rules.values_fit_a_phone: {
-        "seconds of three digits and a unit": table(override("byName", "Value", unit="s"), custom={"minWidth": 80}),
+        "seconds of three digits and a unit": table(
+            override("byName", "Value", unit="suffix:s"), custom={"minWidth": 80}
+        ),
         "shares": table(override("byName", "Value", unit="percentunit"), custom={"minWidth": 60}),
     },
     rules.columns_fit_a_small_screen: {
-        "columns of 300 px in a panel of 346": columns(100, 100, 100, wide=6),
+        "columns of 240 px in a panel of 245": columns(80, 80, 80, wide=6),
         "columns that depend on the data": columns(150, 150, 150, wide=6, transformation="groupingToMatrix"),
     },
     rules.columns_fill_a_large_screen: {"a column with the rest of the width": columns(150, None, 150)},
     rules.headings_are_capitalised: {"a capital": table(override("byName", "Value", displayName="TTFT p50"))},
     rules.legends_fit_a_small_screen: {
-        "engine and sidecar in a third of the width": legend("{{engine}} at {{instance}}"),
-        "classes in a fourth of the width": legend("{{class}}", wide=6, unit="tokens/s"),
+        "engine and sidecar in half of the width": legend("{{engine}} at {{instance}}", wide=12),
+        "classes in a third of the width": legend("{{class}}", unit="tokens/s"),
         "beside the graph": legend("{{engine}} at {{instance}}", wide=6, placement="right"),
     },
     rules.titles_fit_a_small_screen: {

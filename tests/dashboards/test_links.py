@@ -66,7 +66,7 @@ def test_without_a_sidecar_the_panel_of_an_alert_is_on_the_dashboard_of_engines(
 
 @pytest.mark.parametrize("uid", LINK_VARIABLES)
 def test_the_variables_of_an_alert_link_exist_on_the_dashboard(uid: DashboardUid) -> None:
-    assert set(LINK_VARIABLES[uid]) <= set(VARIABLES)
+    assert set(LINK_VARIABLES[uid]) <= {*VARIABLES, *BY_UID[uid].labels}
 
 
 def test_every_alert_links_to_its_panel_under_the_base_url_of_grafana() -> None:
@@ -161,14 +161,17 @@ def test_links_to_runbooks_have_the_base_url_of_the_flag(tmp_path: Path) -> None
     }
     assert {name: each for name, each in urls.items() if each} == {
         "slo-overview": ["https://runbooks.example.org/${__data.fields.alertname}.md"],
-        "slo-engine": ["https://runbooks.example.org/${__data.fields.runbook}.md"],
+        "slo-objective": [
+            "https://runbooks.example.org/${__data.fields.alertname}.md",
+            "https://runbooks.example.org/${__data.fields.runbook}.md",
+        ],
     }
 
 
 def test_a_board_links_to_traces_only_with_their_address(tmp_path: Path) -> None:
     def opened(*flags: str) -> list[str]:
         assert main(["dashboards", "render", "--out", str(tmp_path), *flags]) == 0
-        urls = data_links(json.loads((tmp_path / "slo-engine.json").read_text()))
+        urls = data_links(json.loads((tmp_path / "slo-objective.json").read_text()))
         return [url for url in urls if "verdict=bad" in url]
 
     assert opened() == []

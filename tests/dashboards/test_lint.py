@@ -21,6 +21,7 @@ from grafana_foundation_sdk.models import units
 
 from alerts.rule_file import rules
 from alerts.rules.groups import Recording
+from dashboards.boards.board import Board
 from dashboards.boards.registry import BOARDS_OF
 from dashboards.command import GENERATED
 from dashboards.grafana import style
@@ -67,14 +68,16 @@ DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
 UNITS = {value for name, value in vars(units).items() if isinstance(value, str) and not name.startswith("_")} | {
     # the SDK does not list them
-    style.COUNT,
-    style.PER_SECOND,
+    "suffix:x",
+    *(style.COUNT, style.PER_SECOND, style.CURRENCY),
+    *(style.MILLISECONDS, style.SECONDS, style.MINUTES, style.DAYS),
     # Grafana shows an unknown unit as a suffix
     *(f"{counted}/s" for counted in ("tokens", "errors", "failures", "gaps", "messages", "spans")),
 }
 PALETTE = {
     *(style.GOOD, style.WARN, style.BAD, style.PLAIN, style.BLUE, style.SKY, style.PINK, style.VIOLET, style.GREY),
     *style.OUTCOME_COLOURS.values(),
+    *style.ENGINE_STATE_COLOURS.values(),
     *style.CLASS_COLOURS,
     *style.ANNOTATION_COLOURS.values(),
     *(*style.BLUES, *style.REDS),
@@ -185,7 +188,9 @@ def test_every_recorded_series_is_recorded_or_the_description_names_its_flag(pag
 def test_a_legend_names_labels_that_the_query_keeps(page: Page) -> None:
     for target in targets_of(page):
         assert target["legendFormat"], target["expr"]
-        labels = labels_in(target["expr"]) or SERIES[series_in(target["expr"])[0]].labels
+        labels = (
+            labels_in(target["expr"]) | labels_made_in(target["expr"]) or SERIES[series_in(target["expr"])[0]].labels
+        )
         assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) <= labels, target["expr"]
 
 
@@ -223,7 +228,9 @@ def test_windows_are_variables(page: Page) -> None:
     """`target-rate-interval`; a total over the time range uses `$__range`."""
     for target in targets_of(page):
         assert set(windows_in(target["expr"])) <= WINDOWS, target["expr"]
-        assert target["instant"] or "$__range" not in target["expr"], target["expr"]
+        # at the end of the range, it is computed once
+        expression = target["expr"].replace("[$__range] @ end()", "")
+        assert target["instant"] or "$__range" not in expression, target["expr"]
 
 
 @every
@@ -234,10 +241,17 @@ def test_a_panel_over_latencies_names_the_requests_that_it_has_not(page: Page) -
 
 
 @every
-def test_rates_are_over_at_least_fifteen_seconds_and_four_scrapes(page: Page) -> None:
-    """`$__rate_interval` is at least four scrapes, and at least the interval of the panel."""
+def test_no_step_is_shorter_than_a_scrape(page: Page) -> None:
+    """`$__rate_interval` is at least four of the intervals of the panel."""
     for panel in panels_of(page):
-        assert parse_duration(panel["interval"], "15s") >= 15, panel["title"]
+        assert parse_duration(panel["interval"], "15s") >= load(SHIPPED).scrape_interval, panel["title"]
+
+
+@pytest.mark.parametrize("board", BOARDS_OF[Source.SIDECAR], ids=lambda board: board.uid)
+def test_steps_follow_the_scrape_interval_of_the_slo_file(board: Board) -> None:
+    """Steps of 15 s would draw an incident of half a minute as two points."""
+    page = json.loads(board.render(replace(load(SHIPPED), scrape_interval=1.0)))
+    assert {panel["interval"] for panel in panels_of(page)} <= {"1s", "1m"}
 
 
 @every
@@ -432,7 +446,7 @@ BROKEN: dict[Callable[[Page], None], dict[str, Callable[[Page], Any]]] = {
     test_a_panel_over_latencies_names_the_requests_that_it_has_not: {
         "no word on requests without a token": expression("rate(llm_time_to_first_token_seconds_bucket[5m])"),
     },
-    test_rates_are_over_at_least_fifteen_seconds_and_four_scrapes: {
+    test_no_step_is_shorter_than_a_scrape: {
         "a rate over four scrapes of a second": panel(interval="1s"),
     },
     test_panels_have_title_description_unit_datasource_and_queries: {

@@ -47,7 +47,7 @@ def test_a_subquery_of_a_fixed_length_has_at_most_1500_points(page: dict[str, An
 
 @every
 def test_a_column_is_not_queried_if_it_is_a_function_of_two_others(page: dict[str, Any]) -> None:
-    """Grafana computes it without a query; the change of a share is queried, as it depends on its interval."""
+    """Grafana computes it without a query; a change with an interval is queried."""
     for panel in (each for element in page["panels"] for each in (element, *element.get("panels", []))):
         queries = [target["expr"] for target in panel.get("targets", ()) if target.get("format") == "table"]
         repeated = {
@@ -67,7 +67,6 @@ def test_rows_that_cost_much_and_answer_a_second_question_are_collapsed() -> Non
         if element.get("collapsed")
     }
     assert closed == {
-        ("slo-flips", "History"),
         ("slo-flips", "Revisions"),
         ("slo-load", "Configurations"),
         ("slo-overview", "Totals"),

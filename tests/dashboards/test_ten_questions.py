@@ -1,4 +1,4 @@
-"""The ten questions in docs/oncall.md: each panel exists, and is as many clicks from the page as the table says."""
+"""The questions of an on-call engineer: each panel is as many clicks from the page as the table says, or none."""
 
 import re
 from collections.abc import Iterator
@@ -22,10 +22,13 @@ from tests.dashboards.dashboard_files import Page, page_of, panel
 ROOT = Path(__file__).parents[2]
 SPEC = load(SHIPPED)
 PAGES: dict[str, Page] = {board.uid: page_of(board) for board in BOARDS}
+OVERVIEW = PAGES["vllm-slo-overview"]
 QUESTION = re.compile(
     r"^\| (?P<question>[^|]+\?) \| (?P<panel>[^|]+) \| (?P<clicks>\d+) \| (?P<way>[^|]+) \|$", re.MULTILINE
 )
-ROWS = [match.groupdict() for match in QUESTION.finditer((ROOT / "docs/oncall.md").read_text(encoding="utf-8"))]
+ONCALL, DASHBOARDS = ((ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("oncall.md", "dashboards.md"))
+ROWS = [match.groupdict() for match in QUESTION.finditer(ONCALL)]
+FIRST_SCREEN = re.findall(r"^\| ([^|]+\?) \| ([^|]+) \|$", DASHBOARDS, re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,3 +106,24 @@ def test_the_panel_of_a_question_is_as_many_clicks_from_the_page_as_the_table_sa
     assert place.page["title"] == board
     assert panel(place.page, title)
     assert place.only in {"", title}
+
+
+@pytest.mark.parametrize("answer", [pytest.param(answer, id=question) for question, answer in FIRST_SCREEN])
+def test_the_first_screen_of_the_overview_answers_a_question_of_the_first_five_minutes(answer: str) -> None:
+    # the rules of all dashboards check that the first row fits the screen
+    first, second, *_ = (place for place, each in enumerate(OVERVIEW["panels"]) if each["type"] == "row")
+    shown = {each["title"]: each for each in OVERVIEW["panels"][first + 1 : second]}
+    for title, column in re.findall(r"\*([^*]+)\*(?: \((\w+)\))?", answer):
+        headings = [name.split(" ")[0] for name in _headings(shown[title])]
+        assert not column or column in headings or shown[title]["type"] == "stat", title
+
+
+def _headings(panel: dict[str, Any]) -> Iterator[str]:
+    for override in panel["fieldConfig"]["overrides"]:
+        yield from (str(each["value"]) for each in override["properties"] if each["id"] == "displayName")
+
+
+def test_every_panel_of_the_first_screen_answers_a_question() -> None:
+    first, second, *_ = (place for place, each in enumerate(OVERVIEW["panels"]) if each["type"] == "row")
+    answers = " ".join(answer for _, answer in FIRST_SCREEN)
+    assert [each["title"] for each in OVERVIEW["panels"][first + 1 : second] if each["title"] not in answers] == []

@@ -65,8 +65,14 @@ def labels_in(expression: str) -> set[str]:
 
 def labels_made_in(expression: str) -> set[str]:
     """The labels that the expression itself adds."""
-    aggregations = (node for node in _nodes(expression) if isinstance(node, promql.AggregateExpr))
-    return {str(node.param.val) for node in aggregations if node.param and str(node.op) == "count_values"}
+    labels: set[str] = set()
+    for node in _nodes(expression):
+        match node:
+            case promql.AggregateExpr(param=param) if param and str(node.op) == "count_values":
+                labels.add(str(param.val))
+            case promql.Call() if node.func.name in {"label_join", "label_replace"}:
+                labels.add(str(node.args[1].val))
+    return labels
 
 
 def matchers_in(expression: str) -> list[tuple[str, str, str]]:

@@ -84,6 +84,9 @@ MISTAKES = [
     pytest.param("{name: long}", "{name: Long Ones}",
         "slos.yaml:6:12: classes[1].name: 'Long Ones' is not a valid name; use lower-case letters, digits, - and _, "
         "starting with a letter", id="no name"),
+    pytest.param("{name: long}", "{name: long, title: '{{ x }}'}",
+        "slos.yaml:6:25: classes[1].title: '{{ x }}' is not a valid title; write up to 40 characters without { } | \" "
+        "$ ` \\, such as short in, short out", id="template in a title"),
     pytest.param("classes: [short]", "classes: [shrot]",
         "slos.yaml:8:28: slos[0].classes[0]: 'shrot' is not a class of this file; did you mean 'short'?",
         id="unknown class"),

@@ -92,7 +92,11 @@ def run(arguments: argparse.Namespace) -> int:
         rows,
         min_events,
         settle,
-        (*source.notes(windows.before, windows.after), *([] if arguments.prometheus else [NO_PREEMPTIONS])),
+        (
+            *spec.class_notes(names),
+            *source.notes(windows.before, windows.after),
+            *([] if arguments.prometheus else [NO_PREEMPTIONS]),
+        ),
     )
     match arguments.format:
         case "json":

@@ -94,7 +94,12 @@ def run(arguments: argparse.Namespace) -> int:
         sources[0].end,
         [(of, diagnose(of, engine)) for of in classes],
         engine,
-        (*_length_notes(classes, engine), *_cache_notes(classes), *sources[0].notes()),
+        (
+            *spec.class_notes(of.name for of in classes),
+            *_length_notes(classes, engine),
+            *_cache_notes(classes),
+            *sources[0].notes(),
+        ),
     )
     if arguments.format == "json":
         print(as_json(report))

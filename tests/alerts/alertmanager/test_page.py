@@ -22,7 +22,7 @@ SUMMARY = re.compile(
     r"siso on \S+: (?P<share>\d+) % of requests miss TTFT 500 ms(, budget (spent|gone in \d+ [dhms]))?"
 )
 DESCRIPTION = re.compile(
-    r"(?P<share>\d+) % of siso requests to \S+ miss TTFT 500 ms \(objective 95 %\)\."
+    r"(?P<share>\d+) % of siso( \([^)]*\))? requests to \S+ miss TTFT 500 ms \(objective 95 %\)\."
     r"( (Budget left: \d+ % of 12 h, gone in \d+ [dhms]|The budget of 12 h is spent \d+\.\d times)\.)?"
     r" Worst replicas: 127\.0\.0\.1:\d+ \d+ %\."
     r"( Tier fast-page: over 72 % in 1 m\.)?( Tier slow-page: over 30 % in 6 m\.)? Look first at the oldest wait\."

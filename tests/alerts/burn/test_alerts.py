@@ -157,7 +157,8 @@ def test_a_page_says_what_where_how_bad_until_when_and_after_which_change(promto
     labels = {"severity": "page", "alert_source": "vllm-slo", "slo": "ttft", "class": "siso", "model": "org/m"}
     annotations = {
         "summary": "siso on m: 82 % of requests miss TTFT 5 s, budget gone in 11 h",
-        "description": "82 % of siso requests to m miss TTFT 5 s (objective 95 %). Budget left: 25 % of 30 d, gone "
+        "description": "82 % of siso (short in, short out) requests to m miss TTFT 5 s (objective 95 %). Budget "
+        "left: 25 % of 30 d, gone "
         "in 11 h. Worst replicas: b:9464 100 %, a:9464 80 %. Last config change: max_num_seqs at 20:33 UTC. "
         "Tier fast-page: over 72 % in 1 h. Look first at the oldest wait.",
         "runbook": "vllm-slo alerts runbook LLMErrorBudgetBurn",
@@ -173,9 +174,9 @@ def test_an_overspent_budget_is_a_multiple_and_no_negative_share(promtool: Promt
     labels = {"severity": "page", "alert_source": "vllm-slo", "slo": "ttft", "class": "siso", "model": "org/m"}
     annotations = {
         "summary": "siso on m: 100 % of requests miss TTFT 5 s, budget spent",
-        "description": "100 % of siso requests to m miss TTFT 5 s (objective 95 %). The budget of 30 d is spent 8.9 "
-        "times. Worst replicas: a:9464 100 %. Tier fast-page: over 72 % in 1 h. Tier slow-page: over 30 % in 6 h. "
-        "Look first at the oldest wait.",
+        "description": "100 % of siso (short in, short out) requests to m miss TTFT 5 s (objective 95 %). The budget "
+        "of 30 d is spent 8.9 times. Worst replicas: a:9464 100 %. Tier fast-page: over 72 % in 1 h. Tier slow-page: "
+        "over 30 % in 6 h. Look first at the oldest wait.",
         "runbook": "vllm-slo alerts runbook LLMErrorBudgetBurn",
     }
     case = Case(pace.spec, pace.slo_events((30, 90, 0), (24, 90, 1), more=',instance="a:9464"'), pace.step)

@@ -71,13 +71,8 @@ BEFORE_AND_AFTER: dict[str, tuple[float, float, float]] = {
     "Preemptions": (0.05 * 600, 0.02 * 600, -0.6),
 }
 
-SIGNIFICANT = {"Goodput", "SLO attainment"}
+SIGNIFICANT = {"Goodput", "SLO attainment"} | {each for each in BEFORE_AND_AFTER if each.endswith(("p50", "p95"))}
 """The figures whose change has a query, because it is shown only if it is significant; Grafana computes the others."""
-
-
-def panel_of(figure: str) -> str:
-    """All latencies are in one table."""
-    return "Latency quantiles" if figure.endswith(("p50", "p95")) else figure
 
 
 def lines() -> Iterator[str]:
@@ -190,18 +185,17 @@ def test_the_window_before_ends_before_an_outage_of_hours(promtool: Promtool, ou
 def test_without_a_config_change_every_query_is_valid_and_empty(prometheus: Prometheus) -> None:
     board = EvaluatedBoard(prometheus, CHANGE + 200, CHANGE + 800)
     assert board.variables["change"] == f"{CHANGE + 800:.0f}"
-    results = [result for figure in BEFORE_AND_AFTER for result in board.results(panel_of(figure))]
+    results = [result for figure in BEFORE_AND_AFTER for result in board.results(figure)]
     assert results == [[]] * len(results)
 
 
 @pytest.mark.parametrize("figure", BEFORE_AND_AFTER)
 def test_before_and_after_do_not_depend_on_the_time_between(prometheus: Prometheus, figure: str) -> None:
-    results = EvaluatedBoard(prometheus, CHANGE - 1100, CHANGE + 800).results(panel_of(figure))
-    table = panel(page_of(BOARD), panel_of(figure))
+    results = EvaluatedBoard(prometheus, CHANGE - 1100, CHANGE + 800).results(figure)
+    table = panel(page_of(BOARD), figure)
     table["targets"] = [each for each in table["targets"] if "$class_order" not in each["expr"]]
     if figure not in SIGNIFICANT:
         results.append(calculated_column(table, "Change", results))
-    results = [[row for row in result if row[0].get("figure", figure) == figure] for result in results]
     label, row = ("engine", "e") if figure == "Preemptions" else ("class", "siso")
     assert [{labels[label] for labels, _ in result} for result in results[:3]] == [{row}] * 3
     assert [value for result in results[:3] for _, value in result] == pytest.approx(BEFORE_AND_AFTER[figure], abs=1e-6)
@@ -245,7 +239,7 @@ def test_each_revision_has_the_events_of_its_time(prometheus: Prometheus) -> Non
     assert counts == pytest.approx({"a" * 12: 2 * 1100, "b" * 12: 4 * 1050}, rel=0.05)
 
 
-@pytest.mark.parametrize("title", ["Changed and unchanged engines", "SLO attainment", "Latency quantiles"])
+@pytest.mark.parametrize("title", ["Goodput", "SLO attainment"])
 def test_classes_have_the_order_of_the_slo_file_and_one_without_requests_has_no_row(title: str) -> None:
     """`class_order` has every class; rows of one class are sorted by the other label."""
     table = panel(page_of(BOARD), title)

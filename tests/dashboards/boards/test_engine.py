@@ -2,6 +2,7 @@
 
 import pytest
 
+from dashboards.boards import slo_objective
 from dashboards.boards.engine import BOARD
 from dashboards.live.reader import panels_of
 from exporters.engines.signal_table import SIGNALS
@@ -45,7 +46,7 @@ def test_computed_prompt_tokens_exclude_cached_tokens(
 
 
 def test_a_row_of_the_worst_requests_has_their_command_and_the_runbook(promtool: Promtool) -> None:
-    (query,) = expanded_queries(PAGE, "Worst requests").values()
+    (query,) = expanded_queries(page_of(slo_objective.BOARD), "Worst requests").values()
     series = {
         f'llm_instance:slo_bad_events:ratio{{instance="{instance}",class="{name}",slo="ttft",window="5m"}}': each
         for instance, name, each in (

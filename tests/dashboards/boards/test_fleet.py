@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from dashboards.boards.fleet import BOARD
 from exporters.vocabulary.slo_file import SHIPPED, load, loads
 from tests.dashboards.dashboard_files import Page, expanded_queries, page_of, panel
@@ -50,6 +52,9 @@ def engine(who: str, up: int, seqs: str) -> dict[str, str]:
             f"llm_engine_kv_cache_usage_ratio{{{rank(number)}}}": constant((number + 1) / 4, SCRAPES)
             for number in (0, 1)
         },
+        # one engine has 3 of 6 parts of the traffic, the others 1 each
+        f"llm_engine_prompt_tokens_total{{{rank(0)}}}": counter((10 if who == ONE else 0, SCRAPES)),
+        f"llm_engine_generation_tokens_total{{{rank(0)}}}": counter((5, SCRAPES)),
         f"llm_engine_prefix_cache_queries_tokens_total{{{rank(0)}}}": counter((30, SCRAPES)),
         f"llm_engine_prefix_cache_hits_tokens_total{{{rank(0)}}}": counter((15, SCRAPES)),
     }
@@ -69,29 +74,39 @@ ALL = (ONE, TWO, FIRST, SECOND)
 
 ROWS: dict[str, dict[str, float]] = {
     "State": {ONE: 5, TWO: 5, FIRST: 5, SECOND: 3, 'engine="sidecar down",instance="s:3"': 0},
-    "Goodput": {ONE: 1, TWO: 0},
-    "Requests": {ONE: 1, TWO: 1, FIRST: 0, SECOND: 0},
-    "Failed": {ONE: 0, TWO: 1},
-    "TTFT p50": {ONE: 0.25, TWO: 1},
-    "Waiting": dict.fromkeys(ALL, 6),
-    "KV cache": dict.fromkeys(ALL, 0.5),
-    "Cache hits": dict.fromkeys(ALL, 0.5),
+    "Waiting now": dict.fromkeys(ALL, 6),
+    "KV cache now": dict.fromkeys(ALL, 0.5),
+    "Traffic 1 min": {ONE: 0.5, TWO: 0.167, FIRST: 0.167, SECOND: 0.167},
+    "Goodput 1 min": {ONE: 1, TWO: 0},
+    "Failed 1 min": {ONE: 0, TWO: 1},
+    "TTFT p95 1 min": {ONE: 0.475, TWO: 1.9},
+    "Cache hits 1 min": dict.fromkeys(ALL, 0.5),
     "Drift": {ONE: 0, TWO: 1, FIRST: 0, SECOND: 0},
     "Type, Version": {f'{who},engine_type="vllm",version="0.32.0"': 1 for who in ALL},
 }
 
 
-def columns(page: Page) -> dict[str, dict[str, Any]]:
-    """The properties of each column by its title."""
-    properties_by_field: dict[str, dict[str, Any]] = {}
-    for override in panel(page, "Engines")["fieldConfig"]["overrides"]:
-        properties = properties_by_field.setdefault(override["matcher"]["options"], {})
-        properties.update({each["id"]: each["value"] for each in override["properties"]})
-    return {properties["displayName"]: properties for properties in properties_by_field.values()}
+TABLES = ("Engines", "Engine details")
+
+
+def columns(page: Page, *titles: str) -> dict[str, dict[str, Any]]:
+    """The properties of each column by its title, of all tables of engines or some."""
+    columns_by_title: dict[str, dict[str, Any]] = {}
+    for title in titles or TABLES:
+        properties_by_field: dict[str, dict[str, Any]] = {}
+        for override in panel(page, title)["fieldConfig"]["overrides"]:
+            properties = properties_by_field.setdefault(override["matcher"]["options"], {})
+            properties.update({each["id"]: each["value"] for each in override["properties"]})
+        columns_by_title |= {properties["displayName"]: properties for properties in properties_by_field.values()}
+    return columns_by_title
+
+
+def queries_of_columns() -> dict[str, str]:
+    return {name: query for title in TABLES for name, query in expanded_queries(PAGE, title).items()}
 
 
 def test_every_query_returns_one_value_per_engine_of_a_sidecar(promtool: Promtool) -> None:
-    queries, case = expanded_queries(PAGE, "Engines"), Case(load(SHIPPED), SERIES, 15)
+    queries, case = queries_of_columns(), Case(load(SHIPPED), SERIES, 15)
     for title, rows in ROWS.items():
         # a missing value is NaN
         values = f"round(({queries[title]}) >= 0, 0.001)"
@@ -129,9 +144,10 @@ slos:
     column_properties = columns(page_of(BOARD, loads(text)))
     units = {title: properties["unit"] for title, properties in column_properties.items() if "unit" in properties}
     assert {title for title, unit in units.items() if unit == "percentunit"} == {
-        *("Goodput", "Failed", "KV cache", "Cache hits")
+        *("Goodput 1 min", "Traffic 1 min", "KV cache now"),
+        *("Failed 1 min", "Cache hits 1 min"),
     }
-    assert units["TTFT p50"] == units["TTFT p95"] == "s"
+    assert units["TTFT p95 1 min"] == "suffix:s"
     limits = {
         title: [step["value"] for step in properties["thresholds"]["steps"][1:]]
         for title, properties in column_properties.items()
@@ -139,19 +155,18 @@ slos:
     }
     assert limits == {
         "State": [1, 2, 3, 4, 5],
-        "Goodput": [0.8, 0.9],
-        "Failed": [0.01, 0.02],
-        "TTFT p50": [0.3],
-        "TTFT p95": [0.3],
-        "KV cache": [0.9],
+        "Goodput 1 min": [0.8, 0.9],
+        "Failed 1 min": [0.01, 0.02],
+        "TTFT p95 1 min": [0.3],
+        "KV cache now": [0.9],
         "Drift": [1],
     }
 
 
 def test_every_column_remains_if_there_is_no_traffic(promtool: Promtool) -> None:
     idle = {series: samples for series, samples in SERIES.items() if series.startswith("llm_engine_up")}
-    queries, case = expanded_queries(PAGE, "Engines"), Case(load(SHIPPED), idle, 15)
-    for title in ("Goodput", "Requests", "Failed", "TTFT p50", "TTFT p95", "Waiting", "KV cache", "Cache hits"):
+    queries, case = queries_of_columns(), Case(load(SHIPPED), idle, 15)
+    for title in ROWS.keys() - {"State", "Drift", "Type, Version"}:
         case.expect(NOW - 30, f"count({queries[title]})", {"{}": len(ALL)})
     promtool.test([case])
 
@@ -169,12 +184,13 @@ def test_an_engine_links_to_its_dashboard() -> None:
     assert "&var-instance=${__data.fields.instance}&var-engine=${__data.fields.engine}" in link["url"]
 
 
-def test_every_column_has_a_position_or_is_hidden() -> None:
-    merge, *sorts, organize = panel(PAGE, "Engines")["transformations"]
+@pytest.mark.parametrize("title, labels", [("Engines", set()), ("Engine details", {"engine_type", "version"})])
+def test_every_column_has_a_position_or_is_hidden(title: str, labels: set[str]) -> None:
+    merge, *sorts, organize = panel(PAGE, title)["transformations"]
     assert [each["id"] for each in (merge, *sorts)] == ["merge", "sortBy", "sortBy", "sortBy"]
-    letters = [target["refId"] for target in panel(PAGE, "Engines")["targets"]]
-    fields = {"engine", "instance", "engine_type", "version", *(f"Value #{letter}" for letter in letters)}
+    letters = [target["refId"] for target in panel(PAGE, title)["targets"]]
+    fields = {"engine", "instance", *labels, *(f"Value #{letter}" for letter in letters)}
     order, hidden = organize["options"]["indexByName"], organize["options"]["excludeByName"]
     assert order.keys() | hidden.keys() == fields | {"Time"}
     assert sorted(order.values()) == list(range(len(order)))
-    assert list(columns(PAGE))[:2] == ["Engine", "Sidecar"]
+    assert list(columns(PAGE, title))[:2] == ["Engine", "Sidecar"]

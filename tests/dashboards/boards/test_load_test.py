@@ -70,7 +70,7 @@ def test_outcomes_are_compared_by_the_names_of_the_sidecar(promtool: Promtool) -
             {"ok": 0, "upstream_unreachable": 0.2, "client_abort": 0, "timeout_first_token": -0.1},
         )
     )
-    table = panel(BOARD, "Outcomes compared")
+    table = panel(BOARD, "Outcomes compared in range")
     by_series = [{f'{{outcome="{outcome}"}}': count for outcome, count in side.items()} for side in (load, sidecar)]
     assert_results(promtool, table, grown, *by_series)
     results = [[({"outcome": outcome}, count) for outcome, count in side.items()] for side in (load, sidecar)]
@@ -79,7 +79,7 @@ def test_outcomes_are_compared_by_the_names_of_the_sidecar(promtool: Promtool) -
 
 def test_without_a_load_test_nothing_is_compared(promtool: Promtool) -> None:
     assert_results(
-        promtool, panel(BOARD, "Outcomes compared"), at_sidecar(ok=1), {}, {f'{{outcome="{Outcome.OK}"}}': 300}
+        promtool, panel(BOARD, "Outcomes compared in range"), at_sidecar(ok=1), {}, {f'{{outcome="{Outcome.OK}"}}': 300}
     )
 
 
@@ -92,7 +92,7 @@ def test_a_run_that_was_killed_has_ended_too(promtool: Promtool) -> None:
         f"llm_load_run_info{ended}": "1x4 0 stale",
         f"llm_load_run_info{killed}": "1x3 stale",
     }
-    (target,) = panel(BOARD, "Load tests")["targets"]
+    (target,) = panel(BOARD, "Load tests in range")["targets"]
     assert_result(promtool, series, target["expr"], {running: 1, ended: 0, killed: 0})
 
 
@@ -109,7 +109,7 @@ def test_configurations_are_compared_over_the_runs_that_name_them(promtool: Prom
         'llm_load_scheduled_requests_total{class="siso"}': "0+100x40",
         'llm_load_good_requests_total{class="siso"}': "0+100x40",
     }
-    scheduled, ok, good = (each["expr"] for each in panel(BOARD, "Configurations compared")["targets"])
+    scheduled, ok, good = (each["expr"] for each in panel(BOARD, "Configurations in range")["targets"])
     # the increase is extrapolated by half an interval at the end of a run
     assert_result(promtool, series, scheduled, {f"{{{base}}}": 90, f"{{{prefix}}}": 90})
     assert_result(promtool, series, ok, {f"{{{base}}}": 0.5, f"{{{prefix}}}": 1})
@@ -136,7 +136,7 @@ def test_the_ttft_of_the_engine_is_that_of_the_configuration_that_runs(promtool:
 
 @pytest.mark.parametrize("late, over", [pytest.param(9, 0, id="9 in 1000"), pytest.param(11, 1, id="11 in 1000")])
 def test_the_send_lag_exceeds_its_threshold_when_the_report_warns(promtool: Promtool, late: int, over: int) -> None:
-    lag = panel(BOARD, "Send lag now")
+    lag = panel(BOARD, "Send lag 1 min")
     assert limits(lag) == limits(panel(BOARD, "Send lag")) == [SEND_LATE]
     counts = {"0.025": 1000 - late, "0.05": 1000 - late, "0.1": 1000, "+Inf": 1000}
     series = {f'llm_load_send_lag_seconds_bucket{{le="{bound}"}}': f"0+{n}x40" for bound, n in counts.items()}
@@ -144,6 +144,6 @@ def test_the_send_lag_exceeds_its_threshold_when_the_report_warns(promtool: Prom
 
 
 def test_the_good_share_includes_requests_that_were_not_sent(promtool: Promtool) -> None:
-    share = panel(BOARD, "Good of what was offered")
+    share = panel(BOARD, "Good of offered in range")
     assert limits(share) == [0.9, 0.95]  # of the SLO file
     assert_results(promtool, share, per_second(scheduled=10, sent=5, ok=4, not_sent=5, good=4), {'{class="siso"}': 0.4})

@@ -14,8 +14,8 @@ from exporters.analysis.prometheus_api import Prometheus
 from tests.dashboards.dashboard_files import page_of
 from tests.support import engine_fleet
 
-NARROW = 1440
-"""Pixels of a small screen."""
+NARROW = 1440 - 300
+"""Pixels of a small screen beside the docked menu."""
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def test_no_header_and_no_address_is_truncated_on_a_small_screen(panels: Mapping
     # the width of the page without margins, scrollbar and border
     rest = NARROW - 60 - sum(widths.values())
     shared = [title for title, width in widths.items() if not width]
-    assert shared == ["Engine", "Version"]
+    assert shared == ["Engine"]
     # a letter of the header has 7 pixels, the padding of a cell is 16
     assert [title for title, width in widths.items() if width and width < 7 * len(title) + 16] == []
-    assert rest / len(shared) > 7 * len("0.33.0+simulated") + 16
+    assert rest / len(shared) > 7 * len("10.0.0.12:8000") + 16

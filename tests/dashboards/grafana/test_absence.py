@@ -39,7 +39,7 @@ def test_a_missing_cell_of_a_matrix_is_null() -> None:
         for step in panel.get("transformations", ())
         if step["id"] == "groupingToMatrix"
     ]
-    assert empty == ["null"] * 6
+    assert empty == ["null"] * 7
 
 
 def test_bars_start_at_zero_and_stat_panels_have_one_text_size() -> None:

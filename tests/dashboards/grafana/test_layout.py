@@ -23,7 +23,7 @@ ROWS = (
 
 def tree(*rows: Row) -> str:
     frame = dashboard.Dashboard("T").with_variable(dashboard.DatasourceVariable("datasource"))
-    return to_json(arrange(frame, rows))
+    return to_json(arrange(frame, rows, "15s", {}))
 
 
 def places(*rows: Row) -> tuple[Places, dict[str, Places]]:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from compose.cli import main
-from dashboards.boards.engine import BOARD
 from dashboards.boards.registry import BOARDS
+from dashboards.boards.slo_objective import BOARD
 from dashboards.live.reader import checks_of
 from exporters.requestlog.writer import RequestLog
 from exporters.vocabulary.signals import Verdict
@@ -36,7 +36,7 @@ def test_without_the_flag_no_dashboard_asks_a_loki() -> None:
 
 
 @pytest.mark.parametrize("labels", [(), ("cluster", "namespace")], ids=["one cluster", "several clusters"])
-def test_the_engine_has_the_log_lines_of_bad_requests_of_the_class(labels: tuple[str, ...]) -> None:
+def test_the_board_of_an_slo_has_the_log_lines_of_bad_requests_of_the_class(labels: tuple[str, ...]) -> None:
     spec = replace(SPEC, group_by=labels)
     page, without = json.loads(BOARD.render(spec, log_selector=SELECTOR)), json.loads(BOARD.render(spec))
     assert loki_targets(page) == [SELECTOR + ' |~ `"slo": ?\\{[^}]*: ?"bad"` | json class="class" | class=~"$class"']
@@ -94,7 +94,7 @@ def test_the_query_reads_fields_that_a_request_log_has(tmp_path: Path) -> None:
 def test_the_flag_adds_the_log_lines_to_one_dashboard(tmp_path: Path) -> None:
     assert main(["dashboards", "render", "--out", str(tmp_path), "--loki", SELECTOR]) == 0
     pages = {path.stem: json.loads(path.read_text()) for path in tmp_path.iterdir()}
-    assert [name for name, page in pages.items() if loki_targets(page)] == ["slo-engine"]
+    assert [name for name, page in pages.items() if loki_targets(page)] == ["slo-objective"]
 
 
 @pytest.mark.parametrize("text", ["", "vllm", "{}", '{app="x"'])

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from dashboards.command import GENERATED
+from dashboards.grafana import style
 from dashboards.live.reader import panels_of, read_dashboards
 from dashboards.preview.drawing.scales import labels
 from dashboards.preview.drawing.stat_panel import stat
@@ -34,7 +35,7 @@ UNITS = sorted(
         str(panel["fieldConfig"]["defaults"]["unit"])
         for page in read_dashboards(Path(GENERATED)).values()
         for panel in panels_of(page["panels"])
-        if panel["type"] != "row"
+        if panel["type"] not in {"row", "text"}
     }
     # dates and ages are relative to a clock and a locale; a string has no number
     - {"dateTimeAsIso", "dateTimeFromNow", "string"}
@@ -165,6 +166,14 @@ def test_an_absent_value_has_the_text_and_colour_of_grafana() -> None:
         # the page resolves the name of the text colour by its theme
         named = {"text": "rgb(204, 204, 220)"}
         assert (display.text, named.get(colour, colour)) == (expected["text"], expected["colour"]), (settings, value)
+
+
+def test_a_text_keeps_its_text_only_with_the_settings_of_text_columns() -> None:
+    """With the unit of a date, Grafana reads a text as NaN, and replaces it by the text of the mapping."""
+    absence = {"unit": "dateTimeAsIso", "mappings": MAPPINGS[2]}
+    of_text = {each.id_val: each.value for each in style.TEXT}
+    cases = [{"type": "string", "value": "max_num_seqs", "config": each} for each in (absence, absence | of_text)]
+    assert [each["text"] for each in run_in_grafana("display", cases)] == ["absent", "max_num_seqs"]
 
 
 def test_a_calculation_has_the_result_of_grafana() -> None:

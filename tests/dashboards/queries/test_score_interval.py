@@ -1,8 +1,10 @@
 """The dashboard shows a change of a share if `vllm-slo compare` calls it significant."""
 
-from alerts.promql.build import call, select
+import pytest
+
+from alerts.promql.build import call, equal, select, sum_by
 from alerts.promql.expression import Expression, Selector
-from dashboards.queries.score_interval import Share, significant_change
+from dashboards.queries.score_interval import Share, quantile_changed, significant_change
 from exporters.analysis.estimates import estimates
 from exporters.vocabulary.slo_file import SHIPPED, load
 from tests.support.promtool import Case, Promtool
@@ -51,3 +53,35 @@ def test_the_counts_are_queried_28_times() -> None:
     before, after = (Share(select(f"{name}_part"), select(f"{name}_whole")) for name in "ab")
     nodes = list(significant_change(before, after).walk())
     assert sum(isinstance(node, Selector) for node in nodes) == 28
+
+
+# requests at or below 1 s, at or below 2 s, and all, before and after
+HISTOGRAMS = (
+    pytest.param((900, 990, 1000), (905, 991, 1000), False, id="the same"),
+    pytest.param((960, 990, 1000), (100, 990, 1000), True, id="slower"),
+    pytest.param((100, 990, 1000), (990, 1000, 1000), True, id="faster"),
+    pytest.param((0, 1000, 1000), (1000, 1000, 1000), True, id="all in one bucket"),
+    pytest.param((960, 1000, 1000), (940, 1000, 1000), False, id="too little"),
+    pytest.param((3, 4, 4), (2, 4, 4), False, id="too few"),
+    pytest.param((900, 990, 1000), (100, 990, 1000), False, id="within a bucket"),
+)
+
+
+@pytest.mark.parametrize("before, after, is_changed", HISTOGRAMS)
+def test_a_quantile_changed_if_the_shares_between_both_differ(
+    promtool: Promtool, before: tuple[int, ...], after: tuple[int, ...], is_changed: bool
+) -> None:
+    buckets = {"before": before, "after": after}
+    series = {
+        f'{name}{{class="siso",le="{bound}"}}': f"{count}x4"
+        for name, counts in buckets.items()
+        for bound, count in zip(("1", "2", "+Inf"), counts, strict=True)
+    }
+    within = (select("before"), select("after"))
+    counts = (
+        sum_by(select("before", equal("le", "+Inf")), ["class"]),
+        sum_by(select("after", equal("le", "+Inf")), ["class"]),
+    )
+    case = Case(load(SHIPPED), series, 15.0)
+    expected = {'{class="siso"}': 1.0} if is_changed else {}
+    promtool.test([case.expect(30.0, str(quantile_changed(0.95, within, counts)), expected)])

@@ -86,7 +86,8 @@ def test_the_json_has_stable_keys(overloaded: str, capsys: pytest.CaptureFixture
     }
     assert report["engine"]["figures"]["max_model_len"] == {"value": 4096.0, "unit": "tokens", "from": "--set"}
     assert report["engine"]["settings"] == {"max_model_len": "4096"}
-    (note,) = report["notes"]
+    classes, note = report["notes"]
+    assert classes.startswith("Classes: siso: short in, short out")
     assert note == (
         "The longest request has 2,149 tokens (class siso): 52.5 % of max_model_len 4,096 (--set). A lower "
         "max_model_len rejects longer requests; it does not enlarge the KV cache of vLLM."
@@ -100,7 +101,7 @@ def test_a_note_says_that_answers_look_cached(tmp_path: Path, capsys: pytest.Cap
     ]
     path = log(tmp_path, [*generated, *cached])
     assert main(["diagnose", "--request-log", path, "--format", "json"]) == 0
-    (note,) = json.loads(capsys.readouterr().out)["notes"]
+    _, note = json.loads(capsys.readouterr().out)["notes"]
     assert note == (
         "Answers look cached (class siso): repeated bodies answered as by a response cache 100 % (e2e_ms / "
         "completion_tokens below 4 ms, of 20 with body_repeat). A decode takes longer, so the figures of the class "
