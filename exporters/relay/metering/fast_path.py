@@ -1,8 +1,10 @@
 """The fast path of a stream: forwards chunks that differ from a parsed chunk only in text and numbers.
 
-Such a chunk is recognised by comparing bytes, without HTTP or JSON parsing, and is forwarded unchanged.
+Such a chunk is recognised by comparing bytes, without HTTP or JSON parsing, and is forwarded unchanged. A fast path is
+the protocol of the engine's connection while reads consist of such chunks, so that few functions are called for each.
 """
 
+import asyncio
 import itertools
 import re
 import time
@@ -162,13 +164,17 @@ _Callbacks = tuple[
 ]
 
 
-class _Forwarding:
-    """Counts and forwards chunks of one stream.
+class Forwarding(asyncio.Protocol):
+    """Counts and forwards chunks of one stream, and leaves any other read to the protocol of the connection.
 
     `count` takes the arrival time of a chunk, `count_several` the number of chunks that have arrived together, too.
     """
 
-    __slots__ = ("_count", "_count_several", "_on_failure", "_send")
+    __slots__ = ("_count", "_count_several", "_on_failure", "_send", "connection", "leave")
+
+    connection: asyncio.Protocol
+    leave: Callable[[bytes], None]
+    """Makes `connection` the protocol again, and passes a read to it."""
 
     def __init__(
         self,
@@ -182,22 +188,43 @@ class _Forwarding:
         self._send = send
         self._on_failure = on_failure
 
-    def _forward_counted(self, data: bytes, chunks: int) -> bool:
+    def pause_writing(self) -> None:
+        self.connection.pause_writing()
+
+    def resume_writing(self) -> None:
+        self.connection.resume_writing()
+
+    def eof_received(self) -> None:
+        self.connection.eof_received()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.connection.connection_lost(exc)
+
+    def _fail(self, error: Exception, data: bytes) -> None:
+        """Counting has failed: the parsers forward the read, and the request continues without a fast path."""
+        self._on_failure(error)
+        self.leave(data)
+
+    def _forward_counted(self, data: bytes, chunks: int) -> None:
         """Forward chunks that have arrived together, unless there are none or counting them fails."""
         if not chunks:
-            return False
+            self.leave(data)
+            return
         try:
             self._count_several(chunks, time.monotonic())
-        except Exception as error:  # noqa: BLE001 - as in FastPath.forward
-            self._on_failure(error)
-            return False
+        except Exception as error:  # noqa: BLE001 - as in FastPath.data_received
+            self._fail(error, data)
+            return
+        self._note_last(data)
         send = self._send
         send(data)
-        return True
+
+    def _note_last(self, data: bytes) -> None:
+        """These chunks are forwarded."""
 
 
-class FastPath(_Forwarding):
-    """Forwards the chunks of one stream that match its pattern; see `_Forwarding` for the callbacks."""
+class FastPath(Forwarding):
+    """Forwards the chunks of one stream that match its pattern; see `Forwarding` for the callbacks."""
 
     __slots__ = ("_after", "_before")
 
@@ -206,33 +233,28 @@ class FastPath(_Forwarding):
         self._before = pattern.before.example
         self._after = pattern.after.example + b"\r\n"
 
-    def forward(self, data: bytes) -> bool:
-        """Count and forward a read that is exactly one or more chunks of the pattern; returns False for any other read.
-
-        Also False if counting fails: the parsers forward the chunks, and the request continues without a fast path.
-        """
+    def data_received(self, data: bytes) -> None:
+        """Count and forward a read that is exactly one or more chunks of the pattern."""
         # After a system call the branches of the interpreter are not predicted, so a bytecode takes about 25 ns.
         length = len(data)
         if length > MAX_CHUNK:
-            return self._forward_several(data)
+            self._forward_counted(data, self._chunks(data))
+            return
         # CPython 3.11 takes twice as long for `startswith`, because its arguments are a tuple.
         rest = data.removeprefix(_SIZE_LINES[length] + self._before)
         text = rest.removesuffix(self._after)
         # Equal: there was no prefix, or no suffix, to remove.
         if rest in (data, text) or not text or (text.translate(_ASCII_ONLY) != text and _PLAIN(text) is None):
-            return self._forward_several(data)
+            self._forward_counted(data, self._chunks(data))
+            return
         # CPython 3.11 is slow to call a slot by attribute.
         count, send = self._count, self._send
         try:
             count(time.monotonic())
         except Exception as error:  # noqa: BLE001 - a metering error must not fail the response
-            self._on_failure(error)
-            return False
+            self._fail(error, data)
+            return
         send(data)
-        return True
-
-    def _forward_several(self, data: bytes) -> bool:
-        return self._forward_counted(data, self._chunks(data))
 
     def _chunks(self, data: bytes) -> int:
         """The number of chunks; 0 if anything else is between or after them."""
@@ -251,10 +273,10 @@ class FastPath(_Forwarding):
         return len(chunks)
 
 
-class VaryingFastPath(_Forwarding):
+class VaryingFastPath(Forwarding):
     """A FastPath for a stream whose events also differ in numbers, or carry usage: it keeps the last chunk."""
 
-    __slots__ = ("_after", "_before", "_match_after", "_more_before", "last")
+    __slots__ = ("_after", "_before", "_last_begin", "_match_after", "_more_before", "last")
 
     def __init__(self, pattern: Pattern, *callbacks: *_Callbacks) -> None:
         super().__init__(*callbacks)
@@ -264,42 +286,43 @@ class VaryingFastPath(_Forwarding):
         self.last: bytes | None = None
         """The last chunk that was forwarded."""
 
-    def forward(self, data: bytes) -> bool:
-        """Forward events as FastPath.forward does."""
+    def data_received(self, data: bytes) -> None:
+        """Forward events as FastPath.data_received does."""
         length = len(data)
         if length > MAX_CHUNK:
-            return self._forward_several(data)
+            self._forward_counted(data, self._chunks(data))
+            return
         head = _SIZE_LINES[length] + self._before
-        if not data.startswith(head):
-            return self._forward_several(data)
-        if self._chunk_end(data, len(head)) != length:
-            return False
+        if not data.startswith(head) or self._chunk_end(data, len(head)) != length:
+            self._forward_counted(data, self._chunks(data))
+            return
         count, send = self._count, self._send
         try:
             count(time.monotonic())
-        except Exception as error:  # noqa: BLE001 - as in FastPath.forward
-            self._on_failure(error)
-            return False
+        except Exception as error:  # noqa: BLE001 - as in FastPath.data_received
+            self._fail(error, data)
+            return
         self.last = data
         send(data)
-        return True
 
-    def _forward_several(self, data: bytes) -> bool:
+    def _note_last(self, data: bytes) -> None:
+        self.last = data[self._last_begin :]
+
+    def _chunks(self, data: bytes) -> int:
+        """The number of chunks; 0 if anything else is between or after them."""
         if _has_too_many(data):
-            return False
-        chunks = begin = end = 0
+            return 0
+        chunks = end = 0
         while end < len(data):
             chunks, begin = chunks + 1, end
+            self._last_begin = begin
             start = data.find(b"\n", begin) + 1
             if not data.startswith(self._before, start):
-                return False
+                return 0
             end = self._chunk_end(data, start + len(self._before))
             if not end or end - begin > MAX_CHUNK or data[begin:start] != _SIZE_LINES[end - begin]:
-                return False
-        if not self._forward_counted(data, chunks):
-            return False
-        self.last = data[begin:]
-        return True
+                return 0
+        return chunks
 
     def _chunk_end(self, data: bytes, start: int) -> int:
         """The end of the chunk whose first bytes before its text end at `start`; 0 if it is none of the pattern."""

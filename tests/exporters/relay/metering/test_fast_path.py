@@ -14,7 +14,7 @@ from exporters.relay.metering.fast_path import FastPath, Pattern, learn
 from exporters.relay.metering.gaps import MAX_FOLDED
 from exporters.relay.metering.meter import Meter
 from exporters.vocabulary.signals import Outcome
-from tests.support.event_streams import raise_error, stream_meter
+from tests.support.event_streams import forwards, raise_error, stream_meter
 from tests.support.scripted_relay import chunk
 
 
@@ -89,7 +89,7 @@ def test_chunks_on_the_fast_path_are_counted_and_forwarded_like_parsed_chunks(
         stream = compared.fast_path(forwarded.append, raise_error)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("exporters.relay.metering.fast_path.time.monotonic", lambda now=float(at): now)
-            if stream is not None and stream.forward(chunk(one)):
+            if stream is not None and forwards(stream, chunk(one)):
                 forwarded[-1] = forwarded[-1].partition(b"\r\n")[2][:-2]
             else:
                 forwarded.append(compared.stream(one, float(at)))
@@ -112,7 +112,7 @@ def test_several_chunks_of_one_read_are_counted_and_forwarded_like_parsed_chunks
             patch.setattr("exporters.relay.metering.fast_path.COMPILED_FROM", compiled_from)
             patch.setattr("exporters.relay.metering.fast_path.time.monotonic", lambda now=float(at): now)
             stream = compared.fast_path(sent.append, raise_error)
-            if stream is not None and stream.forward(data):
+            if stream is not None and forwards(stream, data):
                 assert forwarded.feed(sent.pop()) == whole
             else:
                 assert [compared.stream(event, float(at)) for event in forwarded.feed(data)] == whole
@@ -127,7 +127,7 @@ def test_the_chunks_of_a_plain_stream_use_the_fast_path() -> None:
     assert stream is not None
     for text in (" upon", " a", " time", ",", " 漢字", "🙂"):
         data = chunk(event({"content": text}, dump=lambda value: json.dumps(value, ensure_ascii=False)))
-        assert stream.forward(data)
+        assert forwards(stream, data)
         assert sent[-1] is data
     assert one.chunks == 7
 
@@ -141,7 +141,7 @@ def test_several_chunks_of_one_read_use_the_fast_path_and_have_one_arrival_time(
     data = b"".join(chunk(event({"content": text})) for text in (" upon", " a", " time"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("exporters.relay.metering.fast_path.time.monotonic", lambda: 3.0)
-        assert stream.forward(data)
+        assert forwards(stream, data)
     assert sent == [data]
     assert (one.chunks, list(one.gaps.recent)) == (4, [2.0, 0.0, 0.0])
 
@@ -156,7 +156,7 @@ def test_several_chunks_with_rising_numbers_use_the_fast_path_and_the_usage_of_t
     stream = one.fast_path(sent.append, raise_error)
     assert stream is not None
     data = b"".join(chunk(numbered(number)) for number in (2, 9, 10))
-    assert stream.forward(data)
+    assert forwards(stream, data)
     assert sent == [data]
     one.finish(Outcome.CLIENT_ABORT, 1e9)
     assert (one.chunks, one.completion_tokens) == (4, 10)
@@ -182,7 +182,7 @@ def test_chunks_with_rising_numbers_use_the_fast_path_and_their_usage_is_read(du
     assert stream is not None
     for number in (3, 9, 10, 1000, 2):
         data = chunk(numbered(number))
-        assert stream.forward(data)
+        assert forwards(stream, data)
         assert sent[-1] is data
     one.finish(Outcome.CLIENT_ABORT, 1e9)
     assert (one.chunks, one.prompt_tokens, one.completion_tokens, one.reasoning_tokens) == (7, 9, 2, 1)
@@ -196,7 +196,7 @@ def test_usage_is_read_from_the_last_chunk_also_if_its_numbers_are_those_of_the_
     sent: list[bytes] = []
     stream = one.fast_path(sent.append, raise_error)
     assert stream is not None
-    assert stream.forward(chunk(first))
+    assert forwards(stream, chunk(first))
     one.finish(Outcome.OK, 1e9)
     assert one.completion_tokens == 2
 
@@ -229,8 +229,8 @@ def test_a_chunk_that_differs_in_anything_but_varying_numbers_is_left_to_the_par
         one.stream(number_after(number), float(number))
     stream = one.fast_path(sent.append, raise_error)
     assert stream is not None
-    assert stream.forward(chunk(number_after(b"123")))
-    assert not stream.forward(chunk(data))
+    assert forwards(stream, chunk(number_after(b"123")))
+    assert not forwards(stream, chunk(data))
 
 
 def test_a_number_within_a_string_does_not_vary() -> None:
@@ -253,8 +253,8 @@ def test_a_chunk_that_cannot_be_counted_is_left_to_the_parsers() -> None:
 
     stream = FastPath(one.pattern, fail, fail, sent.append, failures.append)
     data = chunk(event({"content": "a"}))
-    assert not stream.forward(data)
-    assert not stream.forward(data + data)
+    assert not forwards(stream, data)
+    assert not forwards(stream, data + data)
     assert (len(failures), sent) == (2, [])
 
 
@@ -293,7 +293,7 @@ def test_any_other_read_is_left_to_the_parsers(data: bytes) -> None:
     one.stream(event({"content": "Once"}), 1.0)
     stream = one.fast_path(sent.append, raise_error)
     assert stream is not None
-    assert not stream.forward(data)
+    assert not forwards(stream, data)
     assert (one.chunks, sent) == (1, [])
 
 
@@ -321,8 +321,8 @@ def test_a_text_of_one_byte_is_forwarded_if_it_is_ascii_without_escapes() -> Non
     texts = [bytes([byte]) for byte in range(256)]
     chunks = [chunk(pattern.before.example + text + pattern.after.example) for text in texts]
     allowed = [text for text in texts if text >= b" " and text < b"\x80" and text not in {b'"', b"\\"}]
-    assert [text for text, data in zip(texts, chunks, strict=True) if path.forward(data)] == allowed
-    assert [text for text, data in zip(texts, chunks, strict=True) if path.forward(data + chunks[65])] == allowed
+    assert [text for text, data in zip(texts, chunks, strict=True) if forwards(path, data)] == allowed
+    assert [text for text, data in zip(texts, chunks, strict=True) if forwards(path, data + chunks[65])] == allowed
 
 
 def test_an_event_over_the_limit_of_the_fast_path_has_no_pattern() -> None:
@@ -348,8 +348,8 @@ def test_too_many_small_chunks_at_once_are_left_to_the_parsers(number: str) -> N
     path = one.fast_path(lambda _: None, lambda _: None)
     assert path is not None
     few = fast_path.MAX_CHUNK_LINES // 4
-    assert path.forward(b"".join(map(chunk, events[:few])))
-    assert not path.forward(b"".join(map(chunk, events[: few + 1])))
+    assert forwards(path, b"".join(map(chunk, events[:few])))
+    assert not forwards(path, b"".join(map(chunk, events[: few + 1])))
     assert one.chunks == 2 + few
 
 
