@@ -114,7 +114,7 @@ class _SloSeries(NamedTuple):
 class _Ending:
     """The series of requests of one kind that have the same outcome."""
 
-    __slots__ = ("_by_length", "_labels", "_lengths", "_sized", "_sizes", "completion_tokens", "requests")
+    __slots__ = ("_by_length", "_labels", "_sized", "_totals", "completion_tokens", "requests")
 
     def __init__(
         self,
@@ -133,28 +133,25 @@ class _Ending:
         self.completion_tokens = histograms[signals.REQUEST_COMPLETION_TOKENS].series(labels)
         self._labels = labels
         self._sized = counters[signals.REQUESTS_BY_SIZE]
-        self._sizes: dict[tuple[int, int], Total] = {}
         by_length = (signals.REQUESTS_BY_LENGTH, *(() if record.outcome is _OK else (signals.FAILED_BY_LENGTH,)))
         self._by_length = tuple(counters[signal] for signal in by_length)
-        self._lengths: dict[int, tuple[Total, ...]] = {}
+        self._totals: dict[tuple[int, int, int], tuple[Total, ...]] = {}
+        """By the size and the length of the prompt, and the size of the completion."""
 
-    def count_size(self, prompt: float, completion: int | None) -> None:
-        size = bisect_left(SIZE_BOUNDS, prompt), bisect_left(SIZE_BOUNDS, completion) if completion else -1
-        total = self._sizes.get(size)
-        if total is None:
-            model, _, outcome = self._labels
-            names = SIZES[size[0]], SIZES[size[1]] if completion else NO_TOKENS
-            total = self._sizes[size] = self._sized.series((model, *names, outcome))
-        total[0] += 1
-
-    def count_length(self, prompt: float) -> None:
-        length = bisect_left(LENGTH_BOUNDS, prompt)
-        totals = self._lengths.get(length)
+    def count_sizes(self, prompt: float, completion: int | None) -> None:
+        size = bisect_left(SIZE_BOUNDS, completion) if completion else -1
+        key = bisect_left(SIZE_BOUNDS, prompt), bisect_left(LENGTH_BOUNDS, prompt), size
+        totals = self._totals.get(key)
         if totals is None:
-            labels = *self._labels[:2], LENGTHS[length]
-            totals = self._lengths[length] = tuple(each.series(labels) for each in self._by_length)
+            totals = self._totals[key] = self._series(*key)
         for total in totals:
             total[0] += 1
+
+    def _series(self, prompt: int, length: int, completion: int) -> tuple[Total, ...]:
+        model, name, outcome = self._labels
+        sizes = SIZES[prompt], NO_TOKENS if completion < 0 else SIZES[completion]
+        lengths = (each.series((model, name, LENGTHS[length])) for each in self._by_length)
+        return self._sized.series((model, *sizes, outcome)), *lengths
 
 
 class _Kind:
@@ -162,7 +159,7 @@ class _Kind:
 
     __slots__ = (
         *("duration", "endings", "gaps", "goodput_events", "goodput_requests", "goodput_tokens"),
-        *("labels", "request_prompt_tokens", "slos", "times", "tokens"),
+        *("body_repeats", "labels", "prompt_repeats", "request_prompt_tokens", "slos", "times", "tokens"),
     )
 
     def __init__(
@@ -178,6 +175,8 @@ class _Kind:
         self.times = [histograms[signal].series(labels[:2]) for signal in _TIMES.values()]
         self.duration = histograms[signals.DURATION].series(labels[:2])
         self.gaps = histograms[signals.INTER_CHUNK].series(labels[:2])
+        self.prompt_repeats = counters[signals.PROMPT_REPEATS].series(labels[:2])
+        self.body_repeats = counters[signals.BODY_REPEATS].series(labels[:2])
         self.request_prompt_tokens = histograms[signals.REQUEST_PROMPT_TOKENS].series(labels[:2])
 
 
@@ -442,14 +441,13 @@ class RequestMetrics:
         if record.queue is not None:
             counters[signals.REQUESTS_WITH_ENGINE_TIMES].add(kind.labels[:2])
         if prompt is not None:
-            ending.count_size(prompt, completion_tokens)
-            ending.count_length(prompt)
+            ending.count_sizes(prompt, completion_tokens)
         if record.prompt_sha256 is not None:
             self._prompts[model].add(record.prompt_sha256)
         if record.prompt_repeat:
-            counters[signals.PROMPT_REPEATS].add(kind.labels[:2])
+            kind.prompt_repeats[0] += 1
         if record.body_repeat:
-            counters[signals.BODY_REPEATS].add(kind.labels[:2])
+            kind.body_repeats[0] += 1
         if record.shareable_tokens is not None:
             counters[signals.SHAREABLE_PROMPT_TOKENS].add(kind.labels, record.shareable_tokens)
         if record.structured_kind is not None and record.structured_result is not None:
