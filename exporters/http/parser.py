@@ -310,6 +310,11 @@ class ChunkedBody:
         """Whether the next byte starts a chunk."""
         return self._part == _SIZE and not self._buffer and not self.broken
 
+    @property
+    def left_of_chunk(self) -> int:
+        """Bytes until the end of the chunk of which a part has arrived; 0 if no part of its data has."""
+        return self._left + 2 if self._part is _DATA else 0
+
     def feed(self, data: bytes) -> list[bytes]:
         """The pieces of body data; call no more after the body is `done` or `broken`."""
         if self._buffer:

@@ -116,7 +116,7 @@ class RelayJournal:
         self._dropped = no_counts()
 
     def begun(self, endpoint: Endpoint) -> None:
-        """A request head was parsed; the count is written by `write_begun`, before the request is sent to the engine."""
+        """A request head was parsed; `write_begun` writes the count."""
         self._begun[_INDEX[endpoint]] += 1
 
     def write_begun(self) -> None:

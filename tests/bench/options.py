@@ -5,7 +5,6 @@ has 100 chunks, each in one read. Spans are made, but not sent.
 """
 
 import argparse
-import asyncio
 import statistics
 import sys
 import tempfile

@@ -166,7 +166,12 @@ class UpstreamConnection(asyncio.Protocol):
             self._continue_soon()
             data = part
         try:
+            data, rest = self._to_chunk_end(data)
             self._parse(exchange, data, at)
+            if rest and self._bypassed:
+                cast("asyncio.Protocol", self.transport.get_protocol()).data_received(rest)
+            elif rest and self._exchange is exchange:
+                self._parse(exchange, rest, at)
         except Exception as error:  # noqa: BLE001 - an internal error must not leave the client waiting
             self._exchange = None
             self.transport.abort()
@@ -189,6 +194,11 @@ class UpstreamConnection(asyncio.Protocol):
             self._update_reading()
             if self._loss is not None:
                 self.connection_lost(*self._loss)
+
+    def _to_chunk_end(self, data: bytes) -> tuple[bytes, bytes]:
+        """A read up to the end of a chunk of which a part has arrived, where the fast path may begin, and its rest."""
+        left = self._body.left_of_chunk if isinstance(self._body, parser.ChunkedBody) else 0
+        return (data[:left], data[left:]) if left else (data, b"")
 
     def _parse(self, exchange: ResponseHandler, data: bytes, at: float) -> None:
         head: ResponseHead | None = None
