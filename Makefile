@@ -75,7 +75,7 @@ pictures: setup ## the demo, and a picture of each dashboard for the documentati
 	@grep -o 'slo-[a-z]*\.png (.*)' .lab/run/logs/preview.log
 
 NAME ?= relay
-BENCHES := relay load_clients journal parsers rules dashboards request_queries vllm_bench freeze fleet engine_hangs workers
+BENCHES := relay options load_clients journal parsers rules dashboards request_queries vllm_bench freeze fleet engine_hangs workers
 bench: setup ## what a part costs, beside peers: NAME=relay, the default, or another one of docs/design/performance.md; ARGS=--help
 	$(if $(filter $(NAME),$(BENCHES)),,$(error NAME=$(NAME) is no benchmark; there are: $(BENCHES)))
 	$(BIN)/python -m tests.bench.$(NAME) $(ARGS)

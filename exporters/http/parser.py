@@ -24,6 +24,7 @@ _REQUEST_LINE = re.compile(rb"(%s) ([!-~]++) HTTP/1\.([01])" % _TOKEN).fullmatch
 _STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9][0-9])(?: (%s))?" % _TEXT).fullmatch
 _FIELD_LINE = re.compile(rb"(%s):(%s)" % (_TOKEN, _TEXT)).fullmatch
 _TRAILERS = re.compile(rb"(?:%s:%s\r\n)++" % (_TOKEN, _TEXT)).fullmatch
+_LENGTH_LINE = re.compile(rb"\r\ncontent-length: ([0-9]{1,18}+)(?=\r\n)").search
 _JSON, _EVENT_STREAM = b"application/json", b"text/event-stream"
 _EMPTY_LINES = re.compile(rb"(?:\r\n)++").match
 _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15}+)(?:[\t ]*+;%s)?+\r\n" % _TEXT).match
@@ -35,8 +36,9 @@ _NEVER_IN_A_HEAD = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|(?<!\r)\n|\r(?
 MAX_DIGITS = 18
 """Digits of a content-length."""
 
-KEPT_STREAM_HEADS = 64
-"""Heads of streams that are kept whole: those of one engine are equal for a second, the unit of their date."""
+KEPT_RESPONSE_HEADS = 64
+"""Heads that are kept whole, without their length: those of one engine are equal for a second, the unit of their date.
+"""
 
 KEPT_LINES = 1024
 KEPT_HEAD = 4096
@@ -111,6 +113,9 @@ class ResponseHead(msgspec.Struct, frozen=True, eq=False):
     chunked: bool
     websocket: bool
     """Whether the response starts a WebSocket."""
+    content_length: bytes | None
+    kept: "ResponseHead | None" = None
+    """The head of all responses that differ from this one only in their length, if it is kept."""
 
     @property
     def event_stream(self) -> bool:
@@ -193,11 +198,29 @@ def parse_response(block: bytes, *, head_only: bool) -> ResponseHead:
     Raises:
         BadHttpError: the head is invalid or its framing is ambiguous.
     """
-    keep = len(block) <= KEPT_HEAD and b"chunked" in block
-    return (_response_head if keep else _response_head.__wrapped__)(block, head_only)
+    if len(block) > KEPT_HEAD:
+        return _response_head.__wrapped__(block, head_only)
+    line = _LENGTH_LINE(block)
+    if line is None:
+        return (_response_head if b"chunked" in block else _response_head.__wrapped__)(block, head_only)
+    kept = _response_head(block[: line.start()] + block[line.end() :], head_only)
+    if kept.chunked or kept.content_length is not None:  # ambiguous, or repeated
+        return _response_head.__wrapped__(block, head_only)
+    return ResponseHead(
+        kept.status,
+        kept.reason,
+        kept.headers,
+        kept.fields,
+        kept.keep_alive,
+        int(line[1]) if kept.length is None else 0,
+        False,
+        kept.websocket,
+        line[1],
+        kept,
+    )
 
 
-@lru_cache(KEPT_STREAM_HEADS)
+@lru_cache(KEPT_RESPONSE_HEADS)
 def _response_head(block: bytes, head_only: bool) -> ResponseHead:
     keep = len(block) <= KEPT_HEAD
     first, *lines = block[:-4].split(b"\r\n", MAX_HEADERS + 1)
@@ -222,7 +245,8 @@ def _response_head(block: bytes, head_only: bool) -> ResponseHead:
     elif declared is not None:
         length = int(declared)
     websocket = status == 101 and _upgrades(headers) == [b"websocket"]
-    return ResponseHead(status, reason, _without(headers, connection), fields, keep_alive, length, chunked, websocket)
+    rest = _without(headers, connection)
+    return ResponseHead(status, reason, rest, fields, keep_alive, length, chunked, websocket, declared)
 
 
 class SizedBody:
@@ -285,6 +309,11 @@ class ChunkedBody:
     def between(self) -> bool:
         """Whether the next byte starts a chunk."""
         return self._part == _SIZE and not self._buffer and not self.broken
+
+    @property
+    def left_of_chunk(self) -> int:
+        """Bytes until the end of the chunk of which a part has arrived; 0 if no part of its data has."""
+        return self._left + 2 if self._part is _DATA else 0
 
     def feed(self, data: bytes) -> list[bytes]:
         """The pieces of body data; call no more after the body is `done` or `broken`."""

@@ -1,6 +1,6 @@
 """The journal of a relay run: a small file with the requests that the relay has begun and the exporter has recorded.
 
-Both processes write with one system call per change, so the kernel keeps what a killed process has written. A file that
+Each process writes with system calls, so the kernel keeps what a killed process has written. A file that
 is mapped into memory would do the same, but a program that truncates it would end the relay with SIGBUS.
 
 Counts are by endpoint, in the order of `ENDPOINTS`. The relay counts requests that it begins, and requests whose record
@@ -10,6 +10,7 @@ Before it writes lines, it also stores which endpoints they have: the request lo
 
 import fcntl
 import os
+import struct
 from pathlib import Path
 from typing import TypeVar
 
@@ -38,8 +39,7 @@ _COUNTER = 8
 
 _NAMES = msgspec.msgpack.encode([*ENDPOINTS])
 
-_BEGUN_AT = {endpoint: _BEGUN + _COUNTER * n for endpoint, n in _INDEX.items()}
-_DROPPED_AT = {endpoint: _DROPPED + _COUNTER * n for endpoint, n in _INDEX.items()}
+_COUNTERS = f"<{len(ENDPOINTS)}Q"
 
 
 _T = TypeVar("_T")
@@ -112,22 +112,24 @@ class RelayJournal:
             os.close(self._file)
             unlocked.unlink(missing_ok=True)
             raise
-        self._counts = dict.fromkeys((*_BEGUN_AT.values(), *_DROPPED_AT.values()), 0)
+        self._begun = no_counts()
+        self._dropped = no_counts()
 
     def begun(self, endpoint: Endpoint) -> None:
-        """A request head was parsed. Raises OSError if the count cannot be written."""
-        self._add(_BEGUN_AT[endpoint])
+        """A request head was parsed; `write_begun` writes the count."""
+        self._begun[_INDEX[endpoint]] += 1
+
+    def write_begun(self) -> None:
+        """Write the counts of begun requests. Raises OSError if they cannot be written."""
+        os.pwrite(self._file, struct.pack(_COUNTERS, *self._begun), _BEGUN)
 
     def dropped(self, endpoint: Endpoint) -> None:
         """The record of a request was dropped. Raises OSError if the count cannot be written."""
-        self._add(_DROPPED_AT[endpoint])
+        self._dropped[_INDEX[endpoint]] += 1
+        os.pwrite(self._file, struct.pack(_COUNTERS, *self._dropped), _DROPPED)
 
     def close(self) -> None:
         os.close(self._file)
-
-    def _add(self, offset: int) -> None:
-        count = self._counts[offset] = self._counts[offset] + 1
-        os.pwrite(self._file, count.to_bytes(_COUNTER, "little"), offset)
 
 
 class JournalFile:

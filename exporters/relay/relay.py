@@ -94,6 +94,8 @@ class Relay:
         self._sender = sender
         sender.outbox.on_drop = self._dropped
         self._journal = journal
+        self._begun = False
+        """Whether a request has begun that is not written to the journal yet."""
         self._open: set[Exchange] = set()
         self._engine_waits = EngineWaits()
         self._last_waits = Waits()
@@ -136,12 +138,20 @@ class Relay:
         return ClientConnection(self)
 
     def begun(self, endpoint: Endpoint) -> None:
-        """A request head has arrived whose request will have a record."""
+        """A request head has arrived whose request will have a record.
+
+        One write for all requests of an iteration of the event loop, before those of the batch are sent to the engine.
+        """
         if self._journal is not None:
-            try:
-                self._journal.begun(endpoint)
-            except OSError as error:  # the request is served all the same
-                self.task_errors.add("writing the journal", error)
+            if not self._begun:
+                self.writes.add(self._write_begun)
+            self._begun = True
+            self._journal.begun(endpoint)
+
+    def _write_begun(self) -> None:
+        self._begun = False
+        if self._journal is not None:
+            self._attempt("writing the journal", self._journal.write_begun)
 
     def _dropped(self, record: Record) -> None:
         if not isinstance(record, Finished):

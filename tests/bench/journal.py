@@ -37,13 +37,14 @@ def main() -> int:
         def begin() -> None:
             for _ in range(REQUESTS):
                 relay.begun(Endpoint.CHAT_COMPLETIONS)
+                relay.write_begun()
 
         def record_batches() -> None:
             for _ in range(REQUESTS // BATCH):
                 batch = [next(numbers) for _ in range(BATCH)]
                 ledger.expect_lines("relay-0-a", batch[0], [record] * BATCH)
                 for number in batch:
-                    ledger.settle("relay-0-a", number, record)
+                    ledger.settle("relay-0-a", [(number, record, None)])
                 ledger.save()
 
         def write_lines() -> None:

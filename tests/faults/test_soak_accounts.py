@@ -89,6 +89,7 @@ def test_the_accounts_go_on_over_a_killed_sidecar(log: Path) -> None:
     relay = RelayJournal(journals / "1", "relay-0-a")
     for _ in range(4):
         relay.begun(Endpoint.CHAT_COMPLETIONS)
+        relay.write_begun()
     relay.dropped(Endpoint.CHAT_COMPLETIONS)
     ledger = RequestLedger(journals / "1")
     ledger.expect_lines("relay-0-a", 1, [finished()])

@@ -77,6 +77,9 @@ class Wire(asyncio.Transport):
         assert isinstance(protocol, asyncio.Protocol)
         self.protocol = protocol
 
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        return self.protocol
+
     def pause_reading(self) -> None:
         self._reading = False
 

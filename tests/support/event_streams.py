@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 from exporters.relay.dialects import chat
 from exporters.relay.dialects.dialect import Dialect
+from exporters.relay.metering.fast_path import Forwarding
 from exporters.relay.metering.meter import Meter
 from exporters.vocabulary.verdicts import Judge, applicable_slos
 from tests.support.scripted_relay import chunk
@@ -39,6 +40,14 @@ def stream_as_relay(meter: Meter, reads: Iterable[bytes]) -> list[bytes]:
     forwarded: list[bytes] = []
     for at, data in enumerate(reads):
         path = meter.fast_path(forwarded.append, raise_error)
-        if path is None or not path.forward(chunk(data)):
+        if path is None or not forwards(path, chunk(data)):
             assert meter.stream(data, float(at)) == data
     return forwarded
+
+
+def forwards(path: Forwarding, data: bytes) -> bool:
+    """Whether the fast path has forwarded this read, and not left it to the parsers."""
+    left: list[bytes] = []
+    path.leave = left.append
+    path.data_received(data)
+    return not left

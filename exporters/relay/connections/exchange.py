@@ -24,6 +24,7 @@ from exporters.relay.connections.upstream import UpstreamConnection, UpstreamPoo
 from exporters.relay.dialects.dialect import Dialect
 from exporters.relay.dialects.paths import ENGINE_METRICS, METERED, Route, normalise, refuses_upgrade, route_of_path
 from exporters.relay.metering import structured_output
+from exporters.relay.metering.fast_path import Forwarding
 from exporters.relay.metering.measurement import Measurement, MeasurementContext
 from exporters.text.names import cut
 from exporters.vocabulary.signals import GENERATING, Endpoint, Outcome
@@ -281,12 +282,11 @@ class Exchange:
         elif out:
             self._client.send(b"".join(out))
 
-    def fast_path(self) -> Callable[[bytes], bool] | None:
-        """A function that forwards the chunks of a stream with a known pattern."""
+    def fast_path(self) -> Forwarding | None:
+        """Forwards the chunks of a stream with a known pattern."""
         if not self._framing.chunked or self._state.over:
             return None
-        path = self.measurement.fast_path(self._client.stream_writer())
-        return None if path is None else path.forward
+        return self.measurement.fast_path(self._client.stream_writer())
 
     def on_broken(self, at: float) -> None:
         self._upstream = None

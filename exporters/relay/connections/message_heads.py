@@ -4,7 +4,7 @@ from functools import lru_cache
 
 import msgspec
 
-from exporters.http.parser import KEPT_STREAM_HEADS, Header, RequestHead, ResponseHead
+from exporters.http.parser import KEPT_RESPONSE_HEADS, Header, RequestHead, ResponseHead
 from exporters.relay.dialects.paths import forwarded_target, is_anthropic
 
 _DROPPED = frozenset(
@@ -91,39 +91,43 @@ def response_head(
     With `shortens_streams`, an event stream has no content-length, because its usage event is removed. An id that the
     engine has given to the request is replaced by `request_id`.
     """
-    kind = request.method == "HEAD", request.http_1_0, request.keep_alive, is_anthropic(path), shortens_streams, last
-    before, after, framing = (_around_ids if head.chunked else _around_ids.__wrapped__)(head, *kind)
-    return b"".join((before, id_headers(path, request_id), after)), framing
+    length = None if head.status == 204 or (shortens_streams and head.event_stream) else head.content_length
+    kind = (
+        *(length is not None, request.method == "HEAD", request.http_1_0, request.keep_alive, is_anthropic(path)),
+        last,
+    )
+    kept = head.kept or head
+    before, after, framing = (_around_ids if head.chunked or head.kept else _around_ids.__wrapped__)(kept, *kind)
+    ids = id_headers(path, request_id)
+    if length is not None:
+        ids += b"content-length: %s\r\n" % length
+    return b"".join((before, ids, after)), framing
 
 
-@lru_cache(KEPT_STREAM_HEADS)
+@lru_cache(KEPT_RESPONSE_HEADS)
 def _around_ids(
     head: ResponseHead,
+    sized: bool,
     head_only: bool,
     http_1_0: bool,
     keep_alive: bool,
     anthropic: bool,
-    shortens_streams: bool,
     last: bool,
 ) -> tuple[bytes, bytes, ResponseFraming]:
-    """The head for the client before and after the headers with the id of the request, and its framing."""
+    """The head for the client before and after the headers with id and length, and its framing."""
     dropped = _DROPPED_FROM_ANTHROPIC_RESPONSE if anthropic else _DROPPED_FROM_RESPONSE
-    event_stream = head.event_stream
-    length = None if event_stream and shortens_streams else head.fields.get(b"content-length")
     bodiless = head_only or head.status in {204, 304}
     lines = [b"%s: %s\r\n" % header for header in head.headers if header[0] not in dropped]
     chunked = False
-    if length is not None and head.status != 204:
-        lines.append(b"content-length: %s\r\n" % length)
-    elif not bodiless and not http_1_0:
+    if not sized and not bodiless and not http_1_0:
         chunked = True
         lines.append(b"transfer-encoding: chunked\r\n")
-    delimited = length is not None or bodiless or not http_1_0
+    delimited = sized or bodiless or not http_1_0
     reusable = keep_alive and delimited and not last
     if not reusable:
         lines.append(b"connection: close\r\n")
     elif http_1_0:
         lines.append(b"connection: keep-alive\r\n")
     lines.append(b"\r\n")
-    framing = ResponseFraming(event_stream, chunked, delimited, reusable)
+    framing = ResponseFraming(head.event_stream, chunked, delimited, reusable)
     return b"HTTP/1.1 %d %s\r\n" % (head.status, head.reason), b"".join(lines), framing

@@ -15,6 +15,7 @@ from exporters.relay.bodies.request_body import Piece
 from exporters.relay.connections import tcp_keepalive
 from exporters.relay.connections.host_lookup import HostLookup
 from exporters.relay.connections.write_batch import WriteBatch
+from exporters.relay.metering.fast_path import Forwarding
 from exporters.text.connect_errors import KINDS, OTHER_FAILURE, TIMEOUT, connect_kind, connect_reason
 from exporters.text.outage_log import OutageLog
 
@@ -46,8 +47,8 @@ class ResponseHandler(Protocol):
     def on_lost(self, at: float) -> None: ...
     def on_writable(self, at: float, *, writable: bool) -> None: ...
 
-    def fast_path(self) -> Callable[[bytes], bool] | None:
-        """A function that handles a read of a chunked body and returns whether it could; None: always parse."""
+    def fast_path(self) -> Forwarding | None:
+        """Forwards the next reads of a chunked body; None: always parse."""
 
 
 class UpstreamConnection(asyncio.Protocol):
@@ -69,7 +70,8 @@ class UpstreamConnection(asyncio.Protocol):
         # Set if the connection was lost before all that had arrived was parsed.
         self._loss: tuple[Exception | None] | None = None
         self._body: parser.Body | None = None
-        self._fast_path: Callable[[bytes], bool] | None = None
+        # Whether a fast path is the protocol of the transport.
+        self._bypassed = False
         self._keep_alive = False
         self._paused = False
         self._reading = True
@@ -112,8 +114,9 @@ class UpstreamConnection(asyncio.Protocol):
 
     def abandon(self) -> None:
         """Close at once, so that the engine stops processing the request."""
-        self._exchange = self._fast_path = self._unparsed = None
+        self._exchange = self._unparsed = None
         self._request = b""
+        self._end_bypass()
         self.transport.abort()
 
     def pause(self, *, pause: bool) -> None:
@@ -143,9 +146,6 @@ class UpstreamConnection(asyncio.Protocol):
             tcp_keepalive.enable(sock)
 
     def data_received(self, data: bytes) -> None:
-        fast_path = self._fast_path
-        if fast_path is not None and fast_path(data):
-            return
         if self._unparsed is not None:  # a transport may pass on what it had read before it was paused
             before, at = self._unparsed
             self._unparsed = before + data, at
@@ -159,7 +159,6 @@ class UpstreamConnection(asyncio.Protocol):
         if exchange is None or self._request:
             self.transport.abort()
             return
-        self._fast_path = None
         self.response_begun = True
         if len(data) > MAX_LINES and len(part := few_lines(data)) < len(data):
             self._unparsed = data[len(part) :], at
@@ -167,7 +166,12 @@ class UpstreamConnection(asyncio.Protocol):
             self._continue_soon()
             data = part
         try:
+            data, rest = self._to_chunk_end(data)
             self._parse(exchange, data, at)
+            if rest and self._bypassed:
+                cast("asyncio.Protocol", self.transport.get_protocol()).data_received(rest)
+            elif rest and self._exchange is exchange:
+                self._parse(exchange, rest, at)
         except Exception as error:  # noqa: BLE001 - an internal error must not leave the client waiting
             self._exchange = None
             self.transport.abort()
@@ -191,6 +195,11 @@ class UpstreamConnection(asyncio.Protocol):
             if self._loss is not None:
                 self.connection_lost(*self._loss)
 
+    def _to_chunk_end(self, data: bytes) -> tuple[bytes, bytes]:
+        """A read up to the end of a chunk of which a part has arrived, where the fast path may begin, and its rest."""
+        left = self._body.left_of_chunk if isinstance(self._body, parser.ChunkedBody) else 0
+        return (data[:left], data[left:]) if left else (data, b"")
+
     def _parse(self, exchange: ResponseHandler, data: bytes, at: float) -> None:
         head: ResponseHead | None = None
         try:
@@ -209,7 +218,22 @@ class UpstreamConnection(asyncio.Protocol):
         if body.broken:
             self._break(exchange, at)
         elif not body.done and isinstance(body, parser.ChunkedBody) and body.between and self._unparsed is None:
-            self._fast_path = exchange.fast_path()
+            self._bypass(exchange.fast_path())
+
+    def _bypass(self, fast_path: Forwarding | None) -> None:
+        if fast_path is not None:
+            fast_path.connection, fast_path.leave = self, self._leave_fast_path
+            self._bypassed = True
+            self.transport.set_protocol(fast_path)
+
+    def _end_bypass(self) -> None:
+        if self._bypassed:
+            self._bypassed = False
+            self.transport.set_protocol(self)
+
+    def _leave_fast_path(self, data: bytes) -> None:
+        self._end_bypass()
+        self.data_received(data)
 
     def _parse_head(self, data: bytes) -> tuple[ResponseHead | None, bytes]:
         """The head, if it is complete, and the bytes after it."""
@@ -274,7 +298,7 @@ class UpstreamConnection(asyncio.Protocol):
             self._loss = (exc,)
             self._continue_soon()
             return
-        exchange, self._exchange, self._fast_path = self._exchange, None, None
+        exchange, self._exchange, self._bypassed = self._exchange, None, False
         if exchange is None:
             return
         at = time.monotonic()

@@ -1,11 +1,14 @@
 """The fast path of a stream: forwards chunks that differ from a parsed chunk only in text and numbers.
 
-Such a chunk is recognised by comparing bytes, without HTTP or JSON parsing, and is forwarded unchanged.
+Such a chunk is recognised by comparing bytes, without HTTP or JSON parsing, and is forwarded unchanged. A fast path is
+the protocol of the engine's connection while reads consist of such chunks, so that few functions are called for each.
 """
 
+import asyncio
 import itertools
 import re
 import time
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from typing import NamedTuple
@@ -35,6 +38,9 @@ MAX_CHUNK_LINES = 12_000
 
 _NO_CHUNK = b"\r"
 """No chunk starts with this."""
+
+# A size line, which may be incomplete, and what follows it.
+_BEGINS = re.compile(rb"([1-9a-f][0-9a-f]{0,2}+)(?:\r\n((?s:.*))|\r?)").fullmatch
 
 
 def _size_lines() -> list[bytes]:
@@ -162,13 +168,18 @@ _Callbacks = tuple[
 ]
 
 
-class _Forwarding:
-    """Counts and forwards chunks of one stream.
+class Forwarding(asyncio.Protocol):
+    """Counts and forwards chunks of one stream, and leaves any other read to the protocol of the connection.
 
     `count` takes the arrival time of a chunk, `count_several` the number of chunks that have arrived together, too.
     """
 
-    __slots__ = ("_count", "_count_several", "_on_failure", "_send")
+    __slots__ = ("_before", "_count", "_count_several", "_held", "_on_failure", "_send", "connection", "leave")
+
+    _before: bytes
+    connection: asyncio.Protocol
+    leave: Callable[[bytes], None]
+    """Makes `connection` the protocol again, and passes a read to it."""
 
     def __init__(
         self,
@@ -181,80 +192,121 @@ class _Forwarding:
         self._count_several = count_several
         self._send = send
         self._on_failure = on_failure
+        self._held = b""  # the beginning of a chunk
 
-    def _forward_counted(self, data: bytes, chunks: int) -> bool:
-        """Forward chunks that have arrived together, unless there are none or counting them fails."""
-        if not chunks:
+    def pause_writing(self) -> None:
+        self.connection.pause_writing()
+
+    def resume_writing(self) -> None:
+        self.connection.resume_writing()
+
+    def eof_received(self) -> None:
+        self._leave_held()
+        self.connection.eof_received()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._leave_held()
+        self.connection.connection_lost(exc)
+
+    def _leave_held(self) -> None:
+        if self._held:
+            held, self._held = self._held, b""
+            self.leave(held)
+
+    def _fail(self, error: Exception, data: bytes) -> None:
+        """Counting has failed: the parsers forward the read, and the request continues without a fast path."""
+        self._on_failure(error)
+        self.leave(data)
+
+    def _forward_several(self, data: bytes) -> None:
+        """Forward the chunks that a read begins with, hold the beginning of another one, and leave any other rest.
+
+        After a backlog a read may end anywhere; without the next read the rest of it would not be of use to the client.
+        """
+        if self._held:
+            data, self._held = self._held + data, b""
+        end, chunks = self._leading_chunks(data)
+        if chunks:
+            try:
+                self._count_several(chunks, time.monotonic())
+            except Exception as error:  # noqa: BLE001 - as in FastPath.data_received
+                self._fail(error, data)
+                return
+            send = self._send
+            send(data[:end])
+        rest = data[end:]
+        if self._begins_chunk(rest):
+            self._held = rest
+        elif rest or not chunks:
+            self.leave(rest)
+
+    @abstractmethod
+    def _leading_chunks(self, data: bytes) -> tuple[int, int]:
+        """The end and the number of the chunks of the pattern that the data begins with."""
+
+    def _begins_chunk(self, data: bytes) -> bool:
+        """Whether this may be the beginning of a chunk of the pattern."""
+        begins = None if len(data) > MAX_CHUNK else _BEGINS(data)
+        if begins is None:
             return False
-        try:
-            self._count_several(chunks, time.monotonic())
-        except Exception as error:  # noqa: BLE001 - as in FastPath.forward
-            self._on_failure(error)
-            return False
-        send = self._send
-        send(data)
-        return True
+        size, event = begins.groups()
+        if event is None:
+            return True
+        return len(event) < int(size, 16) + 2 and (event.startswith(self._before) or self._before.startswith(event))
 
 
-class FastPath(_Forwarding):
-    """Forwards the chunks of one stream that match its pattern; see `_Forwarding` for the callbacks."""
+class FastPath(Forwarding):
+    """Forwards the chunks of one stream that match its pattern; see `Forwarding` for the callbacks."""
 
-    __slots__ = ("_after", "_before")
+    __slots__ = ("_after",)
 
     def __init__(self, pattern: Pattern, *callbacks: *_Callbacks) -> None:
         super().__init__(*callbacks)
         self._before = pattern.before.example
         self._after = pattern.after.example + b"\r\n"
 
-    def forward(self, data: bytes) -> bool:
-        """Count and forward a read that is exactly one or more chunks of the pattern; returns False for any other read.
-
-        Also False if counting fails: the parsers forward the chunks, and the request continues without a fast path.
-        """
+    def data_received(self, data: bytes) -> None:
+        """Count and forward a read that is exactly one or more chunks of the pattern."""
         # After a system call the branches of the interpreter are not predicted, so a bytecode takes about 25 ns.
         length = len(data)
-        if length > MAX_CHUNK:
-            return self._forward_several(data)
+        if self._held or length > MAX_CHUNK:
+            self._forward_several(data)
+            return
         # CPython 3.11 takes twice as long for `startswith`, because its arguments are a tuple.
         rest = data.removeprefix(_SIZE_LINES[length] + self._before)
         text = rest.removesuffix(self._after)
         # Equal: there was no prefix, or no suffix, to remove.
         if rest in (data, text) or not text or (text.translate(_ASCII_ONLY) != text and _PLAIN(text) is None):
-            return self._forward_several(data)
+            self._forward_several(data)
+            return
         # CPython 3.11 is slow to call a slot by attribute.
         count, send = self._count, self._send
         try:
             count(time.monotonic())
         except Exception as error:  # noqa: BLE001 - a metering error must not fail the response
-            self._on_failure(error)
-            return False
+            self._fail(error, data)
+            return
         send(data)
-        return True
 
-    def _forward_several(self, data: bytes) -> bool:
-        return self._forward_counted(data, self._chunks(data))
-
-    def _chunks(self, data: bytes) -> int:
-        """The number of chunks; 0 if anything else is between or after them."""
+    def _leading_chunks(self, data: bytes) -> tuple[int, int]:
+        chunks = end = 0
         if _has_too_many(data):
-            return 0
-        *chunks, rest = data.split(self._after)
-        if rest:
-            return 0
-        framing = len(self._after)
-        for chunk in chunks:
-            if len(chunk) + framing > MAX_CHUNK:
-                return 0
-            text = chunk.removeprefix(_SIZE_LINES[len(chunk) + framing] + self._before)
+            return end, chunks
+        before, after = self._before, self._after
+        while (found := data.find(after, end, end + MAX_CHUNK)) >= 0:
+            begin, next_begin = end, found + len(after)
+            chunk = data[begin:found]
+            text = chunk.removeprefix(_SIZE_LINES[next_begin - begin] + before)
             if text == chunk or not text or (text.translate(_ASCII_ONLY) != text and _PLAIN(text) is None):
-                return 0
-        return len(chunks)
+                break
+            chunks, end = chunks + 1, next_begin
+        return end, chunks
 
 
-class VaryingFastPath(_Forwarding):
+class VaryingFastPath(Forwarding):
     """A FastPath for a stream whose events also differ in numbers, or carry usage: it keeps the last chunk."""
 
-    __slots__ = ("_after", "_before", "_match_after", "_more_before", "last")
+    __slots__ = ("_after", "_match_after", "_more_before", "last")
 
     def __init__(self, pattern: Pattern, *callbacks: *_Callbacks) -> None:
         super().__init__(*callbacks)
@@ -264,42 +316,38 @@ class VaryingFastPath(_Forwarding):
         self.last: bytes | None = None
         """The last chunk that was forwarded."""
 
-    def forward(self, data: bytes) -> bool:
-        """Forward events as FastPath.forward does."""
+    def data_received(self, data: bytes) -> None:
+        """Forward events as FastPath.data_received does."""
         length = len(data)
-        if length > MAX_CHUNK:
-            return self._forward_several(data)
+        if self._held or length > MAX_CHUNK:
+            self._forward_several(data)
+            return
         head = _SIZE_LINES[length] + self._before
-        if not data.startswith(head):
-            return self._forward_several(data)
-        if self._chunk_end(data, len(head)) != length:
-            return False
+        if not data.startswith(head) or self._chunk_end(data, len(head)) != length:
+            self._forward_several(data)
+            return
         count, send = self._count, self._send
         try:
             count(time.monotonic())
-        except Exception as error:  # noqa: BLE001 - as in FastPath.forward
-            self._on_failure(error)
-            return False
+        except Exception as error:  # noqa: BLE001 - as in FastPath.data_received
+            self._fail(error, data)
+            return
         self.last = data
         send(data)
-        return True
 
-    def _forward_several(self, data: bytes) -> bool:
-        if _has_too_many(data):
-            return False
+    def _leading_chunks(self, data: bytes) -> tuple[int, int]:
         chunks = begin = end = 0
-        while end < len(data):
-            chunks, begin = chunks + 1, end
-            start = data.find(b"\n", begin) + 1
+        while end < len(data) and not _has_too_many(data):
+            start = data.find(b"\n", end, end + MAX_CHUNK) + 1
             if not data.startswith(self._before, start):
-                return False
-            end = self._chunk_end(data, start + len(self._before))
-            if not end or end - begin > MAX_CHUNK or data[begin:start] != _SIZE_LINES[end - begin]:
-                return False
-        if not self._forward_counted(data, chunks):
-            return False
-        self.last = data[begin:]
-        return True
+                break
+            next_begin = self._chunk_end(data, start + len(self._before))
+            if not next_begin or next_begin - end > MAX_CHUNK or data[end:start] != _SIZE_LINES[next_begin - end]:
+                break
+            chunks, begin, end = chunks + 1, end, next_begin
+        if chunks:
+            self.last = data[begin:end]
+        return end, chunks
 
     def _chunk_end(self, data: bytes, start: int) -> int:
         """The end of the chunk whose first bytes before its text end at `start`; 0 if it is none of the pattern."""

@@ -16,7 +16,7 @@ from exporters.relay.bodies.request_body import CHARACTERS_PER_TOKEN, RequestBod
 from exporters.relay.dialects.dialect import Dialect
 from exporters.relay.dialects.paths import endpoint_of_path
 from exporters.relay.metering import trace_context
-from exporters.relay.metering.fast_path import FastPath, VaryingFastPath
+from exporters.relay.metering.fast_path import Forwarding
 from exporters.relay.metering.meter import Meter, Verdicts
 from exporters.relay.metering.structured_output import StructuredOutput
 from exporters.text.names import cut
@@ -241,7 +241,7 @@ class Measurement:
             meter.collect(self.content)
         return meter
 
-    def fast_path(self, send: Callable[[bytes], None]) -> FastPath | VaryingFastPath | None:
+    def fast_path(self, send: Callable[[bytes], None]) -> Forwarding | None:
         """The fast path of a stream with a known pattern; None in the middle of an event."""
         if self._meter is None or self._unmetered is not None:
             return None

@@ -9,7 +9,7 @@ import msgspec
 from exporters.http import sse
 from exporters.relay.bodies.request_body import may_be_parsed_again
 from exporters.relay.dialects.dialect import Dialect, Event, Output, text_of
-from exporters.relay.metering.fast_path import FastPath, Pattern, VaryingFastPath, learn
+from exporters.relay.metering.fast_path import FastPath, Forwarding, Pattern, VaryingFastPath, learn
 from exporters.relay.metering.gaps import MAX_FOLDED, Gaps
 from exporters.relay.metering.injected_usage import without_usage
 from exporters.relay.metering.structured_output import Checked, StructuredOutput
@@ -186,9 +186,7 @@ class Meter:
         if len(gaps.recent) > MAX_FOLDED:  # they arrive faster than the timer of the relay folds them
             gaps.fold()
 
-    def fast_path(
-        self, send: Callable[[bytes], None], on_failure: Callable[[Exception], None]
-    ) -> FastPath | VaryingFastPath | None:
+    def fast_path(self, send: Callable[[bytes], None], on_failure: Callable[[Exception], None]) -> Forwarding | None:
         """The fast path of a stream with a known pattern; None in the middle of an event."""
         if self.pattern is None or self._splitter.pending or self.overflow:
             return None

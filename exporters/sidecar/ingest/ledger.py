@@ -146,16 +146,17 @@ class RequestLedger:
         account.changed = True
         self._save(account)
 
-    def settle(self, run_id: str, number: int, record: Record, dropped: str | None = None) -> None:
-        """A record is stored: its line was written, dropped for a reason, or is not needed."""
+    def settle(self, run_id: str, stored: Iterable[tuple[int, Record, str | None]]) -> None:
+        """Records are stored, in this order: their lines were written, dropped for a reason, or are not needed."""
         account = self._account(run_id)
         state = account.state
-        if number <= state.last:
-            return
-        state.last, state.next_lines, account.changed = number, b"", True
-        if isinstance(record, Finished):
-            counts = state.recorded if dropped is None else state.dropped.setdefault(dropped, no_counts())
-            counts[endpoint_index(record.api)] += 1
+        for number, record, dropped in stored:
+            if number <= state.last:
+                continue
+            state.last, state.next_lines, account.changed = number, b"", True
+            if isinstance(record, Finished):
+                counts = state.recorded if dropped is None else state.dropped.setdefault(dropped, no_counts())
+                counts[endpoint_index(record.api)] += 1
 
     def save(self) -> None:
         """Write what has changed; called before records are acknowledged."""

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import groupby, islice, takewhile
+from itertools import groupby, islice, repeat
 from math import inf
 from operator import attrgetter
 from types import MappingProxyType
@@ -189,9 +189,16 @@ class RecordReceiver:
                 self._note_prompt_and_response(record)
         # The revision after the fingerprints of these responses; it may change while a record waits.
         revision = self._config_revision()
-        for number, record in new:
-            run.last_received = number
-            self._add(run, _Pending(number, record, revision, counted=number in counted))
+        added = [_Pending(number, record, revision, counted=number in counted) for number, record in new]
+        run.last_received = added[-1].number if added else run.last_received
+        run.pending.extend(added)
+        if self._engine_times is None:
+            for pending in added:
+                pending.waiting = False
+            self._ready += zip(repeat(run), added)
+        else:
+            for pending in added:
+                self._join(self._engine_times, run, pending)
         self._store(run)
         self._count_ready()
 
@@ -233,12 +240,11 @@ class RecordReceiver:
     def _run(self, run_id: str) -> _RelayRun:
         return self._runs.setdefault(run_id, _RelayRun(run_id))
 
-    def _add(self, run: _RelayRun, pending: _Pending) -> None:
-        run.pending.append(pending)
+    def _join(self, engine_times: EngineTimes, run: _RelayRun, pending: _Pending) -> None:
         # A record that is already counted did not wait any longer in the previous run of the exporter.
-        if self._engine_times is not None and isinstance(pending.record, Finished) and not pending.counted:
+        if isinstance(pending.record, Finished) and not pending.counted:
             try:
-                self._engine_times.add_request(pending.record, self._now(), partial(self._on_ready, run, pending))
+                engine_times.add_request(pending.record, self._now(), partial(self._on_ready, run, pending))
             except Exception as error:  # noqa: BLE001 - one bad record must not stop the others
                 self.task_errors.add("joining a request with its span", error)
                 if pending.waiting:
@@ -275,7 +281,7 @@ class RecordReceiver:
         if self._request_log is None:
             self._pop_stored(run, inf)
             return
-        while ready := _consecutive(islice(takewhile(_is_ready, run.pending), LOGGED_AT_ONCE)):
+        while ready := _ready_in_order(islice(run.pending, LOGGED_AT_ONCE)):
             self.ledger.expect_lines(run.run_id, ready[0].number, [each.record for each in ready])
             failed = not self._log(run, ready)
             self._pop_stored(run, self._request_log.last_numbers.get(run.run_id, 0))
@@ -322,12 +328,18 @@ class RecordReceiver:
     def _pop_stored(self, run: _RelayRun, logged: float) -> None:
         """Remove the records up to the number `logged`, and verdicts, which have no line, behind them."""
         queue = run.pending
+        stored: list[_Pending] = []
         while queue and not (pending := queue[0]).waiting:
             if pending.number > logged and isinstance(pending.record, Finished) and not pending.unwritable:
-                return
-            queue.popleft()
-            run.last_stored = pending.number
-            self.ledger.settle(run.run_id, pending.number, pending.record, WRITE_FAILED if pending.unwritable else None)
+                break
+            stored.append(queue.popleft())
+        if not stored:
+            return
+        run.last_stored = stored[-1].number
+        self.ledger.settle(
+            run.run_id, [(each.number, each.record, WRITE_FAILED if each.unwritable else None) for each in stored]
+        )
+        for pending in stored:
             self._count(pending)
 
     def _log_failed(self, error: OSError) -> None:
@@ -348,12 +360,12 @@ class RecordReceiver:
 
     def _drop_lines(self, run: _RelayRun, count: int) -> None:
         """Drop the oldest `count` records, which are counted, and count those that have a line."""
+        because = self._unwritten_because
+        reason = WRITE_FAILED if because is None else drop_reason(because)
         for _ in range(min(count, len(run.pending))):
             pending = run.pending.popleft()
             run.last_stored = pending.number
-            because = self._unwritten_because
-            reason = WRITE_FAILED if because is None else drop_reason(because)
-            self.ledger.settle(run.run_id, pending.number, pending.record, reason)
+            self.ledger.settle(run.run_id, [(pending.number, pending.record, reason)])
 
     def _count_ready(self) -> None:
         """Count the records that no longer wait, and report those that are not stored yet to their relays."""
@@ -489,11 +501,11 @@ class RelayConnection(asyncio.Protocol):
             self._transport.write(frame(message))
 
 
-def _consecutive(records: Iterable[_Pending]) -> list[_Pending]:
-    """The records up to the first gap in their numbers, which a relay leaves when it drops records."""
-    ready = list(records)
-    return [each for number, each in enumerate(ready, ready[0].number if ready else 0) if each.number == number]
-
-
-def _is_ready(pending: _Pending) -> bool:
-    return not pending.waiting
+def _ready_in_order(records: Iterable[_Pending]) -> list[_Pending]:
+    """The records before the first that waits, up to a gap in their numbers, which a relay leaves if it drops some."""
+    ready: list[_Pending] = []
+    for each in records:
+        if each.waiting or (ready and each.number != ready[0].number + len(ready)):
+            break
+        ready.append(each)
+    return ready

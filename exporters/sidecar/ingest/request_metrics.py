@@ -107,7 +107,7 @@ class _SloSeries(NamedTuple):
 class _Ending:
     """The series of requests of one kind that have the same outcome."""
 
-    __slots__ = ("_by_length", "_labels", "_lengths", "_sized", "_sizes", "requests")
+    __slots__ = ("_by_length", "_labels", "_sized", "_totals", "requests")
 
     def __init__(self, kind: tuple[str, str, str], record: Finished, counters: dict[Signal, Counter]) -> None:
         model, name, tenant = kind
@@ -116,28 +116,25 @@ class _Ending:
         self.requests = requests.series((model, name, record.outcome, tenant, stream, record.api))
         self._labels = model, name, record.outcome
         self._sized = counters[signals.REQUESTS_BY_SIZE]
-        self._sizes: dict[tuple[int, int], Total] = {}
         by_length = (signals.REQUESTS_BY_LENGTH, *(() if record.outcome is _OK else (signals.FAILED_BY_LENGTH,)))
         self._by_length = tuple(counters[signal] for signal in by_length)
-        self._lengths: dict[int, tuple[Total, ...]] = {}
+        self._totals: dict[tuple[int, int, int], tuple[Total, ...]] = {}
+        """By the size and the length of the prompt, and the size of the completion."""
 
-    def count_size(self, prompt: float, completion: int | None) -> None:
-        size = bisect_left(SIZE_BOUNDS, prompt), bisect_left(SIZE_BOUNDS, completion) if completion else -1
-        total = self._sizes.get(size)
-        if total is None:
-            model, _, outcome = self._labels
-            names = SIZES[size[0]], SIZES[size[1]] if completion else NO_TOKENS
-            total = self._sizes[size] = self._sized.series((model, *names, outcome))
-        total[0] += 1
-
-    def count_length(self, prompt: float) -> None:
-        length = bisect_left(LENGTH_BOUNDS, prompt)
-        totals = self._lengths.get(length)
+    def count_sizes(self, prompt: float, completion: int | None) -> None:
+        size = bisect_left(SIZE_BOUNDS, completion) if completion else -1
+        key = bisect_left(SIZE_BOUNDS, prompt), bisect_left(LENGTH_BOUNDS, prompt), size
+        totals = self._totals.get(key)
         if totals is None:
-            labels = *self._labels[:2], LENGTHS[length]
-            totals = self._lengths[length] = tuple(each.series(labels) for each in self._by_length)
+            totals = self._totals[key] = self._series(*key)
         for total in totals:
             total[0] += 1
+
+    def _series(self, prompt: int, length: int, completion: int) -> tuple[Total, ...]:
+        model, name, outcome = self._labels
+        sizes = SIZES[prompt], NO_TOKENS if completion < 0 else SIZES[completion]
+        lengths = (each.series((model, name, LENGTHS[length])) for each in self._by_length)
+        return self._sized.series((model, *sizes, outcome)), *lengths
 
 
 class _Kind:
@@ -433,8 +430,7 @@ class RequestMetrics:
         if record.decode is not None:
             kind.decode.observe(record.decode, trace)
         if prompt is not None:
-            ending.count_size(prompt, completion_tokens)
-            ending.count_length(prompt)
+            ending.count_sizes(prompt, completion_tokens)
         if record.prompt_sha256 is not None:
             self._prompts[model].add(record.prompt_sha256)
         if record.prompt_repeat:

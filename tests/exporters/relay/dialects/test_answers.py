@@ -16,7 +16,7 @@ from exporters.vocabulary.slo_file import Latency, Measure, Slo
 from exporters.vocabulary.verdicts import Judge, applicable_slos
 from tests.support import scripted_relay
 from tests.support.api_streams import APIS, Api, block_delta, delta, named, post, unary_request
-from tests.support.event_streams import raise_error, stream_meter
+from tests.support.event_streams import forwards, raise_error, stream_meter
 from tests.support.scripted_relay import (
     DONE,
     END,
@@ -67,9 +67,9 @@ def test_the_answer_is_judged_when_it_begins_also_after_reasoning_on_the_fast_pa
     with pytest.MonkeyPatch.context() as patch:
         for moment in (2.0, 3.0):
             patch.setattr("exporters.relay.metering.fast_path.time.monotonic", lambda now=moment: now)
-            assert path.forward(chunk(api.reasoning))
+            assert forwards(path, chunk(api.reasoning))
         assert verdicts == []
-        assert not path.forward(chunk(api.output))
+        assert not forwards(path, chunk(api.output))
     meter.stream(api.output, at)
     assert verdicts == [("answer", verdict)]
     assert (meter.first_at, meter.answer_at, meter.chunks) == (1.0, at, 4)

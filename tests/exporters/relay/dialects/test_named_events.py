@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from exporters.relay.dialects.paths import METERED
 from exporters.relay.metering.meter import Meter
 from tests.support.api_streams import APIS, MESSAGES, RESPONSES, Api, block_delta, delta, named
-from tests.support.event_streams import raise_error, stream_as_relay, stream_meter
+from tests.support.event_streams import forwards, raise_error, stream_as_relay, stream_meter
 from tests.support.scripted_relay import chunk
 
 TEXTS = st.text(max_size=8) | st.sampled_from(
@@ -82,7 +82,7 @@ def test_named_events_on_the_fast_path_are_counted_and_forwarded_like_parsed_one
         stream = compared.fast_path(forwarded.append, raise_error)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("exporters.relay.metering.fast_path.time.monotonic", lambda now=float(at): now)
-            if stream is None or not stream.forward(chunk(event)):
+            if stream is None or not forwards(stream, chunk(event)):
                 forwarded.append(chunk(compared.stream(event, float(at))))
     assert forwarded == [chunk(event) for event in events]
     assert measured(compared) == measured(parsed)
@@ -124,8 +124,8 @@ def test_any_other_event_is_left_to_the_parsers(event: bytes) -> None:
         meter.stream(delta("output_text", "b", number), 1.0)
     stream = meter.fast_path(sent.append, raise_error)
     assert stream is not None
-    assert stream.forward(chunk(delta("output_text", "c", 6)))
-    assert not stream.forward(chunk(event))
+    assert forwards(stream, chunk(delta("output_text", "c", 6)))
+    assert not forwards(stream, chunk(event))
 
 
 @pytest.mark.parametrize(
@@ -141,4 +141,4 @@ def test_json_on_several_lines_has_no_pattern(first: bytes, other: bytes) -> Non
     meter.stream(event.replace(b'"type"', first), 1.0)
     stream = meter.fast_path(lambda _: None, raise_error)
     assert meter.chunks == 1
-    assert stream is None or not stream.forward(chunk(event.replace(b'"type"', other)))
+    assert stream is None or not forwards(stream, chunk(event.replace(b'"type"', other)))

@@ -1,5 +1,6 @@
 """Chunks on the fast path are counted as parsed chunks are."""
 
+import asyncio
 import json
 from typing import Any
 
@@ -10,11 +11,11 @@ from hypothesis import strategies as st
 from exporters.http.parser import ChunkedBody
 from exporters.relay.dialects import chat
 from exporters.relay.metering import fast_path
-from exporters.relay.metering.fast_path import FastPath, Pattern, learn
+from exporters.relay.metering.fast_path import FastPath, Forwarding, Pattern, learn
 from exporters.relay.metering.gaps import MAX_FOLDED
 from exporters.relay.metering.meter import Meter
 from exporters.vocabulary.signals import Outcome
-from tests.support.event_streams import raise_error, stream_meter
+from tests.support.event_streams import cut, forwards, raise_error, stream_meter
 from tests.support.scripted_relay import chunk
 
 
@@ -89,7 +90,7 @@ def test_chunks_on_the_fast_path_are_counted_and_forwarded_like_parsed_chunks(
         stream = compared.fast_path(forwarded.append, raise_error)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("exporters.relay.metering.fast_path.time.monotonic", lambda now=float(at): now)
-            if stream is not None and stream.forward(chunk(one)):
+            if stream is not None and forwards(stream, chunk(one)):
                 forwarded[-1] = forwarded[-1].partition(b"\r\n")[2][:-2]
             else:
                 forwarded.append(compared.stream(one, float(at)))
@@ -98,24 +99,40 @@ def test_chunks_on_the_fast_path_are_counted_and_forwarded_like_parsed_chunks(
 
 
 @pytest.mark.parametrize("compiled_from", [1, fast_path.COMPILED_FROM])
-@given(st.lists(st.lists(EVENTS, min_size=1, max_size=4), max_size=8))
-def test_several_chunks_of_one_read_are_counted_and_forwarded_like_parsed_chunks(
-    compiled_from: int, reads: list[list[bytes]]
+@given(st.lists(EVENTS, max_size=24), st.lists(st.integers(0, 10_000), max_size=12))
+def test_reads_that_begin_and_end_anywhere_are_counted_and_forwarded_like_parsed_ones(
+    compiled_from: int, events: list[bytes], places: list[int]
 ) -> None:
     parsed, compared = stream_meter(), stream_meter()
-    expected, forwarded = ChunkedBody(), ChunkedBody()
-    sent: list[bytes] = []
-    for at, events in enumerate(reads):
-        data = b"".join(map(chunk, events))
-        whole = [parsed.stream(event, float(at)) for event in expected.feed(data)]
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("exporters.relay.metering.fast_path.COMPILED_FROM", compiled_from)
-            patch.setattr("exporters.relay.metering.fast_path.time.monotonic", lambda now=float(at): now)
-            stream = compared.fast_path(sent.append, raise_error)
-            if stream is not None and stream.forward(data):
-                assert forwarded.feed(sent.pop()) == whole
+    expected, parsers, client = ChunkedBody(), ChunkedBody(), ChunkedBody()
+    whole: list[bytes] = []
+    forwarded: list[bytes] = []
+    path: Forwarding | None = None
+
+    def send(data: bytes) -> None:
+        forwarded.extend(client.feed(data))
+
+    def leave(data: bytes) -> None:
+        nonlocal path
+        path = None
+        forwarded.extend(compared.stream(piece, at) for piece in parsers.feed(data))
+        if parsers.between:
+            path = compared.fast_path(send, raise_error)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("exporters.relay.metering.fast_path.COMPILED_FROM", compiled_from)
+        for number, data in enumerate(cut(b"".join(map(chunk, events)), places)):
+            at = float(number)
+            patch.setattr("exporters.relay.metering.fast_path.time.monotonic", lambda now=at: now)
+            whole += [parsed.stream(piece, at) for piece in expected.feed(data)]
+            if path is None:
+                leave(data)
             else:
-                assert [compared.stream(event, float(at)) for event in forwarded.feed(data)] == whole
+                path.leave = leave
+                path.data_received(data)
+    held = b"" if path is None else path._held
+    assert b"".join(whole).startswith(b"".join(forwarded))
+    assert len(b"".join(whole)) - len(b"".join(forwarded)) <= len(held)
     assert counts(compared) == counts(parsed)
 
 
@@ -127,7 +144,7 @@ def test_the_chunks_of_a_plain_stream_use_the_fast_path() -> None:
     assert stream is not None
     for text in (" upon", " a", " time", ",", " 漢字", "🙂"):
         data = chunk(event({"content": text}, dump=lambda value: json.dumps(value, ensure_ascii=False)))
-        assert stream.forward(data)
+        assert forwards(stream, data)
         assert sent[-1] is data
     assert one.chunks == 7
 
@@ -141,7 +158,7 @@ def test_several_chunks_of_one_read_use_the_fast_path_and_have_one_arrival_time(
     data = b"".join(chunk(event({"content": text})) for text in (" upon", " a", " time"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("exporters.relay.metering.fast_path.time.monotonic", lambda: 3.0)
-        assert stream.forward(data)
+        assert forwards(stream, data)
     assert sent == [data]
     assert (one.chunks, list(one.gaps.recent)) == (4, [2.0, 0.0, 0.0])
 
@@ -156,7 +173,7 @@ def test_several_chunks_with_rising_numbers_use_the_fast_path_and_the_usage_of_t
     stream = one.fast_path(sent.append, raise_error)
     assert stream is not None
     data = b"".join(chunk(numbered(number)) for number in (2, 9, 10))
-    assert stream.forward(data)
+    assert forwards(stream, data)
     assert sent == [data]
     one.finish(Outcome.CLIENT_ABORT, 1e9)
     assert (one.chunks, one.completion_tokens) == (4, 10)
@@ -182,7 +199,7 @@ def test_chunks_with_rising_numbers_use_the_fast_path_and_their_usage_is_read(du
     assert stream is not None
     for number in (3, 9, 10, 1000, 2):
         data = chunk(numbered(number))
-        assert stream.forward(data)
+        assert forwards(stream, data)
         assert sent[-1] is data
     one.finish(Outcome.CLIENT_ABORT, 1e9)
     assert (one.chunks, one.prompt_tokens, one.completion_tokens, one.reasoning_tokens) == (7, 9, 2, 1)
@@ -196,7 +213,7 @@ def test_usage_is_read_from_the_last_chunk_also_if_its_numbers_are_those_of_the_
     sent: list[bytes] = []
     stream = one.fast_path(sent.append, raise_error)
     assert stream is not None
-    assert stream.forward(chunk(first))
+    assert forwards(stream, chunk(first))
     one.finish(Outcome.OK, 1e9)
     assert one.completion_tokens == 2
 
@@ -229,8 +246,8 @@ def test_a_chunk_that_differs_in_anything_but_varying_numbers_is_left_to_the_par
         one.stream(number_after(number), float(number))
     stream = one.fast_path(sent.append, raise_error)
     assert stream is not None
-    assert stream.forward(chunk(number_after(b"123")))
-    assert not stream.forward(chunk(data))
+    assert forwards(stream, chunk(number_after(b"123")))
+    assert not forwards(stream, chunk(data))
 
 
 def test_a_number_within_a_string_does_not_vary() -> None:
@@ -253,8 +270,8 @@ def test_a_chunk_that_cannot_be_counted_is_left_to_the_parsers() -> None:
 
     stream = FastPath(one.pattern, fail, fail, sent.append, failures.append)
     data = chunk(event({"content": "a"}))
-    assert not stream.forward(data)
-    assert not stream.forward(data + data)
+    assert not forwards(stream, data)
+    assert not forwards(stream, data + data)
     assert (len(failures), sent) == (2, [])
 
 
@@ -264,26 +281,13 @@ def test_a_chunk_that_cannot_be_counted_is_left_to_the_parsers() -> None:
         pytest.param(chunk(event({"content": ""})), id="no text"),
         pytest.param(chunk(event({"content": 'a"b'})), id="an escape"),
         pytest.param(chunk(event({"content": "a"}, choice={"finish_reason": "stop"})), id="a finish_reason"),
-        pytest.param(chunk(event({"content": "a"})) * 2 + b"0", id="two chunks and one more byte"),
-        pytest.param(chunk(event({"content": "a"})) + chunk(event({"content": ""})), id="two chunks, one without text"),
-        pytest.param((chunk(event({"content": "a"})) * 2)[:-1], id="two chunks, one incomplete"),
-        pytest.param(
-            chunk(event({"content": "a"})) + b"0" + chunk(event({"content": "a"})),
-            id="two chunks, one with a leading zero in its size",
-        ),
         pytest.param(chunk(event({"content": "a"}) * 2), id="two events"),
-        pytest.param(chunk(event({"content": "a"}))[:-1], id="an incomplete chunk"),
-        pytest.param(chunk(event({"content": "a"})) + b"0", id="a chunk and one more byte"),
         pytest.param(b"0" + chunk(event({"content": "a"})), id="a size with a leading zero"),
         pytest.param(chunk(event({"content": "a" * fast_path.MAX_CHUNK})), id="a chunk over the limit"),
         pytest.param(chunk(event({"content": "a"}).replace(b'"a"', b'"\xff"')), id="invalid UTF-8"),
         pytest.param(chunk(event({"content": "a"}).replace(b'"a"', b'"\xed\xa0\x80"')), id="half a surrogate pair"),
         pytest.param(chunk(event({"content": "a"}).replace(b'"a"', b'"\n\ndata: x"')), id="an event inside"),
         pytest.param(chunk(event({"content": "a"})).partition(b'"content": "')[2], id="no size line"),
-        pytest.param(
-            chunk(event({"content": "a"})) + chunk(event({"content": "a"})).partition(b'"content": "')[2],
-            id="a second chunk without size line",
-        ),
         pytest.param(b"", id="an empty read"),
     ],
 )
@@ -293,8 +297,58 @@ def test_any_other_read_is_left_to_the_parsers(data: bytes) -> None:
     one.stream(event({"content": "Once"}), 1.0)
     stream = one.fast_path(sent.append, raise_error)
     assert stream is not None
-    assert not stream.forward(data)
+    assert not forwards(stream, data)
     assert (one.chunks, sent) == (1, [])
+
+
+FIRST = chunk(event({"content": "a"}))
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        pytest.param(b"0", id="one more byte"),
+        pytest.param(chunk(event({"content": ""})), id="a chunk without text"),
+        pytest.param(b"0" + FIRST, id="a chunk with a leading zero in its size"),
+        pytest.param(FIRST.partition(b'"content": "')[2], id="a chunk without size line"),
+        pytest.param(b"0\r\n\r\n", id="the last chunk"),
+    ],
+)
+def test_the_rest_of_a_read_that_begins_with_chunks_of_the_pattern_is_left_to_the_parsers(rest: bytes) -> None:
+    one = stream_meter(strips_usage=False)
+    sent: list[bytes] = []
+    left: list[bytes] = []
+    one.stream(event({"content": "Once"}), 1.0)
+    path = one.fast_path(sent.append, raise_error)
+    assert path is not None
+    path.leave = left.append
+    path.data_received(FIRST + FIRST + rest)
+    assert (one.chunks, sent, left) == (3, [FIRST + FIRST], [rest])
+
+
+@pytest.mark.parametrize("size", range(1, len(FIRST)))
+def test_the_beginning_of_a_chunk_waits_for_its_rest_without_leaving_the_fast_path(size: int) -> None:
+    one = stream_meter(strips_usage=False)
+    sent: list[bytes] = []
+    one.stream(event({"content": "Once"}), 1.0)
+    path = one.fast_path(sent.append, raise_error)
+    assert path is not None
+    assert forwards(path, FIRST + FIRST[:size])
+    assert forwards(path, FIRST[size:])
+    assert (one.chunks, sent) == (3, [FIRST, FIRST])
+
+
+def test_the_beginning_of_a_chunk_is_left_to_the_parsers_at_the_end_of_the_connection() -> None:
+    one = stream_meter(strips_usage=False)
+    left: list[bytes] = []
+    one.stream(event({"content": "Once"}), 1.0)
+    path = one.fast_path(left.append, raise_error)
+    assert path is not None
+    path.connection, path.leave = asyncio.Protocol(), left.append
+    path.data_received(FIRST[:-1])
+    assert left == []
+    path.connection_lost(None)
+    assert left == [FIRST[:-1]]
 
 
 @pytest.mark.parametrize(
@@ -321,8 +375,8 @@ def test_a_text_of_one_byte_is_forwarded_if_it_is_ascii_without_escapes() -> Non
     texts = [bytes([byte]) for byte in range(256)]
     chunks = [chunk(pattern.before.example + text + pattern.after.example) for text in texts]
     allowed = [text for text in texts if text >= b" " and text < b"\x80" and text not in {b'"', b"\\"}]
-    assert [text for text, data in zip(texts, chunks, strict=True) if path.forward(data)] == allowed
-    assert [text for text, data in zip(texts, chunks, strict=True) if path.forward(data + chunks[65])] == allowed
+    assert [text for text, data in zip(texts, chunks, strict=True) if forwards(path, data)] == allowed
+    assert [text for text, data in zip(texts, chunks, strict=True) if forwards(path, data + chunks[65])] == allowed
 
 
 def test_an_event_over_the_limit_of_the_fast_path_has_no_pattern() -> None:
@@ -348,8 +402,8 @@ def test_too_many_small_chunks_at_once_are_left_to_the_parsers(number: str) -> N
     path = one.fast_path(lambda _: None, lambda _: None)
     assert path is not None
     few = fast_path.MAX_CHUNK_LINES // 4
-    assert path.forward(b"".join(map(chunk, events[:few])))
-    assert not path.forward(b"".join(map(chunk, events[: few + 1])))
+    assert forwards(path, b"".join(map(chunk, events[:few])))
+    assert not forwards(path, b"".join(map(chunk, events[: few + 1])))
     assert one.chunks == 2 + few
 
 

@@ -50,6 +50,7 @@ class Relay:
     def begin(self, endpoint: Endpoint) -> None:
         assert self.journal is not None
         self.journal.begun(endpoint)
+        self.journal.write_begun()
         self.open.append(endpoint)
 
     def drop(self, endpoint: Endpoint) -> None:
@@ -139,7 +140,7 @@ class World:
             return
         for number, record in new:
             known = number <= max(written, ledger._account(ours.run_id).state.last)
-            ledger.settle(ours.run_id, number, record, dropped or None)
+            ledger.settle(ours.run_id, [(number, record, dropped or None)])
             if dropped and isinstance(record, Finished) and not known:
                 self.dropped[record.api] += 1
         ledger.save()
@@ -360,8 +361,8 @@ def test_records_that_a_relay_has_dropped_are_counted_by_endpoint(world: World) 
 
 def test_without_a_journal_requests_are_begun_when_they_are_recorded(tmp_path: Path) -> None:
     ledger = RequestLedger()
-    ledger.settle("run", 1, finished(api=CHAT))
-    ledger.settle("run", 1, finished(api=CHAT))
+    ledger.settle("run", [(1, finished(api=CHAT), None)])
+    ledger.settle("run", [(1, finished(api=CHAT), None)])
     ledger.check(lambda _run: False)
     assert by_endpoint(ledger.counts().begun) == by_endpoint(ledger.counts().recorded) == {CHAT: 1}
 
@@ -407,7 +408,7 @@ def test_lines_of_a_batch_that_is_sent_again_are_counted_from_the_first_that_is_
 ) -> None:
     records = [finished(api=endpoint) for endpoint in (CHAT, RESPONSES, Endpoint.OTHER)]
     ledger = RequestLedger(journal.path.parent)
-    ledger.settle("run", 1, records[0])
+    ledger.settle("run", [(1, records[0], None)])
     ledger.expect_lines("run", 1, records)
     ledger.release()
     assert recorded_after_a_crash(journal, last_line=1) == {CHAT: 1}
@@ -418,7 +419,7 @@ def test_of_a_later_batch_only_the_lines_that_were_written_are_counted(journal: 
     records = [finished(api=endpoint) for endpoint in (CHAT, CHAT, RESPONSES, Endpoint.OTHER, CHAT)]
     ledger = RequestLedger(journal.path.parent)
     for number in (1, 2):
-        ledger.settle("run", number, records[number - 1])
+        ledger.settle("run", [(number, records[number - 1], None)])
     ledger.expect_lines("run", 3, records[2:])
     ledger.release()
     assert recorded_after_a_crash(journal, last_line=4) == {CHAT: 2, RESPONSES: 1, Endpoint.OTHER: 1}
@@ -426,7 +427,7 @@ def test_of_a_later_batch_only_the_lines_that_were_written_are_counted(journal: 
 
 def test_lost_requests_and_dropped_lines_are_series_by_endpoint_and_reason(world: World) -> None:
     world.begin(0, [CHAT, CHAT])
-    world.ledger.settle("relay-2", 1, finished(api=RESPONSES), DROP_REASONS[0])
+    world.ledger.settle("relay-2", [(1, finished(api=RESPONSES), DROP_REASONS[0])])
     world.kill_relay(0)
     world.check()
     world.check()
@@ -447,7 +448,7 @@ def test_without_a_folder_that_can_be_made_the_accounts_are_in_memory_and_the_er
     (tmp_path / "file").touch()
     errors = TaskErrors()
     ledger = RequestLedger(tmp_path / "file" / "start-1", task_errors=errors)
-    ledger.settle("run", 1, finished(api=CHAT))
+    ledger.settle("run", [(1, finished(api=CHAT), None)])
     assert by_endpoint(ledger.counts().recorded) == {CHAT: 1}
     assert errors.count == 3
 
@@ -457,7 +458,7 @@ def test_lines_before_a_batch_are_settled(journal: JournalFile) -> None:
     ledger.expect_lines("run", 5, [finished(api=CHAT)])
     ledger.release()
     again = RequestLedger(journal.path.parent, lambda _run_id: 5)
-    again.settle("run", 5, finished(api=CHAT))
+    again.settle("run", [(5, finished(api=CHAT), None)])
     assert by_endpoint(again.counts().recorded) == {CHAT: 1}
     again.release()
 
@@ -471,6 +472,7 @@ def test_a_line_of_an_endpoint_that_this_release_does_not_know_is_counted_as_oth
 def test_what_an_earlier_run_has_left_is_found_whatever_the_names_of_the_runs(tmp_path: Path, name: str) -> None:
     relay = RelayJournal(tmp_path / "journals" / "m", "run")
     relay.begun(CHAT)
+    relay.write_begun()
     relay.close()
     ledger = RequestLedger(tmp_path / "journals" / name)
     ledger.scraped()
@@ -490,6 +492,7 @@ def test_only_the_user_of_the_sidecar_reads_and_writes_the_accounts(world: World
 def test_processes_of_another_release_find_each_count_of_a_journal_at_its_place(tmp_path: Path) -> None:
     relay = RelayJournal(tmp_path, "run")
     relay.begun(CHAT)
+    relay.write_begun()
     relay.dropped(RESPONSES)
     relay.close()
     exporter = JournalFile(tmp_path / "run")
@@ -508,6 +511,7 @@ def test_begun_and_dropped_requests_of_a_release_with_other_endpoints_are_counte
     relay = RelayJournal(tmp_path, "run")
     relay.begun(CHAT)
     relay.begun(RESPONSES)
+    relay.write_begun()
     relay.dropped(CHAT)
     relay.close()
     with (tmp_path / "run").open("rb+") as names:
