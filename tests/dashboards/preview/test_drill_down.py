@@ -54,8 +54,8 @@ def respond(path: str, parameters: dict[str, str]) -> tuple[int, Any]:
         "runbook": "LLMErrorBudgetBurn",
         "command": command[1].replace("$1", "siso --slo ttft") if command else "",
     }
-    # an SLO has one worst replica, and one alert
-    is_single = re.search(r"topk by \(slo, class\)|by \(slo, class, severity\)", parameters["query"])
+    # an SLO has one row, with one worst replica
+    is_single = re.search(r"by \(slo, class(, severity)?\)", parameters["query"])
     pairs = ((WORST, 2, 0.9),) if is_single else ((OTHER, 1, 0.1), (WORST, 2, 0.9))
     selected = [
         ({**labels, "instance": instance, "engine": f"engine-{number}:8000"}, value)
