@@ -54,8 +54,9 @@ def respond(path: str, parameters: dict[str, str]) -> tuple[int, Any]:
         "runbook": "LLMErrorBudgetBurn",
         "command": command[1].replace("$1", "siso --slo ttft") if command else "",
     }
-    # an SLO has one worst replica
-    pairs = ((WORST, 2, 0.9),) if "topk by (slo, class)" in parameters["query"] else ((OTHER, 1, 0.1), (WORST, 2, 0.9))
+    # an SLO has one row, with one worst replica
+    is_single = re.search(r"by \(slo, class(, severity)?\)", parameters["query"])
+    pairs = ((WORST, 2, 0.9),) if is_single else ((OTHER, 1, 0.1), (WORST, 2, 0.9))
     selected = [
         ({**labels, "instance": instance, "engine": f"engine-{number}:8000"}, value)
         for instance, number, value in pairs
@@ -139,24 +140,8 @@ async def link(tab: Tab, title: str, column: str) -> str:
     return str(await tab.evaluate(f'{cells(title)}["{column}"].querySelector("a").href'))
 
 
-async def test_each_step_from_an_slo_to_its_worst_requests_and_the_runbook_is_one_click(
-    tab: Tab, site: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    # as the page's link, in a time range
-    panel = panel_id(PanelTitle.BURN_RATE)
-    await tab.show(f"{site}/d/vllm-slo-overview?viewPanel={panel}&var-model=org%2Fm&var-class=siso&{TIMES}")
-
-    await click(tab, PanelTitle.SLO_STATUS, "Worst replica")
-    fleet = await is_on(tab, "slo-fleet")
-    assert fleet["var-instance"] == [WORST]
-
-    await click(tab, "Engines", "Engine")
-    engine = await is_on(tab, "slo-engine")
-    assert (engine["var-instance"], engine["var-engine"]) == ([WORST], ["engine-2:8000"])
-    for parameters in (fleet, engine):
-        assert (parameters["var-model"], parameters["var-class"]) == (["org/m"], ["siso"])
-        assert (parameters["from"], parameters["to"]) == ([f"{1000 * START}"], [f"{1000 * END}"])
-
+async def worst_requests_of_the_slo(tab: Tab, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Their command, traces and runbook."""
     command = str(await tab.evaluate(f'{cells("Worst requests")}["Command"].innerText'))
     assert command == (
         "vllm-slo requests --request-log requests.jsonl --class siso --slo ttft=bad --sort e2e_ms --limit 10 "
@@ -175,6 +160,32 @@ async def test_each_step_from_an_slo_to_its_worst_requests_and_the_runbook_is_on
 
     runbook = await link(tab, "Worst requests", "Runbook")
     assert runbook == f"{RUNBOOKS}/LLMErrorBudgetBurn.md"
+
+
+async def test_each_step_from_an_slo_to_its_worst_requests_and_the_runbook_is_one_click(
+    tab: Tab, site: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # as the page's link, in a time range
+    panel = panel_id(PanelTitle.BURN_RATE)
+    await tab.show(f"{site}/d/vllm-slo-objective?viewPanel={panel}&var-model=org%2Fm&var-class=siso&{TIMES}")
+    await worst_requests_of_the_slo(tab, tmp_path, capsys)
+
+    await tab.show(f"{site}/d/vllm-slo-overview?var-model=org%2Fm&var-class=siso&{TIMES}")
+    await click(tab, PanelTitle.SLO_STATUS, "SLO")
+    objective = await is_on(tab, "slo-objective")
+    assert (objective["var-slo"], objective["var-class"]) == (["ttft"], ["siso"])
+
+    await tab.show(f"{site}/d/vllm-slo-overview?var-model=org%2Fm&var-class=siso&{TIMES}")
+    await click(tab, PanelTitle.SLO_STATUS, "Worst replica 1 min")
+    fleet = await is_on(tab, "slo-fleet")
+    assert fleet["var-instance"] == [WORST]
+
+    await click(tab, "Engines", "Engine")
+    engine = await is_on(tab, "slo-engine")
+    assert (engine["var-instance"], engine["var-engine"]) == ([WORST], ["engine-2:8000"])
+    for parameters in (fleet, engine):
+        assert (parameters["var-model"], parameters["var-class"]) == (["org/m"], ["siso"])
+        assert (parameters["from"], parameters["to"]) == ([f"{1000 * START}"], [f"{1000 * END}"])
 
 
 async def test_an_alert_that_fires_is_one_click_from_its_runbook(tab: Tab, site: str) -> None:
