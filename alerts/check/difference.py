@@ -74,8 +74,10 @@ def difference(old: SloFile, new: SloFile) -> Difference:
     before, after = Plan.of(old), Plan.of(new)
     old_alerts, old_series = _rules(old)
     new_alerts, new_series = _rules(new)
+    # The order of classes is shown too, because the first class that fits is that of a request.
+    old_keys, new_keys = (_flat(spec) | {"classes": ", ".join(spec.class_names)} for spec in (old, new))
     return Difference(
-        objectives=tuple(_changes(_flat(old), _flat(new))),
+        objectives=tuple(_changes(old_keys, new_keys)),
         limits=tuple(_changes(_limits(before), _limits(after))),
         alerts=tuple(_rule_changes(old_alerts, new_alerts)),
         series=tuple(_rule_changes(_series(before) | old_series, _series(after) | new_series)),

@@ -61,6 +61,14 @@ def test_a_default_that_is_written_is_not_a_difference() -> None:
     assert as_text(difference(loads(MINIMAL), written)) == "no differences"
 
 
+def test_another_order_of_classes_is_a_difference() -> None:
+    first, second = MINIMAL.splitlines(keepends=True)[4:6]
+    swapped = loads(MINIMAL.replace(first + second, second + first))
+    assert (
+        "  ~ classes: short, long, other -> long, short, other\n" in as_text(difference(loads(MINIMAL), swapped)) + "\n"
+    )
+
+
 FILES = {
     "minimal": MINIMAL,
     "another class and SLO": MINIMAL.replace("name: long", "name: longer")
