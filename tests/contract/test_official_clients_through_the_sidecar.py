@@ -30,6 +30,7 @@ FIELDS = ("route", "stream", "outcome", "model")
 
 async def _total(running: Running, series: str, *values: str) -> float:
     """The sum over all label values, or over those with these `values`; a model is `other` until it is known."""
+    await running.samples()  # the first exposition has first counts at 0
     return sum(
         value
         for name, value in (await running.samples()).items()

@@ -48,7 +48,8 @@ async def deliver(running: Running, url: str, data: bytes) -> None:
 
 
 async def value(running: Running, name: str) -> float:
-    """The sum of a series over its labels."""
+    """The sum of a series over its labels; the first exposition has first counts at 0."""
+    await running.samples()
     return sum(value for key, value in (await running.samples()).items() if key.startswith(f"{name}{{"))
 
 
