@@ -119,7 +119,7 @@ class _Ending:
         by_length = (signals.REQUESTS_BY_LENGTH, *(() if record.outcome is _OK else (signals.FAILED_BY_LENGTH,)))
         self._by_length = tuple(counters[signal] for signal in by_length)
         self._totals: dict[tuple[int, int, int], tuple[Total, ...]] = {}
-        """By the size and the length of the prompt, and the size of the completion."""
+        """Counters by size and length of the prompt, and by size of the completion."""
 
     def count_sizes(self, prompt: float, completion: int | None) -> None:
         size = bisect_left(SIZE_BOUNDS, completion) if completion else -1

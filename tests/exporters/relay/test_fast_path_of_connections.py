@@ -53,17 +53,17 @@ class Engine:
 
 @contextlib.asynccontextmanager
 async def relay(tmp_path: Path, engine: Engine, *, tls: bool) -> AsyncIterator[Stage]:
-    context, trust = None, None
+    context, trust = None, Trust()
     if tls:
         trusted = authority(tmp_path / "trusted")
         leaf = trusted.issue("leaf")
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.load_cert_chain(leaf.cert, leaf.key)
-        trust = {"trust": Trust(ca=pem_file.read(trusted.ca, "--upstream-ca"))}
+        trust = Trust(ca=pem_file.read(trusted.ca, "--upstream-ca"))
     server = await asyncio.start_server(engine.serve, "127.0.0.1", 0, ssl=context)
     url = f"http{'s' if tls else ''}://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     try:
-        async with staged(tmp_path, None, upstream=url, **(trust or {})) as stage:
+        async with staged(tmp_path, None, upstream=url, trust=trust) as stage:
             yield stage
     finally:
         server.close()
