@@ -339,6 +339,8 @@ SLO_EVENTS = _counter("llm_slo_events_total", *_MC, _S, _T)
 """SLO events: requests with the verdict good or bad."""
 SLO_BAD = _counter("llm_slo_bad_events_total", *_MC, _S, _T)
 """Bad SLO events: requests with the verdict bad."""
+SLO_ABANDONED = _counter("llm_slo_abandoned_total", *_MC, _S, _T)
+"""Requests aborted, or no longer measured, before the verdict; these are not SLO events."""
 GOODPUT_EVENTS = _counter("llm_goodput_events_total", *_MC, _T)
 """Requests with at least one verdict, good or bad."""
 GOODPUT_REQUESTS = _counter("llm_goodput_requests_total", *_MC, _T)

@@ -91,9 +91,7 @@ class Sidecar:
 
 
 def sidecar(config: SidecarConfig, log: Path) -> Sidecar:
-    metrics = RequestMetrics(
-        SLO_FILE, checks_output=config.check_structured_output, hashes_prefixes=config.log_prefix_hashes
-    )
+    metrics = RequestMetrics(SLO_FILE)
     metrics.add_model("m")
     maker = SpanMaker(Semconv.V1_44, resource("1"), "1", ("engine", 1))
 

@@ -53,6 +53,7 @@ _COUNTERS = (
     signals.STRUCTURED_REQUESTS,
     signals.SLO_EVENTS,
     signals.SLO_BAD,
+    signals.SLO_ABANDONED,
     signals.GOODPUT_EVENTS,
     signals.GOODPUT_REQUESTS,
     signals.GOODPUT_TOKENS,
@@ -93,7 +94,7 @@ _AT_START = (
 
 _OF_HASHES = (signals.PROMPT_REPEATS, signals.BODY_REPEATS, signals.UNIQUE_PROMPTS)
 
-_SLO_COUNTERS = (signals.SLO_EVENTS, signals.SLO_BAD)
+_SLO_COUNTERS = (signals.SLO_EVENTS, signals.SLO_BAD, signals.SLO_ABANDONED)
 
 # Enum member access takes 0.1 us in CPython 3.11.
 _BAD, _ABANDONED, _OK = Verdict.BAD, Verdict.ABANDONED, Outcome.OK
@@ -102,6 +103,7 @@ _BAD, _ABANDONED, _OK = Verdict.BAD, Verdict.ABANDONED, Outcome.OK
 class _SloSeries(NamedTuple):
     events: Total
     bad: Total
+    abandoned: Total
 
 
 class _Ending:
@@ -354,7 +356,7 @@ class RequestMetrics:
 
     def _count_verdicts(self, kind: _Kind, verdicts: dict[str, Verdict], counted: Container[str] = ()) -> None:
         for slo, verdict in verdicts.items():
-            if slo in counted or verdict is _ABANDONED:
+            if slo in counted:
                 continue
             series = kind.slos.get(slo)
             if series is None:
@@ -363,6 +365,9 @@ class RequestMetrics:
                 series = kind.slos[slo] = _SloSeries(
                     *(self._counters[signal].series(labels) for signal in _SLO_COUNTERS)
                 )
+            if verdict is _ABANDONED:
+                series.abandoned[0] += 1
+                continue
             series.events[0] += 1
             if verdict is _BAD:
                 series.bad[0] += 1

@@ -46,6 +46,7 @@ EXPECTED = {
     "llm_slo_events_total{batch,other,e2e,team-a}": 3,
     "llm_slo_bad_events_total{batch,other,availability,team-a}": 3,
     "llm_slo_bad_events_total{batch,other,e2e,team-a}": 3,
+    "llm_slo_abandoned_total{other,other,availability,other}": 1,
 }
 
 

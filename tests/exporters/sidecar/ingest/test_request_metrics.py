@@ -421,17 +421,17 @@ def test_dropped_values_of_the_engine_are_counted_by_the_series_that_lack_them()
 
 
 @pytest.mark.parametrize(
-    "verdict, events, bad",
+    "verdict, events, bad, abandoned",
     [
-        pytest.param(Verdict.GOOD, 1, 0, id="good is an event"),
-        pytest.param(Verdict.BAD, 1, 1, id="bad is an event and a bad event"),
-        pytest.param(Verdict.ABANDONED, 0, 0, id="abandoned is not an event"),
+        pytest.param(Verdict.GOOD, 1, 0, 0, id="good is an event"),
+        pytest.param(Verdict.BAD, 1, 1, 0, id="bad is an event and a bad event"),
+        pytest.param(Verdict.ABANDONED, 0, 0, 1, id="abandoned is not an event"),
     ],
 )
-def test_a_verdict_is_counted_as_event(verdict: Verdict, events: int, bad: int) -> None:
+def test_a_verdict_is_counted_as_event(verdict: Verdict, events: int, bad: int, abandoned: int) -> None:
     fed = Fed(finished(slo={"ttft": verdict}))
-    names = ("llm_slo_events_total", "llm_slo_bad_events_total")
-    assert [fed.value(name, slo="ttft", tenant="team-a") for name in names] == [events, bad]
+    names = ("llm_slo_events_total", "llm_slo_bad_events_total", "llm_slo_abandoned_total")
+    assert [fed.value(name, slo="ttft", tenant="team-a") for name in names] == [events, bad, abandoned]
 
 
 def test_goodput_needs_every_verdict_to_be_good() -> None:
