@@ -26,6 +26,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     render = actions.add_parser("render", help="write the values of the chart: SLO file, rules and dashboards")
     add_flag(render)
     render.add_argument("--out", default="-", metavar="DIR", help="output folder (default: -, standard output)")
+    render.add_argument(
+        "--nest",
+        metavar="KEY",
+        help="write the values under this key, for a chart that depends on vllm-slo (default: at the top)",
+    )
     add_link_flags(render)
     render.add_argument(
         "--grafana", default="", metavar="URL", help="base of dashboard_url (default: alerts have no dashboard_url)"
@@ -60,7 +65,7 @@ def _render(arguments: argparse.Namespace) -> int:
             for board in BOARDS_OF[spec.source]
         },
     }
-    text = HEADER + dump(values)
+    text = HEADER + dump({arguments.nest: values} if arguments.nest else values)
     if arguments.out == "-":
         print(text, end="")
     else:
