@@ -13,7 +13,6 @@ ROOT = Path(__file__).parents[2]
 VERSIONED = (
     "compose/Dockerfile",
     "compose/compose.yaml",
-    "compose/kubernetes/components/sidecar/sidecar.yaml",
     "compose/helm/vllm-slo/Chart.yaml",
     "docs/images.md",
     "docs/kubernetes.md",

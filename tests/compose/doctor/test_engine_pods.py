@@ -28,8 +28,8 @@ POD_MONITOR = yaml.safe_load((COMPONENTS / "pod-monitor/pod-monitor.yaml").read_
 SERIES = "kube_pod_container_info and kube_pod_init_container_info of kube-state-metrics"
 COST = "their requests are in no series, no budget and no alert, unless a sidecar in front of them measures them"
 FIX = (
-    "add compose/kubernetes/components/sidecar, which patches Deployments and StatefulSets; copy its parts into "
-    "another kind (docs/kubernetes.md, Engines without a sidecar)"
+    "install them with the chart compose/helm/vllm-slo, or add the sidecar by its template (docs/kubernetes.md, Other "
+    "workloads)"
 )
 
 

@@ -10,8 +10,10 @@
 {{- if ne 3 (len (uniq (list (int .Values.ports.engine) (int .Values.ports.relay) (int .Values.ports.metrics)))) }}{{ $wrong = append $wrong "ports: engine, relay and metrics share the address of the pod; use three different ports" }}{{ end }}
 {{- if and .Values.autoscaling.enabled (eq .Values.workload.kind "none") }}{{ $wrong = append $wrong "autoscaling.enabled: workload.kind is none, so there is nothing to scale; write a ScaledObject for your own workload" }}{{ end }}
 {{- if gt (int .Values.autoscaling.minReplicas) (int .Values.autoscaling.maxReplicas) }}{{ $wrong = append $wrong (printf "autoscaling.minReplicas: %d is above maxReplicas, %d" (int .Values.autoscaling.minReplicas) (int .Values.autoscaling.maxReplicas)) }}{{ end }}
-{{- $interval := .Values.scrape.interval | trimSuffix "s" | int }}
-{{- if and (hasSuffix "s" .Values.scrape.interval) (le (int .Values.stop.linger) $interval) }}{{ $wrong = append $wrong (printf "stop.linger: %d s is not longer than the scrape interval, %s, so the final counts may be lost; use %d or more" (int .Values.stop.linger) .Values.scrape.interval (add $interval 2)) }}{{ end }}
+{{- $interval := 0 }}
+{{- if regexMatch "^[0-9]+s$" .Values.scrape.interval }}{{ $interval = trimSuffix "s" .Values.scrape.interval | int }}{{ end }}
+{{- if regexMatch "^[0-9]+m$" .Values.scrape.interval }}{{ $interval = trimSuffix "m" .Values.scrape.interval | int | mul 60 }}{{ end }}
+{{- if le (int .Values.stop.linger) (int $interval) }}{{ $wrong = append $wrong (printf "stop.linger: %d s is not longer than the scrape interval, %s, so the final counts may be lost; use %d or more" (int .Values.stop.linger) .Values.scrape.interval (add $interval 2)) }}{{ end }}
 {{- if lt (int .Values.stop.delay) 5 }}{{ $wrong = append $wrong (printf "stop.delay: %d s is shorter than the readiness probe takes to fail, 4 s, and load balancers need time too; use 5 or more" (int .Values.stop.delay)) }}{{ end }}
 {{- range .Values.sidecar.args }}
 {{- $flag := first (splitList "=" .) }}

@@ -7,13 +7,13 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from tests.compose.kubernetes.kustomize import MANIFESTS
+from tests.compose.helm.chart import CHART
 from tests.support.ports import free_port
 from tests.support.waiting import HANG
 
 pytestmark = pytest.mark.slow
 
-PROBE = MANIFESTS / "components/sidecar/livez.py"
+PROBE = CHART / "files/livez.py"
 
 
 async def probe(url: str) -> tuple[int | None, str]:

@@ -10,14 +10,14 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from tests.compose.kubernetes.kustomize import MANIFESTS
+from tests.compose.helm.chart import CHART
 from tests.support.fake_engine import Engine, serving
 from tests.support.sidecar_process import sidecar
 from tests.support.waiting import HANG, until
 
 pytestmark = pytest.mark.slow
 
-HOOK = MANIFESTS / "components/sidecar/drain.py"
+HOOK = CHART / "files/drain.py"
 FOREVER = f"{10 * HANG:g}s"
 
 

@@ -1,9 +1,11 @@
-"""Validates the rendered manifests, unknown fields refused: `python -m tests.compose.kubernetes.manifest_validation`.
+"""Validates rendered objects, unknown fields refused: `python -m tests.compose.helm.object_validation` lists them.
 
 Objects of Kubernetes by `kubernetes-validate`; custom resources by the npm packages in `schema/`: their TypeScript
 types refuse unknown fields, and their validators check values and patterns.
 """
 
+import contextlib
+import io
 import json
 import shutil
 import subprocess
@@ -15,13 +17,26 @@ from pathlib import Path
 import kubernetes_validate
 
 from exporters.text.errors import UsageError
-from tests.compose.kubernetes.kustomize import OPTIONAL, Object, objects, with_components
+from exporters.vocabulary.slo_file import SHIPPED
+from tests.compose.helm.chart import Object, render, render_slos
+from tests.compose.helm.installs import INSTALLS
 
 VERSIONS = ("1.29", "1.33", "1.37")
 """The first with native sidecars by default, the first in which they are stable, and the newest known."""
 
 SCHEMA = Path(__file__).parent / "schema"
-CUSTOM_GROUPS = frozenset({"grafana.integreatly.org", "keda.sh", "monitoring.coreos.com"})
+CUSTOM_KINDS = frozenset(
+    {"AlertmanagerConfig", "GrafanaDashboard", "PodMonitor", "PrometheusRule", "Rollout", "ScaledObject"}
+)
+WITHOUT_SCHEMA = frozenset({"InferenceService", "LeaderWorkerSet"})
+"""Kinds of the examples whose schema is in no package registry; the pods in them are validated."""
+
+SCHEMAS = {
+    "grafana.integreatly.org": "@kubernetes-models/grafana-operator 3.0.0",
+    "keda.sh": "@kubernetes-models/keda 2.0.0",
+    "monitoring.coreos.com": "@kubernetes-models/prometheus-operator 6.0.0",
+}
+
 _COMPILER = SCHEMA / "node_modules/typescript/bin/tsc"
 _FLAGS = ("--noEmit", "--strict", "--skipLibCheck", "--target", "esnext", "--module", "preserve")
 
@@ -31,7 +46,7 @@ def name_of(each: Object) -> str:
 
 
 def is_custom(each: Object) -> bool:
-    return each["apiVersion"].partition("/")[0] in CUSTOM_GROUPS
+    return each["kind"] in CUSTOM_KINDS
 
 
 def why_no_custom_schemas() -> str | None:
@@ -81,33 +96,39 @@ def _type_errors(custom: Sequence[Object]) -> list[str]:
 
 
 def everything() -> list[Object]:
-    """The objects of the base with all components."""
-    with tempfile.TemporaryDirectory() as folder:
-        return objects(with_components(Path(folder), OPTIONAL))
+    """The objects of the shipped SLO file with all operators."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
+        rendered = render_slos(SHIPPED.read_text(encoding="utf-8"), Path(folder))
+        return render(rendered, values=INSTALLS["operators"])
 
 
 def main() -> int:
-    """Print what was validated; 1 if an object is invalid."""
+    """Print each object and the schemas that checked it; 1 if one is invalid."""
     try:
         rendered = everything()
     except UsageError as error:
-        print(f"the manifests of Kubernetes are not validated: {error}", file=sys.stderr)
+        print(f"the objects of the chart are not validated: {error}", file=sys.stderr)
         return 0
-    core = [each for each in rendered if not is_custom(each)]
     custom = [each for each in rendered if is_custom(each)]
-    errors = [
-        f"Kubernetes {version}: {text}" for version in VERSIONS for each in core if (text := core_error(each, version))
-    ]
-    if not errors:
-        print(f"valid in Kubernetes {', '.join(VERSIONS)}: {', '.join(map(name_of, core))}")
-    if reason := why_no_custom_schemas():
-        print(f"custom resources are not validated: {reason}", file=sys.stderr)
-    elif wrong := [*filter(None, custom_errors(custom))]:
-        errors += wrong
-    else:
-        print(f"valid custom resources: {', '.join(map(name_of, custom))}")
-    print("\n".join(errors), file=sys.stderr, end="\n" if errors else "")
-    return 1 if errors else 0
+    reason = why_no_custom_schemas()
+    wrong = dict(zip(map(name_of, custom), [] if reason else custom_errors(custom), strict=False))
+    failed = False
+    for each in rendered:
+        errors, schema = _checked(each, wrong, reason)
+        failed = failed or bool(errors)
+        print(f"{name_of(each):<45} {'; '.join(errors) or schema}")
+    return int(failed)
+
+
+def _checked(each: Object, wrong: dict[str, str], reason: str | None) -> tuple[list[str], str]:
+    """What is wrong with an object, and the schemas that it passed."""
+    if not is_custom(each):
+        errors = [f"Kubernetes {version}: {text}" for version in VERSIONS if (text := core_error(each, version))]
+        return errors, f"Kubernetes {', '.join(VERSIONS)} (kubernetes-validate)"
+    if reason:
+        return [], f"not validated: {reason}"
+    text = wrong[name_of(each)]
+    return [text] if text else [], f"{SCHEMAS[each['apiVersion'].partition('/')[0]]}"
 
 
 if __name__ == "__main__":
