@@ -114,7 +114,7 @@ def _content_limit(text: str) -> int:
 
 _LOG = replace(PATH, parse=lambda text: text if text == STANDARD_OUTPUT else PATH.parse(text))
 _ADDRESS, _PATH, _NAME, _URL = text("HOST:PORT"), text("PATH"), text("NAME"), text("URL")
-_CONTENT = member("CONTENT", LogContent)
+_CONTENT, _TLS_PORT = member("CONTENT", LogContent), member("PORT", TlsPort)
 _SIZE_OR_NEVER, _DURATION_OR_NEVER = or_never(SIZE), or_never(DURATION)
 
 
@@ -134,7 +134,7 @@ class SidecarFlags:
     """server certificate and its chain, in PEM; enables TLS on --tls-port; SIGHUP reloads it"""
     tls_key: str | None = _relay(FILE, None)
     """private key of --tls-cert, in PEM"""
-    tls_port: TlsPort = _relay(member("PORT", TlsPort), TlsPort.CLIENTS)
+    tls_port: TlsPort = _relay(_TLS_PORT, TlsPort.CLIENTS)  # noqa: RUF009 - it declares a field
     """the port that uses --tls-cert: clients (--listen), metrics (--metrics) or both (default %(default)s)"""
     allow_paths: tuple[str, ...] = _relay(_PATH, (), option="--allow-path", no_effect=(LogKind.REQUEST_LOG,))
     """additional path to relay; the default is inference and model paths only (repeatable)"""

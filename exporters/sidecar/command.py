@@ -154,7 +154,9 @@ def _certificate(given: SidecarFlags) -> Certificate | None:
     cert, key = given.tls_cert, given.tls_key
     if not cert and not key:
         if given.tls_port is not TlsPort.CLIENTS:
-            raise UsageError(f"--tls-port {given.tls_port}: needs a certificate; add --tls-cert FILE and --tls-key FILE")
+            raise UsageError(
+                f"--tls-port {given.tls_port}: needs a certificate; add --tls-cert FILE and --tls-key FILE"
+            )
         return None
     if not key:
         raise UsageError("--tls-cert: needs a private key; add --tls-key FILE")

@@ -23,9 +23,9 @@ def text_of(install: str) -> str:
     rendered = render(values={**STUB, **INSTALLS[install]})
     for each in rendered:
         if each["kind"] == "Secret":
-            each["data"] = {key: "random" for key in each["data"]}
+            each["data"] = dict.fromkeys(each["data"], "random")
         if each["kind"] == "ConfigMap":
-            each["data"] = {key: "..." for key in each["data"]}
+            each["data"] = dict.fromkeys(each["data"], "...")
     rendered.sort(key=lambda each: (each["kind"], each["metadata"]["name"]))
     return "".join(f"---\n{yaml.safe_dump(each)}" for each in rendered)
 

@@ -97,7 +97,7 @@ def all_pairs() -> set[tuple[tuple[str, int], tuple[str, int]]]:
 
 def pairwise(count: int) -> list[Combination]:
     """Combinations of options that contain each pair at least once: the best of random ones, one after the other."""
-    random, left, chosen = Random(1), all_pairs(), []
+    random, left, chosen = Random(1), all_pairs(), []  # noqa: S311 - not a secret
     for _ in range(count):
         drawn = [tuple(random.randrange(len(each)) for each in OPTIONS.values()) for _ in range(200)]
         candidates = [each for each in drawn if all(allowed(*pair) for pair in pairs(each))]

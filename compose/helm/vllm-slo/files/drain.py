@@ -19,7 +19,7 @@ def main(seconds: str, url: str = DEFAULTS[0], token_file: str = DEFAULTS[1]) ->
     deadline = time.monotonic() + float(seconds)
     token = Path(token_file).read_text(encoding="ascii").strip()
     headers = {"authorization": f"Bearer {token}"}
-    # Not through a proxy of the environment, which would receive the token. The certificate is not for the loopback address.
+    # Not through a proxy of the environment, which would receive the token. No certificate has the loopback address.
     tls = urllib.request.HTTPSHandler(context=ssl._create_unverified_context())  # noqa: S323, SLF001
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), tls)
     failure = "no response"

@@ -13,7 +13,7 @@ TIMEOUT_SECONDS = 3.0
 
 def main(url: str = "http://127.0.0.1:9464") -> int:
     """0 unless the engine should be restarted; the kubelet shows standard error as the reason."""
-    # The certificate is not for the loopback address.
+    # No certificate has the loopback address.
     tls = urllib.request.HTTPSHandler(context=ssl._create_unverified_context())  # noqa: S323, SLF001
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), tls)
     try:
