@@ -24,8 +24,8 @@ from exporters.text.units import parse_duration
 from exporters.vocabulary.alert_names import AlertName
 from exporters.vocabulary.slo_file import SHIPPED, load
 from tests.compose.helm.chart import CHART, EXAMPLES, NAMESPACE, ROOT, Object, named, one, require_helm, run
-from tests.compose.helm.golden import GOLDEN, files
-from tests.compose.helm.golden import pod as pod_file
+from tests.compose.helm.golden_installs import GOLDEN, files
+from tests.compose.helm.golden_installs import pod as pod_file
 from tests.compose.helm.object_validation import everything
 from tests.release.names import names
 
@@ -66,7 +66,7 @@ def sidecar(pod: dict[str, Any]) -> dict[str, Any]:
 
 def test_the_installs_are_those_of_the_golden_files() -> None:
     kept = {path.name: path.read_text() for path in GOLDEN.iterdir()}
-    assert files() == kept, "run `python -m tests.compose.helm.golden`, and read the difference"
+    assert files() == kept, "run `python -m tests.compose.helm.golden_installs`, and read the difference"
     assert POD.read_text() == pod_file()
 
 

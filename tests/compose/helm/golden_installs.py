@@ -1,4 +1,4 @@
-"""The objects of five typical installs; `python -m tests.compose.helm.golden` writes the files.
+"""The objects of five typical installs; `python -m tests.compose.helm.golden_installs` writes the files.
 
 The first install is complete, the others are differences to it. Rules, boards and scripts are only named.
 """
