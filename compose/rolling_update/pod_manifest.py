@@ -10,7 +10,7 @@ import yaml
 from compose.lab.rewrite_config import COMPOSE_DIRECTORY
 
 POD = Path(__file__).parent / "pod.yaml"
-"""Sidecar, hook and grace period as the chart renders them; `python -m tests.compose.helm.golden_installs` writes it."""
+"""Sidecar, hook and grace period as rendered from the chart by `python -m tests.compose.helm.golden_installs`."""
 
 SCRIPTS = COMPOSE_DIRECTORY / "helm/vllm-slo/files"
 

@@ -155,6 +155,7 @@ def test_a_hook_of_the_engine_is_not_overwritten(library: Path, tmp_path: Path) 
     assert "container vllm: lifecycle.preStop: the drain hook needs its place; remove it" in done.stderr
 
 
+@pytest.mark.long
 def test_values_can_be_nested_for_a_chart_that_depends_on_it(tmp_path: Path) -> None:
     from compose.cli import main  # noqa: PLC0415 - the other tests need no command
 

@@ -31,13 +31,14 @@ def changed(before: list[Object], after: list[Object]) -> set[str]:
 @pytest.mark.parametrize(
     "old, new, expected",
     [
-        pytest.param("# ", "#  ", {"ConfigMap/vllm-slos"}, id="a comment"),
+        pytest.param("# ", "#  ", {"ConfigMap/vllm-slos"}, id="a comment", marks=pytest.mark.long),
         pytest.param("threshold: 5s", "threshold: 2s", {"ConfigMap/vllm-slos", "PrometheusRule/vllm-slo"}, id="SLO"),
         pytest.param(
             "scrape_interval: 15s",
             "scrape_interval: 10s",
             {"ConfigMap/vllm-slos", "PrometheusRule/vllm-slo", "PodMonitor/vllm-sidecar"},
             id="scrape interval",
+            marks=pytest.mark.long,
         ),
     ],
 )
