@@ -281,14 +281,16 @@ def ranked_legend(calc: str, heading: str, *, descending: bool = True) -> common
     return rows.placement(common_model.LegendPlacement.RIGHT).calcs([calc]).sort_by(heading).sort_desc(descending)
 
 
-def heatmap_panel(title: str, description: str, unit: str, per_cell: str, width: int, height: int = 9) -> heatmap.Panel:
+def heatmap_panel(
+    title: str, description: str, unit: str, per_cell: str, width: int, height: int = 9, *, may_be_empty: str = ""
+) -> heatmap.Panel:
     """A histogram over time; `unit` is that of the buckets, `per_cell` that of their values. Shares are from 0 to 1."""
     # Cividis is safe for colour blindness; the square root keeps a few slow requests visible next to many fast ones
     colours = heatmap.HeatmapColorOptions().mode(HeatmapColorMode.SCHEME).scheme("Cividis").steps(64)
     if per_cell == units.PercentUnit:
         colours.min(0).max(1)
     return (
-        limit_points(_with_common_options(heatmap.Panel(), title, description, unit, width, height))
+        limit_points(_with_common_options(heatmap.Panel(), title, description, unit, width, height, may_be_empty))
         .calculate(False)
         .color(colours.scale(HeatmapColorScale.EXPONENTIAL).exponent(0.5))
         .show_value(common_model.VisibilityMode.NEVER)

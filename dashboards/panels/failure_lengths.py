@@ -22,7 +22,8 @@ def failure_ratio_by_length() -> heatmap.Panel:
     )
     failed = ratio_by(signals.FAILED_BY_LENGTH, signals.REQUESTS_BY_LENGTH, Label.PROMPT_LENGTH)
     panel = style.heatmap_panel(
-        "Failure ratio by prompt length", text, units.NoUnit, units.PercentUnit, 24
+        *("Failure ratio by prompt length", text, units.NoUnit, units.PercentUnit, 24),
+        may_be_empty="no request has failed",
     ).with_target(query(failed, "{{prompt_length}}"))
     # the zeros before a number only sort the series
     panel.with_transformation(

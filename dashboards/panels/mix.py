@@ -74,6 +74,7 @@ def failures_by_size() -> table.Panel:
         failed.binary("/", increase_by(requests, Label.PROMPT_SIZE) > 0, on(Label.PROMPT_SIZE, left=())),
         (Label.OUTCOME, "outcome ↓", 175),
         _FAILURE_STEPS,
+        may_be_empty="no request has failed",
     )
 
 
@@ -244,7 +245,12 @@ def _tenant_bars(title: str, text: str, counts: Expression) -> bargauge.Panel:
 
 
 def _matrix(
-    title: str, text: str, expression: Expression, rows: tuple[Label, str, int], steps: Iterable[tuple[float, str]]
+    title: str,
+    text: str,
+    expression: Expression,
+    rows: tuple[Label, str, int],
+    steps: Iterable[tuple[float, str]],
+    may_be_empty: str = "",
 ) -> table.Panel:
     """Shares in coloured cells: a column per prompt size, a row per value of a label.
 
@@ -257,7 +263,7 @@ def _matrix(
     texts = {"0": _NONE, **_SIZES}
     row_titles = {"custom.cellOptions": {"type": "auto"}, "custom.align": "left", "custom.width": width}
     panel = (
-        style.table_panel(title, text, units.PercentUnit, 12, 10)
+        style.table_panel(title, text, units.PercentUnit, 12, 10, may_be_empty=may_be_empty)
         .min_width(75)
         .align(common_model.FieldTextAlignment.CENTER)
         .cell_options(coloured_cells)

@@ -126,7 +126,7 @@ def test_the_commands_of_the_page_lead_from_an_alert_to_the_log_line_of_a_reques
         (text,) = (text for line, text in zip(lines, outputs, strict=True) if words in line)
         return text
 
-    assert "/d/vllm-slo-overview?viewPanel=" in output("api/v2/alerts")
+    assert "/d/vllm-slo-objective?viewPanel=" in output("api/v2/alerts")
     assert "incident/slo-overview.html" in output("dashboards preview")
     seconds, trace = output("| .value, .labels").split()
     assert re.fullmatch("[0-9a-f]{32}", trace)

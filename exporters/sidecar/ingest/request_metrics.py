@@ -158,8 +158,8 @@ class _Kind:
         self.prompt_tokens, self.completion_tokens, self.cached_tokens, self.reasoning_tokens = (
             counters[signal].series(labels) for signal in _TOKENS
         )
-        self.prompt_repeats = counters[signals.PROMPT_REPEATS].series(labels[:2])
-        self.body_repeats = counters[signals.BODY_REPEATS].series(labels[:2])
+        self.prompt_repeats = counters[signals.PROMPT_REPEATS].show(labels[:2])
+        self.body_repeats = counters[signals.BODY_REPEATS].show(labels[:2])
         self.goodput_events = counters[signals.GOODPUT_EVENTS].series(labels)
         self.goodput_requests = counters[signals.GOODPUT_REQUESTS].series(labels)
         self.goodput_tokens = counters[signals.GOODPUT_TOKENS].series(labels)

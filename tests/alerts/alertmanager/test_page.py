@@ -62,7 +62,7 @@ async def test_a_burn_pages_with_all_annotations_and_resolves_when_it_ends(tools
         assert int(summary["share"]) > 30
         assert page.annotations["runbook"] == "vllm-slo alerts runbook LLMErrorBudgetBurn"
         dashboard = urlsplit(page.annotations["dashboard_url"])
-        assert dashboard.path == "/d/vllm-slo-overview"
+        assert dashboard.path == "/d/vllm-slo-objective"
         assert parse_qs(dashboard.query).items() >= {"var-class": ["siso"], "var-model": [model]}.items()
 
         flip = {"max_num_seqs": 256}
