@@ -47,16 +47,18 @@ function clock(milliseconds) {
 // ---- page
 
 function bar(data) {
-  const names = Object.entries(page.pages);
-  const links = names.map(([name, title]) =>
-    createNode("a", { href: address(name), "aria-current": name === page.name ? "page" : undefined }, title));
   return createNode("div", { class: "bar" },
     createNode("h1", {}, data.title),
-    names.length > 1 ? createNode("nav", {}, ...links) : null,
     ...data.variables.map(variableSelect),
     createNode("span", { class: "right" }, page.refresh ? timeRangeSelect() : null, createNode("span", { class: "when" })),
     createNode("span", { class: "note" }, "Preview of the Grafana dashboard, drawn by vllm-slo from live queries; not Grafana"),
     createNode("span", { class: "note trouble" }));
+}
+
+// On a wide screen, where Grafana docks its menu.
+function menu() {
+  return createNode("nav", {}, ...Object.entries(page.pages).map(([name, title]) =>
+    createNode("a", { href: address(name), "aria-current": name === page.name ? "page" : undefined }, title)));
 }
 
 // A served page stores its selection and time range in its URL, as Grafana does; a file has no query string.
@@ -125,7 +127,7 @@ async function draw(data) {
     [each.title, each.panels.map((panel) => [panel.kind, panel.title, panel.position])])]);
   if (structure !== currentStructure) {
     panels = [];
-    document.body.replaceChildren(bar(data), createNode("main", {}, ...data.sections.map(section)), tip);
+    document.body.replaceChildren(bar(data), menu(), createNode("main", {}, ...data.sections.map(section)), tip);
     currentStructure = structure;
   }
   data.sections.flatMap((each) => each.panels).forEach((panel, number) => { panels[number].data = panel; });
