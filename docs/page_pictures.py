@@ -136,6 +136,8 @@ async def _pictures(run: RunDirectory, prometheus: str, traces: str, out: Path) 
             ("slo-requests", "Time to first token: spread", "page-exemplar.png"),
         ):
             await tab.show((run.root / "siso" / f"{page}.html").as_uri())
+            await tab.evaluate("document.querySelectorAll('.section.closed > button').forEach((each) => each.click())")
+            await tab.wait_for("[...document.querySelectorAll('.panel')].every((panel) => panel.dataset.drawn)")
             find = (
                 f"[...document.querySelectorAll('.panel')].find((each) => each.innerText.trim().startsWith({title!r}))"
             )

@@ -82,8 +82,6 @@ class Tab:
         metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
         await self.send("Emulation.setDeviceMetricsOverride", **metrics)
         await self.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])
-        # the page before may still answer
-        await self.evaluate("delete document.documentElement.dataset.drawn")
         await self.send("Page.navigate", url=url)
         await self.wait_for("document.documentElement?.dataset.drawn")
 
