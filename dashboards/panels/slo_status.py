@@ -224,7 +224,7 @@ def burn_rate(plan: Plan) -> timeseries.Panel:
 
 
 def style_by_slo(panel: timeseries.Panel, spec: SloFile) -> timeseries.Panel:
-    """Dashes that tell the SLOs of a class, which have its colour, apart; the legend is the class and the SLO."""
+    """Dashes distinguish the SLOs of a class, which have its colour; the legend is the class and the SLO."""
     for index, slo in enumerate(spec.slos):
         if dashes := _DASHES[index % len(_DASHES)]:
             dashed = model.DynamicConfigValue("custom.lineStyle", {"fill": "dash", "dash": dashes})

@@ -74,7 +74,7 @@ def field_docstrings(cls: type) -> Mapping[str, str]:
 
 @cache
 def _docstrings_of(module: str) -> Mapping[str, Mapping[str, str]]:
-    """By class and field."""
+    """The docstrings of the fields of a module, by class and field."""
     return {
         each.name: {
             declared.target.id: " ".join(str(ast.literal_eval(docstring.value)).split())

@@ -36,18 +36,20 @@ async def test_prometheus_keeps_the_trace_of_a_request_with_its_value_and_time(t
     ):
         await running.stream()
 
+        expected = {
+            signals.TTFT: "ttft_ms",
+            signals.TTFT_ANSWER: "ttft_answer_ms",
+            signals.DURATION: "e2e_ms",
+            signals.QUEUE: "queue_ms",
+        }
+
         async def kept() -> bool:
-            return bool(await exemplars(running, url, signals.DURATION))
+            return all([await exemplars(running, url, signal) for signal in expected])
 
         await until(kept)
         await until(running.lines)
         (line,) = running.lines()
-        for signal, field in (
-            (signals.TTFT, "ttft_ms"),
-            (signals.TTFT_ANSWER, "ttft_answer_ms"),
-            (signals.DURATION, "e2e_ms"),
-            (signals.QUEUE, "queue_ms"),
-        ):
+        for signal, field in expected.items():
             (exemplar,) = await exemplars(running, url, signal)
             assert exemplar["labels"] == {"trace_id": line["trace_id"]}
             assert float(exemplar["value"]) == pytest.approx(line[field] / 1000, abs=1e-5)
