@@ -32,8 +32,7 @@ from loadgen.results import record
 PAGE = Path(__file__).parent / "from-a-page-to-the-request.md"
 PICTURES = Path(__file__).parent / "pictures"
 _COMMAND = re.compile(r"^ {4}\$ ((?:.*\\\n)*.*)$", re.MULTILINE)
-_CURSOR = re.compile(r"\x1b\[\d*[AK]|\x1b\[\?25[hl]")
-_WIDTH, _COLUMNS = 1180, 120
+_WIDTH, _HEIGHT, _COLUMNS = 1180, 1530, 120
 _TERMINAL = """<!doctype html><body style="margin:0;background:#101418"><pre style="margin:0;padding:14px 18px;
 display:inline-block;color:#d6dde4;font:13px/1.4 'DejaVu Sans Mono',monospace">{code}</pre>"""
 _PAGE_SHOWN = 15.0
@@ -123,7 +122,9 @@ async def _pictures(run: RunDirectory, prometheus: str, traces: str, out: Path) 
     _output("load", "report", f"{run.load}", "--html", f"{run.root}/report.html")
     worst = {"class": PAGED["class"], "slo": PAGED["slo"], "verdict": "bad", "sort": "slowest", "limit": 5}
     search = urlencode({**worst, "since": f"{start:.0f}", "until": f"{paged + _PAGE_SHOWN:.0f}"})
-    slowest = json.loads(_fetch(f"{traces}/api/traces?{search}"))["requests"][0]
+    listed = json.loads(_fetch(f"{traces}/api/traces?{search}"))["requests"]
+    # one that the restart did not end
+    slowest = next(each for each in listed if each["outcome"] == "ok")
     around = ("requests", "--request-log", f"{run.request_log}", "--around", slowest["request_id"], "--limit", "5")
     async with browser() as tab:
         for page in sorted(run.dashboards.glob("*.html")):
@@ -175,6 +176,8 @@ async def _element(tab: Tab, element: str, path: Path) -> None:
         f"(() => {{ const box = ({element}).getBoundingClientRect(); return "
         "{x: box.x + scrollX, y: box.y + scrollY, width: box.width, height: box.height, scale: 1} })()"
     )
+    if element == "document.body":
+        box["height"] = min(box["height"], _HEIGHT)
     picture = await tab.send("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=box)
     _save(path, base64.b64decode(picture["data"]))
 
@@ -194,7 +197,7 @@ def _output(*flags: str) -> str:
 
 def _recorded(text: str) -> Console:
     console = Console(record=True, width=_COLUMNS, file=StringIO())
-    console.print(Text.from_ansi(_CURSOR.sub("", text).rstrip()), soft_wrap=True)
+    console.print(Text.from_ansi(text.rstrip()), soft_wrap=True)
     return console
 
 

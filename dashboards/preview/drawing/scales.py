@@ -117,7 +117,7 @@ def padded_range(low: float, high: float, soft_low: float | None = None, soft_hi
 
 
 def _rounded(value: float) -> float:
-    """Without the error of the binary representation."""
+    """The value without the error of its binary representation."""
     return float(f"{value:.12g}") + 0.0
 
 
