@@ -37,7 +37,8 @@ _TERMINAL = """<!doctype html><body style="margin:0;background:#101418"><pre sty
 display:inline-block;color:#d6dde4;font:13px/1.4 'DejaVu Sans Mono',monospace">{code}</pre>"""
 _PAGE_SHOWN = 15.0
 """Seconds after the arrival of the page: it fires, and nothing has been changed yet."""
-_ENVIRONMENT = {**os.environ, "FORCE_COLOR": "1", "COLUMNS": f"{_COLUMNS}", "TZ": "UTC"}
+_TIMED = re.compile(r" *\d+\.\d s  ")
+_ENVIRONMENT = {**os.environ, "COLUMNS": f"{_COLUMNS}", "TZ": "UTC"}
 
 
 def commands(page: str) -> list[str]:
@@ -56,7 +57,9 @@ def main() -> None:
     if not arguments.keep:
         run.root.mkdir(parents=True, exist_ok=True)
         log.write_text(_output("demo", "--out", f"{run.root}", "--ports", "auto"), encoding="utf-8")
-    _write_svg(log.read_text(encoding="utf-8"), arguments.pictures / "demo.svg")
+    # without the tables, which are wider than a picture can show
+    lines = [each for each in log.read_text(encoding="utf-8").splitlines() if _TIMED.match(each)]
+    _write_svg("\n".join(lines), arguments.pictures / "demo.svg")
     with _stores(run) as (prometheus, traces):
         asyncio.run(_pictures(run, prometheus, traces, arguments.pictures))
 
@@ -127,10 +130,10 @@ async def _pictures(run: RunDirectory, prometheus: str, traces: str, out: Path) 
     slowest = next(each for each in listed if each["outcome"] == "ok")
     around = ("requests", "--request-log", f"{run.request_log}", "--around", slowest["request_id"], "--limit", "5")
     async with browser() as tab:
-        for page in sorted(run.dashboards.glob("*.html")):
-            during = page.stem == "slo-overview"
-            await tab.show((run.root / "incident" / page.name if during else page).as_uri())
-            _save(out / f"{page.stem}.png", await tab.screenshot())
+        for whole in sorted(run.dashboards.glob("*.html")):
+            during = whole.stem == "slo-overview"
+            await tab.show((run.root / "incident" / whole.name if during else whole).as_uri())
+            _save(out / f"{whole.stem}.png", await tab.screenshot())
         for page, title, name in (
             ("slo-overview", "Firing alerts", "page-alert.png"),
             ("slo-objective", "Burn rate", "page-panel.png"),
@@ -187,9 +190,11 @@ def _save(path: Path, picture: bytes) -> None:
     print(path, len(picture), flush=True)
 
 
-def _output(*flags: str) -> str:
+def _output(*flags: str, **environment: str) -> str:
     """The output of a command of ours, which must succeed."""
-    run = subprocess.run([*OURS, *flags], stdout=subprocess.PIPE, text=True, check=False, env=_ENVIRONMENT)
+    run = subprocess.run(
+        [*OURS, *flags], stdout=subprocess.PIPE, text=True, check=False, env={**_ENVIRONMENT, **environment}
+    )
     if run.returncode:
         sys.exit(f"{run.stdout}\nvllm-slo {' '.join(flags)}: exit status {run.returncode}")
     return run.stdout
@@ -208,7 +213,7 @@ def _write_svg(text: str, path: Path) -> None:
 def _terminal(flags: Sequence[str]) -> str:
     """The address of a page with the output of a command as a terminal shows it."""
     shown = [Path(each).name if os.sep in each else each for each in flags]
-    html = _recorded(f"$ vllm-slo {' '.join(shown)}\n{_output(*flags)}").export_html(
+    html = _recorded(f"$ vllm-slo {' '.join(shown)}\n{_output(*flags, FORCE_COLOR='1')}").export_html(
         theme=MONOKAI, inline_styles=True, code_format="{code}"
     )
     return "data:text/html;base64," + base64.b64encode(_TERMINAL.format(code=html).encode()).decode()

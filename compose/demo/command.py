@@ -3,7 +3,6 @@
 import argparse
 import asyncio
 import contextlib
-import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -302,8 +301,6 @@ async def _dashboards(lab: Lab, times: Times, action: str, *flags: str) -> tuple
         *(*OURS, "dashboards", action, "--prometheus", lab.config.ports.url("prometheus"), *when, *flags),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
-        # a progress bar would be the last line
-        env={**os.environ, "FORCE_COLOR": ""},
     )
     output, _ = await process.communicate()
     (lab.config.directory.logs / f"{action}.log").write_bytes(output)
