@@ -59,7 +59,7 @@ def main() -> None:
         log.write_text(_output("demo", "--out", f"{run.root}", "--ports", "auto"), encoding="utf-8")
     # without the tables, which are wider than a picture can show
     lines = [each for each in log.read_text(encoding="utf-8").splitlines() if _TIMED.match(each)]
-    _write_svg("\n".join(lines), arguments.pictures / "demo.svg")
+    _write_svg("\n".join(lines).replace(f"{Path.cwd()}/", ""), arguments.pictures / "demo.svg")
     with _stores(run) as (prometheus, traces):
         asyncio.run(_pictures(run, prometheus, traces, arguments.pictures))
 
