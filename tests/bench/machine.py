@@ -46,12 +46,17 @@ def tree(pid: int) -> list[int]:
 
 def cpu_seconds(pid: int) -> float:
     """User and system time of the tree, at the resolution of a clock tick."""
-    ticks = 0
+    seconds = 0.0
     for one in tree(pid):
         with contextlib.suppress(OSError):
-            fields = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
-            ticks += int(fields[11]) + int(fields[12])
-    return ticks * TICK
+            seconds += process_seconds(one)
+    return seconds
+
+
+def process_seconds(pid: int) -> float:
+    """User and system time of one process. Raises OSError if it has exited."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) * TICK
 
 
 def busy_seconds(cores: frozenset[int]) -> float:

@@ -123,8 +123,7 @@ def _cpu(pid: int) -> dict[int, tuple[str, float]]:
         with contextlib.suppress(OSError):
             words = Path(f"/proc/{one}/cmdline").read_bytes().decode().split("\0")
             module = words[words.index("-m") + 1] if "-m" in words else Path(words[0]).name
-            fields = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
-            found[one] = module, (int(fields[11]) + int(fields[12])) * machine.TICK
+            found[one] = module, machine.process_seconds(one)
     return found
 
 

@@ -221,7 +221,7 @@ class Forwarding(asyncio.Protocol):
     def _forward_several(self, data: bytes) -> None:
         """Forward the chunks that a read begins with, hold the beginning of another one, and leave any other rest.
 
-        After a backlog a read may end anywhere; without the next read the rest of it would not be of use to the client.
+        After a backlog a read may end anywhere. A client cannot use the beginning of a chunk without its rest.
         """
         if self._held:
             data, self._held = self._held + data, b""
