@@ -16,9 +16,14 @@ from tests.alerts.alertmanager.live_alertmanager import ROOT
 from tests.alerts.alertmanager.offered_load import offered
 from tests.support.ports import free_lab_ports
 
+# Of compose/alertmanager/alertmanager.yml, in seconds.
+GROUP_INTERVAL = 60.0
+
 
 async def paged(lab: Lab, name: str) -> None:
-    while not any(each.name == name and each.receiver == "page" for each in lab.notifications.received):
+    while not any(
+        (each.name, each.receiver, each.status) == (name, "page", "firing") for each in lab.notifications.received
+    ):
         await asyncio.sleep(0.2)
 
 
@@ -45,8 +50,8 @@ async def set_slots(lab: Lab, slots: int) -> None:
 async def test_overload_restart_and_overload_open_few_pages(tools: Tools, tmp_path: Path) -> None:
     path = tmp_path / "slos.yaml"
     path.write_text((ROOT / "compose/slos.yaml").read_text().replace("threshold: 5s", "threshold: 500ms"))
-    # The engine is down for longer than its start may take while no other engine serves its model.
-    restart = 3 * Plan.of(slo_file.load(path)).warm_up
+    # The engine is still down when Alertmanager next notifies of the group, `group_interval` after the first page.
+    restart = GROUP_INTERVAL + 3 * Plan.of(slo_file.load(path)).warm_up
     simulator = ("--max-num-seqs", "1", "--restart-seconds", str(restart))
     config = LabConfig(directory=RunDirectory(tmp_path / "run"), ports=free_lab_ports(), slos=path, simulator=simulator)
     async with running(config, slo_file.load(path), tools, print, print) as lab, offered(lab), asyncio.timeout(500):
