@@ -52,14 +52,14 @@ stack-test: setup ## the lab in containers
 engine-test: setup ## the sidecar in front of a real vLLM on the CPU
 	$(BIN)/pytest -m engine tests/engine
 
-# The manifests of Kubernetes are rendered, and each object is validated. Without kubectl, a Debian to unpack it from, or npm, the part
-# that needs it is left out, with its reason.
-check: setup schema ## format, lint, types, import contracts, manifests, the build of the documentation
+# The chart is rendered, and each object is validated. Without Helm, a package index to download it from, or npm, the part that needs it
+# is left out, with its reason.
+check: setup schema ## format, lint, types, import contracts, chart, the build of the documentation
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/python -m tests.compose.kubernetes.manifest_validation
+	$(BIN)/python -m tests.compose.helm.object_validation
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 format: setup ## format the code, and correct what lint can correct
@@ -103,8 +103,6 @@ release-check: setup ## the wheel in an empty environment, and the commands of t
 
 generate: setup ## rules, dashboards, schemas and reference tables from their sources
 	$(BIN)/vllm-slo alerts render --out alerts/generated
-	$(BIN)/vllm-slo alerts render --format prometheusrule --autoscaling --label release=kube-prometheus-stack \
-	  --out compose/kubernetes/components/alerts/generated
 	$(BIN)/vllm-slo alerts schema --out alerts/generated
 	$(BIN)/vllm-slo alerts alertmanager --out alerts/generated --page pagerduty=@/etc/alertmanager/secrets/pagerduty \
 	  --page 'slack=#llm-oncall' --ticket 'slack=#llm-tickets' --ticket email=llm@example.org \
@@ -122,11 +120,11 @@ generate: setup ## rules, dashboards, schemas and reference tables from their so
 
 clean: ## remove what the commands above have made
 	rm -rf $(VENV) .lab .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage* tests/dashboards/schema/node_modules \
-	  tests/compose/kubernetes/schema/node_modules
+	  tests/compose/helm/schema/node_modules
 
 # Grafana's types and functions, and schemas of custom resources of Kubernetes. Without npm or a network, the tests that need
 # them are skipped, and say so.
-SCHEMAS := tests/dashboards/schema tests/compose/kubernetes/schema
+SCHEMAS := tests/dashboards/schema tests/compose/helm/schema
 schema:
 	@! command -v npm >/dev/null || $(MAKE) --no-print-directory $(SCHEMAS:%=%/node_modules/.ready) || \
 	  echo "npm could not install Grafana's types and the schemas of custom resources" >&2

@@ -81,8 +81,8 @@ def engine_pods(pods: Sequence[EnginePod] | Unread, spec: SloFile) -> Finding:
         looked_at,
         f"{len(lacking)} of {len(pods)} have no sidecar: {found}",
         "their requests are in no series, no budget and no alert, unless a sidecar in front of them measures them",
-        "add compose/kubernetes/components/sidecar, which patches Deployments and StatefulSets; copy its parts into "
-        "another kind (docs/kubernetes.md, Engines without a sidecar)",
+        "install them with the chart compose/helm/vllm-slo, or add the sidecar by its template "
+        "(docs/kubernetes.md, Other workloads)",
     )
 
 

@@ -74,7 +74,7 @@ def target_names(reading: PrometheusReading, spec: SloFile) -> Finding:
         f"{found[0]}{more}",
         "pages and boards name an address, for which the pod must be searched",
         f"relabel: source_labels: [{_NAMESPACE}, {_POD}], separator: /, target_label: {Label.INSTANCE}, as "
-        "compose/kubernetes/components/pod-monitor does",
+        "the PodMonitor of the chart does",
     )
 
 

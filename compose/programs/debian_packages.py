@@ -1,7 +1,6 @@
-"""Unpacks Debian packages beside the system's: of its own sources, or of a newer suite of its mirror."""
+"""Unpacks Debian packages of the machine's sources beside the system's."""
 
 import os
-import re
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -11,7 +10,6 @@ from compose.programs.cache import Report, unpacking
 from exporters.text.errors import UsageError
 
 _PACKAGES = ("prometheus", "prometheus-alertmanager")
-_KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
 # Debian's Alertmanager opens its templates by an absolute path. The relative path has the same length, so it can
 # replace the absolute one in a private copy of the binary, which then finds the templates from its working directory.
@@ -49,28 +47,6 @@ def unpack_packages(target: Path, packages: Sequence[str]) -> None:
     with unpacking(target) as work:
         apt = _private_apt(work)
         _unpack_packages(apt, packages, work, _run([*apt, "update"], work))
-
-
-def unpack_suite(target: Path, suite: str, package: str, missing: Sequence[str]) -> None:
-    """Unpack `package` of a Debian `suite` into `target`; `missing` is for the message. Call it under the lock.
-
-    Raises:
-        UsageError: apt has no source of Debian, or the package cannot be downloaded or unpacked.
-    """
-    _require_apt(missing)
-    with unpacking(target) as work:
-        apt = _private_apt(work)
-        updated = _run([*apt, "update"], work)
-        # Lists only what has been downloaded.
-        listed = _run([*apt, "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"], work)
-        archive = next((uri for uri in listed.stdout.splitlines() if re.search(r"/debian/?$", uri)), None)
-        if archive is None:
-            reason = _error_message(updated) or "the sources of apt contain no Debian archive"
-            raise UsageError(f"cannot download the package {package} of {suite}: {reason}")
-        sources = work / "sources.list"
-        sources.write_text(f"deb [signed-by={_KEYRING}] {archive} {suite} main\n")
-        apt += ["-o", f"Dir::Etc::sourcelist={sources}", "-o", "Dir::Etc::sourceparts=-"]
-        _unpack_packages(apt, [package], work, _run([*apt, "update"], work))
 
 
 def relocate(binary: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""The part of the Kubernetes manifests that decides how a pod starts and stops, adapted to processes on one machine."""
+"""The part of the rendered chart that decides how a pod starts and stops, adapted to processes on one machine."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,10 @@ import yaml
 
 from compose.lab.rewrite_config import COMPOSE_DIRECTORY
 
-COMPONENT = COMPOSE_DIRECTORY / "kubernetes/components/sidecar"
+POD = Path(__file__).parent / "pod.yaml"
+"""Sidecar, hook and grace period as rendered from the chart by `python -m tests.compose.helm.golden_installs`."""
+
+SCRIPTS = COMPOSE_DIRECTORY / "helm/vllm-slo/files"
 
 ENGINE, RELAY, METRICS = 8000, 8001, 9464
 """The ports of each pod."""
@@ -35,25 +38,15 @@ class PodManifest:
         return tuple(words)
 
     def hook_words(self, address: str, folder: Path) -> tuple[str, ...]:
-        """The words after the interpreter. The address and the token file are the hook's defaults in a pod only."""
-        script, *rest = (_replaced(word, {_HOOK: str(COMPONENT)}) for word in self.hook[1:])
-        return (script, *rest, f"http://{address}:{METRICS}", str(folder / "token"))
+        """The words after the interpreter. The address and the token file differ from those of a pod."""
+        script, seconds = (_replaced(word, {_HOOK: str(SCRIPTS)}) for word in self.hook[1:3])
+        return (script, seconds, f"http://{address}:{METRICS}", str(folder / "token"))
 
 
-def read(component: Path = COMPONENT) -> PodManifest:
-    """The shipped manifest: a patch with the sidecar, and one with the hook of the engine."""
-    spec: dict[str, Any] = _yaml(component / "sidecar.yaml")["spec"]["template"]["spec"]
-    (sidecar,) = spec["initContainers"]
-    (hook,) = [each["value"] for each in _yaml(component / "hook.yaml") if each["path"].endswith("/lifecycle")]
-    return PodManifest(
-        sidecar=tuple(sidecar["args"]),
-        hook=tuple(hook["preStop"]["exec"]["command"]),
-        grace=float(spec["terminationGracePeriodSeconds"]),
-    )
-
-
-def _yaml(path: Path) -> Any:
-    return yaml.safe_load(path.read_text(encoding="utf-8"))
+def read(path: Path = POD) -> PodManifest:
+    """The rendered pod."""
+    pod: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return PodManifest(sidecar=tuple(pod["sidecar"]), hook=tuple(pod["hook"]), grace=float(pod["grace"]))
 
 
 def _folders(folder: Path) -> dict[str, str]:

@@ -19,7 +19,7 @@ class Slos(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServerCertificate(msgspec.Struct, frozen=True, kw_only=True):
-    """The server certificate of all relays, and the result of the last reload."""
+    """The server certificate of all processes, and the result of the last reload."""
 
     certificate: LoadedCertificate
     last_reload_successful: bool = True  # if not, `certificate` is the last valid one
@@ -44,7 +44,7 @@ class ChildConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     sidecar: SidecarConfig
     slos: Slos
-    tls: ServerCertificate | None = None  # None: clients connect without TLS
+    tls: ServerCertificate | None = None  # None: no port uses TLS
     process: str
     run_id: str  # unique to this start
     restarts: dict[str, int]

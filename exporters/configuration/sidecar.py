@@ -47,6 +47,14 @@ class LogContent(StrEnum):
     """The hash and both texts."""
 
 
+class TlsPort(StrEnum):
+    """The ports that use the server certificate."""
+
+    CLIENTS = "clients"
+    METRICS = "metrics"
+    BOTH = "both"
+
+
 class LogKind(StrEnum):
     """The kind of a followed log."""
 
@@ -106,7 +114,7 @@ def _content_limit(text: str) -> int:
 
 _LOG = replace(PATH, parse=lambda text: text if text == STANDARD_OUTPUT else PATH.parse(text))
 _ADDRESS, _PATH, _NAME, _URL = text("HOST:PORT"), text("PATH"), text("NAME"), text("URL")
-_CONTENT = member("CONTENT", LogContent)
+_CONTENT, _TLS_PORT = member("CONTENT", LogContent), member("PORT", TlsPort)
 _SIZE_OR_NEVER, _DURATION_OR_NEVER = or_never(SIZE), or_never(DURATION)
 
 
@@ -123,9 +131,11 @@ class SidecarFlags:
     listen: str = _relay(_ADDRESS, "127.0.0.1:8001")
     """address for clients (default %(default)s)"""
     tls_cert: str | None = _relay(FILE, None)
-    """server certificate and its chain, in PEM; enables TLS for clients; SIGHUP reloads it"""
+    """server certificate and its chain, in PEM; enables TLS on --tls-port; SIGHUP reloads it"""
     tls_key: str | None = _relay(FILE, None)
     """private key of --tls-cert, in PEM"""
+    tls_port: TlsPort = _relay(_TLS_PORT, TlsPort.CLIENTS)  # noqa: RUF009 - it declares a field
+    """the port that uses --tls-cert: clients (--listen), metrics (--metrics) or both (default %(default)s)"""
     allow_paths: tuple[str, ...] = _relay(_PATH, (), option="--allow-path", no_effect=(LogKind.REQUEST_LOG,))
     """additional path to relay; the default is inference and model paths only (repeatable)"""
     expose_engine_metrics: bool = _relay(None, False)
@@ -160,6 +170,8 @@ class SidecarFlags:
     """maximum time after that until a scrape has read the final counts (default %(default)s)"""
     slos: str = _measurement(replace(PATH, parse=lambda text: str(Path(text).absolute())), str(SHIPPED))
     """SLO file (default: the shipped one)"""
+    watch_slos: bool = _measurement(None, False)
+    """reload as on SIGHUP when the content of the SLO file has changed, such as that of a mounted ConfigMap"""
     models: tuple[str, ...] = _measurement(_NAME, (), option="--model")
     """model name to use as a label value, in addition to the engine's /v1/models (repeatable)"""
     max_models: int = _measurement(count("models"), MAX_MODELS)
@@ -246,7 +258,7 @@ class SidecarConfig(SidecarFlags):
     """The flags, checked, with what the files and variables contain that they name."""
 
     trust: Trust = SYSTEM
-    certificate: Certificate | None = None  # None: clients connect without TLS
+    certificate: Certificate | None = None  # None: no port uses TLS
     roofline: Ceilings | None = None  # exposed for comparison with the measurements
     otlp: Collector | None = None  # None: the sidecar exports no spans
     follow: FollowedLog | None = None  # instead of relaying

@@ -11,6 +11,7 @@ from pathlib import Path
 import uvloop
 
 from exporters.configuration.child import ChildConfig, Reload
+from exporters.configuration.sidecar import TlsPort
 from exporters.processes.child import Orders, collect_garbage_rarely, run_child
 from exporters.records.connection import connect
 from exporters.records.journal import RelayJournal
@@ -31,7 +32,9 @@ logger = logging.getLogger("vllm_slo.relay")
 async def serve(config: ChildConfig) -> None:
     """Relay until the supervisor stops this process, then drain: wait for open requests, flush the records."""
     loop = asyncio.get_running_loop()
-    tls = None if config.tls is None else config.tls.certificate.context()
+    tls = None
+    if config.tls is not None and config.sidecar.tls_port is not TlsPort.METRICS:
+        tls = config.tls.certificate.context()
     listener, drain_notice, exporter = (socket.socket(fileno=fd) for fd in config.socket_fds)
     sender = Sender(
         partial(connect, exporter), Hello(config.process, config.run_id, config.restarts[config.process]), loop

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from exporters.configuration import config_file, flags
 from exporters.configuration.origin import origin
-from exporters.configuration.sidecar import LEAST_BUFFERED, LogContent, SidecarConfig, SidecarFlags
+from exporters.configuration.sidecar import LEAST_BUFFERED, LogContent, SidecarConfig, SidecarFlags, TlsPort
 from exporters.configuration.tls import SYSTEM, Certificate, Trust
 from exporters.engines.bearer_token import EngineToken
 from exporters.engines.changes.store import ConfigChangeStore
@@ -153,6 +153,10 @@ def _trust(given: SidecarFlags) -> Trust:
 def _certificate(given: SidecarFlags) -> Certificate | None:
     cert, key = given.tls_cert, given.tls_key
     if not cert and not key:
+        if given.tls_port is not TlsPort.CLIENTS:
+            raise UsageError(
+                f"--tls-port {given.tls_port}: needs a certificate; add --tls-cert FILE and --tls-key FILE"
+            )
         return None
     if not key:
         raise UsageError("--tls-cert: needs a private key; add --tls-key FILE")

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import socket
+import ssl
 import sys
 import time
 from collections.abc import Coroutine, Iterator
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 from prometheus_client.core import Metric
 
 from exporters.configuration.child import ChildConfig, Reload
-from exporters.configuration.sidecar import LogContent, SidecarConfig
+from exporters.configuration.sidecar import LogContent, SidecarConfig, TlsPort
 from exporters.engines.bearer_token import EngineToken
 from exporters.engines.changes.store import ConfigChangeStore
 from exporters.engines.condition.rule import State
@@ -116,6 +117,9 @@ class Exporter:
             )
         self.server: BoundedServer | None = None
         self._tls = config.tls
+        self.tls_context: ssl.SSLContext | None = None
+        if config.tls is not None and sidecar.tls_port is not TlsPort.CLIENTS:
+            self.tls_context = config.tls.certificate.context()
         self.read_files()
         self.request_log = _request_log(sidecar)
         self.span_queue = _span_queue(sidecar)
@@ -215,6 +219,8 @@ class Exporter:
         self.read_files()
         slos = self._slos = reload.slos
         self._tls = reload.tls
+        if self._tls is not None and self.tls_context is not None:
+            self._tls.certificate.load_into(self.tls_context)
         judged = judged_by(self._fields, slos.file)
         self.request_metrics.use(judged)
         if self.log_follower is not None:
@@ -358,7 +364,7 @@ async def serve(config: ChildConfig) -> None:
     )
     log_no_malformed_requests()
     exporter.server = BoundedServer(app, shutdown_timeout=RESPONSE_TIMEOUT)
-    await exporter.server.start(sock=metrics)
+    await exporter.server.start(sock=metrics, ssl=exporter.tls_context)
     if exporter.otlp_receiver is not None:
         await exporter.otlp_receiver.listen(config.sidecar.engine_spans)
     exposition(exporter.collect(), "")  # the first exposition takes 30 times as long; do it before there is traffic

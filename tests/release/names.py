@@ -13,9 +13,10 @@ ROOT = Path(__file__).parents[2]
 VERSIONED = (
     "compose/Dockerfile",
     "compose/compose.yaml",
-    "compose/kubernetes/components/sidecar/sidecar.yaml",
+    "compose/helm/vllm-slo/Chart.yaml",
     "docs/images.md",
     "docs/kubernetes.md",
+    "compose/gitops/argocd/application.yaml",
 )
 ADDRESSED = ("compose/Dockerfile", "mkdocs.yml", ".github/ISSUE_TEMPLATE/config.yml", "pyproject.toml")
 
@@ -39,7 +40,7 @@ def current(path: str) -> str:
     text, known = (ROOT / path).read_text(encoding="utf-8"), names()
     if path in VERSIONED:
         text = re.sub(
-            rf'(\bvllm-slo(?:-loadgen|-tools)?:|image\.version="|'
+            rf'(\bvllm-slo(?:-loadgen|-tools)?:|image\.version="|(?m:^(?:version|appVersion): "?)|Revision: |'
             rf"vllm-slo --version |(?m:^ *tag: )){_NUMBER}",
             lambda found: found[1] + known["version"],
             text,

@@ -103,6 +103,8 @@ class Running:
     log: Path
     stderr: Path
     start: Callable[[], Awaitable[asyncio.subprocess.Process]]
+    scheme: str = "http"
+    """The scheme of the metrics port; its certificate is not verified."""
 
     async def start_again(self) -> None:
         """Start it again with the same flags, after it has ended."""
@@ -119,7 +121,7 @@ class Running:
 
     @property
     def pages(self) -> str:
-        return f"http://127.0.0.1:{self.metrics_port}"
+        return f"{self.scheme}://127.0.0.1:{self.metrics_port}"
 
     @property
     def exporter(self) -> int | None:
@@ -351,8 +353,10 @@ async def _started(
     pids: set[int] = set()
     starting = None if while_starting is None else asyncio.create_task(while_starting(process.pid))
     try:
-        async with aiohttp.ClientSession(timeout=PATIENCE) as session:
-            running = Running(process, session, port, metrics_port, log, stderr, start)
+        connector = aiohttp.TCPConnector(ssl=False)
+        async with aiohttp.ClientSession(timeout=PATIENCE, connector=connector) as session:
+            scheme = "https" if {"metrics", "both"} & {*words} else "http"
+            running = Running(process, session, port, metrics_port, log, stderr, start, scheme)
             await until(lambda: _responds(running, probe) if process.returncode is None else True)
             assert process.returncode is None, stderr.read_text()
             if starting is not None:

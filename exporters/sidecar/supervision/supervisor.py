@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from exporters.configuration.child import ChildConfig, Reload, ServerCertificate, Slos
-from exporters.configuration.sidecar import SidecarConfig
+from exporters.configuration.sidecar import SidecarConfig, TlsPort
 from exporters.requestlog.standard_output import STANDARD_OUTPUT
 from exporters.sidecar.drain_control import Order, Report
 from exporters.sidecar.supervision import system_limits
@@ -34,6 +34,9 @@ STABLE_SECONDS = 10.0
 CRASH_LOOP = 3
 """A relay that ends so often within the time above, one start after the other, has no listening socket until it runs.
 After fewer crashes the socket stays open, so that connections wait for the next start and are not refused."""
+
+WATCH_SECONDS = 5.0
+"""Interval at which --watch-slos reads the SLO file."""
 
 READINESS_TIMEOUT = 2.0
 """The maximum wait for the exporter to confirm that /readyz fails; after that the drain continues."""
@@ -107,6 +110,7 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         watches = {child.name: loop.create_task(self._watch(child)) for child in self._children}
         stop = loop.create_task(self._drain_and_stop(watches))
+        watch_slos = loop.create_task(self._watch_slos()) if self._config.watch_slos else None
         received: list[signal.Signals] = []
 
         def on_signal(number: signal.Signals) -> None:
@@ -131,6 +135,8 @@ class Supervisor:
             self._log_start()
             await asyncio.wait([stop])
         finally:
+            if watch_slos is not None:
+                watch_slos.cancel()
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})  # else it ends a process without its handler
             # asyncio closes its wakeup descriptor before it removes handlers: a signal in between prints a traceback.
             loop.remove_signal_handler(signal.SIGCHLD)
@@ -179,8 +185,23 @@ class Supervisor:
             log = config.follow
             logger.info("following %s (%s), metrics on %s/metrics", log.path, log.format, config.metrics)
             return
-        tls = "" if config.certificate is None else " (TLS)"
-        logger.info("relaying %s%s -> %s, metrics on %s/metrics", config.listen, tls, config.upstream, config.metrics)
+        clients, metrics = (
+            " (TLS)" if config.certificate is not None and config.tls_port in (port, TlsPort.BOTH) else ""
+            for port in (TlsPort.CLIENTS, TlsPort.METRICS)
+        )
+        text = "relaying %s%s -> %s, metrics on %s/metrics%s"
+        logger.info(text, config.listen, clients, config.upstream, config.metrics, metrics)
+
+    async def _watch_slos(self) -> None:
+        """Reload when the content of the SLO file changes; its time would also change when its volume is mounted."""
+        path = Path(self._config.slos)
+        known = _content(path)
+        while True:
+            await asyncio.sleep(WATCH_SECONDS)
+            content = _content(path)
+            if content not in (known, None):
+                known = content
+                self._reload()
 
     def _reload(self) -> None:
         """Read SLO file and certificate again, and let all children use them or the last valid ones."""
@@ -343,6 +364,14 @@ class Supervisor:
             drain_began_at=self._drain_began_at,
             relays_exited_at=self._relays_exited_at,
         )
+
+
+def _content(path: Path) -> bytes | None:
+    """The content of a file; None if it cannot be read, as while it is being replaced."""
+    try:
+        return path.read_bytes()
+    except OSError:
+        return None
 
 
 def supervise(config: SidecarConfig, slos: SloFile, salt: bytes) -> int:

@@ -23,13 +23,13 @@ from tests.support.prometheus_process import prometheus
 from tests.support.waiting import wait_until
 
 SPEC = load(SHIPPED)
-COMPONENTS = Path(__file__).parents[3] / "compose/kubernetes/components"
-POD_MONITOR = yaml.safe_load((COMPONENTS / "pod-monitor/pod-monitor.yaml").read_text(encoding="utf-8"))
+INSTALL = yaml.safe_load_all((Path(__file__).parents[1] / "helm/golden/smallest.yaml").read_text(encoding="utf-8"))
+(POD_MONITOR,) = (each for each in INSTALL if each["kind"] == "PodMonitor")
 SERIES = "kube_pod_container_info and kube_pod_init_container_info of kube-state-metrics"
 COST = "their requests are in no series, no budget and no alert, unless a sidecar in front of them measures them"
 FIX = (
-    "add compose/kubernetes/components/sidecar, which patches Deployments and StatefulSets; copy its parts into "
-    "another kind (docs/kubernetes.md, Engines without a sidecar)"
+    "install them with the chart compose/helm/vllm-slo, or add the sidecar by its template (docs/kubernetes.md, Other "
+    "workloads)"
 )
 
 

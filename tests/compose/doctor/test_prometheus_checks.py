@@ -132,7 +132,7 @@ def in_pod(name: str, instance: str) -> dict[str, Any]:
 ADDRESS_COST = "pages and boards name an address, for which the pod must be searched"
 ADDRESS_FIX = (
     "relabel: source_labels: [__meta_kubernetes_namespace, __meta_kubernetes_pod_name], separator: /, "
-    "target_label: instance, as compose/kubernetes/components/pod-monitor does"
+    "target_label: instance, as the PodMonitor of the chart does"
 )
 
 

@@ -37,7 +37,7 @@ def test_a_flag_can_have_another_value() -> None:
     assert len(words) == len(MANIFEST.sidecar)
 
 
-def test_the_hook_is_the_script_of_the_component_with_the_address_and_the_token_of_its_pod() -> None:
+def test_the_hook_is_the_script_of_the_chart_with_the_address_and_the_token_of_its_pod() -> None:
     script, *rest = MANIFEST.hook_words("127.64.0.1", Path("/pods/a"))
     assert Path(script).name == "drain.py"
     assert Path(script).is_file()
@@ -50,4 +50,4 @@ def test_the_shipped_manifest_keeps_nothing_of_a_container(tmp_path: Path) -> No
     assert not [word for word in words if "/etc/" in word or "/var/" in word or "0.0.0.0" in word]
     assert f"--listen=127.64.0.1:{RELAY}" in words
     assert f"--metrics=127.64.0.1:{METRICS}" in words
-    assert shipped.grace > float(shipped.hook[-1])
+    assert shipped.grace > float(shipped.hook[2])

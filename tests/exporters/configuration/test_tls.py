@@ -4,6 +4,7 @@ import asyncio
 import signal
 import ssl
 import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import aiohttp
 import pytest
 
 from compose.cli import main
+from compose.rolling_update.pod_manifest import SCRIPTS
 from exporters.configuration.tls import Certificate
 from tests.exporters.configuration.certificates import Authority, authority, needs_openssl
 from tests.faults.sidecar_state import kill_exporter, kill_relay
@@ -113,6 +115,32 @@ async def test_clients_are_served_with_tls_and_their_aborts_are_detected(tmp_pat
             "INFO supervisor: SIGTERM: /readyz fails, no new connections after 0 s, open requests have 15 s more",
             "INFO supervisor: drained",
         ]
+
+
+async def test_the_metrics_port_alone_can_use_tls_also_after_a_reload_and_for_the_scripts_of_the_pod(
+    tmp_path: Path, ours: Authority
+) -> None:
+    leaf, token = ours.issue("leaf"), tmp_path / "token"
+    token.write_text("t0ken")
+    flags = (*tls_flags(leaf), "--tls-port", "metrics", "--admin-token-file", str(token))
+    async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, *flags) as running, trusting(ours) as session:
+        assert await running.ask("without TLS") == 200
+        async with session.get(f"{running.pages}/metrics") as response:
+            assert f"{EXPIRY[:-2]} " in await response.text()
+        ours.issue("leaf", days=90)
+        await _reload(running, f"INFO supervisor: certificate reloaded, it expires on {_utc(enddate(leaf))} UTC")
+        await until(lambda: _shown_by(running.metrics_port, ours, leaf))
+        for script, *words in (("livez.py", running.pages), ("drain.py", f"{HANG}", running.pages, str(token))):
+            process = await asyncio.create_subprocess_exec(sys.executable, "-I", str(SCRIPTS / script), *words)
+            assert await process.wait() == 0
+        assert await running.stop() == 0
+
+
+async def _shown_by(port: int, ours: Authority, certificate: Certificate) -> bool:
+    _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=ours.client())
+    found = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+    writer.transport.abort()
+    return bool(found == der(certificate))
 
 
 async def test_sighup_reloads_a_renewed_certificate_and_keeps_the_old_one_if_it_is_invalid(
@@ -329,6 +357,10 @@ NO_KEY = "contains no PEM private key (-----BEGIN PRIVATE KEY-----)"
         (
             "--upstream-insecure",
             f"--upstream-insecure: {ENGINE} does not use TLS; write https:// or remove --upstream-insecure",
+        ),
+        (
+            "--tls-port both",
+            "--tls-port both: needs a certificate; add --tls-cert FILE and --tls-key FILE",
         ),
         (
             f"--upstream {TLS} --upstream-insecure --upstream-ca authority.pem",

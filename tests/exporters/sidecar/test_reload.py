@@ -68,6 +68,26 @@ def errors(running: Running) -> list[str]:
     return [line for line in running.log_lines() if line.startswith(("ERROR", "CRITICAL"))]
 
 
+async def test_a_watched_file_is_reloaded_without_a_signal_when_its_mounted_folder_is_replaced(tmp_path: Path) -> None:
+    """Kubernetes replaces the link to the folder of a mounted ConfigMap."""
+    (tmp_path / "mount").mkdir()
+    for name, text in (("1", FEW), ("2", slo_file("new"))):
+        (tmp_path / "mount" / name).mkdir()
+        (tmp_path / "mount" / name / "slos.yaml").write_text(text)
+    (tmp_path / "mount/data").symlink_to("1")
+    mounted = str(tmp_path / "mount/data/slos.yaml")
+    code = START + "supervisor.WATCH_SECONDS = 0.05; " + RUN
+    flags = ("--slos", mounted, "--watch-slos")
+    async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, *flags, code=code) as running:
+        engine.may_finish.set()
+        await judged_by(running, "old")
+        (tmp_path / "mount/next").symlink_to("2")
+        (tmp_path / "mount/next").replace(tmp_path / "mount/data")
+        await judged_by(running, "new")
+        assert (await running.samples())[SUCCESSFUL] == 1
+        assert errors(running) == []
+
+
 @pytest.mark.parametrize(
     "at_start, edited", [pytest.param(FEW, MANY, id="more thresholds"), pytest.param(MANY, FEW, id="fewer thresholds")]
 )

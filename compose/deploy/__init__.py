@@ -1,0 +1,1 @@
+"""What Kubernetes needs of an SLO file: rendered values of the chart."""

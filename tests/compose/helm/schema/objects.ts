@@ -1,0 +1,16 @@
+// The custom resources of the manifests by kind, as their operators publish them. TypeScript refuses unknown fields in literals.
+import type { IRollout } from "@kubernetes-models/argo-rollouts/argoproj.io/v1alpha1/Rollout";
+import type { IGrafanaDashboard } from "@kubernetes-models/grafana-operator/grafana.integreatly.org/v1beta1/GrafanaDashboard";
+import type { IScaledObject } from "@kubernetes-models/keda/keda.sh/v1alpha1/ScaledObject";
+import type { IAlertmanagerConfig } from "@kubernetes-models/prometheus-operator/monitoring.coreos.com/v1alpha1/AlertmanagerConfig";
+import type { IPodMonitor } from "@kubernetes-models/prometheus-operator/monitoring.coreos.com/v1/PodMonitor";
+import type { IPrometheusRule } from "@kubernetes-models/prometheus-operator/monitoring.coreos.com/v1/PrometheusRule";
+
+export interface CustomResources {
+  AlertmanagerConfig: IAlertmanagerConfig;
+  GrafanaDashboard: IGrafanaDashboard;
+  PodMonitor: IPodMonitor;
+  PrometheusRule: IPrometheusRule;
+  Rollout: IRollout;
+  ScaledObject: IScaledObject;
+}
