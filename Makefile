@@ -69,10 +69,8 @@ format: setup ## format the code, and correct what lint can correct
 docs: setup ## the documentation as pages, in .lab/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
-pictures: setup ## the demo, and a picture of each dashboard for the documentation; needs Chromium
-	$(BIN)/vllm-slo demo --png
-	cp .lab/run/dashboards/*.png docs/pictures/
-	@grep -o 'slo-[a-z]*\.png (.*)' .lab/run/logs/preview.log
+pictures: setup ## the pictures of README and docs, from one recorded demo: ten minutes; needs Chromium
+	$(BIN)/python -m docs.page_pictures
 
 NAME ?= relay
 BENCHES := relay options load_clients journal parsers rules dashboards request_queries vllm_bench freeze fleet engine_hangs workers

@@ -4,7 +4,7 @@
 const page = JSON.parse(document.getElementById("page").textContent);
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const light = matchMedia("(prefers-color-scheme: light)");
-// "#dark #light" is a colour by name, of which Grafana's palette has one for each theme
+// "#dark #light" is a colour that differs between Grafana's themes
 const colour = (name) => (!name || name === "text" ? css("--text") : name.split(" ").at(light.matches ? -1 : 0));
 const tip = createNode("div", { id: "tip", hidden: true });
 const hidden = new Set(); // "panel/series" hidden by a click in a legend
@@ -47,16 +47,18 @@ function clock(milliseconds) {
 // ---- page
 
 function bar(data) {
-  const names = Object.entries(page.pages);
-  const links = names.map(([name, title]) =>
-    createNode("a", { href: address(name), "aria-current": name === page.name ? "page" : undefined }, title));
   return createNode("div", { class: "bar" },
     createNode("h1", {}, data.title),
-    names.length > 1 ? createNode("nav", {}, ...links) : null,
     ...data.variables.map(variableSelect),
     createNode("span", { class: "right" }, page.refresh ? timeRangeSelect() : null, createNode("span", { class: "when" })),
     createNode("span", { class: "note" }, "Preview of the Grafana dashboard, drawn by vllm-slo from live queries; not Grafana"),
     createNode("span", { class: "note trouble" }));
+}
+
+// On a wide screen, where Grafana docks its menu.
+function menu() {
+  return createNode("nav", {}, ...Object.entries(page.pages).map(([name, title]) =>
+    createNode("a", { href: address(name), "aria-current": name === page.name ? "page" : undefined }, title)));
 }
 
 // A served page stores its selection and time range in its URL, as Grafana does; a file has no query string.
@@ -125,7 +127,7 @@ async function draw(data) {
     [each.title, each.panels.map((panel) => [panel.kind, panel.title, panel.position])])]);
   if (structure !== currentStructure) {
     panels = [];
-    document.body.replaceChildren(bar(data), createNode("main", {}, ...data.sections.map(section)), tip);
+    document.body.replaceChildren(bar(data), menu(), createNode("main", {}, ...data.sections.map(section)), tip);
     currentStructure = structure;
   }
   data.sections.flatMap((each) => each.panels).forEach((panel, number) => { panels[number].data = panel; });
@@ -196,7 +198,7 @@ const DRAW = {
     const sizes = figureSizes(data, width, height);
     body.replaceChildren(...data.items.map((item, at) => {
       const [front, back] = data.fill
-        ? [item.textColour || css("--background"), colour(item.colour)] : [data.plain ? css("--text") : colour(item.colour), ""];
+        ? [item.textColour ? colour(item.textColour) : css("--background"), colour(item.colour)] : [data.plain ? css("--text") : colour(item.colour), ""];
       const box = sizes[at];
       const name = item.name ? createNode("span", { title: item.name,
         style: { color: data.fill ? front : "", fontSize: `${box.title}px` } }, item.name) : null;
@@ -337,7 +339,7 @@ function fontSize(text, width, height, weight, most = Infinity) {
 
 function tableCell(cell, column) {
   const style = { textAlign: column.align };
-  if (column.kind === "color-background") Object.assign(style, { background: cell.colour, color: cell.textColour });
+  if (column.kind === "color-background") Object.assign(style, { background: colour(cell.colour), color: colour(cell.textColour) });
   else if (cell.colour) style.color = colour(cell.colour);
   const part = { width: `${100 * (cell.share ?? 0)}%`, background: colour(cell.colour) };
   const track = "share" in cell ? createNode("span", { class: "track" }, createNode("i", { style: part })) : null;
@@ -395,7 +397,7 @@ function annotationMarkers(data) {
   return { type: "scatter", mode: "markers", hoverinfo: "none", cliponaxis: false,
     x: page.annotations.map(({ at }) => Math.max(at, page.span[0]) + shift), y: page.annotations.map(() => data.axes[0].range[0]),
     marker: { symbol: "triangle-up", size: page.annotations.map(({ until }) => (until ? 0 : 9)),
-      color: page.annotations.map((annotation) => annotation.colour) } };
+      color: page.annotations.map((annotation) => colour(annotation.colour)) } };
 }
 
 // The annotations at a time, or within a few pixels of it.
@@ -411,15 +413,15 @@ function layout(data, width) {
   const hours = (page.span[1] - page.span[0]) / 3600e3;
   const limits = data.limits.flatMap((limit) => [
     ...(limit.line ? [{ type: "line", xref: "paper", x0: 0, x1: 1, y0: limit.y, y1: limit.y,
-      line: { color: limit.colour, width: 1.5, dash: limit.dash ? "dash" : "solid" } }] : []),
-    ...(limit.area ? [{ type: "rect", xref: "paper", x0: 0, x1: 1, y0: limit.y, y1: limit.to, fillcolor: limit.colour, opacity: 0.12,
+      line: { color: colour(limit.colour), width: 1.5, dash: limit.dash ? "dash" : "solid" } }] : []),
+    ...(limit.area ? [{ type: "rect", xref: "paper", x0: 0, x1: 1, y0: limit.y, y1: limit.to, fillcolor: colour(limit.colour), opacity: 0.12,
       line: { width: 0 }, layer: "below" }] : [])]);
   // as in Grafana, a region tints the whole height and has an edge on both sides; later annotations cover earlier ones
   const annotationShapes = page.annotations.flatMap((annotation) => [
     ...(annotation.until ? [[1, 0.1], [0.02, 1]].map(([high, opacity]) => ({ type: "rect", yref: "paper", y0: 0, y1: high,
-      x0: annotation.at + shift, x1: annotation.until + shift, fillcolor: annotation.colour, opacity, line: { width: 0 } })) : []),
+      x0: annotation.at + shift, x1: annotation.until + shift, fillcolor: colour(annotation.colour), opacity, line: { width: 0 } })) : []),
     ...[annotation.at, annotation.until].filter(Boolean).map((at) => ({ type: "line", yref: "paper", y0: 0, y1: 1, x0: at + shift,
-      x1: at + shift, line: { color: annotation.colour, width: 1, dash: "dash" } }))]);
+      x1: at + shift, line: { color: colour(annotation.colour), width: 1, dash: "dash" } }))]);
   return { margin: { l: 8, r: 8, t: 8, b: 22 }, paper_bgcolor: "transparent", plot_bgcolor: "transparent", showlegend: false,
     font: { color: css("--faint"), size: 11, family: "Inter, system-ui, Helvetica, Arial, sans-serif" },
     hovermode: "x", dragmode: "zoom", barmode: "stack", uirevision: "kept", shapes: [...limits, ...annotationShapes],

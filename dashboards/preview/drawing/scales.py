@@ -78,8 +78,7 @@ def axis_of(config: FieldConfig, values: Iterable[float]) -> Axis:
     """The range of the values, unless the settings set it."""
     scale = scale_of(config)
     finite = [value for value in values if math.isfinite(value) and scale.place(value) is not None]
-    soft = [float(end) for name in ("axisSoftMin", "axisSoftMax") if (end := config.custom(name)) is not None]
-    low, high = min([*finite, *soft], default=0.0), max([*finite, *soft], default=1.0)
+    low, high = min(finite, default=0.0), max(finite, default=0.0)
     fixed_low, fixed_high = config.settings.get("min"), config.settings.get("max")
     if fixed_low is not None:
         low = float(fixed_low)
@@ -91,17 +90,35 @@ def axis_of(config: FieldConfig, values: Iterable[float]) -> Axis:
         exponents = math.log(low, scale.base) + 1e-9, math.log(max(high, low), scale.base) - 1e-9
         bottom = math.floor(exponents[0])
         return Axis(scale, scale.base**bottom, scale.base ** max(math.ceil(exponents[1]), bottom + 1))
-    # a constant line is drawn in the middle, or at the bottom if it is 0
-    if low >= high:
-        high = low + (abs(low) or 1.0)
-        if fixed_low is None and low:
-            low -= abs(low)
-    margin = 0.05 * (high - low)
-    if fixed_high is None:
-        high += margin
-    if fixed_low is None:
-        low = 0.0 if 0 <= low <= margin else low - margin
-    return Axis(scale, low, high)
+    soft_low, soft_high = (config.custom(name) for name in ("axisSoftMin", "axisSoftMax"))
+    least, most = padded_range(low, high, soft_low, soft_high)
+    least, most = (least if fixed_low is None else low), (most if fixed_high is None else high)
+    return Axis(scale, least, most) if least < most else Axis(scale, 0.0, 100.0)
+
+
+def padded_range(low: float, high: float, soft_low: float | None = None, soft_high: float | None = None) -> list[float]:
+    """`rangeNum` of uPlot as Grafana calls it: a tenth of the range beyond its ends, but not beyond a soft one.
+
+    The soft end is zero unless the panel sets it; without any data but zeros the range ends at 100.
+    """
+    delta = high - low
+    largest = max(abs(low), abs(high))
+    is_constant = delta < 1e-24 or abs(math.log10(largest) - math.log10(delta)) > 10
+    size = largest or 1e3 if is_constant else delta
+    step = 10.0 ** math.floor(math.log10(size)) / 10
+    ends = []
+    # each end as an upper one
+    for end, soft, sign in ((-low, soft_low, -1), (high, soft_high, 1)):
+        padding = size * (0.1 if end == 0 or not is_constant else 1)
+        bound = math.ceil(round((end + padding) / step, 6)) * step
+        limit = sign * float(soft or 0)
+        ends.append(sign * (limit if end <= limit and (soft is not None or bound >= limit) else bound))
+    return [*map(_rounded, ends)] if ends != [0, 0] else [0.0, 100.0]
+
+
+def _rounded(value: float) -> float:
+    """The value without the error of its binary representation."""
+    return float(f"{value:.12g}") + 0.0
 
 
 def labels(ticks: Iterable[float], config: FieldConfig, increment: float) -> list[str]:

@@ -135,6 +135,11 @@ def compile_pattern(text: str) -> re.Pattern[str]:
         return re.compile(r"(?!)")
 
 
+def expand_groups(pattern: re.Pattern[str], replacement: str, text: str) -> str:
+    """The text with each match replaced; `$1` in the replacement is the first group."""
+    return pattern.sub(re.sub(r"\$(\d)", r"\\\1", replacement), text)
+
+
 def _matches(matcher: Mapping[str, Any], column: Field, ref: str) -> bool:
     expected = matcher.get("options")
     match matcher.get("id"):
@@ -177,18 +182,29 @@ def _mapping_result(mapping: Mapping[str, Any], value: Any) -> Mapping[str, Any]
         case "value":
             result = options.get(_key(value))
             return result if isinstance(result, Mapping) else None
-        case "range" if isinstance(value, int | float) and not is_absent(value):
+        case "range" if not is_absent(number := _number(value)):
             low, high = options.get("from"), options.get("to")
-            inside = (low is None or value >= low) and (high is None or value <= high)
+            inside = (low is None or number >= low) and (high is None or number <= high)
             return result if inside else None
-        case "regex" if isinstance(value, str):
-            return result if compile_pattern(str(options.get("pattern", ""))).search(value) else None
+        case "regex" if isinstance(value, str) and result:
+            pattern = compile_pattern(str(options.get("pattern", "")))
+            text = result.get("text")
+            changed = {**result, "text": expand_groups(pattern, str(text), value)} if text else result
+            return changed if pattern.search(value) else None
         case "special":
             is_null = value is None
             is_nan = is_absent(value) and not is_null
             matches = {"null": is_null, "nan": is_nan, "null+nan": is_null or is_nan, "empty": value == ""}
             return result if matches.get(str(options.get("match"))) else None
     return None
+
+
+def _number(value: Any) -> float | None:
+    """JavaScript's `Number`, but None for a missing value: a text may be a number."""
+    try:
+        return None if value is None else float(value or 0)
+    except ValueError:
+        return None
 
 
 def _key(value: Any) -> str:

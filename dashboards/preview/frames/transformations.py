@@ -7,7 +7,7 @@ from operator import add, mul, sub
 from typing import Any
 
 from dashboards.preview.frames.calculations import CALCS, is_absent, reduce, sort_rows
-from dashboards.preview.frames.field_config import compile_pattern
+from dashboards.preview.frames.field_config import compile_pattern, expand_groups
 from dashboards.preview.frames.frame import Field, Frame, Kind
 
 Frames = list[Frame]
@@ -204,9 +204,12 @@ def _is_match(value: Any, matcher: Mapping[str, Any]) -> bool:
 
 def _rename(frames: Frames, options: Options) -> Frames:
     regex = compile_pattern(str(options.get("regex", "")))
-    replacement = str(options.get("renamePattern", "")).replace("$", "\\")
+    replacement = str(options.get("renamePattern", ""))
     return [
-        Frame(frame.ref, tuple(replace(each, display_name=regex.sub(replacement, each.title)) for each in frame.fields))
+        Frame(
+            frame.ref,
+            tuple(replace(each, display_name=expand_groups(regex, replacement, each.title)) for each in frame.fields),
+        )
         for frame in frames
     ]
 

@@ -1,22 +1,29 @@
-// Runs functions of @grafana/data on the cases on standard input, and prints the results as one line of JSON.
+// Runs functions of one version of @grafana/data (`node grafana_data.cjs grafana-data-12`), and of uPlot, on the cases on
+// standard input, and prints the results as one line of JSON.
 "use strict";
 
-// The package expects a browser.
-globalThis.navigator ??= { language: "en-US", languages: ["en-US"] };
-const load = (module) => require(`${__dirname}/node_modules/@grafana/data/dist/cjs/${module}.cjs`);
-const { getDisplayProcessor } = load("field/displayProcessor");
-const { getFieldDisplayValues } = load("field/fieldDisplay");
-const { of } = require(`${__dirname}/node_modules/rxjs`);
-const { createTheme } = load("themes/createTheme");
-const { reduceField } = load("transformations/fieldReducer");
-const { sortDataFrame } = load("dataframe/processDataFrame");
-const { calculateFieldTransformer } = load("transformations/transformers/calculateField");
-const { sortByTransformer } = load("transformations/transformers/sortBy");
-const { mergeTransformer } = load("transformations/transformers/merge");
-const { guessDecimals, roundDecimals } = load("utils/numbers");
-const { formattedValueToString } = load("valueFormats/valueFormats");
+const { rangeNum } = require("uplot"); // before there is a window
 
-const theme = createTheme();
+// The packages of Grafana expect a browser, and load hooks of React that none of these functions calls.
+const Module = require("node:module");
+const load = Module._load;
+Module._load = (name, ...rest) => (name.startsWith("react-use") ? {} : load(name, ...rest));
+const storage = { getItem: () => null, setItem() {} };
+const page = { addEventListener() {}, matchMedia: () => ({ addListener() {} }), location: { search: "" }, localStorage: storage };
+const navigator = { language: "en-US", languages: ["en-US"] };
+for (const [name, value] of Object.entries({ window: page, localStorage: storage, navigator })) globalThis[name] ??= value;
+
+const {
+  applyFieldOverrides, createTheme, fieldColorModeRegistry, formattedValueToString, getDisplayProcessor,
+  getFieldDisplayValues, guessDecimals, reduceField, roundDecimals, sortDataFrame, standardFieldConfigEditorRegistry,
+  standardTransformers: { calculateFieldTransformer, mergeTransformer, sortByTransformer },
+} = require(process.argv[2]);
+const { of } = require("rxjs");
+
+const themes = ["dark", "light"].map((mode) => createTheme({ colors: { mode } }));
+const [theme] = themes;
+standardFieldConfigEditorRegistry.setInit(() => ["unit", "decimals", "displayName", "noValue"].map((id) => (
+  { id, path: id, name: id, process: (value) => value, shouldApply: () => true })));
 // JSON has no number for these.
 const NAMES = { NaN, Infinity, "-Infinity": -Infinity };
 const decode = (value) => (value !== null && typeof value === "object" ? NAMES[value.number] : value);
@@ -59,6 +66,24 @@ const RUN = {
       columns = frame.fields.map(({ name, values }) => [name, values.map(encode)]);
     });
     return columns;
+  },
+  // The colours in both themes of a series with this name at this place.
+  colours({ mode, name, index }) {
+    const series = { ...field("number", { color: mode }, []), name, state: { seriesIndex: index, displayName: name } };
+    return themes.map((each) => fieldColorModeRegistry.get(mode.mode).getCalculator(series, each)(1, 1));
+  },
+  // The settings of each column after overrides.
+  overrides({ columns, defaults, overrides }) {
+    const fields = columns.map(({ name, type, labels, values }) => ({ name, type, labels, config: {}, values: values.map(decode) }));
+    const data = [{ refId: "A", length: fields[0].values.length, fields }];
+    const [frame] = applyFieldOverrides({ data, fieldConfig: { defaults, overrides }, replaceVariables: (text) => text,
+      theme, timeZone: "utc", fieldConfigRegistry: standardFieldConfigEditorRegistry });
+    return frame.fields.map(({ config }) => ["unit", "decimals"].map((key) => config[key] ?? null));
+  },
+  // The ends of an axis: `range` of UPlotScaleBuilder in @grafana/ui
+  axis({ low, high, soft }) {
+    return rangeNum(low, high, Object.fromEntries(["min", "max"].map((end, at) =>
+      [end, { pad: 0.1, soft: soft[at] ?? 0, mode: soft[at] === null ? 3 : 1 }])));
   },
   figures({ config, series }) {
     const data = series.map((values) => ({ fields: [field("number", config, values)], length: values.length }));
