@@ -20,11 +20,16 @@ class Preset:
     weight_bytes: float  # read once per step
     kv_cache_dtype: str = "auto"
     kv_bytes_per_token: float  # read once per step for each token of context
+    kv_bandwidth: float = 1.0  # share of the memory's bandwidth at which it is read
     flop_per_token: float
+    flop_per_pair: float = 0.0  # of attention, for a token and one that it attends to
+    attention_efficiency: float = 1.0  # share of the peak for that
     memory_bytes_per_second: float
     flop_per_second: float  # dense peak in the data sheet
     efficiency: float  # share of that peak for large matrix products
     overhead_seconds: float  # scheduling, kernel launches and sampling per step
+    sequence_seconds: float = 0.0  # more for each request in a step
+    token_seconds: float = 0.0  # more for each token: all-reduce between GPUs
     eager_seconds: float  # more per step without CUDA graphs
     memory_bytes: float  # of the GPU, as nvidia-smi reports it
     gpu_memory_utilization: float = 0.92  # at which it has `num_gpu_blocks`
@@ -34,13 +39,16 @@ class Preset:
     max_model_len: int = 8192
     speculation: Speculation | None = None
 
-    def step_seconds(self, *, tokens: int, context: int) -> float:
-        """The duration of a step that computes `tokens` and attends over `context` cached tokens in total.
+    def step_seconds(self, *, tokens: int, context: float, sequences: int = 0, pairs: float = 0.0) -> float:
+        """The duration of a step that computes `tokens` of `sequences` and attends over `context` tokens in total.
 
         By the roofline model, matrix products take the longer of reading the weights and computing; attention adds
-        reading the KV cache. The model ignores the arithmetic of attention, so very long prompts are too fast.
+        reading the KV cache, and the arithmetic of `pairs`: the sum, over the tokens, of those that each attends to.
+        The page docs/design/step-model.md has the formula and its error.
         """
-        return self.overhead_seconds + self._forward_seconds(self, tokens, context)
+        more = sequences * self.sequence_seconds + tokens * self.token_seconds
+        attention = pairs * self.flop_per_pair / (self.flop_per_second * self.attention_efficiency)
+        return self.overhead_seconds + self._forward_seconds(self, tokens, context) + attention + more
 
     def draft_seconds(self, *, requests: int, context: int) -> float:
         """The time to draft for `requests` with `context` cached tokens in total: one forward pass for each token.
@@ -59,10 +67,10 @@ class Preset:
             bandwidth=self.memory_bytes_per_second,
         )
 
-    def _forward_seconds(self, model: "Preset | DraftModel", tokens: int, context: int) -> float:
+    def _forward_seconds(self, model: "Preset | DraftModel", tokens: int, context: float) -> float:
         weights = model.weight_bytes / self.memory_bytes_per_second
         arithmetic = tokens * model.flop_per_token / (self.flop_per_second * self.efficiency)
-        attention = context * model.kv_bytes_per_token / self.memory_bytes_per_second
+        attention = context * model.kv_bytes_per_token / (self.memory_bytes_per_second * self.kv_bandwidth)
         return max(weights, arithmetic) + attention
 
 

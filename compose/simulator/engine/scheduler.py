@@ -112,7 +112,10 @@ class Scheduler:
         if not scheduled:
             return None
         duration = self._preset.step_seconds(
-            tokens=sum(scheduled.values()), context=sum(job.computed + count for job, count in scheduled.items())
+            tokens=sum(scheduled.values()),
+            context=sum(job.computed + count for job, count in scheduled.items()),
+            sequences=len(scheduled),
+            pairs=sum(count * (job.computed + count / 2) for job, count in scheduled.items()),
         )
         if drafts := [job for job, count in scheduled.items() if job.computed + count > len(job.tokens)]:
             duration += self._preset.draft_seconds(requests=len(drafts), context=sum(job.computed for job in drafts))
@@ -124,6 +127,32 @@ class Scheduler:
             admitted=admitted,
             preempted=preempted,
         )
+
+    def skip(self) -> float:
+        """Run all steps at once until a request ends, while all running requests decode and none can be admitted.
+
+        Returns their duration in seconds; 0 where each step must be run, as when the KV cache is full. Drafts
+        are not supported. The tokens are generated, and not returned.
+        """
+        jobs = self.running
+        if not jobs or any(job.computed + 1 < len(job.tokens) for job in jobs):
+            return 0.0
+        budget = self._flags.max_num_batched_tokens - len(jobs)
+        if self.waiting and self._can_admit(self.waiting[0], self._cached_blocks(self.waiting[0]), budget):
+            return 0.0
+        steps = min(job.output_length - job.generated for job in jobs) - 1
+        while sum(self._blocks_for(job.computed + steps) - len(job.blocks) for job in jobs) > self.pool.free:
+            steps //= 2
+        if steps < 1:
+            return 0.0
+        # The duration is linear in the context, so that of its mean counts.
+        context = sum(job.computed for job in jobs) + len(jobs) * (steps + 1) / 2
+        for job in jobs:
+            self._grow(job, steps)
+            job.computed += steps
+            job.tokens.extend(map(job.generate, range(job.generated, job.generated + steps)))
+        n = len(jobs)
+        return steps * self._preset.step_seconds(tokens=n, context=context, sequences=n, pairs=context - n / 2)
 
     def _continue_running(self, budget: int, scheduled: dict[Job, int]) -> tuple[int, list[Job]]:
         """Schedule the running jobs; a job without free blocks preempts the last admitted job."""
@@ -153,16 +182,13 @@ class Scheduler:
 
     def _admit(self, budget: int, scheduled: dict[Job, int], admitted: list[Job], now: float) -> None:
         """Admit waiting jobs in arrival order; a job that does not fit blocks the later ones."""
-        while self.waiting and budget and len(self.running) < self._flags.max_num_seqs:
+        while self.waiting and budget:
             job = self.waiting[0]
             hits = self._cached_blocks(job)
+            if not self._can_admit(job, hits, budget):
+                return
             start = len(hits) * self._flags.block_size
             count = len(job.tokens) - start
-            if count > budget and not self._flags.enable_chunked_prefill:
-                return
-            reserved = len(job.tokens) if self._flags.scheduler_reserve_full_isl else start + min(count, budget)
-            if self._blocks_for(reserved) - len(hits) + self.pool.count_unused(hits) > self.pool.free:
-                return
             self.waiting.popleft()
             self.pool.share(hits)
             job.blocks, job.computed, job.registered = list(hits), start, len(hits)
@@ -174,6 +200,16 @@ class Scheduler:
             budget -= scheduled[job]
             self._grow(job, scheduled[job])
             self.running.append(job)
+
+    def _can_admit(self, job: Job, hits: list[int], budget: int) -> bool:
+        if len(self.running) >= self._flags.max_num_seqs:
+            return False
+        start = len(hits) * self._flags.block_size
+        count = len(job.tokens) - start
+        if count > budget and not self._flags.enable_chunked_prefill:
+            return False
+        reserved = len(job.tokens) if self._flags.scheduler_reserve_full_isl else start + min(count, budget)
+        return self._blocks_for(reserved) - len(hits) + self.pool.count_unused(hits) <= self.pool.free
 
     def _advance(self, scheduled: dict[Job, int], ends: float) -> list[Token]:
         """Generate the next tokens of each job whose tokens have all been computed."""

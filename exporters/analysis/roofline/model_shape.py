@@ -49,6 +49,8 @@ class ModelShape:
     lookup_table: float
     """Parameters of an embedding that is not also the head; a token reads only one row of it."""
     experts: Experts | None = None
+    hidden: int = 0
+    """The width of a token between layers."""
 
     @property
     def active_parameters(self) -> float:
@@ -138,6 +140,7 @@ def _count_parameters(keys: _ConfigKeys, parameters: float | None) -> ModelShape
         embeddings=embedding * (1 if tied else 2),
         lookup_table=0 if tied else embedding,
         experts=_experts(keys, layers, hidden),
+        hidden=hidden,
     )
     # Queries and output; keys and values.
     attention = 2 * hidden * head_size * (heads + kv_heads)

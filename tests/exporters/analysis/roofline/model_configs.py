@@ -26,6 +26,7 @@ QWEN_HALF_B = config("qwen2", 24, 896, 4864, 14, 2, 151936, tie_word_embeddings=
 LLAMA_8B = config("llama", 32, 4096, 14336, 32, 8, 128256, **UNTIED)  # Llama 3.1 8B
 LLAMA_70B = config("llama", 80, 8192, 28672, 64, 8, 128256, **UNTIED)  # Llama 3.1 70B
 LLAMA_7B = config("llama", 32, 4096, 11008, 32, 32, 32000, **UNTIED)  # Llama 2 7B
+QWEN3_32B = config("qwen3", 64, 5120, 25600, 64, 8, 151936, head_dim=128, **UNTIED)
 QWEN3_8B = config("qwen3", 36, 4096, 12288, 32, 8, 151936, head_dim=128, **UNTIED)
 GEMMA_7B = config("gemma", 28, 3072, 24576, 16, 16, 256000, head_dim=256)  # without a key for ties: the default
 MIXTRAL = config("mixtral", 32, 4096, 14336, 32, 8, 32000, num_local_experts=8, num_experts_per_tok=2, **UNTIED)

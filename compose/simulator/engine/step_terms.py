@@ -1,0 +1,98 @@
+"""A preset for any dense model and GPU: the datasheet's peaks, and fitted coefficients of what a step really takes."""
+
+from dataclasses import dataclass
+
+from compose.simulator.engine.presets import BLOCK_SIZE, Preset
+from exporters.analysis.roofline.formulas import Setup
+from exporters.analysis.roofline.gpus import Dtype
+from exporters.text.errors import UsageError
+
+RESERVED_BYTES = 4e9
+"""Memory of a GPU for activations, CUDA graphs and communication, which the KV cache cannot use."""
+
+LINK_BANDWIDTH = 450e9
+"""Bytes per second in one direction between the GPUs of a host: NVLink 4 of H100 and H200, by the datasheet."""
+
+_LARGE_MEMORY = 70 * 2**30
+_LARGE, _SMALL = (8192, 1024), (2048, 256)
+"""vLLM's defaults of max_num_batched_tokens and max_num_seqs for GPUs of at least 70 GiB, and for others."""
+
+MAX_MODEL_LEN = 32_768
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTerms:
+    """Shares of the datasheet's peaks, and times in seconds.
+
+    The default values are fitted for vLLM on H100 and H200: `python -m tests.compose.simulator.validation --fit`. The
+    page docs/design/step-model.md has the formula, and the errors on data that was not used for the fit.
+    """
+
+    weight_bandwidth: float = 0.918
+    """Share of the memory's bandwidth while weights are read."""
+    kv_bandwidth: float = 0.816
+    """The same while attention reads the KV cache."""
+    fp8_flops: float = 0.832
+    """Share of the peak in large matrix products of 8 bits."""
+    bf16_flops: float = 0.487
+    """The same for 16 bits."""
+    attention_flops: float = 0.85
+    """Share of the peak of 16 bits in attention over prompts."""
+    all_reduce_seconds: float = 1.91e-5
+    """Latency of each of the two all-reduces of a layer, with more than one GPU."""
+    link_bandwidth: float = 0.585
+    """Share of the bandwidth between GPUs during an all-reduce."""
+    step_seconds: float = 3.6e-4
+    """Scheduling and sampling of a step."""
+    layer_seconds: float = 3.4e-5
+    """Launches and small kernels of a layer."""
+    sequence_seconds: float = 2.1e-5
+    """More for each request in a step."""
+    request_seconds: float = 0.0525
+    """From the client to the engine's queue, and from the first token back: HTTP, tokenizer, processes."""
+
+
+def preset_of(setup: Setup, *, name: str, model: str, terms: StepTerms = StepTerms()) -> Preset:
+    """The preset of a dense model; its sizes are those of one of `setup.tensor_parallel` GPUs.
+
+    Raises:
+        UsageError: the model is a mixture of experts, or does not fit.
+    """
+    shape, gpus, gpu = setup.shape, setup.tensor_parallel, setup.gpu
+    if shape.experts is not None:
+        raise UsageError(f"{name}: a mixture of experts is not simulated; use a dense model")
+    weights, kv_bytes = setup.weight_bytes() / gpus, setup.kv_bytes_per_token() / gpus
+    blocks = int((gpu.memory * setup.utilization - weights - RESERVED_BYTES) / (kv_bytes * BLOCK_SIZE))
+    if blocks < 2:
+        raise UsageError(f"{name}: the weights leave no memory for the KV cache; use more GPUs or smaller weights")
+    peak, attention_peak = gpu.flops[setup.dtype], gpu.flops[Dtype.BF16]
+    efficiency = terms.fp8_flops if setup.dtype is Dtype.FP8 else terms.bf16_flops
+    reduces = 2 * shape.layers if gpus > 1 else 0
+    reduced_bytes = 2 * shape.hidden * Dtype.BF16.bytes * (gpus - 1) / gpus  # sent and received in a ring
+    large = _LARGE if gpu.memory >= _LARGE_MEMORY else _SMALL
+    return Preset(
+        name=name,
+        model=model,
+        gpu=gpu.name,
+        compute_capability=(9, 0) if Dtype.FP8 in gpu.flops else (8, 0),
+        weight_bytes=weights - shape.lookup_table * Dtype.BF16.bytes / gpus,
+        kv_cache_dtype=str(setup.kv_dtype) if setup.kv_dtype is Dtype.FP8 else "auto",
+        kv_bytes_per_token=kv_bytes,
+        kv_bandwidth=terms.kv_bandwidth / terms.weight_bandwidth,
+        flop_per_token=setup.flop_per_token() / gpus,
+        flop_per_pair=4 * shape.layers * shape.heads * shape.head_size / gpus,
+        attention_efficiency=terms.attention_flops * attention_peak / peak,
+        memory_bytes_per_second=gpu.bandwidth * terms.weight_bandwidth,
+        flop_per_second=peak,
+        efficiency=efficiency,
+        overhead_seconds=terms.step_seconds + shape.layers * terms.layer_seconds + reduces * terms.all_reduce_seconds,
+        sequence_seconds=terms.sequence_seconds,
+        token_seconds=reduces * reduced_bytes / (LINK_BANDWIDTH * terms.link_bandwidth),
+        eager_seconds=shape.layers * 10 * 1e-5,  # assumed: 10 kernels in each layer, 10 us each
+        memory_bytes=gpu.memory,
+        gpu_memory_utilization=setup.utilization,
+        num_gpu_blocks=blocks,
+        max_num_batched_tokens=large[0],
+        max_num_seqs=large[1],
+        max_model_len=min(MAX_MODEL_LEN, blocks * BLOCK_SIZE),
+    )

@@ -1,0 +1,128 @@
+"""Measured TTFT and TPOT of vLLM, and the same by the simulator's scheduler with a closed loop of requests."""
+
+import csv
+import hashlib
+import json
+import random
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+from compose.simulator.engine.flags import preset_flags
+from compose.simulator.engine.presets import Preset
+from compose.simulator.engine.scheduler import FinishReason, Job, Scheduler
+from compose.simulator.engine.step_terms import StepTerms, preset_of
+from exporters.analysis.roofline.formulas import Setup
+from exporters.analysis.roofline.gpus import SHIPPED, Dtype, find_gpu, read_gpus
+from exporters.analysis.roofline.model_shape import ModelShape, read_shape
+from tests.exporters.analysis.roofline.model_configs import LLAMA_8B, LLAMA_70B, QWEN3_32B
+
+CONFIGS = {"Llama-3.1-70B": LLAMA_70B, "Llama-3.1-8B-Instruct-FP8": LLAMA_8B, "Qwen3-32B": QWEN3_32B}
+REQUESTS = 10
+"""Requests of each client of the loop, as in InferenceX."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A run with `concurrency` clients, each of which sends its next request when the last one ends; in seconds."""
+
+    model: str
+    gpu: str
+    dtype: Dtype
+    varied: bool
+    tensor_parallel: int
+    input: int
+    output: int
+    concurrency: int
+    ttft: float
+    tpot: float
+
+    @property
+    def fits(self) -> bool:
+        """Whether the point is for the fit: a third, by the hash of all that identifies it."""
+        words = (self.model, self.gpu, self.tensor_parallel, self.input, self.output, self.concurrency)
+        return int(hashlib.sha256(repr(words).encode()).hexdigest(), 16) % 3 == 0
+
+    def preset(self, terms: StepTerms) -> Preset:
+        """The KV cache has 16 bits, as the source names no other."""
+        setup = Setup(
+            gpu=find_gpu(self.gpu, read_gpus(SHIPPED)),
+            shape=_shape(self.model),
+            dtype=self.dtype,
+            weight_dtype=self.dtype,
+            kv_dtype=Dtype.BF16,
+            tensor_parallel=self.tensor_parallel,
+        )
+        return preset_of(setup, name=self.model, model=self.model, terms=terms)
+
+
+@cache
+def _shape(model: str) -> ModelShape:
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump(CONFIGS[model], file)
+        file.flush()
+        return read_shape(Path(file.name))
+
+
+def read_points() -> Iterator[Point]:
+    with (Path(__file__).parent / "aiconfigurator.csv").open(encoding="utf-8") as file:
+        for row in csv.DictReader(line for line in file if not line.startswith("#")):
+            yield Point(
+                model=row["model"],
+                gpu=row["gpu"],
+                dtype=Dtype(row["dtype"]),
+                varied=row["varied"] == "yes",
+                tensor_parallel=int(row["tensor_parallel"]),
+                input=int(row["input"]),
+                output=int(row["output"]),
+                concurrency=int(row["concurrency"]),
+                ttft=float(row["ttft"]) / 1000,
+                tpot=float(row["tpot"]) / 1000,
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """Means over all requests, in seconds."""
+
+    ttft: float
+    tpot: float
+
+
+def predict(point: Point, terms: StepTerms) -> Prediction:
+    """The same run with the simulator's scheduler."""
+    preset = point.preset(terms)
+    scheduler = Scheduler(replace(preset_flags(preset), enable_prefix_caching=False), preset)
+    rng, now = random.Random(0), 0.0  # noqa: S311 - repeatable, not secret
+    open_requests, left = 0, point.concurrency * REQUESTS
+    ended: list[tuple[Job, float]] = []
+    while True:
+        while left and open_requests < point.concurrency:
+            scheduler.submit(_job(point, rng), now)
+            open_requests, left = open_requests + 1, left - 1
+        now += scheduler.skip()
+        step = scheduler.step(now)
+        if step is None:
+            break
+        now = step.ends_at
+        for token in step.tokens:
+            if token.finish is not None:
+                ended.append((token.job, now))
+                open_requests -= 1
+    first = [(job.first_token_at or 0.0) - job.queued_at + terms.request_seconds for job, _ in ended]
+    each = [(at - (job.first_token_at or 0.0)) / max(1, job.output_length - 1) for job, at in ended]
+    return Prediction(*(sum(values) / len(values) for values in (first, each)))
+
+
+def _job(point: Point, rng: random.Random) -> Job:
+    least = 0.8 if point.varied else 1.0
+    prompt, output = (rng.randint(int(least * length), length) for length in (point.input, point.output))
+    return Job(
+        tokens=[0] * prompt,
+        prompt_length=prompt,
+        output_length=output,
+        finish=FinishReason.LENGTH,
+        generate=lambda _: 0,
+    )
