@@ -39,6 +39,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "exporters.analysis.diagnose.command",
             "find what limits each class of requests, and what to try",
         ),
+        "whatif": ("compose.whatif.command", "replay a request log under other settings, in virtual time"),
         "roofline": (
             "exporters.analysis.roofline.command",
             "calculate the upper limits of a GPU and a model",

@@ -1,5 +1,6 @@
 """The simulator's flags and preset for a configuration of an experiment."""
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -21,12 +22,18 @@ def simulated(engine: Engine) -> tuple[Preset, EngineFlags]:
     name = engine.preset or DEFAULT_PRESET
     if name not in PRESETS:
         raise EngineFlagsError([f"preset: {name!r} is unknown; {nearest(name, PRESETS)}"])
-    changes = {flag.replace("-", "_"): value for flag, value in (engine.flags or {}).items()}
-    varied = {Variant(flag): value for flag, value in changes.items() if flag in set(Variant)}
+    return varied(PRESETS[name], {flag.replace("-", "_"): value for flag, value in (engine.flags or {}).items()})
+
+
+def varied(preset: Preset, changes: Mapping[str, str]) -> tuple[Preset, EngineFlags]:
+    """The preset and the flags under these settings, by vLLM's names with `_`.
+
+    Raises:
+        EngineFlagsError: every mistake.
+    """
     mistakes: list[str] = []
-    preset = PRESETS[name]
     try:
-        preset = vary(preset, varied)
+        preset = vary(preset, {Variant(flag): value for flag, value in changes.items() if flag in set(Variant)})
     except EngineFlagsError as error:
         mistakes += error.mistakes
     try:

@@ -15,7 +15,7 @@ from compose.simulator.engine.presets import Preset
 from compose.simulator.engine.scheduler import FinishReason, Job, Scheduler
 from compose.simulator.engine.step_terms import StepTerms, preset_of
 from exporters.analysis.roofline.formulas import Setup
-from exporters.analysis.roofline.gpus import SHIPPED, Dtype, find_gpu, read_gpus
+from exporters.analysis.roofline.gpus import SHIPPED, Dtype, Gpu, find_gpu, read_gpus
 from exporters.analysis.roofline.model_shape import ModelShape, read_shape
 from tests.exporters.analysis.roofline.model_configs import LLAMA_8B, LLAMA_70B, QWEN3_32B
 
@@ -46,16 +46,24 @@ class Point:
         return int(hashlib.sha256(repr(words).encode()).hexdigest(), 16) % 3 == 0
 
     def preset(self, terms: StepTerms) -> Preset:
-        """The KV cache has 16 bits, as the source names no other."""
-        setup = Setup(
-            gpu=find_gpu(self.gpu, read_gpus(SHIPPED)),
-            shape=_shape(self.model),
-            dtype=self.dtype,
-            weight_dtype=self.dtype,
-            kv_dtype=Dtype.BF16,
-            tensor_parallel=self.tensor_parallel,
-        )
-        return preset_of(setup, name=self.model, model=self.model, terms=terms)
+        return preset_of(setup_of(self), name=self.model, model=self.model, terms=terms)
+
+
+def setup_of(point: Point) -> Setup:
+    """The KV cache has 16 bits, as the source names no other."""
+    return Setup(
+        gpu=find_gpu(point.gpu, _gpus()),
+        shape=_shape(point.model),
+        dtype=point.dtype,
+        weight_dtype=point.dtype,
+        kv_dtype=Dtype.BF16,
+        tensor_parallel=point.tensor_parallel,
+    )
+
+
+@cache
+def _gpus() -> tuple[Gpu, ...]:
+    return read_gpus(SHIPPED)
 
 
 @cache

@@ -1,4 +1,4 @@
-"""`python -m tests.compose.simulator.measured.validation`: the simulator beside measured points; fits its coefficients."""
+"""Compares the simulator with measured points, and fits its terms. Run it as a module: `python -m`."""
 
 import argparse
 import math

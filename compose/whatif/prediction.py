@@ -1,0 +1,76 @@
+"""Replays recorded traffic with one combination of settings, in virtual time."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from msgspec import structs
+
+from compose.experiments.cells.virtual_engine import VirtualEngine
+from compose.experiments.cells.virtual_run import VirtualLoad, VirtualRun
+from compose.simulator.engine.step_terms import TPOT_ERROR, TTFT_ERROR
+from compose.whatif.combinations import Combination
+from compose.whatif.recorded_traffic import Attainment, OneOf, RecordedTraffic, attainments
+from exporters.vocabulary.slo_file import Latency, Measure, Slo, SloFile
+from loadgen.results.record import Record
+from loadgen.results.regrading import regrade
+from loadgen.schedule.phases import Replay
+from loadgen.schedule.traces import PHASE, TraceSchedule
+
+_ERRORS = {Measure.TTFT: TTFT_ERROR, Measure.TTFT_ANSWER: TTFT_ERROR}
+"""The median error of a latency in the validation; of all others, that of TPOT."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """The attainment by class, and with all latencies longer or shorter by the median error of the validation."""
+
+    combination: Combination
+    attained: Mapping[str, Attainment]
+    least: Mapping[str, Attainment]
+    most: Mapping[str, Attainment]
+    output_tokens: int
+    seconds: float
+
+
+def predict(combination: Combination, traffic: RecordedTraffic, slos: SloFile, timeout: float) -> Prediction:
+    """Send each replica its requests in turn; clients end a request after `timeout` seconds."""
+    schedule = TraceSchedule(traffic.requests, seed=0)
+    records: list[Record] = []
+    seconds = 0.0
+    for replica in range(combination.replicas):
+        load = VirtualLoad(
+            schedule=OneOf(schedule, replica, combination.replicas),
+            phases=(Replay(PHASE, schedule.seconds),),
+            slos=slos,
+            timeout=timeout,
+            timeouts={},
+            max_concurrency=None,
+        )
+        engine = VirtualEngine(combination.flags, combination.preset)
+        run = VirtualRun(engine, load, lambda record, _: records.append(record), lambda *_: None)
+        seconds = max(seconds, run.run())
+    slower, faster = ([regrade(each, _scaled(slos, sign)) for each in records] for sign in (1, -1))
+    return Prediction(
+        combination,
+        _attained(records),
+        _attained(slower),
+        _attained(faster),
+        sum(record.completion_tokens or 0 for record in records),
+        seconds,
+    )
+
+
+def _attained(records: Sequence[Record]) -> dict[str, Attainment]:
+    return attainments((record.request_class, record.good) for record in records)
+
+
+def _scaled(slos: SloFile, sign: int) -> SloFile:
+    """Thresholds that judge a latency as the ones of the file judge one that is longer (or shorter) by its error."""
+
+    def scaled(slo: Slo) -> Slo:
+        if not isinstance(slo.sli, Latency):
+            return slo
+        threshold = slo.sli.threshold / (1 + sign * _ERRORS.get(slo.measure, TPOT_ERROR))
+        return replace(slo, sli=structs.replace(slo.sli, threshold=threshold))
+
+    return replace(slos, slos=tuple(map(scaled, slos.slos)))

@@ -1,0 +1,137 @@
+"""The requests of a request log as a load that the simulator can replay, and what the log says of their SLOs."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from exporters.requestlog.entry import LogEntry
+from exporters.requestlog.reader import LogReader
+from exporters.text.errors import UsageError
+from exporters.vocabulary.signals import WARM_UP, Outcome
+from exporters.vocabulary.verdicts import goodput
+from loadgen.schedule.requests import CHAT, COMPLETIONS, PlannedRequest
+from loadgen.schedule.traces import TraceRequest, TraceSchedule
+
+_NOT_SERVED = frozenset({Outcome.CLIENT_ERROR})
+"""Outcomes of requests that cost the engine nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attainment:
+    """Requests of a class with a verdict, and how many of them met all their SLOs."""
+
+    judged: int
+    good: int
+
+    @property
+    def share(self) -> float:
+        return self.good / self.judged if self.judged else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedTraffic:
+    """The requests by time. `assumed` of them have no token counts, and those of their class instead."""
+
+    requests: Sequence[TraceRequest]
+    attained: Mapping[str, Attainment]
+    assumed: int
+    has_prefixes: bool
+    longest: float
+    """Seconds of the longest request."""
+
+    @property
+    def seconds(self) -> float:
+        return max(self.requests[-1].time - self.requests[0].time, 1.0)
+
+
+def read_traffic(paths: Sequence[Path]) -> RecordedTraffic:
+    """Read logs with their rotated files.
+
+    Raises:
+        UsageError: a file cannot be read, or has no request to replay.
+    """
+    reader = LogReader(paths)
+    entries = sorted((each for each in reader if _is_replayed(each)), key=lambda entry: entry.arrived)
+    if not any(entry.prompt_tokens and entry.completion_tokens for entry in entries):
+        bad = sum(each.count for each in reader.bad_lines.values())
+        raise UsageError(
+            f"--request-log: {', '.join(map(str, paths))}: no request with token counts to {CHAT} or {COMPLETIONS} "
+            f"({bad} lines are not requests); give files that `vllm-slo sidecar --request-log FILE` has written"
+        )
+    prompts = _medians((entry.request_class, entry.prompt_tokens) for entry in entries)
+    ended = [entry for entry in entries if entry.outcome is Outcome.OK and entry.completion_tokens]
+    outputs = _medians((entry.request_class, entry.completion_tokens) for entry in ended)
+    used = _medians(
+        (entry.request_class, (entry.completion_tokens or 0) / entry.max_tokens) for entry in ended if entry.max_tokens
+    )
+    requests = [
+        TraceRequest(
+            entry.arrived,
+            entry.prompt_tokens or round(prompts[entry.request_class]),
+            _output(entry, outputs, used),
+            entry.request_class,
+            entry.stream,
+            entry.route,
+            tuple(entry.prefix_hashes or ()),
+        )
+        for entry in entries
+    ]
+    return RecordedTraffic(
+        requests,
+        attainments((entry.request_class, goodput(entry.slo.values())) for entry in entries),
+        sum(entry.outcome is not Outcome.OK or not entry.prompt_tokens for entry in entries),
+        any(request.blocks for request in requests),
+        max(entry.e2e_ms for entry in entries) / 1000,
+    )
+
+
+def attainments(verdicts: Iterable[tuple[str, bool | None]]) -> dict[str, Attainment]:
+    """The attainment of each class, from the goodput of its requests."""
+    counts = Counter((name, good) for name, good in verdicts if good is not None)
+    return {
+        name: Attainment(counts[name, True] + counts[name, False], counts[name, True])
+        for name in sorted({name for name, _ in counts})
+    }
+
+
+class OneOf:
+    """The requests of a schedule that one of `replicas` engines gets in turn."""
+
+    def __init__(self, schedule: TraceSchedule, replica: int, replicas: int) -> None:
+        self._schedule, self._replica, self._replicas = schedule, replica, replicas
+
+    def __iter__(self) -> Iterator[PlannedRequest]:
+        return (each for each in self._schedule if each.number % self._replicas == self._replica)
+
+    def users(self, _: object) -> Iterator[PlannedRequest]:
+        return iter(())
+
+
+def _is_replayed(entry: LogEntry) -> bool:
+    served = entry.outcome not in _NOT_SERVED and entry.refused is None
+    return served and entry.route in {CHAT, COMPLETIONS} and entry.request_class != WARM_UP
+
+
+def _medians(values: Iterable[tuple[str, float | None]]) -> Mapping[str, float]:
+    """The median of each class; of all classes for one without a value."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for name, value in values:
+        if value:
+            found[name].append(value)
+    whole = median([value for each in found.values() for value in each] or [1])
+    return defaultdict(lambda: whole, {name: median(each) for name, each in found.items()})
+
+
+def _output(entry: LogEntry, lengths: Mapping[str, float], used: Mapping[str, float]) -> int:
+    """The length of the whole answer.
+
+    For one that did not end, what arrived, or if that is more, the share of its `max_tokens` that answers of its class
+    have used; without `max_tokens`, the median length.
+    """
+    arrived, name = entry.completion_tokens or 0, entry.request_class
+    if entry.outcome is Outcome.OK and arrived:
+        return arrived
+    expected = lengths[name] if entry.max_tokens is None else used[name] * entry.max_tokens
+    return max(1, arrived, round(expected))

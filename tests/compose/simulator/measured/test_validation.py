@@ -1,0 +1,63 @@
+"""The step model beside measured points of vLLM; `python -m tests.compose.simulator.measured.validation` has all."""
+
+from dataclasses import replace
+from statistics import median
+
+import pytest
+
+from compose.simulator.engine.flags import preset_flags
+from compose.simulator.engine.scheduler import FinishReason, Job, Scheduler
+from compose.simulator.engine.step_terms import StepTerms, preset_of
+from exporters.analysis.roofline.gpus import Dtype
+from exporters.text.errors import UsageError
+from tests.compose.simulator.measured.points import Point, predict, read_points, setup_of
+
+POINTS = [*read_points()]
+QUICK = [point for point in POINTS if not point.fits and point.concurrency <= 8 and point.output <= 1024]
+
+
+def test_the_fit_uses_less_than_a_third_of_the_points() -> None:
+    assert 0 < sum(point.fits for point in POINTS) <= len(POINTS) / 3
+
+
+def test_points_that_were_not_used_for_the_fit_are_predicted() -> None:
+    pairs = [(point, predict(point, StepTerms())) for point in QUICK[::3]]
+    assert len(pairs) > 8
+    assert median(abs(ours.tpot / point.tpot - 1) for point, ours in pairs) < 0.1
+    assert median(abs(ours.ttft / point.ttft - 1) for point, ours in pairs) < 0.25
+
+
+@pytest.mark.parametrize("point", QUICK[::6], ids=lambda point: f"{point.model} {point.gpu} {point.tensor_parallel}")
+def test_no_step_is_faster_than_the_datasheet(point: Point) -> None:
+    setup = setup_of(point)
+    preset = point.preset(StepTerms())
+    for batch in (1, 64, 1024):
+        floor = max(replace(setup, context=500).memory_seconds(batch), setup.compute_seconds(batch))
+        assert preset.step_seconds(tokens=batch, context=batch * 500, sequences=batch, pairs=batch * 500) > floor
+
+
+def test_skipped_steps_take_as_long_as_single_ones() -> None:
+    preset = replace(QUICK[0].preset(StepTerms()), num_gpu_blocks=200)  # 3,200 tokens, so that requests wait
+
+    def ends(*, skips: bool) -> list[float]:
+        scheduler, now = Scheduler(preset_flags(preset), preset), 0.0
+        found: list[float] = []
+        for number in range(8):
+            length = 50 + 13 * number
+            job = Job([0] * 700, 700, length, FinishReason.LENGTH, generate=lambda _: 0)
+            scheduler.submit(job, now)
+        while True:
+            now += scheduler.skip() if skips else 0.0
+            step = scheduler.step(now)
+            if step is None:
+                return found
+            now = step.ends_at
+            found += [now for token in step.tokens if token.finish is not None]
+
+    assert ends(skips=True) == pytest.approx(ends(skips=False), rel=1e-9)
+
+
+def test_a_model_that_does_not_fit_is_refused() -> None:
+    large = replace(setup_of(POINTS[-1]), tensor_parallel=1, weight_dtype=Dtype.BF16, utilization=0.3)
+    with pytest.raises(UsageError, match="the weights leave no memory for the KV cache"):
+        preset_of(large, name="large", model="large")
