@@ -52,7 +52,7 @@ class StepTerms:
     sequence_seconds: float = 2.1e-5
     """More for each request in a step."""
     request_seconds: float = 0.0525
-    """From the client to the engine's queue, and from the first token back: HTTP, tokenizer, processes."""
+    """The latency of an HTTP server, tokenizer and processes before the queue and after the first token."""
 
 
 def preset_of(setup: Setup, *, name: str, model: str, terms: StepTerms = StepTerms()) -> Preset:
