@@ -128,8 +128,8 @@ def _contradictions(recorded: Mapping[str, Attainment], predicted: Prediction) -
     """The classes of which the log says something else than the prediction for its settings."""
     for name, attained in recorded.items():
         if name in predicted.attained:
-            low, high = predicted.least[name].share - TOLERANCE, predicted.most[name].share + TOLERANCE
-            if attained.judged and not low <= attained.share <= high:
+            low, high = predicted.interval(name)
+            if not low - TOLERANCE <= attained.share <= high + TOLERANCE:
                 yield f"{name}: {_percent(attained)} recorded, {_percent(predicted.attained[name])} predicted"
 
 
@@ -165,8 +165,9 @@ def _show(
 def _cell(prediction: Prediction, unchanged: Prediction, name: str) -> str:
     if name not in prediction.attained:
         return "-"
-    low, high = prediction.least[name].share, prediction.most[name].share
-    same = prediction is not unchanged and low <= unchanged.most[name].share and high >= unchanged.least[name].share
+    low, high = prediction.interval(name)
+    before = unchanged.interval(name) if name in unchanged.attained else (low, high)
+    same = prediction is not unchanged and low <= before[1] and high >= before[0]
     return f"{_percent(prediction.attained[name])} ({low:.0%} to {high:.0%}){' ~' * same}"
 
 
@@ -195,8 +196,8 @@ def _document(
                 "good": {
                     name: {
                         "share": round(attained.share, 6),
-                        "least": round(each.least[name].share, 6),
-                        "most": round(each.most[name].share, 6),
+                        "least": round(each.interval(name)[0], 6),
+                        "most": round(each.interval(name)[1], 6),
                     }
                     for name, attained in each.attained.items()
                 },

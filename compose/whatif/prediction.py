@@ -31,6 +31,11 @@ class Prediction:
     output_tokens: int
     seconds: float
 
+    def interval(self, name: str) -> tuple[float, float]:
+        """The least and the greatest share of good requests of a class; requests may have a verdict in one of them."""
+        shares = [each[name].share for each in (self.least, self.attained, self.most) if name in each]
+        return min(shares), max(shares)
+
 
 def predict(combination: Combination, traffic: RecordedTraffic, slos: SloFile, timeout: float) -> Prediction:
     """Send each replica its requests in turn; clients end a request after `timeout` seconds."""
