@@ -9,6 +9,7 @@ from compose.simulator.engine.flags import NAMES, EngineFlags, EngineFlagsError
 from compose.simulator.engine.preset_variants import Variant
 from compose.simulator.engine.presets import Preset
 from compose.simulator.engine.step_terms import preset_of
+from compose.whatif.calibration import Speed
 from exporters.analysis.roofline.formulas import Setup
 from exporters.analysis.roofline.gpus import Gpu, find_gpu
 from exporters.text.errors import UsageError
@@ -41,6 +42,7 @@ class Base:
     preset: Preset
     setup: Setup | None = None
     gpus: Sequence[Gpu] = ()
+    speed: Speed = Speed()  # noqa: RUF009 - frozen
 
 
 def parse_settings(flag: str, words: Iterable[str]) -> dict[str, list[str]]:
@@ -103,7 +105,7 @@ def _combination(base: Base, recorded: Mapping[str, str], changes: Mapping[str, 
     elif given := [name for name in _OF_MODEL if name in settings]:
         raise UsageError(f"{given[0]}: needs the sizes of the model; add --model-config and --gpu instead of --preset")
     rest = {name: value for name, value in settings.items() if name not in {REPLICAS, *_OF_MODEL}}
-    preset, flags = varied(preset, rest)
+    preset, flags = varied(base.speed.of(preset), rest)
     return Combination(changes, preset, flags, replicas, gpus * replicas)
 
 

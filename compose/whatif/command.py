@@ -4,17 +4,20 @@ import argparse
 import json
 import multiprocessing
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 
 from compose.experiments.report.tables import Grid, print_grid
 from compose.simulator.engine.presets import DEFAULT_PRESET, PRESETS
-from compose.simulator.engine.step_terms import TPOT_ERROR, TTFT_ERROR, preset_of
+from compose.simulator.engine.step_terms import preset_of
+from compose.whatif.calibration import Speed, calibrate, residuals
 from compose.whatif.combinations import SETTINGS, Base, Combination, combinations, parse_settings
-from compose.whatif.prediction import Prediction, predict
+from compose.whatif.prediction import VALIDATED, Errors, Prediction, predict, replay
 from compose.whatif.recorded_traffic import Attainment, RecordedTraffic, read_traffic
 from exporters.analysis.roofline.formulas import Setup
 from exporters.analysis.roofline.gpus import SHIPPED, Dtype, find_gpu, read_gpus
@@ -22,7 +25,8 @@ from exporters.analysis.roofline.model_shape import read_shape
 from exporters.text.command_flags import add_format, add_request_logs
 from exporters.text.errors import UsageError, parse_flag
 from exporters.text.units import parse_duration, spell_duration
-from exporters.vocabulary.slo_file import SloFile, add_flag, load
+from exporters.vocabulary.slo_file import add_flag, load
+from loadgen.results.record import Record
 
 TOLERANCE = 0.1
 """Difference of a share of good requests beyond its interval from which the prediction is not to be trusted."""
@@ -68,6 +72,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--timeout", metavar="TIME", help="time after which clients give up (default: the longest request of the log)"
     )
     parser.add_argument(
+        "--calibrate",
+        action="store_true",
+        help="first fit the speed of memory and arithmetic to the latencies of the log; what remains is the error",
+    )
+    parser.add_argument(
         "--gpu-hour-price", type=float, metavar="X", help="price of one GPU hour: show the cost (default: none)"
     )
     parser.add_argument("--jobs", type=int, metavar="N", help="processes (default: all cores)")
@@ -79,17 +88,26 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the attainment of each combination; returns 1 if the log contradicts that for its own settings."""
     slos = load(Path(arguments.slos))
     tried = parse_settings("--try", arguments.tried)
-    every = combinations(_base(arguments), parse_settings("--recorded", arguments.recorded), tried)
+    base, recorded = _base(arguments), parse_settings("--recorded", arguments.recorded)
+    every = combinations(base, recorded, tried)
     if arguments.jobs is not None and arguments.jobs < 1:
         raise UsageError(f"--jobs: {arguments.jobs} is not a number of processes; write 1 or more")
     timeout = None if arguments.timeout is None else parse_flag("--timeout", arguments.timeout, parse_duration)
     traffic = read_traffic([Path(path) for path in arguments.request_log])
-    found = _predict_all(every, traffic, slos, timeout or traffic.longest, arguments.jobs)
+    timeout, errors = timeout or traffic.longest, VALIDATED
+    if arguments.calibrate:
+        base, errors = _calibrated(
+            base, every[0], traffic, partial(replay, traffic=traffic, slos=slos, timeout=timeout)
+        )
+        every = combinations(base, recorded, tried)
+    found = _predict_all(
+        every, partial(predict, traffic=traffic, slos=slos, timeout=timeout, errors=errors), arguments.jobs
+    )
     contradicted = [*_contradictions(traffic.attained, found[0])]
     if arguments.format == "json":
-        print(json.dumps(_document(traffic, found, contradicted, arguments.gpu_hour_price), indent=2))
+        print(json.dumps(_document(traffic, found, contradicted, errors, arguments.gpu_hour_price), indent=2))
     else:
-        _show(traffic, found, contradicted, arguments.gpu_hour_price)
+        _show(traffic, found, contradicted, errors, arguments.gpu_hour_price)
     return 1 if contradicted else 0
 
 
@@ -110,14 +128,36 @@ def _base(arguments: argparse.Namespace) -> Base:
     return Base(preset_of(setup, name=setup.gpu.name, model=name), setup, gpus)
 
 
+def _calibrated(
+    base: Base,
+    recorded: Combination,
+    traffic: RecordedTraffic,
+    simulate: Callable[[Combination], tuple[list[Record], float]],
+) -> tuple[Base, Errors]:
+    """The base at the speed that the log shows, and the errors that remain."""
+
+    def at(speed: Speed) -> list[Record]:
+        print(f"memory x {speed.memory:.2f}, arithmetic x {speed.compute:.2f}", file=sys.stderr)
+        return simulate(replace(recorded, preset=speed.of(recorded.preset)))[0]
+
+    speed = calibrate(at, traffic.measured)
+    left = residuals(at(speed), traffic.measured)
+    print(
+        f"calibrated: memory x {speed.memory:.2f}, arithmetic x {speed.compute:.2f}; median errors of {left.requests} "
+        f"requests: TTFT {left.ttft:.0%}, TPOT {left.tpot:.0%}",
+        file=sys.stderr,
+    )
+    return replace(base, speed=speed), Errors(left.ttft, left.tpot)
+
+
 def _predict_all(
-    every: Sequence[Combination], traffic: RecordedTraffic, slos: SloFile, timeout: float, jobs: int | None
+    every: Sequence[Combination], one: Callable[[Combination], Prediction], jobs: int | None
 ) -> list[Prediction]:
     """The predictions in the order of the combinations, with progress on standard error."""
     found: dict[int, Prediction] = {}
     # `spawn` copies no state of this process: the same result on all systems.
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
-        pending = {pool.submit(predict, each, traffic, slos, timeout): number for number, each in enumerate(every)}
+        pending = {pool.submit(one, each): number for number, each in enumerate(every)}
         for done in as_completed(pending):
             found[pending[done]] = done.result()
             print(f"{len(found)} of {len(every)}: {every[pending[done]].name}", file=sys.stderr)
@@ -134,7 +174,11 @@ def _contradictions(recorded: Mapping[str, Attainment], predicted: Prediction) -
 
 
 def _show(
-    traffic: RecordedTraffic, found: Sequence[Prediction], contradicted: Sequence[str], price: float | None
+    traffic: RecordedTraffic,
+    found: Sequence[Prediction],
+    contradicted: Sequence[str],
+    errors: Errors,
+    price: float | None,
 ) -> None:
     names = [*traffic.attained]
     headings = ["settings", *names, "GPUs", *([] if price is None else ["cost per hour", "per 1M output tokens"])]
@@ -150,8 +194,8 @@ def _show(
     title = f"Good requests of {len(traffic.requests)} in {spell_duration(round(traffic.seconds))}, by class"
     print_grid(Grid(title, headings, rows, labels=1), Console())
     print(
-        f"In brackets: with all latencies changed by the median error of the simulator, {TTFT_ERROR:.0%} of TTFT and "
-        f"{TPOT_ERROR:.0%} of others. ~: not distinguishable from the recorded settings."
+        f"In brackets: with all latencies changed by the median error of the simulator, {errors.ttft:.0%} of TTFT and "
+        f"{errors.tpot:.0%} of others. ~: not distinguishable from the recorded settings."
     )
     if traffic.assumed:
         print(f"{traffic.assumed} requests did not end: their lengths are estimated from those of their class.")
@@ -176,14 +220,18 @@ def _percent(attained: Attainment) -> str:
 
 
 def _document(
-    traffic: RecordedTraffic, found: Sequence[Prediction], contradicted: Sequence[str], price: float | None
+    traffic: RecordedTraffic,
+    found: Sequence[Prediction],
+    contradicted: Sequence[str],
+    errors: Errors,
+    price: float | None,
 ) -> dict[str, object]:
     return {
         "requests": len(traffic.requests),
         "seconds": round(traffic.seconds, 3),
         "assumed_lengths": traffic.assumed,
         "prefix_hashes": traffic.has_prefixes,
-        "errors": {"ttft": TTFT_ERROR, "tpot": TPOT_ERROR},
+        "errors": {"ttft": errors.ttft, "tpot": errors.tpot},
         "contradictions": list(contradicted),
         "recorded": {name: round(each.share, 6) for name, each in traffic.attained.items()},
         "predictions": [

@@ -16,8 +16,19 @@ from loadgen.results.regrading import regrade
 from loadgen.schedule.phases import Replay
 from loadgen.schedule.traces import PHASE, TraceSchedule
 
-_ERRORS = {Measure.TTFT: TTFT_ERROR, Measure.TTFT_ANSWER: TTFT_ERROR}
-"""The median error of a latency in the validation; of all others, that of TPOT."""
+
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """Median relative errors of TTFT, and of all other latencies."""
+
+    ttft: float
+    tpot: float
+
+    def of(self, measure: Measure) -> float:
+        return self.ttft if measure in {Measure.TTFT, Measure.TTFT_ANSWER} else self.tpot
+
+
+VALIDATED = Errors(TTFT_ERROR, TPOT_ERROR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +48,26 @@ class Prediction:
         return min(shares), max(shares)
 
 
-def predict(combination: Combination, traffic: RecordedTraffic, slos: SloFile, timeout: float) -> Prediction:
+def predict(
+    combination: Combination, traffic: RecordedTraffic, slos: SloFile, timeout: float, errors: Errors = VALIDATED
+) -> Prediction:
     """Send each replica its requests in turn; clients end a request after `timeout` seconds."""
+    records, seconds = replay(combination, traffic, slos, timeout)
+    slower, faster = ([regrade(each, _scaled(slos, errors, sign)) for each in records] for sign in (1, -1))
+    return Prediction(
+        combination,
+        _attained(records),
+        _attained(slower),
+        _attained(faster),
+        sum(record.completion_tokens or 0 for record in records),
+        seconds,
+    )
+
+
+def replay(
+    combination: Combination, traffic: RecordedTraffic, slos: SloFile, timeout: float
+) -> tuple[list[Record], float]:
+    """The requests of all replicas, and the seconds until the last has ended."""
     schedule = TraceSchedule(traffic.requests, seed=0)
     records: list[Record] = []
     seconds = 0.0
@@ -54,28 +83,20 @@ def predict(combination: Combination, traffic: RecordedTraffic, slos: SloFile, t
         engine = VirtualEngine(combination.flags, combination.preset)
         run = VirtualRun(engine, load, lambda record, _: records.append(record), lambda *_: None)
         seconds = max(seconds, run.run())
-    slower, faster = ([regrade(each, _scaled(slos, sign)) for each in records] for sign in (1, -1))
-    return Prediction(
-        combination,
-        _attained(records),
-        _attained(slower),
-        _attained(faster),
-        sum(record.completion_tokens or 0 for record in records),
-        seconds,
-    )
+    return records, seconds
 
 
 def _attained(records: Sequence[Record]) -> dict[str, Attainment]:
     return attainments((record.request_class, record.good) for record in records)
 
 
-def _scaled(slos: SloFile, sign: int) -> SloFile:
+def _scaled(slos: SloFile, errors: Errors, sign: int) -> SloFile:
     """Thresholds that judge a latency as the ones of the file judge one that is longer (or shorter) by its error."""
 
     def scaled(slo: Slo) -> Slo:
         if not isinstance(slo.sli, Latency):
             return slo
-        threshold = slo.sli.threshold / (1 + sign * _ERRORS.get(slo.measure, TPOT_ERROR))
+        threshold = slo.sli.threshold / (1 + sign * errors.of(slo.measure))
         return replace(slo, sli=structs.replace(slo.sli, threshold=threshold))
 
     return replace(slos, slos=tuple(map(scaled, slos.slos)))

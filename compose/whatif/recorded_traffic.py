@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from compose.whatif.calibration import Latencies
 from exporters.requestlog.entry import LogEntry
 from exporters.requestlog.reader import LogReader
 from exporters.text.errors import UsageError
+from exporters.text.units import from_milliseconds
 from exporters.vocabulary.signals import WARM_UP, Outcome
 from exporters.vocabulary.verdicts import goodput
 from loadgen.schedule.requests import CHAT, COMPLETIONS, PlannedRequest
@@ -35,6 +37,8 @@ class RecordedTraffic:
     """The requests by time. `assumed` of them have no token counts, and those of their class instead."""
 
     requests: Sequence[TraceRequest]
+    measured: Mapping[int, Latencies]
+    """Of the requests that ended, by their number."""
     attained: Mapping[str, Attainment]
     assumed: int
     has_prefixes: bool
@@ -80,6 +84,11 @@ def read_traffic(paths: Sequence[Path]) -> RecordedTraffic:
     ]
     return RecordedTraffic(
         requests,
+        {
+            number: Latencies(from_milliseconds(entry.ttft_ms), from_milliseconds(entry.tpot_ms))
+            for number, entry in enumerate(entries)
+            if entry.outcome is Outcome.OK
+        },
         attainments((entry.request_class, goodput(entry.slo.values())) for entry in entries),
         sum(entry.outcome is not Outcome.OK or not entry.prompt_tokens for entry in entries),
         any(request.blocks for request in requests),

@@ -82,6 +82,18 @@ def test_requests_that_did_not_end_have_the_lengths_of_their_class(
     assert document["predictions"][0]["output_tokens"] == 200  # as the others got 20 of the 100 that they asked for
 
 
+def test_calibration_finds_the_speed_of_an_engine_that_a_preset_does_not_have(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A memory half as fast: each of 32 decode steps takes 2 ms and a little more for the KV cache."""
+    lines = [line(number, True, completion_tokens=33, tpot_ms=2.1) for number in range(0, 600, 10)]
+    assert whatif(tmp_path, lines, "--calibrate", "--format", "json") == 0
+    shown = capsys.readouterr()
+    factor = float(shown.err.partition("calibrated: memory x ")[2].partition(",")[0])
+    assert factor == pytest.approx(0.5, abs=0.03)
+    assert json.loads(shown.out)["errors"]["tpot"] < 0.02
+
+
 def test_every_wrong_setting_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert whatif(tmp_path, [line(0)], "--try", "max_seqs=8", "--try", "replicas") == 2
     assert capsys.readouterr().err.splitlines() == [

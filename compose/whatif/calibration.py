@@ -1,0 +1,105 @@
+"""Fits the speed of an engine, its memory and its arithmetic, to the latencies in a request log."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+from compose.simulator.engine.presets import Preset
+from loadgen.results.record import ClientOutcome, Record
+
+ROUNDS = 3
+_STEP = 0.4
+"""Logarithm of the first change of a factor, by half less in each round."""
+_OUTLIER = 0.1
+"""Logarithmic error above which an error counts less than squared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Latencies:
+    """Seconds; None where a request has none."""
+
+    ttft: float | None
+    tpot: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Residuals:
+    """Medians of the absolute relative errors, over the requests that ended in the log and in the simulation."""
+
+    ttft: float
+    tpot: float
+    requests: int
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """Factors of the memory's bandwidth and of the arithmetic of a preset."""
+
+    memory: float = 1.0
+    compute: float = 1.0
+
+    def of(self, preset: Preset) -> Preset:
+        return replace(
+            preset,
+            memory_bytes_per_second=preset.memory_bytes_per_second * self.memory,
+            flop_per_second=preset.flop_per_second * self.compute,
+            overhead_seconds=preset.overhead_seconds / self.memory,
+        )
+
+
+def calibrate(simulate: Callable[[Speed], Sequence[Record]], measured: Mapping[int, Latencies]) -> Speed:
+    """The speed whose latencies are closest to the measured ones of the same requests, by their number.
+
+    Each factor in turn goes to the vertex of the parabola through three sums of errors, or to the best of them.
+    """
+
+    def cost(speed: Speed) -> float:
+        return loss(simulate(speed), measured)
+
+    best, step = Speed(), _STEP
+    least = cost(best)
+    for _ in range(ROUNDS):
+        for name in ("memory", "compute"):
+            low, high = (cost(_scaled(best, name, sign * step)) for sign in (-1, 1))
+            curvature = low + high - 2 * least
+            vertex = 0.5 * step * (low - high) / curvature if curvature > 0 else math.copysign(step, low - high)
+            tried = _scaled(best, name, max(-2 * step, min(2 * step, vertex)))
+            if (found := cost(tried)) < least:
+                best, least = tried, found
+        step /= 2
+    return best
+
+
+def loss(records: Sequence[Record], measured: Mapping[int, Latencies]) -> float:
+    """The mean of soft absolute values of the logarithmic errors; a request that did not end counts as one of 100 %."""
+    errors = [math.log(ours / theirs) for each in _pairs(records, measured) for ours, theirs in each]
+    wanted = sum((each.ttft is not None) + (each.tpot is not None) for each in measured.values())
+    missing = max(0, wanted - len(errors)) * math.log(2)
+    return (sum(math.sqrt(1 + (error / _OUTLIER) ** 2) - 1 for error in errors) + missing / _OUTLIER) / max(1, wanted)
+
+
+def residuals(records: Sequence[Record], measured: Mapping[int, Latencies]) -> Residuals:
+    ttft, tpot = _pairs(records, measured)
+    first, second = (median(abs(a / b - 1) for a, b in each) if each else 0.0 for each in (ttft, tpot))
+    return Residuals(first, second, max(len(ttft), len(tpot)))
+
+
+def _scaled(speed: Speed, name: str, by: float) -> Speed:
+    return replace(speed, **{name: getattr(speed, name) * math.exp(by)})
+
+
+def _pairs(
+    records: Sequence[Record], measured: Mapping[int, Latencies]
+) -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:
+    """Simulated and measured TTFT, and TPOT, of each request that has both."""
+    ttft, tpot = [], []
+    for record in records:
+        theirs = measured.get(record.number)
+        if theirs is None or record.outcome is not ClientOutcome.OK:
+            continue
+        if record.ttft and theirs.ttft:
+            ttft.append((record.ttft, theirs.ttft))
+        if record.tpot and theirs.tpot:
+            tpot.append((record.tpot, theirs.tpot))
+    return ttft, tpot
