@@ -38,7 +38,7 @@ class RecordedTraffic:
 
     requests: Sequence[TraceRequest]
     measured: Mapping[int, Latencies]
-    """Of the requests that ended, by their number."""
+    """TTFT and TPOT of the requests that ended, by their number."""
     attained: Mapping[str, Attainment]
     assumed: int
     has_prefixes: bool
