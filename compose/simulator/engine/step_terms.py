@@ -13,7 +13,7 @@ RESERVED_BYTES = 4e9
 LINK_BANDWIDTH = 450e9
 """Bytes per second in one direction between the GPUs of a host: NVLink 4 of H100 and H200, by the datasheet."""
 
-TTFT_ERROR, TPOT_ERROR = 0.17, 0.062
+TTFT_ERROR, TPOT_ERROR = 0.18, 0.056
 """Medians of the absolute relative errors on measured points that were not used for the fit."""
 
 _LARGE_MEMORY = 70 * 2**30
@@ -31,27 +31,27 @@ class StepTerms:
     page docs/design/step-model.md has the formula, and the errors on data that was not used for the fit.
     """
 
-    weight_bandwidth: float = 0.918
+    weight_bandwidth: float = 0.95
     """Share of the memory's bandwidth while weights are read."""
-    kv_bandwidth: float = 0.816
+    kv_bandwidth: float = 0.945
     """The same while attention reads the KV cache."""
-    fp8_flops: float = 0.832
+    fp8_flops: float = 0.745
     """Share of the peak in large matrix products of 8 bits."""
-    bf16_flops: float = 0.487
+    bf16_flops: float = 0.532
     """The same for 16 bits."""
     attention_flops: float = 0.85
     """Share of the peak of 16 bits in attention over prompts."""
-    all_reduce_seconds: float = 1.91e-5
+    all_reduce_seconds: float = 1.97e-5
     """Latency of each of the two all-reduces of a layer, with more than one GPU."""
-    link_bandwidth: float = 0.585
+    link_bandwidth: float = 0.568
     """Share of the bandwidth between GPUs during an all-reduce."""
-    step_seconds: float = 3.6e-4
+    step_seconds: float = 3.0e-4
     """Scheduling and sampling of a step."""
-    layer_seconds: float = 3.4e-5
+    layer_seconds: float = 3.42e-5
     """Launches and small kernels of a layer."""
-    sequence_seconds: float = 2.1e-5
+    sequence_seconds: float = 2.47e-5
     """More for each request in a step."""
-    request_seconds: float = 0.0525
+    request_seconds: float = 0.0502
     """The latency of an HTTP server, tokenizer and processes before the queue and after the first token."""
 
 

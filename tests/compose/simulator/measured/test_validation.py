@@ -13,7 +13,7 @@ from exporters.text.errors import UsageError
 from tests.compose.simulator.measured.points import Point, predict, read_points, setup_of
 
 POINTS = [*read_points()]
-QUICK = [point for point in POINTS if not point.fits and point.concurrency <= 8 and point.output <= 1024]
+QUICK = [point for point in POINTS if not point.fits and point.concurrency <= 32 and point.output <= 1024]
 
 
 def test_the_fit_uses_less_than_a_third_of_the_points() -> None:
@@ -21,13 +21,13 @@ def test_the_fit_uses_less_than_a_third_of_the_points() -> None:
 
 
 def test_points_that_were_not_used_for_the_fit_are_predicted() -> None:
-    pairs = [(point, predict(point, StepTerms())) for point in QUICK[::3]]
-    assert len(pairs) > 8
+    pairs = [(point, predict(point, StepTerms())) for point in QUICK[::8]]
+    assert len(pairs) >= 8
     assert median(abs(ours.tpot / point.tpot - 1) for point, ours in pairs) < 0.1
     assert median(abs(ours.ttft / point.ttft - 1) for point, ours in pairs) < 0.25
 
 
-@pytest.mark.parametrize("point", QUICK[::6], ids=lambda point: f"{point.model} {point.gpu} {point.tensor_parallel}")
+@pytest.mark.parametrize("point", QUICK[::20], ids=lambda point: f"{point.model} {point.gpu} {point.tensor_parallel}")
 def test_no_step_is_faster_than_the_datasheet(point: Point) -> None:
     setup = setup_of(point)
     preset = point.preset(StepTerms())
