@@ -22,12 +22,20 @@ def test_a_file_has_the_version_and_addresses_of_the_project(path: str) -> None:
 @pytest.mark.parametrize("path", files())
 def test_another_version_and_repository_reach_every_file(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     known = names.names()
-    other = {"version": "9.8.7", "source": "https://code.test/x", "documentation": "https://docs.test/"}
+    other = {
+        "version": "9.8.7",
+        "source": "https://code.test/x",
+        "documentation": "https://docs.test/",
+        "registry": "images.test/team",
+    }
     monkeypatch.setattr(names, "names", lambda: {**known, **other})
     text = current(path)
     if path in names.VERSIONED:
         assert "9.8.7" in text
         assert not re.search(rf"vllm-slo(-\w+)?:{re.escape(known['version'])}", text)
+    if path in names.PULLED:
+        assert "images.test/team/" in text
+        assert known["registry"] not in text
     if path in names.ADDRESSED:
         assert "code.test" in text or "docs.test" in text
         assert known["documentation"] not in text.replace(f'Documentation = "{known["documentation"]}"', "")
@@ -37,7 +45,9 @@ def test_no_other_file_has_an_image_of_this_version_or_an_address() -> None:
     known = names.names()
     tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     allowed = {*files(), "CHANGELOG.md", "docs/renamed.md", "pyproject.toml"}
-    wanted = re.compile(rf"\bvllm-slo(-\w+)?:{re.escape(known['version'])}|{re.escape(known['source'])}")
+    wanted = re.compile(
+        rf"\bvllm-slo(-\w+)?:{re.escape(known['version'])}|{re.escape(known['source'])}|{re.escape(known['registry'])}"
+    )
     found = {
         path
         for path in tracked.split("\0")
