@@ -40,8 +40,8 @@ def difference(first: Mapping[str, str], second: Mapping[str, str]) -> str:
         if name not in second:
             found.append(f"removed: {name}\n")
         elif first.get(name) != second[name]:
-            lines = [(each.get(name, "")).splitlines() for each in (first, second)]
-            changes = list(difflib.unified_diff(*lines, n=1, lineterm=""))[2:]
+            before, after = first.get(name, "").splitlines(), second[name].splitlines()
+            changes = list(difflib.unified_diff(before, after, n=1, lineterm=""))[2:]
             found.append("\n".join([f"{'changed' if name in first else 'added'}: {name}", *changes, ""]))
     return "".join(found)
 

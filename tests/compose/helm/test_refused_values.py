@@ -83,7 +83,9 @@ def refusals() -> str:
     for cases in (BY_THE_SCHEMA, BY_THE_TEMPLATES):
         values: dict[str, Any] = dict(STUB)
         for case in cases:
-            for key, value in case.values[0].items():
+            wrong = case.values[0]
+            assert isinstance(wrong, dict)
+            for key, value in wrong.items():
                 values[key] = {**values.get(key, {}), **value}
         done = template(values=values)
         assert done.returncode == 1
