@@ -21,6 +21,7 @@ VERSIONED = (
 ADDRESSED = ("compose/Dockerfile", "mkdocs.yml", ".github/ISSUE_TEMPLATE/config.yml", "pyproject.toml")
 PULLED = ("compose/helm/vllm-slo/values.yaml", "docs/kubernetes.md", "compose/gitops/argocd/application.yaml")
 """Files that name the registry of images and charts."""
+FILES = tuple(dict.fromkeys([*VERSIONED, *ADDRESSED, *PULLED]))
 
 _NUMBER = r"\d+\.\d+\.\d+[\w.]*"
 
@@ -58,11 +59,6 @@ def current(path: str) -> str:
     return text
 
 
-def files() -> list[str]:
-    """The files that have the version or an address and exist."""
-    return [path for path in dict.fromkeys([*VERSIONED, *ADDRESSED, *PULLED]) if (ROOT / path).exists()]
-
-
 def change_log(version: str) -> str:
     """The section of a version in the change log, without its heading.
 
@@ -79,7 +75,7 @@ def change_log(version: str) -> str:
 def main() -> int:
     match sys.argv[1:]:
         case []:
-            for path in files():
+            for path in FILES:
                 (ROOT / path).write_text(current(path), encoding="utf-8")
         case ["--outputs"]:
             print("\n".join(f"{name}={value}" for name, value in names().items()))
