@@ -6,7 +6,8 @@ import signal
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
-from types import ModuleType
+from types import FrameType, ModuleType
+from typing import NoReturn
 
 from compose.command_parser import CommandParser
 from exporters.text.errors import UsageError
@@ -73,6 +74,8 @@ SIGNAL_STATUS = (
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit status."""
     words = list(sys.argv[1:] if argv is None else argv)
+    if argv is None and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _end_while_importing)
     try:
         return _command(words[0] if words else None, words[1:])
     except UsageError as error:
@@ -82,8 +85,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
     except KeyboardInterrupt:
-        print(f"{PROGRAM}: interrupted", file=sys.stderr)
-        return 128 + signal.SIGINT
+        return _interrupted()
+
+
+def _interrupted() -> int:
+    print(f"{PROGRAM}: interrupted", file=sys.stderr)
+    return 128 + signal.SIGINT
+
+
+def _end_while_importing(_signal: int, _frame: FrameType | None) -> NoReturn:
+    """End at once, as CPython drops a KeyboardInterrupt that is raised in a callback of its import machinery."""
+    os._exit(_interrupted())
 
 
 def _command(name: str | None, words: Sequence[str]) -> int:
@@ -137,6 +149,8 @@ def _version() -> str:
 
 def _run(name: str, arguments: Namespace) -> int:
     """Run the command; some import what only their run needs, such as Locust, when they run."""
+    if signal.getsignal(signal.SIGINT) is _end_while_importing:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         return int(arguments.run(arguments))
     except ModuleNotFoundError as error:

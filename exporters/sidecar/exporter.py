@@ -67,6 +67,9 @@ DISCONNECT_TIMEOUT = 1.0
 RESPONSE_TIMEOUT = 1.0
 """The maximum time that a stopping exporter waits for clients that read their response slowly."""
 
+# Read once: an upgrade removes the metadata of the package while its sidecar serves.
+_VERSION = version("vllm-slo")
+
 _WITH_FINGERPRINT = (Endpoint.CHAT_COMPLETIONS, Endpoint.COMPLETIONS)
 """The APIs whose responses have `system_fingerprint`."""
 
@@ -161,7 +164,7 @@ class Exporter:
         yield from self.request_metrics.collect(time.monotonic())
         yield from self.engines.collect()
         yield gauge(signals.SIDECAR_MODELS_OVER_LIMIT, [((), float(len(self._models_over_limit())))])
-        yield gauge(signals.SIDECAR_BUILD, [((version("vllm-slo"),), 1.0)])
+        yield gauge(signals.SIDECAR_BUILD, [((_VERSION,), 1.0)])
         restarts = self.record_receiver.restarts
         yield counter(signals.SIDECAR_RESTARTS, [((process,), float(count)) for process, count in restarts.items()])
         footprints = {process: snapshot.footprint for process, snapshot in self.request_metrics.snapshots().items()}

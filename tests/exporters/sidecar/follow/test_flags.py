@@ -24,7 +24,7 @@ ONLY_RELAY = [flag for flag in flags_of(SidecarFlags) if set(flag.no_effect) == 
 
 @pytest.mark.parametrize("flag", ONLY_RELAY, ids=lambda flag: flag.option)
 def test_a_flag_of_the_relay_is_rejected(flag: Flag, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    values = {"DURATION": "7s", "URL": "http://127.0.0.1:7"}
+    values = {"DURATION": "7s", "URL": "http://127.0.0.1:7", "PORT": "metrics"}
     words = [flag.option] if flag.kind is None else [flag.option, values.get(flag.kind.metavar, "7")]
     errors = refusal(capsys, "--follow", str(tmp_path / "log"), "--follow-state", str(tmp_path / "state"), *words)
     assert errors == f"vllm-slo: {flag.option}: has no effect with --follow and --follow-format vllm-slo; remove it\n"
