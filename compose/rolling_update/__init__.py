@@ -1,1 +1,1 @@
-"""A rolling update of replicas under load, with the flags, the hook and the stop order of the Kubernetes manifests."""
+"""A rolling update of replicas under load, with the flags, the hook and the stop order of the Helm chart."""

@@ -170,8 +170,9 @@ class SidecarFlags:
     """maximum time after that until a scrape has read the final counts (default %(default)s)"""
     slos: str = _measurement(replace(PATH, parse=lambda text: str(Path(text).absolute())), str(SHIPPED))
     """SLO file (default: the shipped one)"""
-    watch_slos: bool = _measurement(None, False)
-    """reload as on SIGHUP when the content of the SLO file has changed, such as that of a mounted ConfigMap"""
+    watch_files: bool = _measurement(None, False)
+    """reload as on SIGHUP when the SLO file, the server certificate or a token file has changed, such as a mounted
+    ConfigMap or Secret"""
     models: tuple[str, ...] = _measurement(_NAME, (), option="--model")
     """model name to use as a label value, in addition to the engine's /v1/models (repeatable)"""
     max_models: int = _measurement(count("models"), MAX_MODELS)
@@ -262,6 +263,12 @@ class SidecarConfig(SidecarFlags):
     roofline: Ceilings | None = None  # exposed for comparison with the measurements
     otlp: Collector | None = None  # None: the sidecar exports no spans
     follow: FollowedLog | None = None  # instead of relaying
+
+    @property
+    def reloaded_files(self) -> tuple[str, ...]:
+        """The files that SIGHUP reads again."""
+        tokens = (self.metrics_auth_file, self.admin_token_file, self.engine_token_file)
+        return tuple(path for path in (self.slos, self.tls_cert, self.tls_key, *tokens) if path is not None)
 
     @property
     def log_rotation(self) -> RotationLimits:

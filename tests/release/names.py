@@ -19,6 +19,9 @@ VERSIONED = (
     "compose/gitops/argocd/application.yaml",
 )
 ADDRESSED = ("compose/Dockerfile", "mkdocs.yml", ".github/ISSUE_TEMPLATE/config.yml", "pyproject.toml")
+PULLED = ("compose/helm/vllm-slo/values.yaml", "docs/kubernetes.md", "compose/gitops/argocd/application.yaml")
+"""Files that name the registry of images and charts."""
+FILES = tuple(dict.fromkeys([*VERSIONED, *ADDRESSED, *PULLED]))
 
 _NUMBER = r"\d+\.\d+\.\d+[\w.]*"
 
@@ -50,12 +53,10 @@ def current(path: str) -> str:
         text = re.sub(r'(image\.source=")[^"]*', rf"\g<1>{source}", text)
         text = re.sub(r'(image\.documentation="|(?m:^site_url: ))[^"\s]*', rf"\g<1>{documentation}", text)
         text = re.sub(r"https://\S+?(/blob/main/|/issues\b)", rf"{source}\1", text)
+    if path in PULLED:
+        registry = known["registry"]
+        text = re.sub(r"(repository: |repoURL: |-t )[\w.:/-]+(/vllm-slo|/charts)\b", rf"\g<1>{registry}\2", text)
     return text
-
-
-def files() -> list[str]:
-    """The files that have the version or an address and exist."""
-    return [path for path in dict.fromkeys([*VERSIONED, *ADDRESSED]) if (ROOT / path).exists()]
 
 
 def change_log(version: str) -> str:
@@ -74,7 +75,7 @@ def change_log(version: str) -> str:
 def main() -> int:
     match sys.argv[1:]:
         case []:
-            for path in files():
+            for path in FILES:
                 (ROOT / path).write_text(current(path), encoding="utf-8")
         case ["--outputs"]:
             print("\n".join(f"{name}={value}" for name, value in names().items()))

@@ -36,7 +36,7 @@ CRASH_LOOP = 3
 After fewer crashes the socket stays open, so that connections wait for the next start and are not refused."""
 
 WATCH_SECONDS = 5.0
-"""Interval at which --watch-slos reads the SLO file."""
+"""Interval at which --watch-files reads the files."""
 
 READINESS_TIMEOUT = 2.0
 """The maximum wait for the exporter to confirm that /readyz fails; after that the drain continues."""
@@ -110,7 +110,7 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         watches = {child.name: loop.create_task(self._watch(child)) for child in self._children}
         stop = loop.create_task(self._drain_and_stop(watches))
-        watch_slos = loop.create_task(self._watch_slos()) if self._config.watch_slos else None
+        watch_files = loop.create_task(self._watch_files()) if self._config.watch_files else None
         received: list[signal.Signals] = []
 
         def on_signal(number: signal.Signals) -> None:
@@ -135,8 +135,8 @@ class Supervisor:
             self._log_start()
             await asyncio.wait([stop])
         finally:
-            if watch_slos is not None:
-                watch_slos.cancel()
+            if watch_files is not None:
+                watch_files.cancel()
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})  # else it ends a process without its handler
             # asyncio closes its wakeup descriptor before it removes handlers: a signal in between prints a traceback.
             loop.remove_signal_handler(signal.SIGCHLD)
@@ -192,15 +192,14 @@ class Supervisor:
         text = "relaying %s%s -> %s, metrics on %s/metrics%s"
         logger.info(text, config.listen, clients, config.upstream, config.metrics, metrics)
 
-    async def _watch_slos(self) -> None:
-        """Reload when the content of the SLO file changes; its time would also change when its volume is mounted."""
-        path = Path(self._config.slos)
-        known = _content(path)
+    async def _watch_files(self) -> None:
+        """Reload when the content of a file changes; its time would also change when its volume is mounted."""
+        known = {path: _content(path) for path in self._config.reloaded_files}
         while True:
             await asyncio.sleep(WATCH_SECONDS)
-            content = _content(path)
-            if content not in (known, None):
-                known = content
+            found = {path: content for path in known if (content := _content(path)) is not None}
+            if not found.items() <= known.items():
+                known |= found
                 self._reload()
 
     def _reload(self) -> None:
@@ -366,10 +365,10 @@ class Supervisor:
         )
 
 
-def _content(path: Path) -> bytes | None:
+def _content(path: str) -> bytes | None:
     """The content of a file; None if it cannot be read, as while it is being replaced."""
     try:
-        return path.read_bytes()
+        return Path(path).read_bytes()
     except OSError:
         return None
 

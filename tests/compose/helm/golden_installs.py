@@ -1,9 +1,11 @@
 """The objects of five typical installs; `python -m tests.compose.helm.golden_installs` writes the files.
 
-The first install is complete, the others are differences to it. Rules, boards and scripts are only named.
+The first install is complete, the others are differences to it. Rules, boards, routes and scripts are only named: their
+contents have golden files or tests of their own.
 """
 
 import difflib
+from collections.abc import Mapping
 from pathlib import Path
 
 import yaml
@@ -18,26 +20,39 @@ FIRST = "smallest"
 _HEADER = "# The sidecar's command, the hook's command and the grace period of the chart's pod: see pod_manifest.py.\n"
 
 
-def text_of(install: str) -> str:
-    """The objects of an install, sorted by kind and name."""
-    rendered = render(values={**STUB, **INSTALLS[install]})
-    for each in rendered:
-        if each["kind"] == "Secret":
-            each["data"] = dict.fromkeys(each["data"], "random")
-        if each["kind"] == "ConfigMap":
+def texts_of(install: str) -> dict[str, str]:
+    """Each object of an install as YAML, by kind and name; a Deployment and a StatefulSet are both the workload."""
+    found = {}
+    for each in render(values={**STUB, **INSTALLS[install]}):
+        if each["kind"] in ("Secret", "ConfigMap"):
             each["data"] = dict.fromkeys(each["data"], "...")
-    rendered.sort(key=lambda each: (each["kind"], each["metadata"]["name"]))
-    return "".join(f"---\n{yaml.safe_dump(each)}" for each in rendered)
+        if each["kind"] in ("AlertmanagerConfig", "PrometheusRule"):
+            each["spec"] = "..."
+        kind = "workload" if each["kind"] in ("Deployment", "StatefulSet") else each["kind"]
+        found[f"{kind}/{each['metadata']['name']}"] = yaml.safe_dump(each)
+    return found
+
+
+def difference(first: Mapping[str, str], second: Mapping[str, str]) -> str:
+    """The objects that differ; one that the second lacks is only named."""
+    found = []
+    for name in sorted(first.keys() | second.keys()):
+        if name not in second:
+            found.append(f"removed: {name}\n")
+        elif first.get(name) != second[name]:
+            before, after = first.get(name, "").splitlines(), second[name].splitlines()
+            changes = list(difflib.unified_diff(before, after, n=1, lineterm=""))[2:]
+            found.append("\n".join([f"{'changed' if name in first else 'added'}: {name}", *changes, ""]))
+    return "".join(found)
 
 
 def files() -> dict[str, str]:
     """The golden files by name."""
-    first = text_of(FIRST)
-    found = {f"{FIRST}.yaml": first}
+    first = texts_of(FIRST)
+    found = {f"{FIRST}.yaml": "".join(f"---\n{first[name]}" for name in sorted(first))}
     for install in INSTALLS:
         if install != FIRST:
-            lines = difflib.unified_diff(first.splitlines(), text_of(install).splitlines(), n=2, lineterm="")
-            found[f"{install}.diff"] = "\n".join(list(lines)[2:]) + "\n"
+            found[f"{install}.diff"] = difference(first, texts_of(install))
     return found
 
 

@@ -26,7 +26,10 @@ VERSIONS = ("1.29", "1.33", "1.37")
 
 SCHEMA = Path(__file__).parent / "schema"
 CUSTOM_KINDS = frozenset(
-    {"AlertmanagerConfig", "GrafanaDashboard", "PodMonitor", "PrometheusRule", "Rollout", "ScaledObject"}
+    {
+        *("AlertmanagerConfig", "Application", "GitRepository", "GrafanaDashboard", "HelmRelease"),
+        *("PodMonitor", "PrometheusRule", "Rollout", "ScaledObject"),
+    }
 )
 WITHOUT_SCHEMA = frozenset({"InferenceService", "LeaderWorkerSet"})
 """Kinds of the examples whose schema is in no package registry; the pods in them are validated."""

@@ -23,10 +23,22 @@ from exporters.sidecar.supervision.supervisor import STOP_TIMEOUT
 from exporters.text.units import parse_duration
 from exporters.vocabulary.alert_names import AlertName
 from exporters.vocabulary.slo_file import SHIPPED, load
-from tests.compose.helm.chart import CHART, EXAMPLES, NAMESPACE, ROOT, Object, named, one, require_helm, run
+from tests.compose.helm.chart import (
+    CHART,
+    EXAMPLES,
+    NAMESPACE,
+    ROOT,
+    Object,
+    named,
+    one,
+    render,
+    render_slos,
+    require_helm,
+    run,
+)
 from tests.compose.helm.golden_installs import GOLDEN, files
 from tests.compose.helm.golden_installs import pod as pod_file
-from tests.compose.helm.object_validation import everything
+from tests.compose.helm.installs import OPERATORS
 from tests.release.names import names
 
 pytestmark = pytest.mark.slow
@@ -34,6 +46,7 @@ pytestmark = pytest.mark.slow
 SPEC = load(SHIPPED)
 PAGE = (ROOT / "docs/kubernetes.md").read_text(encoding="utf-8")
 ONCALL = (ROOT / "docs/oncall.md").read_text(encoding="utf-8")
+GENERATED = ROOT / "dashboards/generated"
 SERVING = "vllm-slo/serving=true"
 RULES = [rule for group in rules(SPEC, autoscaling=True) for rule in group.rules]
 ALERTS = {rule.name for rule in RULES if isinstance(rule, Alert)}
@@ -46,9 +59,14 @@ def _helm() -> None:
 
 
 @pytest.fixture(scope="module")
-def rendered() -> list[Object]:
+def chart_values(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return render_slos(SHIPPED.read_text(encoding="utf-8"), tmp_path_factory.mktemp("chart-values"))
+
+
+@pytest.fixture(scope="module")
+def rendered(chart_values: Path) -> list[Object]:
     """The objects of all operators, with the shipped SLO file."""
-    return everything()
+    return render(chart_values, values=OPERATORS)
 
 
 @pytest.fixture(scope="module")
@@ -71,27 +89,26 @@ def test_the_installs_are_those_of_the_golden_files() -> None:
 
 
 def test_the_rules_and_dashboards_are_those_of_the_slo_file(
-    rendered: list[Object], capsys: pytest.CaptureFixture[str]
+    rendered: list[Object],
 ) -> None:
     expected = document(limited(rules(SPEC, autoscaling=True), MAX_RULES))
     assert one(rendered, "PrometheusRule")["spec"] == expected
-    assert main(["dashboards", "render", "--format", "configmap", "--out", "-"]) == 0
-    for board in yaml.safe_load_all(capsys.readouterr().out):
-        assert one(rendered, "ConfigMap", board["metadata"]["name"]) == board
+    for board in BOARDS:
+        config_map = one(rendered, "ConfigMap", board.uid)
+        assert config_map["data"] == {board.file_name: (GENERATED / board.file_name).read_text(encoding="utf-8")}
+        assert config_map["metadata"]["labels"] == {"grafana_dashboard": "1"}
 
 
-def test_the_notes_and_a_release_fit_what_helm_stores(tmp_path: Path) -> None:
+def test_the_notes_and_a_release_fit_what_helm_stores(chart_values: Path) -> None:
     """Helm stores a release as a gzipped Secret of at most 1 MiB, and its JSON twice encoded in base64."""
-    values = tmp_path / "values.yaml"
-    assert main(["deploy", "render", "--out", str(tmp_path)]) == 0
-    done = run("install", "--dry-run=client", "vllm", CHART, "--namespace", NAMESPACE, "--values", values)
+    done = run("install", "--dry-run=client", "vllm", CHART, "--namespace", NAMESPACE, "--values", chart_values)
     assert done.returncode == 0, done.stderr
     notes = done.stdout.partition("\nNOTES:\n")[2]
     assert f"kubectl -n {NAMESPACE} wait --for=condition=Ready pod -l app=vllm" in notes
     assert "vllm-slo doctor --prometheus" in notes
     stored = (
         done.stdout.encode()
-        + values.read_bytes()
+        + chart_values.read_bytes()
         + b"".join(path.read_bytes() for path in CHART.rglob("*") if path.is_file())
     )
     assert len(gzip.compress(stored)) * (4 / 3) ** 2 < 2**20

@@ -44,7 +44,13 @@ async def ended(hook: asyncio.subprocess.Process) -> tuple[int | None, str, str]
     return hook.returncode, output.decode(), errors.decode()
 
 
-@pytest.mark.parametrize("exporter_is_killed", [False, True], ids=["exporter runs", "exporter is killed"])
+@pytest.mark.parametrize(
+    "exporter_is_killed",
+    [
+        pytest.param(False, id="exporter runs"),
+        pytest.param(True, id="exporter is killed", marks=pytest.mark.long),
+    ],
+)
 async def test_it_returns_when_the_last_stream_has_ended_and_nothing_is_cut(
     tmp_path: Path, token: Path, exporter_is_killed: bool
 ) -> None:
@@ -65,6 +71,7 @@ async def test_it_returns_when_the_last_stream_has_ended_and_nothing_is_cut(
         assert await running.stop() == 0
 
 
+@pytest.mark.long
 async def test_it_ends_when_time_is_out_and_the_drain_continues(tmp_path: Path, token: Path) -> None:
     words = ("--admin-token-file", str(token), "--drain-delay", FOREVER)
     async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, *words) as running:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.compose.helm.chart import ROOT, Object, one, render, require_helm, run
+from tests.compose.helm.chart import ROOT, Object, objects, one, render, require_helm, run
 from tests.compose.helm.installs import OPTIONS, STUB, all_pairs, pairs, pairwise, values_of, write
 from tests.compose.helm.object_validation import (
     VERSIONS,
@@ -121,6 +121,8 @@ BROKEN: list[tuple[str, str, Callable[[Any], None], str]] = [
     ("GrafanaDashboard", "vllm-slo-fleet", add("spec", "configMapRef"), UNKNOWN),
     ("ScaledObject", "", add("spec", "advanced", "horizontalPodAutoscalerConfig"), UNKNOWN),
     ("ScaledObject", "", put("2", "spec", "minReplicaCount"), "minReplicaCount must be integer"),
+    ("Application", "", add("spec", "syncPolicy", "automated"), UNKNOWN),
+    ("HelmRelease", "", add("spec", "driftDetection"), UNKNOWN),
 ]
 
 
@@ -133,10 +135,13 @@ def test_custom_resources_are_valid_and_their_operators_refuse_wrong_ones(
     page = (ROOT / "docs/engine-only.md").read_text(encoding="utf-8")
     documented = re.findall(r"```yaml\n(apiVersion: .+?)```", page, re.DOTALL)
     assert len(documented) == 1
-    valid = [*(each for each in (*rendered, *all_combined) if is_custom(each)), *map(yaml.safe_load, documented)]
+    examples = [each for path in (ROOT / "compose/gitops").glob("*/*.yaml") for each in objects(path.read_text())]
+    assert {each["kind"] for each in examples} == {"Application", "GitRepository", "HelmRelease"}
+    written = (*examples, *map(yaml.safe_load, documented))
+    valid = [*(each for each in (*rendered, *all_combined) if is_custom(each)), *written]
     broken = []
     for kind, name, change, _ in BROKEN:
-        broken.append(deepcopy(one(rendered, kind, name)))
+        broken.append(deepcopy(one((*rendered, *examples), kind, name)))
         change(broken[-1])
     errors = custom_errors([*valid, *broken])
     assert errors[: len(valid)] == [""] * len(valid)

@@ -31,17 +31,17 @@ def changed(before: list[Object], after: list[Object]) -> set[str]:
 @pytest.mark.parametrize(
     "old, new, expected",
     [
-        pytest.param("# ", "#  ", {"ConfigMap/vllm-slos"}, id="a comment", marks=pytest.mark.long),
+        pytest.param("# ", "#  ", {"ConfigMap/vllm-slos"}, id="a comment"),
         pytest.param("threshold: 5s", "threshold: 2s", {"ConfigMap/vllm-slos", "PrometheusRule/vllm-slo"}, id="SLO"),
         pytest.param(
             "scrape_interval: 15s",
             "scrape_interval: 10s",
             {"ConfigMap/vllm-slos", "PrometheusRule/vllm-slo", "PodMonitor/vllm-sidecar"},
             id="scrape interval",
-            marks=pytest.mark.long,
         ),
     ],
 )
+@pytest.mark.long
 def test_a_change_of_the_slo_file_restarts_no_pod(old: str, new: str, expected: set[str], tmp_path: Path) -> None:
     assert old in SLOS
     before, after = (
@@ -50,6 +50,29 @@ def test_a_change_of_the_slo_file_restarts_no_pod(old: str, new: str, expected: 
     )
     found = changed(before, after)
     assert {name for name in found if not name.startswith("ConfigMap/vllm-slo-")} == expected
+
+
+@pytest.fixture(scope="module")
+def installed() -> list[Object]:
+    return render(values=STUB)
+
+
+@pytest.mark.parametrize(
+    "values, expected",
+    [
+        pytest.param({"slos": "version: 1 # changed\n"}, {"ConfigMap/vllm-slos"}, id="SLO file"),
+        pytest.param({"rules": {"groups": []}}, {"PrometheusRule/vllm-slo"}, id="rules"),
+        pytest.param(
+            {"disruptionBudget": {"maxUnavailable": 2}, "networkPolicy": {"monitoringNamespace": "other"}},
+            {"NetworkPolicy/vllm", "PodDisruptionBudget/vllm"},
+            id="values of others",
+        ),
+    ],
+)
+def test_a_value_that_no_pod_reads_restarts_none(
+    values: dict[str, Any], expected: set[str], installed: list[Object]
+) -> None:
+    assert changed(installed, render(values={**STUB, **values})) == expected
 
 
 @pytest.mark.parametrize(
@@ -62,11 +85,7 @@ def test_a_change_of_the_slo_file_restarts_no_pod(old: str, new: str, expected: 
         pytest.param({"sidecar": {"args": ["--workers=2"]}}, id="flags of the sidecar"),
     ],
 )
-def test_a_value_that_a_process_reads_at_its_start_restarts_the_pods(values: dict[str, Any]) -> None:
-    assert "Deployment/vllm" in changed(render(values=STUB), render(values={**STUB, **values}))
-
-
-def test_values_of_others_restart_no_pod() -> None:
-    others = {"disruptionBudget": {"maxUnavailable": 2}, "networkPolicy": {"monitoringNamespace": "other"}}
-    found = changed(render(values=STUB), render(values={**STUB, **others}))
-    assert found == {"NetworkPolicy/vllm", "PodDisruptionBudget/vllm"}
+def test_a_value_that_a_process_reads_at_its_start_restarts_the_pods(
+    values: dict[str, Any], installed: list[Object]
+) -> None:
+    assert "Deployment/vllm" in changed(installed, render(values={**STUB, **values}))

@@ -68,22 +68,33 @@ def errors(running: Running) -> list[str]:
     return [line for line in running.log_lines() if line.startswith(("ERROR", "CRITICAL"))]
 
 
-async def test_a_watched_file_is_reloaded_without_a_signal_when_its_mounted_folder_is_replaced(tmp_path: Path) -> None:
-    """Kubernetes replaces the link to the folder of a mounted ConfigMap."""
+async def test_watched_files_are_reloaded_without_a_signal_when_their_mounted_folder_is_replaced(
+    tmp_path: Path,
+) -> None:
+    """Kubernetes replaces the link to the folder of a mounted ConfigMap or Secret."""
     (tmp_path / "mount").mkdir()
     for name, text in (("1", FEW), ("2", slo_file("new"))):
         (tmp_path / "mount" / name).mkdir()
         (tmp_path / "mount" / name / "slos.yaml").write_text(text)
+    token = tmp_path / "token"
+    token.write_text("of-the-start\n")
+    token.chmod(0o600)
     (tmp_path / "mount/data").symlink_to("1")
     mounted = str(tmp_path / "mount/data/slos.yaml")
     code = START + "supervisor.WATCH_SECONDS = 0.05; " + RUN
-    flags = ("--slos", mounted, "--watch-slos")
+    flags = ("--slos", mounted, "--admin-token-file", str(token), "--watch-files")
     async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, *flags, code=code) as running:
         engine.may_finish.set()
         await judged_by(running, "old")
         (tmp_path / "mount/next").symlink_to("2")
         (tmp_path / "mount/next").replace(tmp_path / "mount/data")
         await judged_by(running, "new")
+        token.write_text("rotated\n")
+
+        async def rotated() -> bool:
+            return (await running.fetch("/admin/flips", headers={"authorization": "Bearer rotated"}))[0] == 200
+
+        await until(rotated)
         assert (await running.samples())[SUCCESSFUL] == 1
         assert errors(running) == []
 

@@ -17,7 +17,7 @@
 {{- if lt (int .Values.stop.delay) 5 }}{{ $wrong = append $wrong (printf "stop.delay: %d s is shorter than the readiness probe takes to fail, 4 s, and load balancers need time too; use 5 or more" (int .Values.stop.delay)) }}{{ end }}
 {{- range .Values.sidecar.args }}
 {{- $flag := first (splitList "=" .) }}
-{{- if has $flag (list "--upstream" "--listen" "--metrics" "--slos" "--watch-slos" "--admin-token-file" "--request-log" "--request-log-total" "--state" "--drain-delay" "--drain" "--linger" "--tls-cert" "--tls-key" "--tls-port") }}{{ $wrong = append $wrong (printf "sidecar.args: %s is set by the chart; use the value for it (ports, stop, metricsTls, sidecar.requestLogGiB)" $flag) }}{{ end }}
+{{- if has $flag (list "--upstream" "--listen" "--metrics" "--slos" "--watch-files" "--admin-token-file" "--request-log" "--request-log-total" "--state" "--drain-delay" "--drain" "--linger" "--tls-cert" "--tls-key" "--tls-port") }}{{ $wrong = append $wrong (printf "sidecar.args: %s is set by the chart; use the value for it (ports, stop, metricsTls, sidecar.requestLogGiB)" $flag) }}{{ end }}
 {{- end }}
 {{- if $wrong }}{{ fail (printf "\n\n%s\n" (join "\n" $wrong)) }}{{ end }}
 {{- end }}

@@ -92,7 +92,7 @@ args:
   - --listen=0.0.0.0:{{ .Values.ports.relay }}
   - --metrics=0.0.0.0:{{ .Values.ports.metrics }}
   - --slos=/etc/vllm-slo/slos.yaml
-  - --watch-slos
+  - --watch-files
   - --admin-token-file=/etc/vllm-slo-admin/token
 {{- if .Values.sidecar.requestLogGiB }}
   - --request-log=/var/lib/vllm-slo/requests.jsonl
