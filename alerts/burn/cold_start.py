@@ -3,7 +3,20 @@
 from math import ceil
 
 from alerts.plan import Plan
-from alerts.promql.build import aggregate, call, equal, in_window, increase, on, over, regex, select, sum_by, with_model
+from alerts.promql.build import (
+    aggregate,
+    call,
+    equal,
+    in_window,
+    increase,
+    on,
+    over,
+    regex,
+    rises,
+    select,
+    sum_by,
+    with_model,
+)
 from alerts.promql.expression import Expression
 from alerts.recording.pools import pool_paged
 from alerts.rules.groups import Recording
@@ -67,7 +80,8 @@ def _of_scrapes(plan: Plan) -> Expression:
     warms_up = changed(plan.warm_up).or_(call("time") - started < plan.warm_up)
     is_down, is_up = up.binary("==", 0), up.binary("==", 1)
     loads = is_down.and_(changed(plan.cold_start)).unless(_alone(is_down.unless(warms_up), is_up), _ENGINE)
-    failure = (over("changes", up, plan.second_start) > 2).or_(over("changes", started, plan.second_start) > 1)
+    long, scrape = plan.second_start, plan.spec.scrape_interval
+    failure = (over("resets", up, long) + rises(up, long, scrape) > 2).or_(rises(started, long, scrape) > 1)
     return aggregate("group", warms_up.or_(loads), by=_LABELS).unless(failure, _ENGINE)
 
 
