@@ -40,6 +40,9 @@ _HELD_WARM_UPS = 3
 """Pages of one SLO are held for as many warm-ups, or a cold start if it is longer, within the interval of second
 starts."""
 
+_EVALUATIONS_TO_TIER = 2
+"""Rules between the count of a window and the tier that burns: the ratio, and the tier."""
+
 _LABELS = (Label.INSTANCE, Label.ENGINE)
 _INSTANCE, _ENGINE = on(Label.INSTANCE), on(Label.INSTANCE, Label.ENGINE)
 
@@ -101,15 +104,17 @@ def starting(condition: Expression = select(COLD_START)) -> Expression:  # noqa:
 def page_held(plan: Plan) -> Recording:
     """Present for an SLO if all bad events of the last step come from starting engines, and no page fires yet.
 
-    It covers one step, as the short window still counts bad events from before the engine was warm. It does not affect
-    a firing page, as a restart must not resolve it. The time that pages of the SLO are held is limited: pods that are
-    replaced again and again are always starting.
+    It covers one step, as the short window still counts bad events from before the engine was warm, and the evaluations
+    after which VictoriaMetrics shows the count of that window to the tier of the page. It does not affect a firing
+    page, as a restart must not resolve it. The time that pages of the SLO are held is limited: pods that are replaced
+    again and again are always starting.
     """
-    # An evaluation longer than the step, as Prometheus 3 excludes the start of a range: bad events of a pod that is
-    # gone are counted for as long as it was starting. A millisecond less, as Prometheus 2 includes it.
-    recent = plan.step + plan.direct_interval - 0.001
+    window = plan.step + _EVALUATIONS_TO_TIER * plan.direct_interval
+    # An evaluation longer, as Prometheus 3 excludes the start of a range: bad events of a pod that is gone are counted
+    # for as long as it was starting. A millisecond less, as Prometheus 2 includes it.
+    recent = window + plan.direct_interval - 0.001
     instances = starting(over("last_over_time", COLD_START, recent))
-    bad_events, labels = increase(SLO_BAD, plan.step), PAGE_HELD.labels
+    bad_events, labels = increase(SLO_BAD, window), PAGE_HELD.labels
     same = on(*labels)
     held = sum_by(bad_events.and_(instances, _INSTANCE), labels) > 0
     return Recording(

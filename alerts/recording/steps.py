@@ -5,7 +5,7 @@ an evaluation to the next one.
 """
 
 from alerts.plan import DOZEN, LONGEST_GAP, OPEN, STEP, Plan
-from alerts.promql.build import aggregate, call, either, in_window, on, over, select, sum_by
+from alerts.promql.build import aggregate, call, either, in_window, on, over, regex, select, sum_by
 from alerts.promql.expression import Expression, Selector
 from alerts.rules.groups import Recording, windowed
 from exporters.vocabulary import signals
@@ -45,13 +45,13 @@ def gapless_step_count(source: Signal, target: Recorded, plan: Plan) -> Recordin
     """The increase since the last step that was recorded, if that was less than a dozen steps ago.
 
     For a dozen steps after a missed evaluation, the count is the increase of a dozen steps without those that are
-    recorded. So it includes the events of the missed steps, and those while Prometheus was down. A step is counted as
-    0 while the open dozen has events, so that both have their last sample at the same time.
+    recorded. So it includes the events of the missed steps, and those while Prometheus was down. After a step with
+    events, and while the open dozen has some, a step without counters is 0: it ends together with the open dozen.
     """
     recorded = _before(11, "sum_over_time", in_window(target, STEP), plan)
     missing = any_window(increase_of_steps(12, source, target, plan).or_(-recorded))
     since_gap = call("clamp_min", missing, 0).and_(_has_gap(plan), on())
-    quiet = any_window(0 * _events_of_open_dozen(target, plan))
+    quiet = any_window(0 * _uncounted(target, plan))
     return windowed(target, STEP, either([since_gap, increase_of_steps(1, source, target, plan), quiet]))
 
 
@@ -85,15 +85,18 @@ def dozen(target: Recorded, plan: Plan) -> Recording:
 
 def _since_dozen(target: Recorded, plan: Plan) -> Expression:
     """The counts since the last dozen, without this step; without steps, until they are recorded as a dozen."""
-    steps = in_window(target, STEP)
-    after_gap = _before(LONGEST_GAP, "last_over_time", steps, plan).and_(_follows_gap(plan), on())
-    return any_window(
-        either([_before(1, "last_over_time", steps, plan), after_gap, _events_of_open_dozen(target, plan)])
-    )
+    step = _before(1, "last_over_time", in_window(target, STEP), plan)
+    return any_window(step.or_(_uncounted(target, plan)))
 
 
-def _events_of_open_dozen(target: Recorded, plan: Plan) -> Expression:
-    return _before(LONGEST_GAP, "last_over_time", in_window(target, OPEN), plan) > 0
+def _uncounted(target: Recorded, plan: Plan) -> Expression:
+    """The events of the last recorded step and of the open dozen before it, which are in no dozen."""
+    return _before(LONGEST_GAP, "last_over_time", since_dozen(target), plan) > 0
+
+
+def since_dozen(target: Recorded) -> Selector:
+    """The counts since the last dozen, in two series: the open dozen, and the step after it."""
+    return select(target, regex(Label.WINDOW, f"{OPEN}|{STEP}"))
 
 
 def _dozen_is_due(plan: Plan) -> Expression:
@@ -103,16 +106,8 @@ def _dozen_is_due(plan: Plan) -> Expression:
         """Changes half a step from any evaluation, if steps are aligned with the epoch."""
         return call("floor", (time + 1.5 * plan.step) / plan.dozen)
 
-    return number_of_dozen(call("vector", call("time"))).binary("!=", number_of_dozen(_last_evaluation(plan)))
-
-
-def _follows_gap(plan: Plan) -> Expression:
-    """Present if the evaluation before this one was missed."""
-    return call("time") - _last_evaluation(plan) > 1.5 * plan.step
-
-
-def _last_evaluation(plan: Plan) -> Expression:
-    return _before(LONGEST_GAP, "last_over_time", select(signals.STEP_TIME), plan)
+    last = _before(LONGEST_GAP, "last_over_time", select(signals.STEP_TIME), plan)
+    return number_of_dozen(call("vector", call("time"))).binary("!=", number_of_dozen(last))
 
 
 def _has_gap(plan: Plan) -> Expression:

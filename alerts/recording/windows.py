@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Iterator
 
-from alerts.plan import DOZEN, OPEN, STEP, Plan
-from alerts.promql.build import aggregate, call, either, in_window, increase, on, over, ratio, select, sum_by
+from alerts.plan import DOZEN, STEP, Plan
+from alerts.promql.build import aggregate, call, in_window, increase, on, over, ratio, select, sum_by
 from alerts.promql.expression import Expression
 from alerts.recording.limits import burning_windows
 from alerts.recording.pools import low_traffic
-from alerts.recording.steps import any_window, counts, dozen, gapless_step_count, open_dozen, target_labels
+from alerts.recording.steps import any_window, counts, dozen, gapless_step_count, open_dozen, since_dozen, target_labels
 from alerts.rules.groups import Recording, RuleGroup, windowed
 from exporters.vocabulary import signals
 from exporters.vocabulary.signals import Label, Recorded, Signal
@@ -34,8 +34,8 @@ def recording_groups(plan: Plan) -> tuple[RuleGroup, ...]:
         dozens = over("sum_over_time", in_window(target, DOZEN), window)
         # The last samples of one evaluation, even if a step is longer than the lookback of Prometheus. vmalert stamps
         # them with the beginning of the interval in which it evaluates them, so they may be two steps old.
-        since = (over("last_over_time", in_window(target, each), 2.5 * plan.step) for each in (OPEN, STEP))
-        return windowed(target, window, any_window(either([dozens, *since])))
+        since = over("last_over_time", since_dozen(target), 2.5 * plan.step)
+        return windowed(target, window, any_window(dozens.or_(since)))
 
     targets = [target for _, target in counts(plan)]
     return (
