@@ -1,6 +1,6 @@
 """Alerts on error budgets: a page and a ticket per SLO, and a ticket for classes with too few events."""
 
-from alerts.burn.cold_start import held_page, page_held
+from alerts.burn.cold_start import held_page, held_window, page_held
 from alerts.links import DashboardUid, PanelTitle
 from alerts.plan import Plan
 from alerts.promql.build import either, equal, in_window, on, over, regex, select
@@ -138,7 +138,7 @@ def _tier_note(plan: Plan, slo: Slo, tier: Tier) -> str:
 
 
 def _held_note(plan: Plan, slo: Slo) -> str:
-    last = wording.spaced(plan.step)
+    last = wording.spaced(held_window(plan))
     text = f" A page is held back: all bad events of the last {last} are from engines that are starting."
     return if_found(wording.of_alert(PAGE_HELD, slo), plan.spec.group_by, text)
 

@@ -101,15 +101,21 @@ def starting(condition: Expression = select(COLD_START)) -> Expression:  # noqa:
     return condition.unless(warm, _INSTANCE)
 
 
-def page_held(plan: Plan) -> Recording:
-    """Present for an SLO if all bad events of the last step come from starting engines, and no page fires yet.
+def held_window(plan: Plan) -> float:
+    """The shortest window, and the evaluations after which VictoriaMetrics shows its count to the tier of the page.
 
-    It covers one step, as the short window still counts bad events from before the engine was warm, and the evaluations
-    after which VictoriaMetrics shows the count of that window to the tier of the page. It does not affect a firing
-    page, as a restart must not resolve it. The time that pages of the SLO are held is limited: pods that are replaced
-    again and again are always starting.
+    The count still has bad events from before the engine was warm.
     """
-    window = plan.step + _EVALUATIONS_TO_TIER * plan.direct_interval
+    return plan.step + _EVALUATIONS_TO_TIER * plan.direct_interval
+
+
+def page_held(plan: Plan) -> Recording:
+    """Present for an SLO if all bad events of `held_window` come from starting engines, and no page fires yet.
+
+    It does not affect a firing page, as a restart must not resolve it. The time that pages of the SLO are held is
+    limited: pods that are replaced again and again are always starting.
+    """
+    window = held_window(plan)
     # An evaluation longer, as Prometheus 3 excludes the start of a range: bad events of a pod that is gone are counted
     # for as long as it was starting. A millisecond less, as Prometheus 2 includes it.
     recent = window + plan.direct_interval - 0.001

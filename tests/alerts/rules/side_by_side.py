@@ -160,7 +160,7 @@ def prometheus(
 
 @dataclass(frozen=True)
 class Outcome:
-    """What both have notified, by the seconds since the replay began, and the values of recorded series at the end."""
+    """What both have notified, by the seconds since the replay began, and the values of recorded series of the period at the end."""
 
     notified: tuple[dict[Labels, tuple[float, float]], dict[Labels, tuple[float, float]]]
     values: tuple[dict[Labels, float], dict[Labels, float]]
@@ -191,7 +191,8 @@ def run(scrape: float, servers: int, steps: float = STEPS) -> Outcome:
         quick = ("-rule.evalDelay=1s", "-remoteWrite.flushInterval=200ms", "-rule.resendDelay=1s")
         stack.enter_context(vmalert(folder, rules, storage, theirs.url(""), *quick))
         wait_until(lambda: time.time() > replay.started + pace.seconds(steps), pace.seconds(steps) + 60)
-        recorded = '{__name__=~"llm_slo:(bad_events|events):increase|llm_slo:error_budget:remaining_ratio"}'
+        counts = f'{{__name__=~"llm_slo:(bad_events|events):increase",window="{spell_duration(spec.period)}"}}'
+        recorded = f"{counts} or llm_slo:error_budget:remaining_ratio"
         values = (_values(urls[0], recorded), _values(storage, recorded))
         duplicates = len(_values(storage, '{exported_window!=""}'))
         return Outcome((_notified(ours, replay), _notified(theirs, replay)), values, duplicates)
@@ -211,9 +212,9 @@ def _notified(sink: HttpSink, replay: Replay) -> dict[Labels, tuple[float, float
 
 
 def _has_ended(stamp: str, now: float) -> bool:
-    """Both state a time in the future while an alert fires."""
+    """Both state a time minutes in the future while an alert fires."""
     seconds = time.mktime(time.strptime(stamp[:19], "%Y-%m-%dT%H:%M:%S")) - time.timezone
-    return seconds < now - 1
+    return seconds <= now + 1
 
 
 def _values(url: str, query: str) -> dict[Labels, float]:
@@ -223,16 +224,13 @@ def _values(url: str, query: str) -> dict[Labels, float]:
 
 
 def differences(outcome: Outcome) -> dict[str, tuple[int, float, float]]:
-    """By series and window: how many both have, and the median and the largest relative difference."""
-    by_kind: dict[str, list[float]] = {}
+    """By name: how many both have, and the median and the largest difference; those of counts are relative."""
+    by_name: dict[str, list[float]] = {}
     prometheus_values, victoria_values = outcome.values
-    for labels, value in prometheus_values.items():
-        of = dict(labels)
-        other = victoria_values.get(labels)
-        if other is not None:
-            kind = f"{of['__name__']} {of.get('window', '')}".rstrip()
-            by_kind.setdefault(kind, []).append(abs(other - value) / max(abs(value), 1.0))
-    return {kind: (len(all_), sorted(all_)[len(all_) // 2], max(all_)) for kind, all_ in sorted(by_kind.items())}
+    for labels in prometheus_values.keys() & victoria_values.keys():
+        ours, theirs, name = prometheus_values[labels], victoria_values[labels], dict(labels)["__name__"]
+        by_name.setdefault(name, []).append(abs(theirs - ours) / max(abs(ours), 1.0))
+    return {name: (len(all_), sorted(all_)[len(all_) // 2], max(all_)) for name, all_ in sorted(by_name.items())}
 
 
 def stated_delay(spec: SloFile) -> float:
