@@ -160,7 +160,7 @@ def prometheus(
 
 @dataclass(frozen=True)
 class Outcome:
-    """What both have notified, by the seconds since the replay began, and the values of recorded series of the period at the end."""
+    """What both have notified, in seconds of the replay, and the recorded counts of the period at its end."""
 
     notified: tuple[dict[Labels, tuple[float, float]], dict[Labels, tuple[float, float]]]
     values: tuple[dict[Labels, float], dict[Labels, float]]
