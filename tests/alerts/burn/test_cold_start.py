@@ -156,7 +156,14 @@ def replaced(pace: Pace, steps: float, pods: int) -> dict[str, str]:
     return series
 
 
-@pytest.mark.parametrize("late", [None, "groups", "rules"], ids=["in order", "late groups", "late rules"])
+@pytest.mark.parametrize(
+    "late",
+    [
+        pytest.param(None, id="in order"),
+        pytest.param("groups", id="late groups"),
+        pytest.param("rules", id="late rules", marks=pytest.mark.long),
+    ],
+)
 def test_pods_that_are_replaced_and_all_bad_page_after_a_limit(promtool: Promtool, pace: Pace, late: Late) -> None:
     """The fast tier takes 7.2 % of an hour, then the page is held for three warm-ups, or for a longer cold start."""
     held = max(3 * Plan.of(pace.spec).warm_up, Plan.of(pace.spec).cold_start)
