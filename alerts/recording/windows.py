@@ -59,7 +59,7 @@ def recording_groups(plan: Plan) -> tuple[RuleGroup, ...]:
                 *(rule for length in plan.of_steps for rule in _window(plan, of_steps, length)),
                 *(rule for length in plan.of_dozens for rule in _window(plan, of_dozens, length)),
                 # The counts of the whole period give every request the same weight.
-                Recording(signals.SLO_BUDGET_LEFT, 1 - largest_window(_burn_rate(error_ratio(plan.spec.period)))),
+                Recording(signals.SLO_BUDGET_LEFT, 1 - largest_window(_burn_rate(_error_ratio(plan.spec.period)))),
                 _measured_time(plan),
             ),
         ),
@@ -113,7 +113,7 @@ def _measured_time(plan: Plan) -> Recording:
     return Recording(signals.SLO_MEASURED, call("clamp_max", last / round(plan.spec.period / plan.dozen), 1))
 
 
-def error_ratio(window: float) -> Expression:
+def _error_ratio(window: float) -> Expression:
     return ratio(in_window(signals.SLO_BAD_IN, window), in_window(signals.SLO_EVENTS_IN, window))
 
 
@@ -123,7 +123,7 @@ def _burn_rate(ratio_of_bad: Expression) -> Expression:
 
 def _ratios(plan: Plan, window: float) -> Iterator[Recording]:
     """Absent without events, as `> 0` drops them: a NaN would make every mean NaN."""
-    yield windowed(signals.SLO_ERROR_RATIO, window, error_ratio(window))
+    yield windowed(signals.SLO_ERROR_RATIO, window, _error_ratio(window))
     yield windowed(signals.SLO_BURN_RATE, window, _burn_rate(in_window(signals.SLO_ERROR_RATIO, window)))
     if plan.has_sidecar:
         good, judged = (in_window(each, window) for each in (signals.GOODPUT_REQUESTS_IN, signals.GOODPUT_EVENTS_IN))

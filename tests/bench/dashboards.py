@@ -131,7 +131,8 @@ def main() -> None:
             url = stack.enter_context(prometheus_over(text, port, tools))
             measured.append(Measured(name, url, revision.loads))
         if options.victoriametrics:
-            url = stack.enter_context(victoria_metrics(Path(stack.enter_context(tempfile.TemporaryDirectory()))))
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            url = stack.enter_context(victoria_metrics(folder, "-search.disableCache"))
             count = import_lines(url, lines(revision, options.engines, options.classes, now))
             print(f"{count} samples; VictoriaMetrics has read them in {_cpu_seconds(url):.1f} CPU s")
             measured.insert(0, Measured("VictoriaMetrics", url, revision.loads))
@@ -171,6 +172,7 @@ class Measured:
     loads: Mapping[str, FirstLoad]
     found: dict[str, list[Finding]] = field(default_factory=dict)
     worked: dict[str, float] = field(default_factory=dict)
+    size: float = 0.0
 
     @property
     def seconds(self) -> float:
@@ -182,6 +184,7 @@ class Measured:
             span, before = TimeRange(now - load.seconds, now, SCRAPE), _cpu_seconds(self.url)
             found = audit(load.checks, Prometheus(self.url), span, concurrency=1)
             worked = _cpu_seconds(self.url) - before
+            self.size = _sum(self.url, r"(?:prometheus_tsdb_storage_blocks_bytes|vm_data_size_bytes\{.*\})")
             self.worked[title] = min(worked, self.worked.get(title, worked))
             every = zip(found, self.found.get(title, found), strict=True)
             self.found[title] = [min(pair, key=lambda each: each.measurement.seconds) for pair in every]
@@ -193,8 +196,7 @@ class Measured:
             for each in sorted(findings, key=lambda each: -each.measurement.seconds)[:slowest]:
                 outcome = each.measurement.error or f"{each.measurement.series} series"
                 print(f"  {each.measurement.seconds:6.2f} s {each.check.panel} {each.check.ref}, {outcome}")
-        sizes = _sum(self.url, r"(?:prometheus_tsdb_storage_blocks_bytes|vm_data_size_bytes\{.*\})")
-        print(f"{self.name} all {self.seconds:.2f} CPU s, {sizes / 1e6:.0f} MB on disk")
+        print(f"{self.name} all {self.seconds:.2f} CPU s, {self.size / 1e6:.0f} MB on disk")
 
 
 def _cpu_seconds(url: str) -> float:
