@@ -15,8 +15,8 @@ from alerts.group_limit import FEWEST, MAX_RULES, limited
 from alerts.links import add_link_flags, read_links
 from alerts.plan import Plan
 from alerts.prices import add_price_flags, parse_prices
-from alerts.prometheusrule import checked_labels, checked_name, prometheus_rule
 from alerts.rule_file import head, rules
+from alerts.rule_object import KINDS, checked_labels, checked_name, rule_object
 from alerts.rules.groups import Alert, to_yaml
 from alerts.rules.wording import describe, rescaled
 from alerts.source_flags import add_source_flags, with_source
@@ -93,9 +93,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     render_parser.add_argument(
         "--format",
-        choices=("plain", "prometheusrule"),
+        choices=("plain", *KINDS),
         default="plain",
-        help="rules.yaml for Prometheus, or prometheusrule.yaml for prometheus-operator (default: %(default)s)",
+        help="rules.yaml for Prometheus and vmalert, or prometheusrule.yaml or vmrule.yaml for the operator of "
+        "Prometheus or VictoriaMetrics (default: %(default)s)",
     )
     render_parser.add_argument(
         "--max-rules-per-group",
@@ -104,13 +105,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="split groups that have more rules, for evaluators with a limit such as Mimir (default: %(default)s)",
     )
-    render_parser.add_argument("--name", help="name of the PrometheusRule (default: vllm-slo)")
+    render_parser.add_argument("--name", help="name of the PrometheusRule or VMRule (default: vllm-slo)")
     render_parser.add_argument(
         "--label",
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="label of the PrometheusRule, for the operator's ruleSelector (repeatable)",
+        help="label of the PrometheusRule or VMRule, for the operator's ruleSelector (repeatable)",
     )
     add_source_flags(render_parser)
     render_parser.set_defaults(run=_render)
@@ -209,14 +210,14 @@ def _render(arguments: argparse.Namespace) -> int:
     if arguments.autoscaling and spec.source is Source.ENGINE:
         raise UsageError("--autoscaling: needs the series of the sidecar; remove it, or use --source sidecar")
     groups = limited(rules(spec, links, prices, autoscaling=arguments.autoscaling), most)
-    if arguments.format == "prometheusrule":
+    if arguments.format in KINDS:
         name, labels = checked_name(arguments.name or "vllm-slo"), checked_labels(arguments.label)
-        text = prometheus_rule(groups, name, labels, head(spec))
+        text = rule_object(arguments.format, groups, name, labels, head(spec))
     elif arguments.name or arguments.label:
-        raise UsageError("--name, --label: only a PrometheusRule has these; add --format prometheusrule")
+        raise UsageError("--name, --label: only an object has these; add --format prometheusrule or vmrule")
     else:
         text = to_yaml(groups, head(spec))
-    path = _write(text, arguments.out, "rules.yaml" if arguments.format == "plain" else "prometheusrule.yaml")
+    path = _write(text, arguments.out, f"{'rules' if arguments.format == 'plain' else arguments.format}.yaml")
     if path is None:
         return 0
     all_rules = [rule for group in groups for rule in group.rules]

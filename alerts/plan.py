@@ -15,7 +15,7 @@ DOZEN = "12steps"
 """The value of `window` on the counts of twelve steps; the longest windows are sums of dozens."""
 
 OPEN = "open"
-"""The value of `window` on the counts since the last `DOZEN`."""
+"""The value of `window` on the counts since the last `DOZEN`, without the last step."""
 
 LONGEST_GAP = 72
 """Steps for which the counts since the last `DOZEN` are kept without an evaluation."""

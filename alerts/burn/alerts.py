@@ -1,6 +1,6 @@
 """Alerts on error budgets: a page and a ticket per SLO, and a ticket for classes with too few events."""
 
-from alerts.burn.cold_start import held_page, page_held
+from alerts.burn.cold_start import held_page, held_window, page_held
 from alerts.links import DashboardUid, PanelTitle
 from alerts.plan import Plan
 from alerts.promql.build import either, equal, in_window, on, over, regex, select
@@ -42,7 +42,7 @@ def burn_rules(plan: Plan) -> tuple[Recording | Alert, ...]:
         *pool_burns(plan),
         held_page(pages),
         # Recorded so that tickets know which SLOs page, and for how long.
-        Recording(PAGE_ERROR_RATIO, largest_window(pages).unless(select(PAGE_HELD), _SAME)),
+        Recording(PAGE_ERROR_RATIO, _paging(pages)),
         *(rule for slo in plan.spec.slos for rule in (_page(plan, slo), _ticket(plan, slo))),
     )
 
@@ -54,13 +54,18 @@ def _burning(plan: Plan, number: int) -> Expression:
     return over_limit(plan, number, short.and_(long, _SAME))
 
 
+def _paging(tiers_of_pages: Expression) -> Expression:
+    return largest_window(tiers_of_pages).unless(select(PAGE_HELD), _SAME)
+
+
 def _page(plan: Plan, slo: Slo) -> Alert:
     return alert(
         plan,
         AlertName.BURN,
         Severity.PAGE,
         (DashboardUid.OBJECTIVE, PanelTitle.BURN_RATE),
-        100 * select(PAGE_ERROR_RATIO, equal(Label.SLO, slo.name)),
+        # Not the recorded ratio, which VictoriaMetrics shows one evaluation later.
+        100 * _paging(_of_tiers(plan.published(Severity.PAGE), slo)),
         _summary(plan, slo),
         _description(plan, slo, Severity.PAGE),
         slo=slo,
@@ -71,9 +76,13 @@ def _page(plan: Plan, slo: Slo) -> Alert:
 
 def _ticket(plan: Plan, slo: Slo) -> Alert:
     """The tiers of tickets, and pages that are held back. Not while the SLO pages, nor shortly after."""
+    pages = _of_tiers(plan.published(Severity.PAGE), slo)
     burning = (
-        *(unless_paged(plan, _of_tiers((tier,), slo), tier.short, (slo,)) for tier in plan.published(Severity.TICKET)),
-        _of_tiers(plan.published(Severity.PAGE), slo).and_(select(PAGE_HELD), _SAME),
+        *(
+            unless_paged(plan, _of_tiers((tier,), slo).unless(pages, _SAME), tier.short, (slo,))
+            for tier in plan.published(Severity.TICKET)
+        ),
+        pages.and_(select(PAGE_HELD), _SAME),
     )
     return alert(
         plan,
@@ -129,7 +138,7 @@ def _tier_note(plan: Plan, slo: Slo, tier: Tier) -> str:
 
 
 def _held_note(plan: Plan, slo: Slo) -> str:
-    last = wording.spaced(plan.step)
+    last = wording.spaced(held_window(plan))
     text = f" A page is held back: all bad events of the last {last} are from engines that are starting."
     return if_found(wording.of_alert(PAGE_HELD, slo), plan.spec.group_by, text)
 

@@ -3,7 +3,20 @@
 from math import ceil
 
 from alerts.plan import Plan
-from alerts.promql.build import aggregate, call, equal, in_window, increase, on, over, regex, select, sum_by, with_model
+from alerts.promql.build import (
+    aggregate,
+    call,
+    equal,
+    in_window,
+    increase,
+    on,
+    over,
+    regex,
+    rises,
+    select,
+    sum_by,
+    with_model,
+)
 from alerts.promql.expression import Expression
 from alerts.recording.pools import pool_paged
 from alerts.rules.groups import Recording
@@ -26,6 +39,9 @@ from exporters.vocabulary.verdicts import SERVER_FAULT
 _HELD_WARM_UPS = 3
 """Pages of one SLO are held for as many warm-ups, or a cold start if it is longer, within the interval of second
 starts."""
+
+_EVALUATIONS_TO_TIER = 2
+"""Rules between the count of a window and the tier that burns: the ratio, and the tier."""
 
 _LABELS = (Label.INSTANCE, Label.ENGINE)
 _INSTANCE, _ENGINE = on(Label.INSTANCE), on(Label.INSTANCE, Label.ENGINE)
@@ -67,7 +83,8 @@ def _of_scrapes(plan: Plan) -> Expression:
     warms_up = changed(plan.warm_up).or_(call("time") - started < plan.warm_up)
     is_down, is_up = up.binary("==", 0), up.binary("==", 1)
     loads = is_down.and_(changed(plan.cold_start)).unless(_alone(is_down.unless(warms_up), is_up), _ENGINE)
-    failure = (over("changes", up, plan.second_start) > 2).or_(over("changes", started, plan.second_start) > 1)
+    long, scrape = plan.second_start, plan.spec.scrape_interval
+    failure = (over("resets", up, long) + rises(up, long, scrape) > 2).or_(rises(started, long, scrape) > 1)
     return aggregate("group", warms_up.or_(loads), by=_LABELS).unless(failure, _ENGINE)
 
 
@@ -84,18 +101,26 @@ def starting(condition: Expression = select(COLD_START)) -> Expression:  # noqa:
     return condition.unless(warm, _INSTANCE)
 
 
-def page_held(plan: Plan) -> Recording:
-    """Present for an SLO if all bad events of the last step come from starting engines, and no page fires yet.
+def held_window(plan: Plan) -> float:
+    """The shortest window, and the evaluations after which VictoriaMetrics shows its count to the tier of the page.
 
-    It covers one step, as the short window still counts bad events from before the engine was warm. It does not affect
-    a firing page, as a restart must not resolve it. The time that pages of the SLO are held is limited: pods that are
-    replaced again and again are always starting.
+    The count still has bad events from before the engine was warm.
     """
-    # An evaluation longer than the step, as Prometheus 3 excludes the start of a range: bad events of a pod that is
-    # gone are counted for as long as it was starting. A millisecond less, as Prometheus 2 includes it.
-    recent = plan.step + plan.direct_interval - 0.001
+    return plan.step + _EVALUATIONS_TO_TIER * plan.direct_interval
+
+
+def page_held(plan: Plan) -> Recording:
+    """Present for an SLO if all bad events of `held_window` come from starting engines, and no page fires yet.
+
+    It does not affect a firing page, as a restart must not resolve it. The time that pages of the SLO are held is
+    limited: pods that are replaced again and again are always starting.
+    """
+    window = held_window(plan)
+    # An evaluation longer, as Prometheus 3 excludes the start of a range: bad events of a pod that is gone are counted
+    # for as long as it was starting. A millisecond less, as Prometheus 2 includes it.
+    recent = window + plan.direct_interval - 0.001
     instances = starting(over("last_over_time", COLD_START, recent))
-    bad_events, labels = increase(SLO_BAD, plan.step), PAGE_HELD.labels
+    bad_events, labels = increase(SLO_BAD, window), PAGE_HELD.labels
     same = on(*labels)
     held = sum_by(bad_events.and_(instances, _INSTANCE), labels) > 0
     return Recording(

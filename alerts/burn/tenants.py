@@ -54,7 +54,7 @@ def _burn(plan: Plan, slo: Slo) -> Alert:
         AlertName.TENANT_BURN,
         Severity.PAGE,
         (DashboardUid.WORKLOAD, PanelTitle.GOODPUT_BY_TENANT),
-        round(100 * slo.budget, 9) * largest_window(burning),
+        100 * largest_window(burning),
         wording.summary(slo, "{{ $labels.class }} of {{ $labels.tenant }}"),
         f"{wording.SHARE} of {wording.class_of([slo], plan.spec.class_titles)} requests of "
         "{{ $labels.tenant }} to {{ $labels.model }} "
@@ -67,18 +67,18 @@ def _burn(plan: Plan, slo: Slo) -> Alert:
 
 
 def _burning(plan: Plan, slo: Slo, tier: Tier) -> Expression:
-    """The burn rate of the short window, if the tier burns for the tenant and not for all.
+    """The error ratio of the short window, if the tier burns for the tenant and not for all.
 
-    All are summed here, as the counts of all tenants are recorded up to two steps later.
+    All ratios are of the same counts: those of all tenants are recorded up to two steps later, and in VictoriaMetrics
+    the burn rate of the tenant one evaluation later.
     """
     of_all, same = (Label.MODEL, Label.CLASS, Label.SLO), on(Label.MODEL, Label.CLASS, Label.SLO, Label.TENANT)
-    events, bad = (within(each, slo.name, tier.long) for each in (signals.TENANT_EVENTS_IN, signals.TENANT_BAD_IN))
-    long, short = (within(signals.TENANT_BURN_RATE, slo.name, each) for each in (tier.long, tier.short))
-    condition = (
-        (long > tier.factor)
-        .and_(short > tier.factor, same)
-        .and_(events >= plan.min_events(tier), same)
-        .and_(bad >= plan.spec.alerting.min_bad, same)
-    )
-    all_burn = sum_by(bad, of_all) / sum_by(events, of_all) > tier.bad_ratio(slo)
-    return short.and_(condition, same).unless(all_burn, on(*of_all))
+    limit = round(tier.bad_ratio(slo), 12)
+
+    def counts(window: float) -> tuple[Expression, Expression]:
+        return within(signals.TENANT_EVENTS_IN, slo.name, window), within(signals.TENANT_BAD_IN, slo.name, window)
+
+    (events, bad), (short_events, short_bad) = counts(tier.long), counts(tier.short)
+    long = (bad >= plan.spec.alerting.min_bad) / (events >= plan.min_events(tier)) > limit
+    all_burn = sum_by(bad, of_all) / sum_by(events, of_all) > limit
+    return (short_bad.and_(long, same) / short_events > limit).unless(all_burn, on(*of_all))

@@ -3,7 +3,7 @@
 from alerts.burn.cold_start import failed_requests
 from alerts.links import DashboardUid, PanelTitle
 from alerts.plan import Plan
-from alerts.promql.build import in_window, increase, max_by, on, over, sum_by, with_model
+from alerts.promql.build import in_window, increase, max_by, on, over, rises, sum_by, with_model
 from alerts.promql.expression import Expression
 from alerts.recording.baselines import baseline
 from alerts.rules.annotations import alert
@@ -101,7 +101,7 @@ def _prefix_cache(plan: Plan) -> Alert:
 def _restarts(plan: Plan) -> Alert:
     """Detected by the start time or by counter resets; a few starts without failed requests are a planned change."""
     long, engine = plan.quarter_day, (Label.INSTANCE, Label.ENGINE)
-    starts = max_by(over("changes", signals.ENGINE_START_TIME, long), engine)
+    starts = max_by(rises(signals.ENGINE_START_TIME, long, plan.direct_interval), engine)
     all_starts = starts.or_(max_by(over("resets", signals.ENGINE_GENERATION_TOKENS, long), engine))
     many, note = 2 * _RESTARTS, ""
     restarting: Expression = all_starts >= _RESTARTS

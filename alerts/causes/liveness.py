@@ -117,6 +117,8 @@ def _engine_down(plan: Plan) -> Iterator[Alert]:
             expr,
             f"{engine}{_OF_MODEL} is down",
             f"{symptom}. {start}{second}. {group}Look first at the last lines of the engine's log.",
+            # VictoriaMetrics shows the record of a cold start one evaluation later than the engine's state.
+            pending_for=plan.liveness_interval,
             # An engine that restarts and exits again is one incident.
             keep_firing_for=plan.step,
         )
@@ -246,13 +248,13 @@ def _certificate(plan: Plan, severity: Severity, least: float, nth: int) -> Aler
     """
     expiry = select(signals.SIDECAR_CERTIFICATE_EXPIRY)
     left = expiry - call("time")
-    renewed = over("changes", expiry, "7d", "30m") > 0
+    latest, earliest = (over(f"{each}_over_time", expiry, "7d", "30m") for each in ("max", "min"))
     return alert(
         plan,
         AlertName.CERTIFICATE,
         severity,
         (DashboardUid.SIDECAR, PanelTitle.CERTIFICATE),
-        (left < least).unless((left > over("max_over_time", left, "7d", "30m") / nth).and_(renewed)),
+        (left < least).unless((left > over("max_over_time", left, "7d", "30m") / nth).and_(latest > earliest)),
         "the certificate of {{ $labels.instance }} ends in {{ $value | humanizeDuration }}",
         f"Clients refuse {{{{ $labels.instance }}}} when its certificate has ended, in {{{{ $value | "
         f"humanizeDuration }}}}. A {severity} from {spell_duration(least)} on; where it is renewed "

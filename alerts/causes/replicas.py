@@ -30,8 +30,8 @@ _OF_ALL = on(*_ALIKE, left=())
 
 def replica_rules(plan: Plan) -> tuple[Recording | Alert, ...]:
     window = plan.outlier_window
-    events, bad, error_ratio = _recorded(window)
-    suspect = (error_ratio >= BAD_SHARE).and_(bad >= plan.spec.alerting.min_bad, _SAME_REPLICA)
+    events, bad, _ = _recorded(window)
+    suspect = (bad >= plan.spec.alerting.min_bad) / events >= BAD_SHARE
     of_all = sum_by(bad, _ALIKE) / sum_by(events, _ALIKE)
     return (
         direct_count(signals.SLO_EVENTS, signals.INSTANCE_EVENTS_IN, window),
@@ -42,7 +42,8 @@ def replica_rules(plan: Plan) -> tuple[Recording | Alert, ...]:
         windowed(
             signals.REPLICAS_ERROR_RATIO,
             window,
-            of_all.and_(in_window(signals.OUTLIER_ERROR_RATIO, window), _SAME_CLASS),
+            # Not the recorded ones, which VictoriaMetrics shows one evaluation later than the counts.
+            of_all.and_(suspect, _SAME_CLASS),
         ),
         _outlier(plan),
     )

@@ -111,6 +111,14 @@ def increase(of: Expression | Series, window: Window) -> Call:
     return over("increase", of, window)
 
 
+def rises(of: Expression | Series, window: Window, step: Window) -> Call:
+    """How often a gauge rose, by its values at each `step`.
+
+    `changes()` of MetricsQL counts a first sample too; `resets()` counts alike in Prometheus and VictoriaMetrics.
+    """
+    return over("resets", -vector(of), window, step)
+
+
 def aggregate(
     operator: str,
     of: Expression | Series,

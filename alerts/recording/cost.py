@@ -7,7 +7,7 @@ from alerts.plan import STEP, Plan
 from alerts.prices import ApiPrice, Prices
 from alerts.promql.build import aggregate, call, either, in_window, on, over, ratio
 from alerts.promql.expression import Expression
-from alerts.recording.steps import increase_of_steps, step_count
+from alerts.recording.steps import any_window, increase_of_steps, step_count
 from alerts.rules.groups import Recording, RuleGroup, windowed
 from alerts.scrape_jobs import targets_up
 from exporters.vocabulary import signals
@@ -54,12 +54,13 @@ def cost_groups(plan: Plan, prices: Prices) -> tuple[RuleGroup, ...]:
 def _steps(plan: Plan, prices: Prices) -> Iterator[Recording]:
     """A step without tokens from any source is idle, also while no scrape succeeds."""
     money, nothing = _constant(plan, prices.hour * plan.step / 3600), _constant(plan, 0)
-    idle = money.unless(in_window(signals.COST_TOKENS_IN, STEP), on())
+    tokens = either(_count(each.output, plan) > 0 for each in SOURCES)
     yield windowed(signals.COST_IN, STEP, money)
-    yield windowed(signals.COST_TOKENS_IN, STEP, either(_count(each.output, plan) > 0 for each in SOURCES))
+    yield windowed(signals.COST_TOKENS_IN, STEP, tokens)
     if plan.has_sidecar:
         yield step_count(signals.GOODPUT_REQUESTS, signals.COST_GOOD_IN, plan)
-    yield windowed(signals.COST_IDLE_IN, STEP, idle.or_(nothing))
+    # Not unless the recorded tokens, which VictoriaMetrics shows to the next step.
+    yield windowed(signals.COST_IDLE_IN, STEP, money.unless(tokens, on()).or_(nothing))
     if prices.api:
         by_source = (_api_money(counters, prices.api, plan) for counters in SOURCES)
         yield windowed(signals.COST_API_IN, STEP, either(by_source))
@@ -89,7 +90,7 @@ def _window(plan: Plan, length: float, prices: Prices) -> Iterator[Recording]:
     good = (signals.COST_GOOD_IN,) if plan.has_sidecar else ()
     for series in (signals.COST_IN, signals.COST_IDLE_IN, signals.COST_TOKENS_IN, *good, *api):
         # A millisecond less, as Prometheus 2 includes both ends of a range.
-        yield windowed(series, length, over("sum_over_time", in_window(series, STEP), length - 0.001))
+        yield windowed(series, length, any_window(over("sum_over_time", in_window(series, STEP), length - 0.001)))
     money, tokens = (in_window(series, length) for series in (signals.COST_IN, signals.COST_TOKENS_IN))
     yield windowed(signals.COST_PER_MILLION, length, ratio(1e6 * money, tokens))
     if plan.has_sidecar:

@@ -1,7 +1,11 @@
-"""Recording rules that count each event in exactly one step, and sum the steps by the dozen."""
+"""Recording rules that count each event in exactly one step, and sum the steps by the dozen.
+
+All are in one group, and read only what an earlier evaluation of it has recorded: VictoriaMetrics shows the results of
+an evaluation to the next one.
+"""
 
 from alerts.plan import DOZEN, LONGEST_GAP, OPEN, STEP, Plan
-from alerts.promql.build import aggregate, call, either, in_window, on, over, select, sum_by
+from alerts.promql.build import aggregate, call, either, in_window, on, over, regex, select, sum_by
 from alerts.promql.expression import Expression, Selector
 from alerts.rules.groups import Recording, windowed
 from exporters.vocabulary import signals
@@ -41,12 +45,14 @@ def gapless_step_count(source: Signal, target: Recorded, plan: Plan) -> Recordin
     """The increase since the last step that was recorded, if that was less than a dozen steps ago.
 
     For a dozen steps after a missed evaluation, the count is the increase of a dozen steps without those that are
-    recorded. So it includes the events of the missed steps, and those while Prometheus was down.
+    recorded. So it includes the events of the missed steps, and those while Prometheus was down. After a step with
+    events, and while the open dozen has some, a step without counters is 0: it ends together with the open dozen.
     """
     recorded = _before(11, "sum_over_time", in_window(target, STEP), plan)
     missing = any_window(increase_of_steps(12, source, target, plan).or_(-recorded))
     since_gap = call("clamp_min", missing, 0).and_(_has_gap(plan), on())
-    return windowed(target, STEP, since_gap.or_(increase_of_steps(1, source, target, plan)))
+    quiet = any_window(0 * _uncounted(target, plan))
+    return windowed(target, STEP, either([since_gap, increase_of_steps(1, source, target, plan), quiet]))
 
 
 def increase_of_steps(
@@ -67,7 +73,7 @@ def increase_of_steps(
 
 
 def open_dozen(target: Recorded, plan: Plan) -> Recording:
-    """The counts since the last dozen; 0 when it is recorded."""
+    """The counts since the last dozen, without this step; 0 when a dozen is recorded."""
     factor = (0 * _dozen_is_due(plan)).or_(call("vector", 1))
     return windowed(target, OPEN, _since_dozen(target, plan).binary("*", factor, on(left=())))
 
@@ -78,10 +84,19 @@ def dozen(target: Recorded, plan: Plan) -> Recording:
 
 
 def _since_dozen(target: Recorded, plan: Plan) -> Expression:
-    """The counts since the last dozen, including this step; without steps, until they are recorded as a dozen."""
-    step = over("last_over_time", in_window(target, STEP), plan.step / 2)
-    before = _before(LONGEST_GAP, "last_over_time", in_window(target, OPEN), plan) > 0
-    return any_window(step.or_(before))
+    """The counts since the last dozen, without this step; without steps, until they are recorded as a dozen."""
+    step = _before(1, "last_over_time", in_window(target, STEP), plan)
+    return any_window(step.or_(_uncounted(target, plan)))
+
+
+def _uncounted(target: Recorded, plan: Plan) -> Expression:
+    """The events of the last recorded step and of the open dozen before it, which are in no dozen."""
+    return _before(LONGEST_GAP, "last_over_time", since_dozen(target), plan) > 0
+
+
+def since_dozen(target: Recorded) -> Selector:
+    """The counts since the last dozen, in two series: the open dozen, and the step after it."""
+    return select(target, regex(Label.WINDOW, f"{OPEN}|{STEP}"))
 
 
 def _dozen_is_due(plan: Plan) -> Expression:
@@ -124,7 +139,9 @@ def counts_of_past(plan: Plan) -> tuple[Recording, ...]:
 def _open_dozen_from_steps(target: Recorded, plan: Plan) -> Recording:
     steps, position = in_window(target, STEP), call("floor", _place_in_dozen(plan) / plan.step)
     sums = (
-        over("sum_over_time", steps, count * plan.step - 0.001).and_(position.binary("==", count - 1), on())
+        over("sum_over_time", steps, count * plan.step - 0.001, offset=plan.step).and_(
+            position.binary("==", count - 1), on()
+        )
         for count in range(1, 12)
     )
     zero = over("sum_over_time", steps, plan.dozen) * 0
@@ -133,7 +150,7 @@ def _open_dozen_from_steps(target: Recorded, plan: Plan) -> Recording:
 
 def _dozen_from_steps(target: Recorded, plan: Plan) -> Recording:
     """A millisecond less than twelve steps, as Prometheus 2 includes both ends of a range."""
-    steps = over("sum_over_time", in_window(target, STEP), plan.dozen - 0.001)
+    steps = over("sum_over_time", in_window(target, STEP), plan.dozen - 0.001, offset=plan.step)
     return windowed(target, DOZEN, steps.and_(_place_in_dozen(plan) >= round(plan.dozen - plan.step, 3), on()))
 
 

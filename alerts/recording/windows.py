@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Iterator
 
-from alerts.plan import DOZEN, OPEN, STEP, Plan
+from alerts.plan import DOZEN, STEP, Plan
 from alerts.promql.build import aggregate, call, in_window, increase, on, over, ratio, select, sum_by
 from alerts.promql.expression import Expression
 from alerts.recording.limits import burning_windows
 from alerts.recording.pools import low_traffic
-from alerts.recording.steps import any_window, counts, dozen, gapless_step_count, open_dozen, target_labels
+from alerts.recording.steps import any_window, counts, dozen, gapless_step_count, open_dozen, since_dozen, target_labels
 from alerts.rules.groups import Recording, RuleGroup, windowed
 from exporters.vocabulary import signals
 from exporters.vocabulary.signals import Label, Recorded, Signal
@@ -27,16 +27,16 @@ def recording_groups(plan: Plan) -> tuple[RuleGroup, ...]:
 
     def of_steps(_: Signal, target: Recorded, window: float) -> Recording:
         """Each step exactly once: the rule for steps writes one sample a step."""
-        return windowed(target, window, over("sum_over_time", in_window(target, STEP), window))
+        return windowed(target, window, any_window(over("sum_over_time", in_window(target, STEP), window)))
 
     def of_dozens(_: Signal, target: Recorded, window: float) -> Recording:
         """Each dozen of steps exactly once, and the steps since: the window, and up to a dozen steps more."""
         dozens = over("sum_over_time", in_window(target, DOZEN), window)
-        # The last sample, even if a step is longer than the lookback of Prometheus.
-        since = over("last_over_time", in_window(target, OPEN), 1.5 * plan.step)
+        # The last samples of one evaluation, even if a step is longer than the lookback of Prometheus. vmalert stamps
+        # them with the beginning of the interval in which it evaluates them, so they may be two steps old.
+        since = over("last_over_time", since_dozen(target), 2.5 * plan.step)
         return windowed(target, window, any_window(dozens.or_(since)))
 
-    spent = in_window(signals.SLO_BURN_RATE, plan.spec.period)
     targets = [target for _, target in counts(plan)]
     return (
         RuleGroup("vllm-slo-constants", plan.summed_interval, tuple(_constants(plan))),
@@ -59,7 +59,7 @@ def recording_groups(plan: Plan) -> tuple[RuleGroup, ...]:
                 *(rule for length in plan.of_steps for rule in _window(plan, of_steps, length)),
                 *(rule for length in plan.of_dozens for rule in _window(plan, of_dozens, length)),
                 # The counts of the whole period give every request the same weight.
-                Recording(signals.SLO_BUDGET_LEFT, 1 - largest_window(spent)),
+                Recording(signals.SLO_BUDGET_LEFT, 1 - largest_window(_burn_rate(_error_ratio(plan.spec.period)))),
                 _measured_time(plan),
             ),
         ),
@@ -113,12 +113,18 @@ def _measured_time(plan: Plan) -> Recording:
     return Recording(signals.SLO_MEASURED, call("clamp_max", last / round(plan.spec.period / plan.dozen), 1))
 
 
+def _error_ratio(window: float) -> Expression:
+    return ratio(in_window(signals.SLO_BAD_IN, window), in_window(signals.SLO_EVENTS_IN, window))
+
+
+def _burn_rate(ratio_of_bad: Expression) -> Expression:
+    return ratio_of_bad.binary("/", BUDGET, PER_BUDGET)
+
+
 def _ratios(plan: Plan, window: float) -> Iterator[Recording]:
     """Absent without events, as `> 0` drops them: a NaN would make every mean NaN."""
-    error_ratio = ratio(in_window(signals.SLO_BAD_IN, window), in_window(signals.SLO_EVENTS_IN, window))
-    yield windowed(signals.SLO_ERROR_RATIO, window, error_ratio)
-    burn_rate = in_window(signals.SLO_ERROR_RATIO, window).binary("/", BUDGET, PER_BUDGET)
-    yield windowed(signals.SLO_BURN_RATE, window, burn_rate)
+    yield windowed(signals.SLO_ERROR_RATIO, window, _error_ratio(window))
+    yield windowed(signals.SLO_BURN_RATE, window, _burn_rate(in_window(signals.SLO_ERROR_RATIO, window)))
     if plan.has_sidecar:
         good, judged = (in_window(each, window) for each in (signals.GOODPUT_REQUESTS_IN, signals.GOODPUT_EVENTS_IN))
         yield windowed(signals.GOODPUT_RATIO, window, ratio(good, judged))

@@ -1,5 +1,6 @@
 """Orders recording rules: a rule is evaluated for the whole past, so the rules that it reads come before it."""
 
+import re
 from dataclasses import dataclass, replace
 
 from alerts.plan import STEP, Plan
@@ -66,6 +67,8 @@ def _key(rule: Recording) -> tuple[Recorded | Signal, str | None]:
 
 def _may_select(selector: Selector, rule: Recording) -> bool:
     """Whether the labels that the rule sets do not exclude its series."""
+    fixed = ((each, rule.labels[each.label]) for each in selector.matchers if each.label in rule.labels)
     return all(
-        rule.labels.get(each.label, each.value) == each.value for each in selector.matchers if each.operator == "="
+        value == each.value if each.operator == "=" else each.operator != "=~" or re.fullmatch(str(each.value), value)
+        for each, value in fixed
     )

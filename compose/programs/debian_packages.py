@@ -1,6 +1,7 @@
 """Unpacks Debian packages of the machine's sources beside the system's."""
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -37,8 +38,10 @@ def unpack(cache: Path, missing: Sequence[str], report: Report) -> Path:
     return root
 
 
-def unpack_packages(target: Path, packages: Sequence[str]) -> None:
-    """Unpack packages of the machine's sources into `target`. Call it under the lock.
+def unpack_packages(target: Path, packages: Sequence[str], suite: str = "") -> None:
+    """Unpack packages of the machine's sources, or of another suite of Debian there, into `target`.
+
+    Call it under the lock.
 
     Raises:
         UsageError: the packages cannot be downloaded or unpacked.
@@ -46,6 +49,8 @@ def unpack_packages(target: Path, packages: Sequence[str]) -> None:
     _require_apt(packages)
     with unpacking(target) as work:
         apt = _private_apt(work)
+        if suite:
+            apt += _from_suite(apt, suite, work)
         _unpack_packages(apt, packages, work, _run([*apt, "update"], work))
 
 
@@ -109,6 +114,16 @@ def _private_apt(work: Path) -> list[str]:
         "#clear DPkg;\n"
     )
     return ["apt-get", "-q", "-c", str(settings)]
+
+
+def _from_suite(apt: Sequence[str], suite: str, work: Path) -> list[str]:
+    """Options for the Debian archive of the machine's sources, with this suite."""
+    found = re.search(r"'(\S+/debian)/dists/", _run([*apt, "update", "--print-uris"], work).stdout)
+    if found is None:
+        raise UsageError(f"the sources of apt-get have no archive of Debian, which has the suite {suite}")
+    sources = work / "suite.list"
+    sources.write_text(f"deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] {found[1]} {suite} main\n")
+    return ["-o", f"Dir::Etc::SourceList={sources}", "-o", "Dir::Etc::SourceParts=-"]
 
 
 def _run(command: Sequence[str], cwd: Path) -> subprocess.CompletedProcess[str]:

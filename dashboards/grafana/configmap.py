@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from alerts.prometheusrule import checked_labels
+from alerts.rule_object import checked_labels
 from alerts.rules.groups import dump
 from exporters.text.errors import UsageError
 

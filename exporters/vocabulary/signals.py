@@ -696,7 +696,7 @@ TARGET_MODEL = _recorded("llm_target:model:group", _M)
 COLD_START = _recorded("llm_engine:cold_start:group", Label.INSTANCE, Label.ENGINE)
 """1 while an engine starts or warms up."""
 PAGE_HELD = _recorded("llm_slo:held_bad_events:increase", _M, _C, _S)
-"""Bad events of the last step, if all are from engines in cold start."""
+"""Bad events of the last step and the two evaluations before, if all are from engines in cold start."""
 HELD_PAGE = _recorded("llm_slo:held_page:group", _M, _C, _S)
 """1 while the page of the SLO is held back."""
 LONG_ERROR_RATIO = _recorded("llm_slo:long_window_bad_events:ratio", *_SLO_WINDOW)

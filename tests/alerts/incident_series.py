@@ -7,7 +7,7 @@ from alerts.group_limit import FEWEST
 from alerts.plan import Plan
 from exporters.vocabulary.signals import Outcome
 from exporters.vocabulary.slo_file import SloFile
-from tests.support.promtool import Case, Pace, Promtool, constant, counter
+from tests.support.promtool import Case, Late, Pace, Promtool, constant, counter
 
 BEFORE, DURING, AFTER = 10, 8, 8
 """Steps without a fault, with the fault, and after it."""
@@ -87,7 +87,7 @@ Alerts = frozenset[frozenset[tuple[str, str]]]
 """The labels of alerts."""
 
 
-def firing_alerts(promtool: Promtool, file: SloFile, *, in_order: bool = True) -> list[Alerts]:
+def firing_alerts(promtool: Promtool, file: SloFile, *, late: Late = None) -> list[Alerts]:
     """At each evaluation; promtool prints them, as the sample of its number is not expected."""
     spec = replace(file, group_by=("cluster",), alerting=replace(file.alerting, per_tenant=True))
     pace, interval = Pace(spec), Plan.of(spec).direct_interval
@@ -99,7 +99,7 @@ def firing_alerts(promtool: Promtool, file: SloFile, *, in_order: bool = True) -
     case = Case(spec, series, interval, sidecar_is_up=False)
     for number in range(round(pace.seconds(BEFORE + DURING + AFTER) / interval)):
         case.expect(number * interval, f"{FIRING} or vector({number})", {})
-    results = promtool.printed(case, most=FEWEST, in_order=in_order, often=True)
+    results = promtool.printed(case, most=FEWEST, late=late, often=True)
     return [frozenset(map(_labels, re.findall(r'\{__name__="ALERTS", (.*?)\} 1', result))) for result in results]
 
 

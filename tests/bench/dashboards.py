@@ -3,15 +3,17 @@
 Blocks contain 28 days of 20 engines x 8 classes for all series that a dashboard queries: recorded series every 5
 minutes, scraped series every 15 s in the default time range of the dashboards and twice a day before it. Each query
 runs alone, over the default time range of its dashboard. `--against` measures the dashboards of an older revision in
-turn with ours, on the series that its exporters and rules write.
+turn with ours, on the series that its exporters and rules write. `--victoriametrics` runs the same queries on the same
+samples in VictoriaMetrics, too.
 """
 
 import argparse
 import re
 import sys
+import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import product
@@ -28,6 +30,7 @@ from exporters.vocabulary.slo_file import SHIPPED, load
 from tests.bench.first_load import FirstLoad, Revision, read_revision, tree_of
 from tests.support.prometheus_blocks import DAY, HOUR, SCRAPE, STEP, prometheus_over, samples, tools_in
 from tests.support.promtool import ROOT
+from tests.support.victoriametrics import victoria_metrics
 
 PORT = 19392
 PAST = 28 * DAY
@@ -109,6 +112,7 @@ def main() -> None:
     parser.add_argument("--slowest", type=int, default=3, help="number of slowest queries to print for each dashboard")
     parser.add_argument("--tools", type=Path, help="folder of prometheus and promtool (default: the installed ones)")
     parser.add_argument("--against", metavar="REVISION", help="also measure the dashboards of a revision")
+    parser.add_argument("--victoriametrics", action="store_true", help="also measure VictoriaMetrics")
     parser.add_argument(
         "--all-rows", action="store_true", help="also load the collapsed rows, as after a click on each"
     )
@@ -126,6 +130,13 @@ def main() -> None:
             text = lines(revision, options.engines, options.classes, now)
             url = stack.enter_context(prometheus_over(text, port, tools))
             measured.append(Measured(name, url, revision.loads))
+        if options.victoriametrics:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            url = stack.enter_context(victoria_metrics(folder, "-search.disableCache"))
+            count = import_lines(url, lines(revision, options.engines, options.classes, now))
+            print(f"{count} samples; VictoriaMetrics has read them in {_cpu_seconds(url):.1f} CPU s")
+            # Its counter of CPU time is read too rarely for single dashboards: their wall times are comparable.
+            measured.insert(0, Measured("VictoriaMetrics", url, revision.loads))
         for _ in range(options.rounds):
             # in turn, as other processes slow down the machine for a while
             for title in measured[-1].loads:
@@ -135,21 +146,34 @@ def main() -> None:
     for each in measured:
         each.report(options.slowest)
     *before, ours = measured
-    for each in before:
+    for each in before if options.against else ():
         print(f"{ours.seconds / each.seconds:.2f} of the CPU time before")
     late = [title for title, seconds in ours.worked.items() if seconds > MOST and not options.all_rows]
     sys.exit(f"over {MOST:g} s: {', '.join(late)}" if late else 0)
 
 
+def import_lines(url: str, text: Iterable[str]) -> int:
+    """The number of samples that VictoriaMetrics has read, from OpenMetrics lines, whose times are in seconds."""
+    count = 0
+    for part in text:
+        rows = [line.rpartition(" ") for line in part.splitlines()]
+        body = "".join(f"{series} {int(when) * 1000}\n" for series, _, when in rows).encode()
+        with urllib.request.urlopen(urllib.request.Request(f"{url}/api/v1/import/prometheus", body)):
+            count += len(rows)
+    with urllib.request.urlopen(f"{url}/internal/force_flush"):
+        return count
+
+
 @dataclass(slots=True)
 class Measured:
-    """The dashboards of a revision on a Prometheus of their own, and the least cost of each so far."""
+    """The dashboards of a revision on a server of their own, and the least cost of each so far."""
 
     name: str
     url: str
     loads: Mapping[str, FirstLoad]
     found: dict[str, list[Finding]] = field(default_factory=dict)
     worked: dict[str, float] = field(default_factory=dict)
+    size: float = 0.0
 
     @property
     def seconds(self) -> float:
@@ -161,6 +185,7 @@ class Measured:
             span, before = TimeRange(now - load.seconds, now, SCRAPE), _cpu_seconds(self.url)
             found = audit(load.checks, Prometheus(self.url), span, concurrency=1)
             worked = _cpu_seconds(self.url) - before
+            self.size = _sum(self.url, r"(?:prometheus_tsdb_storage_blocks_bytes|vm_data_size_bytes\{.*\})")
             self.worked[title] = min(worked, self.worked.get(title, worked))
             every = zip(found, self.found.get(title, found), strict=True)
             self.found[title] = [min(pair, key=lambda each: each.measurement.seconds) for pair in every]
@@ -172,15 +197,20 @@ class Measured:
             for each in sorted(findings, key=lambda each: -each.measurement.seconds)[:slowest]:
                 outcome = each.measurement.error or f"{each.measurement.series} series"
                 print(f"  {each.measurement.seconds:6.2f} s {each.check.panel} {each.check.ref}, {outcome}")
-        print(f"{self.name} all {self.seconds:.2f} CPU s")
+        print(f"{self.name} all {self.seconds:.2f} CPU s, {self.size / 1e6:.0f} MB on disk")
 
 
 def _cpu_seconds(url: str) -> float:
-    """CPU seconds of Prometheus, by its own counter."""
+    """CPU seconds of the server, by its own counter."""
+    return _sum(url, "process_cpu_seconds_total")
+
+
+def _sum(url: str, series: str) -> float:
+    """The sum of the series that match, on the page of the server."""
     with urllib.request.urlopen(f"{url}/metrics") as response:
-        counted = re.search(r"^process_cpu_seconds_total (\S+)$", response.read().decode(), re.MULTILINE)
-    assert counted
-    return float(counted[1])
+        found = re.findall(rf"^{series} (\S+)$", response.read().decode(), re.MULTILINE)
+    assert found, series
+    return sum(map(float, found))
 
 
 if __name__ == "__main__":

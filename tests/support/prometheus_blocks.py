@@ -52,16 +52,16 @@ def prometheus_over(lines: Iterable[str], port: int, tools: Tools, rules: str = 
             )
         try:
             url = f"http://{HOST}:{port}"
-            assert wait_until(lambda: _is_ready(url)), (folder / "log").read_text()
+            assert wait_until(lambda: is_ready(f"{url}/-/ready")), (folder / "log").read_text()
             yield url
         finally:
             running.terminate()
             running.wait()
 
 
-def _is_ready(url: str) -> bool:
+def is_ready(url: str) -> bool:
     try:
-        with urllib.request.urlopen(f"{url}/-/ready"):
+        with urllib.request.urlopen(url):
             return True
     except OSError:
         return False

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -29,6 +29,9 @@ _ENVIRONMENT = {**os.environ, "GOGC": "400"}
 """Less frequent garbage collection saves a fifth of promtool's time."""
 
 ROOT = Path(__file__).resolve().parents[2]
+Late = Literal["groups", "rules"] | None
+"""What reads the last evaluation: the groups of Prometheus, or the rules of VictoriaMetrics, also within a group."""
+
 UP = 'up{job="vllm-slo-sidecar",instance="s:1"}'
 
 
@@ -106,13 +109,13 @@ class Promtool:
         autoscaling: bool = False,
         more: Iterable[RuleGroup] = (),
         most: int | None = None,
-        in_order: bool = True,
+        late: Late = None,
         condition: str = "",
         often: bool = False,
     ) -> None:
         """Test cases that share the rules and the pace of the first case; `more` adds rules.
 
-        `most` splits groups; without `in_order`, every group reads what the groups before it recorded last time.
+        `most` splits groups. With `late`, every group, or every rule, reads what those before it recorded last time.
         With `condition`, no rule is evaluated while this query returns nothing. With `often`, the cases are evaluated
         more often than once a step, but the counts of steps only once a step.
         """
@@ -121,11 +124,17 @@ class Promtool:
         queries += [f'ALERTS{{alertname="{alert["alertname"]}"}}' for case in all_cases for alert in case.alerts]
         groups = _rules_read_by(queries, [*_rules(all_cases[0].spec, prices=prices, autoscaling=autoscaling), *more])
         groups = groups if most is None else [*limited(groups, most)]
-        groups = groups if in_order else groups[::-1]
         groups = [_while(condition, group) for group in groups] if condition else groups
         if often:
             once = f"vector(time()) % {number(Plan.of(all_cases[0].spec).step)} == 0"
             groups = [_while(once, group) if _counts_steps(group) else group for group in groups]
+        if late == "rules":
+            groups = [
+                replace(each, name=f"{each.name} {n}", rules=(rule,))
+                for each in groups
+                for n, rule in enumerate(each.rules)
+            ]
+        groups = groups if late is None else groups[::-1]
         (self.folder / "rules.yaml").write_text(json.dumps(document(groups)))  # JSON is YAML, and quicker
         tests = {
             "rule_files": ["rules.yaml"],

@@ -4,6 +4,7 @@ import base64
 import json
 import socketserver
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ class Delivery:
     path: str
     authorization: str | None
     body: Any
+    at: float = field(default_factory=time.time)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from alerts.plan import Plan
 from exporters.text.units import spell_duration
 from exporters.vocabulary.slo_file import SloFile, load
 from tests.alerts.firing import firing
-from tests.support.promtool import ROOT, Case, Pace, Promtool, constant, counter
+from tests.support.promtool import ROOT, Case, Late, Pace, Promtool, constant, counter
 
 BURN, DOWN, RESTARTS = "LLMErrorBudgetBurn", "LLMEngineDown", "LLMEngineRestarts"
 WARM_UP = 30
@@ -156,8 +156,15 @@ def replaced(pace: Pace, steps: float, pods: int) -> dict[str, str]:
     return series
 
 
-@pytest.mark.parametrize("in_order", [True, False], ids=["in order", "each part reads the last evaluation"])
-def test_pods_that_are_replaced_and_all_bad_page_after_a_limit(promtool: Promtool, pace: Pace, in_order: bool) -> None:
+@pytest.mark.parametrize(
+    "late",
+    [
+        pytest.param(None, id="in order"),
+        pytest.param("groups", id="late groups"),
+        pytest.param("rules", id="late rules", marks=pytest.mark.long),
+    ],
+)
+def test_pods_that_are_replaced_and_all_bad_page_after_a_limit(promtool: Promtool, pace: Pace, late: Late) -> None:
     """The fast tier takes 7.2 % of an hour, then the page is held for three warm-ups, or for a longer cold start."""
     held = max(3 * Plan.of(pace.spec).warm_up, Plan.of(pace.spec).cold_start)
     limit, interval = Plan.of(pace.spec).warm_up, Plan.of(pace.spec).direct_interval
@@ -171,7 +178,7 @@ def test_pods_that_are_replaced_and_all_bad_page_after_a_limit(promtool: Promtoo
     fires = round(burns + held + 5 * interval)
     for at in range(fires, round(begun + pods * limit), round(interval)):
         case.expect(float(at), page, {'{severity="page"}': 1})
-    promtool.test([case], most=7, in_order=in_order)
+    promtool.test([case], most=7, late=late)
 
 
 def rolled_out(pace: Pace, times: int, failed: float) -> dict[str, str]:

@@ -53,7 +53,7 @@ def test_no_tenant_pages_first_where_the_rules_for_all_tenants_are_evaluated_lat
     case = Case(per_tenant, small | big, pace.step / 5)
     for step in range(25, 36):
         case.expect_silent(pace.seconds(step), TENANT)
-    promtool.test([case.expect_firing(pace.seconds(35), BURN)], in_order=False, often=True)
+    promtool.test([case.expect_firing(pace.seconds(35), BURN)], late="groups", often=True)
 
 
 def test_a_tenant_needs_enough_events(promtool: Promtool, per_tenant: SloFile) -> None:

@@ -7,7 +7,7 @@ import pytest
 from alerts.plan import Plan
 from exporters.vocabulary.slo_file import load, loads
 from tests.alerts.firing import firing
-from tests.support.promtool import ROOT, Case, Pace, Promtool, constant, counter
+from tests.support.promtool import ROOT, Case, Late, Pace, Promtool, constant, counter
 from tests.support.slo_files import ENGINE_ONLY
 
 OUTLIER, BURN = "LLMReplicaOutlier", "LLMErrorBudgetBurn"
@@ -49,15 +49,15 @@ def test_the_page_comes_within_ten_minutes_of_a_period_of_30_days() -> None:
 
 
 @pytest.mark.parametrize(
-    "peers,in_order",
+    "peers,late",
     [
-        pytest.param(1, True, id="one peer"),
-        pytest.param(2, False, id="two peers, each group reads the last evaluation"),
-        pytest.param(9, True, id="nine peers"),
+        pytest.param(1, None, id="one peer"),
+        pytest.param(2, "groups", id="two peers, each group reads the last evaluation"),
+        pytest.param(9, None, id="nine peers"),
     ],
 )
 def test_one_bad_replica_is_named_within_the_window_and_ends(
-    promtool: Promtool, pace: Pace, peers: int, in_order: bool
+    promtool: Promtool, pace: Pace, peers: int, late: Late
 ) -> None:
     """It is one alert for its two classes, and no burn of the budget names it: half of the requests are good."""
     every = (breaks(), *[always(0.01)] * peers)
@@ -69,7 +69,7 @@ def test_one_bad_replica_is_named_within_the_window_and_ends(
         case.expect(float(at), OUTLIERS, paged("s:1"))
         case.expect(float(at), firing(BURN, "severity", severity="page"), {})
     case.expect(pace.seconds(20) + window + pace.step, OUTLIERS, {})
-    promtool.test([case], most=7, in_order=in_order)
+    promtool.test([case], most=7, late=late)
 
 
 @pytest.mark.parametrize(

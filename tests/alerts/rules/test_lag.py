@@ -1,4 +1,6 @@
-"""Groups that read the series of other groups: Prometheus evaluates groups independently, at most one interval late."""
+"""Rules read what other groups, and in VictoriaMetrics all other rules, have recorded in the interval before."""
+
+import pytest
 
 from alerts.plan import Plan
 from alerts.rule_file import rules
@@ -8,7 +10,7 @@ from exporters.vocabulary.alert_names import AlertName
 from exporters.vocabulary.signals import STEP_TIME
 from exporters.vocabulary.slo_file import SHIPPED, load
 from tests.alerts.incident_series import BEFORE, firing_alerts
-from tests.support.promtool import Pace, Promtool
+from tests.support.promtool import Late, Pace, Promtool
 
 
 def test_these_groups_read_the_series_of_others() -> None:
@@ -43,8 +45,6 @@ def test_these_groups_read_the_series_of_others() -> None:
     }
 
 
-LAGS = 4
-"""Evaluations: in the smallest parts, a value passes three groups that each read the last evaluation."""
 RAISED = {
     ("all tenants", AlertName.BURN),
     ("one tenant", AlertName.TENANT_BURN),
@@ -57,16 +57,24 @@ RAISED = {
 }
 
 
-def test_groups_that_read_the_last_evaluation_of_others_delay_alerts_and_raise_no_others(
-    promtool: Promtool, pace: Pace
+@pytest.mark.parametrize(
+    "late,lags",
+    [
+        # in the smallest parts, a value passes three groups
+        pytest.param("groups", 4, id="Prometheus"),
+        pytest.param("rules", 5, id="VictoriaMetrics", marks=pytest.mark.long),
+    ],
+)
+def test_rules_that_read_the_last_evaluation_of_others_delay_alerts_and_raise_no_others(
+    promtool: Promtool, pace: Pace, late: Late, lags: int
 ) -> None:
-    """An alert that fires at four evaluations fires late; an alert that fires late fires at one of four in order."""
-    in_order, late = (firing_alerts(promtool, pace.spec, in_order=each) for each in (True, False))
-    for now in range(LAGS - 1, len(late)):
-        last = in_order[now - LAGS + 1 : now + 1]
-        assert frozenset.intersection(*last) - late[now] == set(), f"missing at evaluation {now}"
-        assert late[now] - frozenset[frozenset[tuple[str, str]]]().union(*last) == set(), f"only late, at {now}"
+    """An alert that fires at so many evaluations fires late; an alert that fires late fires at one of them in order."""
+    in_order, delayed = (firing_alerts(promtool, pace.spec, late=each) for each in (None, late))
+    for now in range(lags - 1, len(delayed)):
+        last = in_order[now - lags + 1 : now + 1]
+        assert frozenset.intersection(*last) - delayed[now] == set(), f"missing at evaluation {now}"
+        assert delayed[now] - frozenset[frozenset[tuple[str, str]]]().union(*last) == set(), f"only late, at {now}"
     assert {(dict(each)["cluster"], dict(each)["alertname"]) for every in in_order for each in every} >= RAISED
     begun = round(pace.seconds(BEFORE) / Plan.of(pace.spec).direct_interval)
     assert in_order[begun] == set()
-    assert {dict(each)["severity"] for each in in_order[-1] | late[-1]} == {"ticket"}
+    assert {dict(each)["severity"] for each in in_order[-1] | delayed[-1]} == {"ticket"}

@@ -1,4 +1,4 @@
-"""The PrometheusRule for prometheus-operator has the groups of the rule file, a name and labels."""
+"""The objects for operators have the groups of the rule file, a name and labels."""
 
 from pathlib import Path
 
@@ -12,20 +12,27 @@ from exporters.vocabulary.slo_file import SHIPPED, load
 OPERATOR = ["alerts", "render", "--format", "prometheusrule"]
 
 
-def test_the_object_has_the_groups_of_the_rule_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "form,version,kind",
+    [
+        ("prometheusrule", "monitoring.coreos.com/v1", "PrometheusRule"),
+        ("vmrule", "operator.victoriametrics.com/v1beta1", "VMRule"),
+    ],
+)
+def test_the_object_has_the_groups_of_the_rule_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str, version: str, kind: str
+) -> None:
     words = ["--name", "llm.slo-1", "--label", "release=kube-prometheus-stack", "--label", "example.com/team="]
-    assert main([*OPERATOR, *words, "--out", str(tmp_path)]) == 0
-    path = tmp_path / "prometheusrule.yaml"
+    assert main(["alerts", "render", "--format", form, *words, "--out", str(tmp_path)]) == 0
+    path = tmp_path / f"{form}.yaml"
     assert capsys.readouterr().out.startswith(f"{path}: ")
     manifest = yaml.safe_load(path.read_text(encoding="utf-8"))
     plain = yaml.safe_load(render(load(SHIPPED)))
+    labels = {"release": "kube-prometheus-stack", "example.com/team": ""}
     assert manifest == {
-        "apiVersion": "monitoring.coreos.com/v1",
-        "kind": "PrometheusRule",
-        "metadata": {
-            "name": "llm.slo-1",
-            "labels": {"release": "kube-prometheus-stack", "example.com/team": ""},
-        },
+        "apiVersion": version,
+        "kind": kind,
+        "metadata": {"name": "llm.slo-1", "labels": labels},
         "spec": plain,
     }
     assert plain["groups"]
@@ -52,7 +59,7 @@ NO_LABEL = "--label: {!r} is not a valid Kubernetes label; write KEY=VALUE, such
         pytest.param([*OPERATOR, "--label", "release=a b"], NO_LABEL.format("release=a b"), id="value with a blank"),
         pytest.param(
             ["alerts", "render", "--label", "a=b"],
-            "--name, --label: only a PrometheusRule has these; add --format prometheusrule",
+            "--name, --label: only an object has these; add --format prometheusrule or vmrule",
             id="label of a plain file",
         ),
     ],

@@ -1,4 +1,4 @@
-"""Renders the rules as a PrometheusRule for prometheus-operator."""
+"""Renders the rules as an object of Kubernetes, for prometheus-operator or the operator of VictoriaMetrics."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -11,15 +11,23 @@ _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 _LABEL_KEY = re.compile(rf"({_NAME.pattern}/)?[A-Za-z0-9]([-A-Za-z0-9_.]{{0,61}}[A-Za-z0-9])?")
 
 
-def prometheus_rule(
-    groups: Iterable[RuleGroup], name: str, labels: Mapping[str, str], remarks: Iterable[str] = ()
+KINDS = {
+    "prometheusrule": ("monitoring.coreos.com/v1", "PrometheusRule"),
+    "vmrule": ("operator.victoriametrics.com/v1beta1", "VMRule"),
+}
+"""API version and kind by the value of `--format`."""
+
+
+def rule_object(
+    form: str, groups: Iterable[RuleGroup], name: str, labels: Mapping[str, str], remarks: Iterable[str] = ()
 ) -> str:
     """The groups of the plain rule file as an object with a name and the labels that the operator selects by."""
+    version, kind = KINDS[form]
     metadata = {"name": name, **({"labels": dict(labels)} if labels else {})}
     return header(remarks) + dump(
         {
-            "apiVersion": "monitoring.coreos.com/v1",
-            "kind": "PrometheusRule",
+            "apiVersion": version,
+            "kind": kind,
             "metadata": metadata,
             "spec": document(groups),
         }
