@@ -105,7 +105,7 @@ def events_over_time() -> timeseries.Panel:
     good, bad, abandoned = style.VERDICT_COLOURS.items()
     lines = zip(_events(), (good, bad, abandoned), strict=True)
     panel = style.time_series_panel(
-        *("Events by verdict", description, units.RequestsPerSecond, 11),
+        *("Events by verdict", description, units.RequestsPerSecond, 9),
         *((aggregated, name, colour) for aggregated, (name, colour) in lines),
     )
     return style.stack(style.limit_points(panel))
@@ -127,7 +127,7 @@ def events_in_range() -> table.Panel:
         sum_by(increase(each, RANGE), SLO_AND_CLASS)
         for each in (signals.SLO_EVENTS, signals.SLO_BAD, signals.SLO_ABANDONED)
     )
-    panel = style.table_panel("Events in range", description, style.COUNT, 13, 9)
+    panel = style.table_panel("Events in range", description, style.COUNT, 15, 9)
     tables.sort_rows(panel, "-Bad", "SLO", "Class")
     columns = (
         ValueColumn("Good", events - bad, style.COUNT, decimals=0),
@@ -168,7 +168,7 @@ def config_changes() -> table.Panel:
     panel = style.table_panel("Latest config changes", description, style.DATE, 24, 6, may_be_empty=reason)
     tables.sort_rows(panel, "-Time of change", "Setting", "Engine")
     changed = ValueColumn("Time of change", max_by(config_change_query(), [*_CHANGE]), style.DATE, width=165)
-    tables.join_queries(panel, _CHANGE, [changed], widest=(Label.ENGINE,))
+    tables.join_queries(panel, _CHANGE, [changed])
     return tables.link_cells(
         panel, Label.SETTING, "Open the config change", to_board(DashboardUid.CONFIG_CHANGE, Label.INSTANCE)
     )
