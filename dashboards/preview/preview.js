@@ -263,9 +263,9 @@ function drawScrollbar(area, host) {
 
 // The width and height within the padding of an element.
 function contentSize(element) {
-  const style = getComputedStyle(element);
-  return { width: element.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight),
-    height: element.clientHeight - parseFloat(style.paddingTop) - parseFloat(style.paddingBottom) };
+  const style = getComputedStyle(element), box = element.getBoundingClientRect(); // clientWidth is rounded
+  return { width: box.width - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight),
+    height: box.height - parseFloat(style.paddingTop) - parseFloat(style.paddingBottom) };
 }
 
 // computeColWidths of @grafana/ui: columns without a width share what is left, but are not narrower than their lowest width.

@@ -99,6 +99,8 @@ def _axis(series: list[_Series], most: int, *, is_right: bool) -> tuple[Axis, di
     axis = axis_of(config, _axis_values(series))
     unit = str(config.settings.get("unit", ""))
     ticks = axis.scale.ticks(axis.low, axis.high, most, unit)
+    if config.custom("axisPlacement") == "hidden":
+        ticks = []
     increment = tick_increment(axis.low, axis.high, most, unit)
     # Grafana 10 prints the text for null at ticks whose label is hidden; 11.6 does not
     hidden = axis.scale.hidden_ticks(axis.low, axis.high) if config.no_value else []
