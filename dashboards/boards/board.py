@@ -22,24 +22,29 @@ TAG = "vllm-slo"
 
 _HIDDEN = model.VariableHide.HIDE_VARIABLE
 
-_VARIABLES: dict[Source, dict[Label, Callable[[], dashboard.QueryVariable]]] = {
+_VARIABLES: dict[Source, dict[Label, Callable[[SloFile], layout.Variable]]] = {
     Source.SIDECAR: {
-        Label.MODEL: lambda: layout.label_variable(Label.MODEL, signals.IN_FLIGHT),
-        Label.CLASS: lambda: layout.label_variable(Label.CLASS, signals.IN_FLIGHT, Label.MODEL),
-        Label.INSTANCE: lambda: layout.label_variable(Label.INSTANCE, signals.SIDECAR_BUILD),
+        Label.MODEL: lambda _: layout.label_variable(Label.MODEL, signals.IN_FLIGHT),
+        Label.CLASS: lambda spec: layout.list_variable(Label.CLASS, _class_texts(spec)),
+        Label.INSTANCE: lambda _: layout.label_variable(Label.INSTANCE, signals.SIDECAR_BUILD),
         # the only series of an engine that was never up
-        Label.ENGINE: lambda: layout.label_variable(Label.ENGINE, signals.ENGINE_UP, Label.INSTANCE),
+        Label.ENGINE: lambda _: layout.label_variable(Label.ENGINE, signals.ENGINE_UP, Label.INSTANCE),
     },
     # an instance is an engine; hidden are those that select nothing more
     Source.ENGINE: {
-        Label.MODEL: lambda: layout.label_variable(Label.MODEL, signals.ENGINE_RUNNING),
-        Label.CLASS: lambda: layout.label_variable(Label.CLASS, signals.SLO_EVENTS).hide(_HIDDEN),
-        Label.INSTANCE: lambda: layout.label_variable(Label.INSTANCE, signals.ENGINE_UP).label("Engine"),
-        Label.ENGINE: lambda: layout.label_variable(Label.ENGINE, signals.ENGINE_UP).hide(_HIDDEN),
+        Label.MODEL: lambda _: layout.label_variable(Label.MODEL, signals.ENGINE_RUNNING),
+        Label.CLASS: lambda _: layout.label_variable(Label.CLASS, signals.SLO_EVENTS).hide(_HIDDEN),
+        Label.INSTANCE: lambda _: layout.label_variable(Label.INSTANCE, signals.ENGINE_UP).label("Engine"),
+        Label.ENGINE: lambda _: layout.label_variable(Label.ENGINE, signals.ENGINE_UP).hide(_HIDDEN),
     },
 }
 _TARGETS = {Source.SIDECAR: signals.SIDECAR_BUILD, Source.ENGINE: signals.ENGINE_UP}
 """A series of each target, whose labels are those of `group_by`."""
+
+
+def _class_texts(spec: SloFile) -> dict[str, str]:
+    titles = spec.class_titles
+    return {name: f"{name}: {titles[name]}" if name in titles else name for name in spec.class_names}
 
 
 def _data_source() -> dashboard.DatasourceVariable:
@@ -92,7 +97,7 @@ class Board:
         )
         targets = (layout.label_variable(label, _TARGETS[self.source]) for label in spec.group_by)
         every = _VARIABLES[self.source]
-        for variable in (*targets, *(every[label]() for label in VARIABLES), *self.own_variables(plan.spec)):
+        for variable in (*targets, *(every[label](plan.spec) for label in VARIABLES), *self.own_variables(plan.spec)):
             frame.with_variable(variable)
         for annotation in annotations(plan.spec, load_tests=self.shows_load_tests):
             frame.annotation(annotation)

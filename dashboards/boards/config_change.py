@@ -4,26 +4,33 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import starmap
 
-from grafana_foundation_sdk.builders import common, stat, table
-from grafana_foundation_sdk.models import common as common_model
+from grafana_foundation_sdk.builders import table
 from grafana_foundation_sdk.models import units
 
 from alerts.links import DashboardUid
 from alerts.plan import Plan
-from alerts.promql.build import aggregate, call, equal, not_regex, on, regex, select, sum_by
+from alerts.promql.build import aggregate, call, equal, max_by, not_regex, on, regex, select, sum_by
 from alerts.promql.change import map_selectors
 from alerts.promql.expression import Expression, Selector, Variable
 from dashboards.boards.board import Board
 from dashboards.grafana import style, tables
 from dashboards.grafana.layout import Row
-from dashboards.grafana.ranking import highest_first
 from dashboards.grafana.style import BAD, GOOD
 from dashboards.grafana.tables import DifferenceColumn, ValueColumn
 from dashboards.panels import revisions
 from dashboards.queries.labels import with_label
 from dashboards.queries.rates import ENGINE_LABELS
 from dashboards.queries.score_interval import Share, quantile_changed, significant_change
-from dashboards.windows.change import AFTER, BEFORE, Window, at, change_variables, changed_engines, selected_change
+from dashboards.windows.change import (
+    AFTER,
+    BEFORE,
+    Window,
+    at,
+    change_variables,
+    changed_engines,
+    selected_change,
+    spelled,
+)
 from dashboards.windows.slo import class_order, class_order_variable
 from exporters.text.units import number
 from exporters.vocabulary import signals
@@ -66,10 +73,7 @@ Columns = tuple[ValueColumn, ValueColumn, ValueColumn | DifferenceColumn]
 def rows(plan: Plan) -> tuple[Row, ...]:
     spec = plan.spec
     return (
-        Row(
-            "Comparison: $length s before and after",
-            (config_change(), goodput(), changed()),
-        ),
+        Row("Comparison: $length s before and after", (config_change(), goodput(), changed())),
         # rows of eight SLOs and classes without a scrollbar
         Row("SLO attainment and load", (attainment().height(10), requests_offered().height(10))),
         Row("Latency quantiles", tuple(starmap(latency, _LATENCIES))),
@@ -78,7 +82,7 @@ def rows(plan: Plan) -> tuple[Row, ...]:
     )
 
 
-def config_change() -> stat.Panel:
+def config_change() -> table.Panel:
     text = (
         "Settings that changed at the selected time, which is that of the last engine of a rolling change. All engines "
         "have the same two windows: the one before ends when the first changed engine last responded, or earlier if "
@@ -87,25 +91,20 @@ def config_change() -> stat.Panel:
         "Both are limited by the time after the config change and by the next one. Good: only settings that you "
         "changed. From the sidecars' metrics."
     )
-    panel = style.stat_panel(
-        *("Config change", text, style.DATE, 9, 8),
-        may_be_empty=_NO_CHANGE,
-    )
-    # names of settings are long: one line for each value
-    panel.orientation(common_model.VizOrientation.HORIZONTAL)
-    panel.text(common.VizTextDisplayOptions().title_size(14).value_size(16))
+    panel = style.table_panel("Config change", text, style.DATE, 24, 5, may_be_empty=_NO_CHANGE)
     # the revision at the end of each window, because Prometheus returns the old one for five minutes after the change
     info = select(signals.ENGINE_CONFIG_INFO, _CHANGED)
     until, since = (
-        aggregate("group", window.at_end(info), by=[Label.REVISION]) * Variable(moment) * 1000
-        for window, moment in ((BEFORE, "$before"), (AFTER, "$after"))
+        call(
+            *("label_replace", aggregate("group", window.at_end(info), by=[Label.REVISION]) * Variable(moment) * 1000),
+            *(Label.SETTING, f"revision $1 {word}", Label.REVISION, "(.*)"),
+        )
+        for window, moment, word in ((BEFORE, "$before", "until"), (AFTER, "$after", "from"))
     )
-    return highest_first(
-        panel,
-        (selected_change(), "{{setting}}: {{old}} → {{new}}"),
-        (until, "revision {{revision}} until"),
-        (since, "revision {{revision}} from"),
-    )
+    events = max_by(spelled(selected_change()).or_(until).or_(since), [Label.SETTING])
+    tables.sort_rows(panel, "Time", "Change")
+    columns = [ValueColumn("Time", events, style.DATE, width=165)]
+    return tables.join_queries(panel, {Label.SETTING: "Change"}, columns, widest=(Label.SETTING,))
 
 
 def changed() -> table.Panel:
@@ -149,7 +148,7 @@ def goodput() -> table.Panel:
         "requests at the changed engines, in the window with fewer of them.",
         _shares(_goodput(Label.CLASS), of=of_both, width=85),
         _MORE_IS_BETTER,
-        15,
+        24,
         keys={**_CLASS_KEY, "engines": "Engines"},
         last=ValueColumn("Judged", fewer, style.COUNT, decimals=0),
     )

@@ -1,6 +1,6 @@
 """The dashboard "Engine": load, limits, configuration, and missing metrics of engines."""
 
-from grafana_foundation_sdk.builders import stat, table, timeseries
+from grafana_foundation_sdk.builders import common, stat, table, timeseries
 from grafana_foundation_sdk.models import common as common_model
 from grafana_foundation_sdk.models import units
 
@@ -12,8 +12,8 @@ from alerts.promql.expression import Expression
 from dashboards.boards.board import Board
 from dashboards.grafana import style, tables
 from dashboards.grafana.layout import Row
-from dashboards.grafana.ranking import highest_first, lowest_first
-from dashboards.grafana.style import BAD, GOOD, GREY, WARN, Query
+from dashboards.grafana.ranking import highest, highest_first
+from dashboards.grafana.style import GOOD, GREY, WARN, Query
 from dashboards.panels import engine_features
 from dashboards.panels.engine_load import OfRanks
 from dashboards.queries.rates import (
@@ -77,10 +77,12 @@ def rows(_: Plan) -> tuple[Row, ...]:
 
 
 def up() -> stat.Panel:
-    text = "Whether the sidecar's last scrape of each engine succeeded. Good: up. From the sidecars' metrics."
-    panel = style.stat_panel(PanelTitle.ENGINE, text, units.NoUnit, 4, 5, base=BAD, steps=((1, GOOD),))
-    panel.mappings(style.UP_DOWN_MAPPINGS)
-    return lowest_first(panel, (max_by(signals.ENGINE_UP, ENGINE_LABELS), _PER_ENGINE))
+    text = (
+        "Number of engines whose last scrape by the sidecar succeeded (up), and of the others. Good: none is down; "
+        "Fleet has their names. From the sidecars' metrics."
+    )
+    up = max_by(signals.ENGINE_UP, ENGINE_LABELS)
+    return style.yes_and_no(PanelTitle.ENGINE, text, up, ("up", "down"), 3, 5)
 
 
 def by_state() -> timeseries.Panel:
@@ -122,8 +124,8 @@ def requests_now() -> stat.Panel:
 
 def kv_cache_now() -> stat.Panel:
     text = (
-        "Share of the KV cache in use, of the fullest rank. Good: below the threshold of the alert (orange). From the "
-        "engines' metrics."
+        "Share of the KV cache in use, of the engine with the fullest rank. Good: below the threshold of the alert "
+        "(orange). From the engines' metrics."
     )
     panel = style.stat_panel(
         *("KV cache now", text, units.PercentUnit, 4, 5),
@@ -132,29 +134,30 @@ def kv_cache_now() -> stat.Panel:
         base=GOOD,
         steps=((KV_CACHE_FULL, WARN),),
     )
-    return highest_first(panel, (max_by(signals.ENGINE_KV_USAGE, ENGINE_LABELS), _PER_ENGINE))
+    return highest(panel, max_by(signals.ENGINE_KV_USAGE, ENGINE_LABELS), _PER_ENGINE)
 
 
 def started() -> stat.Panel:
-    text = "Start of the engine's process, the newest first. Good: the last planned restart. From the engines' metrics."
+    text = "Start of the engine that started last. Good: the last planned restart. From the engines' metrics."
     panel = style.stat_panel("Started", text, style.AGE, 4, 5, may_be_empty=_NO_START)
-    return highest_first(panel, (1000 * max_by(signals.ENGINE_START_TIME, ENGINE_LABELS), _PER_ENGINE))
+    panel.text(common.VizTextDisplayOptions().title_size(14).value_size(16))
+    return highest(panel, 1000 * max_by(signals.ENGINE_START_TIME, ENGINE_LABELS), _PER_ENGINE)
 
 
 def restarts() -> stat.Panel:
     text = (
-        "Restarts of the engine in the time range; each loses the open requests and the prefix cache. Good: 0. From "
-        "the engines' metrics."
+        "Restarts in the time range of the engine with the most; each loses the open requests and the prefix cache. "
+        "Good: 0. From the engines' metrics."
     )
     starts = max_by(over("changes", signals.ENGINE_START_TIME, RANGE), ENGINE_LABELS)
     panel = style.stat_panel(
-        *(PanelTitle.RESTARTS, text, style.COUNT, 4, 5),
+        *(PanelTitle.RESTARTS, text, style.COUNT, 5, 5),
         may_be_empty=_NO_START,
         decimals=0,
         base=GOOD,
         steps=((1, WARN),),
     )
-    return highest_first(panel, (starts, _PER_ENGINE))
+    return highest(panel, starts, _PER_ENGINE)
 
 
 def version() -> stat.Panel:

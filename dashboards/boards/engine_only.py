@@ -19,7 +19,7 @@ from alerts.promql.expression import Variable
 from dashboards.boards.board import Board
 from dashboards.grafana import style
 from dashboards.grafana.layout import Row
-from dashboards.grafana.ranking import highest_first, lowest_first
+from dashboards.grafana.ranking import highest
 from dashboards.grafana.style import BAD, GOOD, NO_TRAFFIC, WARN
 from dashboards.panels import slo_status
 from dashboards.panels.engine_load import OfRanks
@@ -138,10 +138,12 @@ def rows(plan: Plan) -> tuple[Row, ...]:
 
 
 def up() -> stat.Panel:
-    description = "Whether Prometheus's last scrape of each engine succeeded. Good: up. From the recording rules."
-    panel = style.stat_panel(PanelTitle.ENGINE, description, units.NoUnit, 5, 5, base=BAD, steps=((1, GOOD),))
-    panel.mappings(style.UP_DOWN_MAPPINGS)
-    return lowest_first(_below_each_other(panel), (max_by(signals.ENGINE_UP, [Label.ENGINE]), "{{engine}}"))
+    description = (
+        "Number of engines whose last scrape by Prometheus succeeded (up), and of the others. Good: none is down. From "
+        "the recording rules."
+    )
+    engines = max_by(signals.ENGINE_UP, [Label.ENGINE])
+    return style.yes_and_no(PanelTitle.ENGINE, description, engines, ("up", "down"), 5, 5)
 
 
 def requests_now() -> stat.Panel:
@@ -157,8 +159,8 @@ def requests_now() -> stat.Panel:
 
 def kv_cache_now() -> stat.Panel:
     description = (
-        "Share of the KV cache in use, of the fullest rank. Good: below the threshold of the alert (orange). From the "
-        "engines' metrics."
+        "Share of the KV cache in use, of the engine with the fullest rank. Good: below the threshold of the "
+        "alert (orange). From the engines' metrics."
     )
     panel = style.stat_panel(
         *("KV cache in use", description, units.PercentUnit, 5, 5),
@@ -166,17 +168,17 @@ def kv_cache_now() -> stat.Panel:
         base=GOOD,
         steps=((KV_CACHE_FULL, WARN),),
     )
-    return highest_first(_below_each_other(panel), (max_by(signals.ENGINE_KV_USAGE, [Label.ENGINE]), "{{engine}}"))
+    return highest(panel, max_by(signals.ENGINE_KV_USAGE, [Label.ENGINE]), "{{engine}}")
 
 
 def restarts() -> stat.Panel:
     description = (
-        "Restarts of the engine in the time range; each loses the open requests and the prefix cache. Good: 0. From "
-        "the engines' metrics."
+        "Restarts in the time range of the engine with the most; each loses the open requests and the prefix cache. "
+        "Good: 0. From the engines' metrics."
     )
     panel = style.stat_panel(*(PanelTitle.RESTARTS, description, style.COUNT, 5, 5), base=GOOD, steps=((1, BAD),))
     starts = max_by(over("changes", signals.ENGINE_START_TIME, RANGE), [Label.ENGINE])
-    return highest_first(_below_each_other(panel), (starts, "{{engine}}"))
+    return highest(panel, starts, "{{engine}}")
 
 
 def good_range(plan: Plan) -> stat.Panel:

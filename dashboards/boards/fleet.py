@@ -128,8 +128,8 @@ def _columns(spec: SloFile) -> tuple[ValueColumn, ...]:
             mappings=style.ENGINE_STATE_MAPPINGS,
             width=85,
         ),
-        ValueColumn("Waiting now", sum_by(signals.ENGINE_WAITING, ENGINE_LABELS), style.COUNT, decimals=0, width=130),
-        ValueColumn("Running now", sum_by(signals.ENGINE_RUNNING, ENGINE_LABELS), style.COUNT, decimals=0, width=130),
+        ValueColumn("Waiting now", sum_by(signals.ENGINE_WAITING, ENGINE_LABELS), units.NoUnit, decimals=0, width=110),
+        ValueColumn("Running now", sum_by(signals.ENGINE_RUNNING, ENGINE_LABELS), units.NoUnit, decimals=0, width=110),
         ValueColumn(
             *("KV cache now", _KV_USAGE, units.PercentUnit), decimals=0, steps=((KV_CACHE_FULL, WARN),), width=115
         ),
@@ -147,7 +147,7 @@ def _columns(spec: SloFile) -> tuple[ValueColumn, ...]:
             decimals=1,
             base=BAD,
             steps=goodput_limits(spec),
-            width=115,
+            width=120,
         ),
     )
 
@@ -172,7 +172,7 @@ def _detail_columns(spec: SloFile) -> tuple[ValueColumn | LabelColumns, ...]:
         ValueColumn(
             f"Cache hits {LAST_MINUTE}", cache_hit_ratio(*ENGINE_LABELS), units.PercentUnit, decimals=0, width=140
         ),
-        ValueColumn("Drift", _odd_settings(), style.COUNT, decimals=0, steps=((1, WARN),), width=130),
+        ValueColumn("Drift", _odd_settings(), units.NoUnit, decimals=0, steps=((1, WARN),), width=60),
         LabelColumns(count_by(signals.ENGINE_INFO, [*ENGINE_LABELS, *_TYPE_AND_VERSION]), _TYPE_AND_VERSION),
     )
 
@@ -218,7 +218,7 @@ def waiting() -> timeseries.Panel:
         "to 0. From the engines' metrics."
     )
     panel = style.time_series_panel(
-        *("Waiting by engine", text, units.Short, 12),
+        *("Waiting by engine", text, units.Short, 24),
         (sum_by(signals.ENGINE_WAITING, ENGINE_LABELS), PER_ENGINE),
         may_be_empty="some engines expose no queue",
     )
@@ -230,7 +230,7 @@ def kv_cache() -> timeseries.Panel:
         "Share of the KV cache in use, of the fullest rank of each engine. Good: below the line. From the engines' "
         "metrics."
     )
-    return _ranked(kv_cache_panel("KV cache by engine", text, _KV_USAGE, PER_ENGINE, 12))
+    return _ranked(kv_cache_panel("KV cache by engine", text, _KV_USAGE, PER_ENGINE, 24))
 
 
 def _ranked(panel: timeseries.Panel) -> timeseries.Panel:
@@ -249,9 +249,9 @@ def settings() -> table.Panel:
     of_engine = differing.binary("*", rarity, on(*ENGINE_LABELS, left=()))
     engine_names = join_labels(of_engine, Label.ENGINE, " at ", Label.ENGINE, Label.INSTANCE)
     reason = "all engines shown have the same settings"
-    panel = style.table_panel("Settings that differ", text, units.String, 24, 5, may_be_empty=reason)
+    panel = style.table_panel("Settings that differ", text, units.String, 24, 5, may_be_empty=reason).min_width(215)
     # two addresses
-    return tables.pivot(panel, engine_names, Label.ENGINE, Label.SETTING, Label.VALUE, width=360, first_by="Value")
+    return tables.pivot(panel, engine_names, Label.ENGINE, Label.SETTING, Label.VALUE, width=310, first_by="Value")
 
 
 def _failure_limits(spec: SloFile) -> tuple[tuple[float, str], ...]:

@@ -5,12 +5,12 @@ from grafana_foundation_sdk.models import units
 
 from alerts.links import DashboardUid, PanelTitle
 from alerts.plan import Plan
-from alerts.promql.build import call, count_by, max_by, min_by, sum_by
+from alerts.promql.build import call, count_by, max_by, min_by, sum_by, vector
 from alerts.promql.expression import Expression
 from dashboards.boards.board import Board
 from dashboards.grafana import style
 from dashboards.grafana.layout import Row
-from dashboards.grafana.ranking import highest_first, lowest_first
+from dashboards.grafana.ranking import highest, highest_first, lowest
 from dashboards.grafana.style import BAD, GOOD, NO_TRAFFIC, WARN, Query
 from dashboards.panels.latency import known_engine_times
 from dashboards.queries.rates import ENGINE_LABELS, PER_ENGINE, at_sidecars, increase_by, rate_by
@@ -36,8 +36,10 @@ _UNCOUNTED = {
 def rows(plan: Plan) -> tuple[Row, ...]:
     spec = plan.spec
     return (
-        Row("Status", (up(spec), lag_now(), uncounted_in_range(), restarts(), slo_file(), certificate(), version())),
-        Row("Loop lag, connections and missing requests", (loop_lag(), connections(), uncounted_over_time())),
+        Row("Status", (up(spec), lag_now(), uncounted_in_range(), restarts(), slo_file(), certificate())),
+        Row(
+            "Loop lag, connections and missing requests", (loop_lag(), connections(), uncounted_over_time(), version())
+        ),
         Row("Resource usage", (cpu(), memory(), scrape_seconds(spec), series(spec))),
         Row("Missing data", (unparsed(), engine_times(), engine_age(plan), follow_lag())),
         Row("Errors", (upstream_errors(), engine_errors(), task_errors())),
@@ -47,12 +49,10 @@ def rows(plan: Plan) -> tuple[Row, ...]:
 
 def up(spec: SloFile) -> stat.Panel:
     text = (
-        "Whether Prometheus can scrape each sidecar. Good: up. While a sidecar is down nothing is measured, and "
-        "requests may be refused. From Prometheus."
+        "Number of sidecars that Prometheus can scrape (up), and of the others; Fleet has their names. Good: none is "
+        "down. While a sidecar is down nothing is measured, and requests may be refused. From Prometheus."
     )
-    panel = style.stat_panel(PanelTitle.SIDECAR, text, units.NoUnit, 3, 6, base=BAD, steps=((1, GOOD),))
-    panel.mappings(style.UP_DOWN_MAPPINGS)
-    return lowest_first(panel, (at_sidecars(UP, spec), _PER_SIDECAR))
+    return style.yes_and_no(PanelTitle.SIDECAR, text, at_sidecars(UP, spec), ("up", "down"), 3, 6)
 
 
 def lag_now() -> stat.Panel:
@@ -63,11 +63,11 @@ def lag_now() -> stat.Panel:
     # below a tenth of a millisecond it is the resolution of the clock
     lag = call("round", 1000 * max_by(signals.SIDECAR_LOOP_LAG, [Label.INSTANCE]), 0.1)
     panel = style.stat_panel(
-        *("Loop lag now", text, style.MILLISECONDS, 3, 6),
+        *("Loop lag now", text, style.MILLISECONDS, 4, 6),
         base=GOOD,
         steps=((_LOOP_LAG_LIMIT, WARN), (5 * _LOOP_LAG_LIMIT, BAD)),
     )
-    return highest_first(panel, (lag, _PER_SIDECAR))
+    return highest(panel, lag, _PER_SIDECAR)
 
 
 def uncounted_in_range() -> stat.Panel:
@@ -89,43 +89,42 @@ def uncounted_in_range() -> stat.Panel:
 
 def restarts() -> stat.Panel:
     text = (
-        "Processes of the sidecar that ended unexpectedly in the time range and were restarted by the supervisor. "
+        "Processes of the sidecars that ended unexpectedly in the time range and were restarted by the supervisor. "
         "Good: 0. From the sidecars' counters."
     )
-    panel = style.stat_panel(*("Restarts in range", text, style.COUNT, 4, 6), decimals=0, base=GOOD, steps=((1, WARN),))
+    panel = style.stat_panel(*("Restarts in range", text, style.COUNT, 5, 6), decimals=0, base=GOOD, steps=((1, WARN),))
     return highest_first(panel, (increase_by(signals.SIDECAR_RESTARTS, Label.PROCESS), "{{process}}"))
 
 
 def slo_file() -> stat.Panel:
     text = (
-        "Whether the SLO file was valid at the last SIGHUP. Good: valid. If it was rejected, requests are judged by "
-        "the last valid file. From the sidecars' metrics."
+        "Number of sidecars whose SLO file was valid at the last SIGHUP, and of those that rejected it and judge by "
+        "the last valid one. Good: none is rejected. From the sidecars' metrics."
     )
-    panel = style.stat_panel(PanelTitle.SLO_FILE, text, units.NoUnit, 3, 6, base=BAD, steps=((1, GOOD),))
-    panel.mappings(style.VALID_REJECTED_MAPPINGS)
-    return lowest_first(panel, (signals.SIDECAR_RELOAD_SUCCESSFUL, _PER_SIDECAR))
+    valid = vector(signals.SIDECAR_RELOAD_SUCCESSFUL)
+    return style.yes_and_no(PanelTitle.SLO_FILE, text, valid, ("valid", "rejected"), 3, 6)
 
 
 def certificate() -> stat.Panel:
     text = (
-        "Time until the TLS certificate of the sidecar expires; then clients reject it. Good: more than a week "
+        "Time until the first TLS certificate of a sidecar expires; then clients reject it. Good: more than a week "
         "(orange); vermilion is the last day. From the sidecars' metrics."
     )
     time_left = (min_by(signals.SIDECAR_CERTIFICATE_EXPIRY, [Label.INSTANCE]) - call("time")) / _DAY
     panel = style.stat_panel(
-        *(PanelTitle.CERTIFICATE, text, style.DAYS, 3, 6),
+        *(PanelTitle.CERTIFICATE, text, style.DAYS, 4, 6),
         may_be_empty="there is a certificate only with --tls-cert",
         base=BAD,
         decimals=0,
         steps=((1, WARN), (7, GOOD)),
     )
-    return lowest_first(panel, (time_left, _PER_SIDECAR))
+    return lowest(panel, time_left, _PER_SIDECAR)
 
 
 def version() -> stat.Panel:
     text = "Number of sidecars by version. Good: one version, except during a rollout. From the sidecars' metrics."
     count = count_by(signals.SIDECAR_BUILD, [Label.VERSION])
-    return highest_first(style.stat_panel("Versions", text, units.Short, 3, 6), (count, "{{version}}"))
+    return highest_first(style.stat_panel("Versions", text, units.Short, 3, 9), (count, "{{version}}"))
 
 
 def loop_lag() -> timeseries.Panel:
@@ -141,26 +140,26 @@ def loop_lag() -> timeseries.Panel:
 def connections() -> timeseries.Panel:
     text = "Open client connections of each relay. Good: evenly distributed. From the sidecars' metrics."
     line = _each_process(signals.SIDECAR_CONNECTIONS)
-    return style.stack(style.time_series_panel("Client connections", text, units.Short, 7, line))
+    return style.time_series_panel("Client connections", text, units.Short, 6, line)
 
 
 def uncounted_over_time() -> timeseries.Panel:
     text = "Requests per second that are missing from the figures, by reason. Good: 0. From the sidecars' counters."
     each = ((name, *_each_reason(counter)) for name, counter in _UNCOUNTED.items())
     lines = ((rate, f"{name}: {legend}") for name, rate, legend in each)
-    return style.time_series_panel(PanelTitle.NOT_COUNTED, text, units.RequestsPerSecond, 9, *lines)
+    return style.time_series_panel(PanelTitle.NOT_COUNTED, text, units.RequestsPerSecond, 7, *lines)
 
 
 def cpu() -> timeseries.Panel:
     text = "CPU cores that each process uses. Good: below 1, the maximum of a relay. From the sidecars' processes."
     line = (rate_by(signals.SIDECAR_CPU, Label.INSTANCE, Label.PROCESS), _PER_PROCESS)
-    return style.stack(style.time_series_panel("CPU", text, units.Short, 6, line))
+    return style.time_series_panel("CPU", text, units.Short, 6, line)
 
 
 def memory() -> timeseries.Panel:
     text = "Resident memory of each process. Good: constant at a constant load. From the sidecars' processes."
     line, reason = _each_process(signals.SIDECAR_MEMORY), "it is known on Linux only"
-    return style.stack(style.time_series_panel("Memory", text, units.BytesIEC, 6, line, may_be_empty=reason))
+    return style.time_series_panel("Memory", text, units.BytesIEC, 6, line, may_be_empty=reason)
 
 
 def scrape_seconds(spec: SloFile) -> timeseries.Panel:

@@ -46,7 +46,7 @@ def rows(plan: Plan) -> tuple[Row, ...]:
         Row(
             "Budget", (slo_status.verdict(plan, of_slo=True), objective(plan), slo_status.error_budget(plan).height(8))
         ),
-        Row("Burn", (slo_status.burn_rate(plan), burn_by_window(plan))),
+        Row("Burn", (slo_status.burn_rate(plan).span(24).height(8), burn_by_window(plan))),
         Row("Events", (events_over_time(), events_in_range())),
         Row("Alerts", (alert_limits(plan), slo_status.firing_alerts(plan, of_slo=True))),
         Row("Bad requests", (worst_requests.worst_requests(plan),)),
@@ -88,8 +88,8 @@ def burn_by_window(plan: Plan) -> table.Panel:
         f"ones how much it has cost. Orange above 1, red above {number(fastest.factor)}, the limit of the fastest "
         "page. Good: below 1. From the recording rules."
     )
-    panel = style.table_panel("Burn rate by window", description, "suffix:x", 14, 10, may_be_empty="no event occurred")
-    panel.decimals(1).thresholds(style.thresholds(PLAIN, (1, WARN), (fastest.factor, BAD)))
+    panel = style.table_panel("Burn rate by window", description, "suffix:x", 24, 10, may_be_empty="no event occurred")
+    panel.min_width(80).decimals(1).thresholds(style.thresholds(PLAIN, (1, WARN), (fastest.factor, BAD)))
     panel.override_by_regexp("/^[0-9]/", [model.DynamicConfigValue("custom.cellOptions", {"type": "color-text"})])
     named = join_labels(signals.SLO_BURN_RATE, Label.CLASS, " ", Label.CLASS, Label.SLO)
     order = tuple(spell_duration(length) for length in sorted(plan.windows))
@@ -105,7 +105,7 @@ def events_over_time() -> timeseries.Panel:
     good, bad, abandoned = style.VERDICT_COLOURS.items()
     lines = zip(_events(), (good, bad, abandoned), strict=True)
     panel = style.time_series_panel(
-        *("Events by verdict", description, units.RequestsPerSecond, 11),
+        *("Events by verdict", description, units.RequestsPerSecond, 9),
         *((aggregated, name, colour) for aggregated, (name, colour) in lines),
     )
     return style.stack(style.limit_points(panel))
@@ -127,7 +127,7 @@ def events_in_range() -> table.Panel:
         sum_by(increase(each, RANGE), SLO_AND_CLASS)
         for each in (signals.SLO_EVENTS, signals.SLO_BAD, signals.SLO_ABANDONED)
     )
-    panel = style.table_panel("Events in range", description, style.COUNT, 13, 9)
+    panel = style.table_panel("Events in range", description, style.COUNT, 15, 9)
     tables.sort_rows(panel, "-Bad", "SLO", "Class")
     columns = (
         ValueColumn("Good", events - bad, style.COUNT, decimals=0),
@@ -168,7 +168,7 @@ def config_changes() -> table.Panel:
     panel = style.table_panel("Latest config changes", description, style.DATE, 24, 6, may_be_empty=reason)
     tables.sort_rows(panel, "-Time of change", "Setting", "Engine")
     changed = ValueColumn("Time of change", max_by(config_change_query(), [*_CHANGE]), style.DATE, width=165)
-    tables.join_queries(panel, _CHANGE, [changed], widest=(Label.ENGINE,))
+    tables.join_queries(panel, _CHANGE, [changed])
     return tables.link_cells(
         panel, Label.SETTING, "Open the config change", to_board(DashboardUid.CONFIG_CHANGE, Label.INSTANCE)
     )

@@ -66,6 +66,20 @@ def label_variable(label: Label | str, series: Signal | Recorded, *narrowed_by: 
     )
 
 
+def list_variable(label: Label, texts: Mapping[str, str]) -> dashboard.CustomVariable:
+    """A variable over known values, with a text for each, initially all."""
+    options = (f"{text.replace(',', chr(92) + ',')} : {value}" for value, text in texts.items())
+    return (
+        dashboard.CustomVariable(str(label))
+        .label(label.capitalize())
+        .values(",".join(options))
+        .multi(True)
+        .include_all(True)
+        .all_value(".*")
+        .current(model.VariableOption(selected=True, text=["All"], value=["$__all"]))
+    )
+
+
 def arrange(
     builder: dashboard.Dashboard, rows: Sequence[Row], interval: str, class_titles: Mapping[str, str]
 ) -> model.Dashboard:

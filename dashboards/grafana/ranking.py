@@ -8,6 +8,8 @@ from grafana_foundation_sdk.builders import bargauge, common, stat
 from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
+from alerts.promql.build import aggregate
+from alerts.promql.expression import Expression
 from dashboards.grafana.style import TEXT, Query, query
 from dashboards.grafana.tables import transform, value_names
 
@@ -18,6 +20,15 @@ _LABEL = re.compile(r"\{\{(\w+)\}\}")
 
 _MOST_VALUES = 100
 """Grafana shows 25 rows by default."""
+
+
+def highest(panel: _Panel, expression: Expression, legend: str) -> _Panel:
+    """The highest value and its name: the values of a fleet would not fit."""
+    return highest_first(panel, (aggregate("topk", expression, parameter=1), legend))
+
+
+def lowest(panel: _Panel, expression: Expression, legend: str) -> _Panel:
+    return lowest_first(panel, (aggregate("bottomk", expression, parameter=1), legend))
 
 
 def lowest_first(panel: _Panel, *queries: Query) -> _Panel:

@@ -10,7 +10,7 @@ from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models import units
 from grafana_foundation_sdk.models.heatmap import HeatmapColorMode, HeatmapColorScale
 
-from alerts.promql.build import Series, vector
+from alerts.promql.build import Series, aggregate, vector
 from alerts.promql.expression import Expression
 from dashboards.live.reader import MAY_BE_EMPTY
 from exporters.engines.condition.rule import State
@@ -73,14 +73,6 @@ ENGINE_STATE_MAPPINGS: list[model.ValueMapping] = [
     )
 ]
 """Text and colour of the number of a state in that order."""
-UP_DOWN_MAPPINGS: list[model.ValueMapping] = [
-    model.ValueMap({"0": model.ValueMappingResult("down", index=0), "1": model.ValueMappingResult("up", index=1)})
-]
-VALID_REJECTED_MAPPINGS: list[model.ValueMapping] = [
-    model.ValueMap(
-        {"0": model.ValueMappingResult("rejected", index=0), "1": model.ValueMappingResult("valid", index=1)}
-    )
-]
 ANNOTATION_COLOURS = {
     "Config changes": PINK,
     "Engine starts": SKY,
@@ -92,6 +84,9 @@ ANNOTATION_COLOURS = {
 
 CLASS_COLOURS = ("#2660FF", "#806826", "#B41DBF", "#9F82D9", "#A64B81", "#B28936")
 """Colours of classes in the order of the SLO file, the most different first; none is red or green."""
+
+_UNBOUNDED = re.compile(r"\{\{(engine|instance|upstream)\}\}")
+"""A label in a legend that has as many values as the fleet has processes."""
 
 _SMALL_RATES = frozenset({PER_SECOND, *(f"{counted}/s" for counted in ("errors", "failures", "messages", "spans"))})
 """Units of rates that are usually 0."""
@@ -199,6 +194,20 @@ def stat_panel(
     return panel
 
 
+def yes_and_no(
+    title: str, description: str, series: Expression, names: tuple[str, str], width: int, height: int
+) -> stat.Panel:
+    """The number of series that are 1, and of those that are 0: the names of a fleet would not fit."""
+    yes, no = aggregate("sum", series), aggregate("count", series) - aggregate("sum", series)
+    values = zip((yes, no), names, strict=True)
+    panel = stat_panel(title, description, COUNT, width, height, *values, decimals=0)
+    # one below the other, as the panel is narrow
+    panel.orientation(common_model.VizOrientation.HORIZONTAL)
+    for name, base, step in zip(names, (BAD, PLAIN), (GOOD, BAD), strict=True):
+        panel.override_by_name(name, [model.DynamicConfigValue("thresholds", thresholds(base, (1, step)).build())])
+    return panel
+
+
 def bar_gauge_panel(title: str, description: str, unit: str, width: int, height: int = 7) -> bargauge.Panel:
     """Horizontal bars from 0; `dashboards.grafana.ranking` adds them."""
     return (
@@ -228,7 +237,12 @@ def time_series_panel(
     signed: bool = False,
     may_be_empty: str = "",
 ) -> timeseries.Panel:
-    """Lines over time, starting at 0 unless `signed`; the legend of a wide panel has the greatest value of each."""
+    """Lines over time, starting at 0 unless `signed`; the legend of a wide panel has the greatest value of each.
+
+    A line without a fixed colour is between blue and purple, the higher its maximum in the panel the more purple: right
+    for any number of names, and neither red nor green. A legend of engines or sidecars would cover the graph, so the
+    tooltip has their names; `ranked_legend` lists them beside a wide graph.
+    """
     panel = _with_common_options(timeseries.Panel(), title, description, unit, width, height, may_be_empty)
     _add_queries(panel, lines, instant=False)
     if not signed:
@@ -238,10 +252,12 @@ def time_series_panel(
         panel.line_width(1)
         .fill_opacity(0)
         .show_points(common_model.VisibilityMode.NEVER)
-        # by name, so that a class has the same colour in all panels
-        .color_scheme(colour_mode(model.FieldColorModeId.PALETTE_CLASSIC_BY_NAME))
-        # beside a value, the name of a rank does not fit a third of the width
-        .legend(legend(*(("max",) if width >= 12 else ())))
+        .color_scheme(colour_mode(model.FieldColorModeId.CONTINUOUS_BL_PU).series_by(model.FieldColorSeriesByMode.MAX))
+        .legend(
+            common.VizLegendOptions().show_legend(False)
+            if any(_UNBOUNDED.search(name) for _, name, *_ in lines)
+            else legend(*(("max",) if width >= 12 else ()))
+        )
         .tooltip(
             common.VizTooltipOptions()
             .mode(common_model.TooltipDisplayMode.MULTI)

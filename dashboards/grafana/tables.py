@@ -36,7 +36,7 @@ _WIDTHS: Mapping[str, int] = {
     "engines": 105,
     "figure": 130,
     Label.ENGINE_TYPE: 60,
-    Label.VERSION: 130,
+    Label.VERSION: 155,
     "runbook": 170,
 }
 """The width of a label's column in pixels, by its longest usual value."""

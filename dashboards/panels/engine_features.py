@@ -3,7 +3,7 @@
 from grafana_foundation_sdk.builders import stat, timeseries
 from grafana_foundation_sdk.models import units
 
-from alerts.promql.build import max_by, quantile, sum_by
+from alerts.promql.build import count_by, max_by, quantile, sum_by
 from dashboards.grafana import style
 from dashboards.grafana.ranking import highest_first
 from dashboards.grafana.style import GREY
@@ -28,15 +28,15 @@ def rejections() -> timeseries.Panel:
 
 def sleep_state() -> stat.Panel:
     text = (
-        "Sleep state of each rank: awake, weights_offloaded (sleep level 1) or discard_all (sleep level 2). A "
+        "Number of ranks by sleep state: awake, weights_offloaded (sleep level 1) or discard_all (sleep level 2). A "
         "sleeping engine processes no requests. Good: awake. From the engines' metrics."
     )
     panel = style.stat_panel(
-        *("Sleep state", text, units.NoUnit, 8, 9),
+        *("Sleep state", text, style.COUNT, 8, 9),
         may_be_empty="the engine does not expose its sleep state: vLLM does from 0.11.2 on",
     )
     states = max_by(signals.ENGINE_SLEEP_STATE, [Label.STATE, *RANK_LABELS])
-    return highest_first(style.show_names(panel), (states.binary("==", 1), f"{{{{state}}}}: {PER_RANK}"))
+    return highest_first(panel, (count_by(states.binary("==", 1), [Label.STATE]), "{{state}}"))
 
 
 def lora_adapters() -> timeseries.Panel:
@@ -55,14 +55,14 @@ def lora_adapters() -> timeseries.Panel:
 
 def prompt_sources() -> timeseries.Panel:
     text = (
-        "Prompt tokens per second by source: computed by the engine (local_compute), found in its prefix cache "
+        "Prompt tokens per second of all engines, by source: computed (local_compute), found in its prefix cache "
         "(local_cache_hit), or received through a KV connector (external_kv_transfer). Good: few are computed. From "
         "the engines' metrics."
     )
-    tokens = rate_by(signals.ENGINE_PROMPT_TOKENS_BY_SOURCE, Label.SOURCE, *ENGINE_LABELS)
+    tokens = rate_by(signals.ENGINE_PROMPT_TOKENS_BY_SOURCE, Label.SOURCE)
     return style.time_series_panel(
         *("Prompt tokens by source", text, "tokens/s", 12),
-        (tokens, f"{{{{source}}}}: {PER_ENGINE}"),
+        (tokens, "{{source}}"),
         may_be_empty="the engine does not expose sources: vLLM does from 0.16 on",
     )
 

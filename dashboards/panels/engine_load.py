@@ -7,7 +7,7 @@ from grafana_foundation_sdk.models import units
 
 from alerts.causes.engine import KV_CACHE_FULL
 from alerts.links import PanelTitle
-from alerts.promql.build import max_by, sum_by
+from alerts.promql.build import aggregate, max_by, sum_by
 from alerts.promql.expression import Expression
 from dashboards.grafana import style
 from dashboards.grafana.style import NO_TRAFFIC, WARN
@@ -18,22 +18,21 @@ from exporters.vocabulary.signals import Label
 
 def batch() -> timeseries.Panel:
     text = (
-        "Waiting and running (dotted) requests of each engine, by its own count. Good: few wait. From the "
-        "engines' metrics."
+        "Waiting and running requests in all engines, by their own count; Fleet has those of each. Good: few wait. "
+        "From the engines' metrics."
     )
     return style.time_series_panel(
         *("Engine: running and waiting", text, units.Short, 8),
-        (sum_by(signals.ENGINE_RUNNING, [Label.ENGINE]), "running on {{engine}}"),
-        (sum_by(signals.ENGINE_WAITING, [Label.ENGINE]), "waiting on {{engine}}"),
+        (aggregate("sum", signals.ENGINE_RUNNING), "running", style.BLUE),
+        (aggregate("sum", signals.ENGINE_WAITING), "waiting", style.PINK),
         may_be_empty="some engines expose no queue",
-        # the colours of two names may be equal
-    ).override_by_regexp("/^running/", style.DOTTED)
+    )
 
 
 def kv_cache() -> timeseries.Panel:
     text = (
-        "Share of the KV cache in use, of the fullest rank. Near 100 % new requests queue and running ones are "
-        "preempted. Good: below the line. From the engines' metrics."
+        "Share of the KV cache in use, of the fullest rank of each engine. Near 100 % new requests queue and running "
+        "ones are preempted. Good: below the line. From the engines' metrics."
     )
     fullest = max_by(signals.ENGINE_KV_USAGE, [Label.ENGINE])
     return kv_cache_panel("Engine: KV cache in use", text, fullest, "{{engine}}")

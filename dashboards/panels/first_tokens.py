@@ -54,7 +54,7 @@ def ttft_and_thresholds(spec: SloFile) -> timeseries.Panel:
     threshold = max_by(select(signals.SLO_THRESHOLD, regex(Label.SLO, _TTFT_SLOS)), [Label.CLASS, Label.SLO])
     # a logarithmic scale has no 0
     panel = style.time_series_panel(
-        *("TTFT p95", text, style.SECONDS, 9),
+        *("TTFT p95", text, style.SECONDS, 8),
         (p95, PER_CLASS),
         (threshold, "{{class}} {{slo}}"),
         height=5,

@@ -145,7 +145,7 @@ def repeats_in_range() -> stat.Panel:
     )
     share = ratio(increase_by(signals.BODY_REPEATS), increase_by(signals.REQUESTS))
     value = (share, "of requests")
-    return style.stat_panel("Repeats in range", text, units.PercentUnit, 4, 9, value, decimals=1)
+    return style.stat_panel("Repeats in range", text, units.PercentUnit, 5, 9, value, decimals=1)
 
 
 def unique_prompts() -> stat.Panel:
@@ -154,7 +154,7 @@ def unique_prompts() -> stat.Panel:
         "response cache. Several sidecars that saw the same prompt count it twice. Good: fewer than the cache holds. "
         "From the sidecars' metrics."
     )
-    panel = style.stat_panel("Different prompts", text, style.COUNT, 4, 9, decimals=0)
+    panel = style.stat_panel("Different prompts", text, style.COUNT, 5, 9, decimals=0)
     return highest_first(panel, (sum_by(signals.UNIQUE_PROMPTS, [Label.MODEL]), "{{model}}"))
 
 
@@ -163,7 +163,7 @@ def repeats(spec: SloFile) -> timeseries.Panel:
         "Share of ended requests whose body repeats an earlier one, by class. Good: low, otherwise a response cache "
         f"may save work. Gaps are {NO_TRAFFIC}. From the sidecars' counters."
     )
-    panel = style.ratio_panel("Repeated requests", text, 8, (_REPEATED, PER_CLASS))
+    panel = style.ratio_panel("Repeated requests", text, 7, (_REPEATED, PER_CLASS))
     return style.colour_by_class(style.limit_points(panel), spec)
 
 
@@ -175,7 +175,7 @@ def tokens_saved(spec: SloFile) -> timeseries.Panel:
     )
     tokens = rate_by(signals.PROMPT_TOKENS, Label.CLASS) + rate_by(signals.COMPLETION_TOKENS, Label.CLASS)
     line = (_REPEATED * tokens, PER_CLASS)
-    panel = style.time_series_panel("Possible response cache savings", text, "tokens/s", 8, line)
+    panel = style.time_series_panel("Possible response cache savings", text, "tokens/s", 7, line)
     return style.colour_by_class(style.stack(style.limit_points(panel)), spec)
 
 

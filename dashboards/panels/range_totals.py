@@ -46,9 +46,9 @@ def range_total_queries() -> dict[str, Expression]:
 def range_totals() -> table.Panel:
     """Counts of `range_total_queries`, a row per class."""
     text = (
-        "Requests and bad events in the time range: a row per class with requests. Offered: requests that arrived. OK: "
-        "ended with outcome ok; not OK: ended otherwise, also by clients. Goodput: share of judged requests that were "
-        f"good for all their SLOs. Good: few requests are not OK. {_SOURCE}"
+        "Requests, bad events and cached prompt tokens in the time range: a row per class with requests. Offered: "
+        "requests that arrived. OK: ended with outcome ok; not OK: ended otherwise, also by clients. Goodput: share of "
+        f"judged requests that were good for all their SLOs. Good: few requests are not OK. {_SOURCE}"
     )
     titles = {
         "offered": ("Offered", style.COUNT),
@@ -56,6 +56,7 @@ def range_totals() -> table.Panel:
         "failed": ("Not OK", style.COUNT),
         "goodput": ("Goodput", units.PercentUnit),
         "bad_events": ("Bad events", style.COUNT),
+        "cached_tokens": ("Cached tokens", style.COUNT),
     }
     # offered, OK and not OK
     return tables.hide_zero_rows(_totals("Totals in range", text, titles), 3)
@@ -71,7 +72,6 @@ def range_means() -> table.Panel:
     )
     titles = {
         "prompt_tokens": ("Tokens in", style.COUNT),
-        "cached_tokens": ("Cached", style.COUNT),
         "tokens_out": ("Tokens out", style.COUNT),
         "ttft_p50": ("TTFT p50", style.SECONDS),
         "tpot_mean": ("TPOT mean", style.SECONDS),
@@ -86,7 +86,7 @@ def _totals(title: str, text: str, titles: Mapping[str, tuple[str, str]]) -> tab
     columns = [
         ValueColumn(title, queries[name], unit, decimals=_DECIMALS.get(unit)) for name, (title, unit) in titles.items()
     ]
-    panel = style.table_panel(title, text, style.COUNT, 24, 7)
+    panel = style.table_panel(title, text, style.COUNT, 24, 7).min_width(90)
     return tables.join_queries(panel, {Label.CLASS: "Class"}, columns, order_by=class_order())
 
 

@@ -7,7 +7,7 @@ from alerts.promql.build import call
 from dashboards.grafana import style, tables
 from dashboards.queries.rates import increase_by, rate_by
 from exporters.vocabulary import signals
-from exporters.vocabulary.signals import Label, Outcome
+from exporters.vocabulary.signals import Label
 
 
 def requests_by_route() -> timeseries.Panel:
@@ -22,9 +22,9 @@ def requests_by_route() -> timeseries.Panel:
 
 def outcomes_by_route() -> table.Panel:
     text = (
-        "Requests that ended in the time range: a row per route, a column per outcome. Open requests are not in "
+        "Requests that ended in the time range: a row per outcome, a column per route. Open requests are not in "
         "it. Good: nearly all are ok. From the sidecars' counters."
     )
-    panel = style.table_panel("Outcomes by route in range", text, style.COUNT, 16).decimals(0)
+    panel = style.table_panel("Outcomes by route in range", text, style.COUNT, 16).min_width(150).decimals(0)
     ended = call("round", increase_by(signals.REQUESTS, Label.ROUTE, Label.OUTCOME)) > 0
-    return tables.pivot(panel, ended, Label.ROUTE, Label.OUTCOME, order=tuple(Outcome), width=190)
+    return tables.pivot(panel, ended, Label.OUTCOME, Label.ROUTE)

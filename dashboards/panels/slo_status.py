@@ -107,6 +107,8 @@ def slo_status(plan: Plan) -> table.Panel:
         rows=pairs(),
         widest=(Label.INSTANCE,),
     )
+    # the width of its heading
+    panel.override_by_name(Label.INSTANCE, [model.DynamicConfigValue("custom.minWidth", 170)])
     _colour_severities(style.over_last_minute(panel), plan)
     if not plan.has_sidecar:
         return panel
@@ -289,7 +291,7 @@ def goodput_now(spec: SloFile) -> stat.Panel:
     )
     share = call("clamp_max", ratio(rate_by(signals.GOODPUT_REQUESTS), aggregate("sum", arrival_rate())), 1)
     panel = style.stat_panel(
-        *(f"Goodput of offered {LAST_MINUTE}", text, units.PercentUnit, 5, 5, (share, "good of offered")),
+        *(f"Goodput of offered {LAST_MINUTE}", text, units.PercentUnit, 6, 5, (share, "good of offered")),
         decimals=1,
         base=BAD,
         steps=goodput_limits(spec),

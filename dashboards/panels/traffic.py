@@ -38,7 +38,9 @@ def in_flight_now() -> stat.Panel:
         "sidecars' gauges."
     )
     values = ((aggregate("sum", select(signals.IN_FLIGHT, regex(Label.PHASE, phase))), phase) for phase in Phase)
-    return style.stat_panel(*("In flight now", text, style.COUNT, 5, 5), *values, decimals=0)
+    panel = style.stat_panel(*("In flight now", text, style.COUNT, 5, 5), *values, decimals=0)
+    # one below the other, as the panel is narrow
+    return panel.orientation(common_model.VizOrientation.HORIZONTAL)
 
 
 def oldest_wait_now(spec: SloFile) -> stat.Panel:

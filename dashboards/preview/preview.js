@@ -49,8 +49,8 @@ function clock(milliseconds) {
 function bar(data) {
   return createNode("div", { class: "bar" },
     createNode("h1", {}, data.title),
-    ...data.variables.map(variableSelect),
     createNode("span", { class: "right" }, page.refresh ? timeRangeSelect() : null, createNode("span", { class: "when" })),
+    createNode("div", { class: "variables" }, ...data.variables.map(variableSelect)),
     createNode("span", { class: "note" }, "Preview of the Grafana dashboard, drawn by vllm-slo from live queries; not Grafana"),
     createNode("span", { class: "note trouble" }));
 }
@@ -185,10 +185,10 @@ const DRAW = {
   async heatmap(panel) {
     const { body, data } = panel;
     body.className = "body graph";
-    const scale = { title: { text: "" }, orientation: "h", thickness: 8, len: 0.4, x: 0.96, xanchor: "right", y: -0.12, yanchor: "top",
-      tickvals: [0, 0.999], ticktext: ["0", data.greatest], outlinewidth: 0, ypad: 0, ticklabeloverflow: "allow" };
+    body.querySelector(".scale")?.remove();
+    body.append(createNode("div", { class: "scale" }, "0", createNode("i"), data.greatest));
     await drawPlot(panel, [{ type: "heatmap", x0: data.start + shift, dx: data.step, z: data.rows, zmin: 0, zmax: 1, hoverinfo: "none",
-      ygap: 1, colorscale: SCHEMES[data.scheme] ?? data.scheme, reversescale: data.reverse, colorbar: scale }]);
+      ygap: 1, colorscale: "Cividis", showscale: false }]);
     return data.rows.length;
   },
 
@@ -197,30 +197,21 @@ const DRAW = {
     const { width, height } = contentSize(body);
     const sizes = figureSizes(data, width, height);
     body.replaceChildren(...data.items.map((item, at) => {
-      const [front, back] = data.fill
-        ? [item.textColour ? colour(item.textColour) : css("--background"), colour(item.colour)] : [data.plain ? css("--text") : colour(item.colour), ""];
       const box = sizes[at];
-      const name = item.name ? createNode("span", { title: item.name,
-        style: { color: data.fill ? front : "", fontSize: `${box.title}px` } }, item.name) : null;
-      const shape = `figure${box.wide ? " wide" : ""}${data.centred || !item.name ? " centred" : ""}`;
-      return createNode("div", { class: shape,
-        style: { background: back, width: `${box.width}px`, height: `${box.height}px`, padding: `${box.padding}px` } }, name,
-        createNode("b", { style: { color: front, fontSize: `${box.value}px` } }, item.text),
-        item.line.length > 1 ? sparkline(item.line, front) : null);
+      const name = item.name ? createNode("span", { title: item.name, style: { fontSize: `${box.title}px` } }, item.name) : null;
+      return createNode("div", { class: `figure${box.wide ? " wide" : ""}${item.name ? "" : " centred"}`,
+        style: { width: `${box.width}px`, height: `${box.height}px`, padding: `${box.padding}px` } }, name,
+        createNode("b", { style: { color: colour(item.colour), fontSize: `${box.value}px` } }, item.text));
     }));
     return data.items.length;
   },
 
   bars({ body, data }) {
-    body.className = data.orientation === "vertical" ? "body bars upright" : "body bars";
-    const upright = data.orientation === "vertical";
-    const parts = data.items.map((item) => {
-      const part = { [upright ? "height" : "width"]: `${100 * item.share}%`, background: colour(item.colour) };
-      return [createNode("span", { class: "name", title: item.name }, item.name),
-        createNode("div", { class: "track" }, createNode("i", { style: part })),
-        createNode("span", { class: "value", style: { color: colour(item.colour) } }, item.text)];
-    });
-    body.replaceChildren(...(upright ? parts.map(([name, track, value]) => createNode("div", {}, value, track, name)) : parts.flat()));
+    body.className = "body bars";
+    body.replaceChildren(...data.items.flatMap((item) => [
+      createNode("span", { class: "name", title: item.name }, item.name),
+      createNode("div", { class: "track" }, createNode("i", { style: { width: `${100 * item.share}%`, background: colour(item.colour) } })),
+      createNode("span", { class: "value", style: { color: colour(item.colour) } }, item.text)]));
     return data.items.length;
   },
 
@@ -272,9 +263,9 @@ function drawScrollbar(area, host) {
 
 // The width and height within the padding of an element.
 function contentSize(element) {
-  const style = getComputedStyle(element);
-  return { width: element.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight),
-    height: element.clientHeight - parseFloat(style.paddingTop) - parseFloat(style.paddingBottom) };
+  const style = getComputedStyle(element), box = element.getBoundingClientRect(); // clientWidth is rounded
+  return { width: box.width - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight),
+    height: box.height - parseFloat(style.paddingTop) - parseFloat(style.paddingBottom) };
 }
 
 // computeColWidths of @grafana/ui: columns without a width share what is left, but are not narrower than their lowest width.
@@ -300,7 +291,7 @@ function figureSizes(data, width, height) {
   return data.items.map((item, at) => {
     const last = Math.floor(at / grid.columns) === grid.rows - 1;
     const box = across(last ? count - grid.columns * (grid.rows - 1) : grid.columns);
-    return { width: box, height: down, ...fontSizes(data, texts, item.line.length > 1, box, down) };
+    return { width: box, height: down, ...fontSizes(data, texts, box, down) };
   });
 }
 
@@ -314,20 +305,13 @@ function squareGrid(width, height, count) {
   return { columns: Math.ceil(count / rows), rows };
 }
 
-function fontSizes({ sizes }, texts, hasChart, width, height) {
+function fontSizes({ sizes }, texts, width, height) {
   const padding = height > 100 ? 12 : 8;
   const [room, tall, wide] = [width - 2 * padding, height - 2 * padding, width / height > 2.5];
-  const chart = hasChart && height > (wide ? 50 : 100);
-  let title = 0;
-  let value;
-  if (wide) {
-    if (texts.name) title = fontSize(texts.name, 0.6 * room, tall * (chart ? 0.4 : 1), 400, MAX_TITLE);
-    value = fontSize(texts.text, room * (chart ? 0.4 : texts.name ? 0.3 : 1), tall * (chart ? 0.5 : 1), 500);
-  } else {
-    if (texts.name) title = fontSize(texts.name, room, 0.15 * height, 400, MAX_TITLE);
-    value = fontSize(texts.text, room, tall - (chart ? 0.25 * height : 0) - title * LINE_HEIGHT, 500);
-  }
-  if (!(wide && chart)) title = Math.min(0.7 * value, title);
+  let title = texts.name ? fontSize(texts.name, (wide ? 0.6 : 1) * room, wide ? tall : 0.15 * height, 400, MAX_TITLE) : 0;
+  const value = wide ? fontSize(texts.text, room * (texts.name ? 0.3 : 1), tall, 500)
+    : fontSize(texts.text, room, tall - title * LINE_HEIGHT, 500);
+  title = Math.min(0.7 * value, title);
   return { wide, padding, title: sizes.titleSize ?? title, value: sizes.valueSize ?? value };
 }
 
@@ -341,9 +325,7 @@ function tableCell(cell, column) {
   const style = { textAlign: column.align };
   if (column.kind === "color-background") Object.assign(style, { background: colour(cell.colour), color: colour(cell.textColour) });
   else if (cell.colour) style.color = colour(cell.colour);
-  const part = { width: `${100 * (cell.share ?? 0)}%`, background: colour(cell.colour) };
-  const track = "share" in cell ? createNode("span", { class: "track" }, createNode("i", { style: part })) : null;
-  return createNode("td", { style, title: cell.text }, track, linkedText(cell));
+  return createNode("td", { style, title: cell.text }, linkedText(cell));
 }
 
 // Links to other sites, and to dashboards that have a page, because there may be no Grafana.
@@ -359,32 +341,15 @@ function linkedText({ text, link }) {
   return name ? createNode("a", { href: address(name, `?${parameters}`) }, text) : text;
 }
 
-function sparkline(values, stroke) {
-  const present = values.filter((value) => value !== null);
-  const [low, high] = [Math.min(...present), Math.max(...present)];
-  const y = (value) => (high > low ? 38 - (36 * (value - low)) / (high - low) : 38);
-  const points = values.map((value, at) => (value === null ? null : `${(100 * at) / (values.length - 1)},${y(value)}`));
-  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-  svg.setAttribute("viewBox", "0 0 100 40");
-  svg.setAttribute("preserveAspectRatio", "none");
-  const line = svg.appendChild(document.createElementNS(svg.namespaceURI, "polyline"));
-  const attributes = { fill: "none", stroke, "vector-effect": "non-scaling-stroke", points: points.filter(Boolean).join(" ") };
-  for (const [name, value] of Object.entries(attributes)) line.setAttribute(name, value);
-  return svg;
-}
-
 // ---- graphs
 
 const MOST_ROWS = 25; // in a tooltip
-const SCHEMES = { Oranges: [[0, "#3b1f0b"], [1, "#fdae6b"]], Turbo: "Jet", Spectral: "Portland", Plasma: "Electric" };
 
 function trace(data, series, visible) {
-  const common = { name: series.name, x0: data.start + shift, dx: data.step, y: series.y, hoverinfo: "none", visible,
-    yaxis: series.axis ? "y2" : "y", marker: { color: colour(series.colour), size: 4 } };
-  if (series.bars) return { ...common, type: "bar" };
-  return { ...common, type: "scatter", mode: series.points ? (series.width ? "lines+markers" : "markers") : "lines",
-    line: { color: colour(series.colour), width: series.width, dash: series.dash ? "dash" : "solid", shape: series.steps ? "hv" : "linear" },
-    connectgaps: series.join, stackgroup: series.stack || undefined,
+  return { name: series.name, x0: data.start + shift, dx: data.step, y: series.y, hoverinfo: "none", visible,
+    yaxis: series.axis ? "y2" : "y", type: "scatter", mode: "lines",
+    line: { color: colour(series.colour), width: series.width, dash: series.dash ? "dash" : "solid" },
+    stackgroup: series.stack || undefined,
     fill: series.stack ? undefined : series.fill ? "tozeroy" : "none", fillcolor: faded(colour(series.colour), series.fill) };
 }
 
@@ -411,21 +376,18 @@ function layout(data, width) {
     fixedrange: true, zeroline: false, gridcolor: css("--line"), automargin: true, ticklabelstandoff: 4 });
   const [left, right] = data.axes;
   const hours = (page.span[1] - page.span[0]) / 3600e3;
-  const limits = data.limits.flatMap((limit) => [
-    ...(limit.line ? [{ type: "line", xref: "paper", x0: 0, x1: 1, y0: limit.y, y1: limit.y,
-      line: { color: colour(limit.colour), width: 1.5, dash: limit.dash ? "dash" : "solid" } }] : []),
-    ...(limit.area ? [{ type: "rect", xref: "paper", x0: 0, x1: 1, y0: limit.y, y1: limit.to, fillcolor: colour(limit.colour), opacity: 0.12,
-      line: { width: 0 }, layer: "below" }] : [])]);
+  const limits = data.limits.map((limit) => ({ type: "line", xref: "paper", x0: 0, x1: 1, y0: limit.y, y1: limit.y,
+    line: { color: colour(limit.colour), width: 1.5, dash: "dash" } }));
   // as in Grafana, a region tints the whole height and has an edge on both sides; later annotations cover earlier ones
   const annotationShapes = page.annotations.flatMap((annotation) => [
     ...(annotation.until ? [[1, 0.1], [0.02, 1]].map(([high, opacity]) => ({ type: "rect", yref: "paper", y0: 0, y1: high,
       x0: annotation.at + shift, x1: annotation.until + shift, fillcolor: colour(annotation.colour), opacity, line: { width: 0 } })) : []),
     ...[annotation.at, annotation.until].filter(Boolean).map((at) => ({ type: "line", yref: "paper", y0: 0, y1: 1, x0: at + shift,
       x1: at + shift, line: { color: colour(annotation.colour), width: 1, dash: "dash" } }))]);
-  return { margin: { l: 8, r: 8, t: 8, b: 22 }, paper_bgcolor: "transparent", plot_bgcolor: "transparent", showlegend: false,
+  return { margin: { l: 8, r: 8, t: 8, b: 28 }, paper_bgcolor: "transparent", plot_bgcolor: "transparent", showlegend: false,
     font: { color: css("--faint"), size: 11, family: "Inter, system-ui, Helvetica, Arial, sans-serif" },
-    hovermode: "x", dragmode: "zoom", barmode: "stack", uirevision: "kept", shapes: [...limits, ...annotationShapes],
-    xaxis: { type: "date", range: [page.span[0] + shift, page.span[1] + shift], gridcolor: css("--line"), tickangle: 0,
+    hovermode: "x", dragmode: "zoom", uirevision: "kept", shapes: [...limits, ...annotationShapes],
+    xaxis: { type: "date", range: [page.span[0] + shift, page.span[1] + shift], gridcolor: css("--line"), tickangle: 0, ticklabelstandoff: 6,
       nticks: Math.max(2, Math.floor(width / 75)), tickformat: hours <= 0.2 ? "%H:%M:%S" : hours <= 24 ? "%H:%M" : hours <= 240 ? "%m/%d %H:%M" : "%m/%d" },
     yaxis: axis(left), ...(right ? { yaxis2: { ...axis(right), overlaying: "y", showgrid: false } } : {}) };
 }

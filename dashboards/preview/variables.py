@@ -89,7 +89,8 @@ def _options(variable: Mapping[str, Any], runner: QueryRunner, values: Mapping[s
     query_type, text = variable_query(variable)
     match variable.get("type"):
         case "custom" | "interval":
-            pairs = (part.partition(" : ") for part in re.split(r"(?<!\\),", text) if part.strip())
+            parts = (part.replace("\\,", ",") for part in re.split(r"(?<!\\),", text) if part.strip())
+            pairs = (part.partition(" : ") for part in parts)
             return [(name.strip(), (value if colon else name).strip()) for name, colon, value in pairs]
         case "constant" | "textbox":
             return [(text, text)]

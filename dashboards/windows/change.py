@@ -84,12 +84,16 @@ def selected_change() -> Expression:
     return changed.binary("==", _CHANGE) * 1000
 
 
+def spelled(changes: Expression) -> Expression:
+    """The label `setting` also has the old and the new value."""
+    values = join_labels(changes, Label.NEW, " → ", Label.OLD, Label.NEW)
+    return join_labels(values, Label.SETTING, ": ", Label.SETTING, Label.NEW)
+
+
 def _change_variable() -> dashboard.QueryVariable:
     """The newest first; if there is none, the end of the time range, so that all queries stay valid."""
     in_range = over("last_over_time", _CONFIG_CHANGES, RANGE) > _NOW - Variable("$__range_s")
-    labelled = join_labels(in_range, Label.NEW, " → ", Label.OLD, Label.NEW)
-    labelled = join_labels(labelled, Label.SETTING, ": ", Label.SETTING, Label.NEW)
-    newest = call("sort_desc", max_by(labelled, [Label.SETTING]))
+    newest = call("sort_desc", max_by(spelled(in_range), [Label.SETTING]))
     return (
         _number_variable("change", newest.or_(constant(_NOW, Label.SETTING, "none in the time shown"), on()))
         .label("Change")

@@ -560,13 +560,13 @@ def windows_are_named(page: Page) -> list[str]:
 
 
 def absence_claims_no_cause(page: Page) -> list[str]:
-    """An empty panel says which series is missing; nobody has measured why."""
+    """An empty panel or its description says which series is missing; nobody has measured why."""
     return _titles(
         panel
         for panel in panels_of(page["panels"])
         if panel.get("targets")
-        and not re.fullmatch(r"no (?:series|result from) [\w:]+ for this selection|no value", _no_value(panel))
-        and not _is_logarithmic(panel)
+        and not re.fullmatch(r"no (?:series|result from) [\w:]+ for this selection", _no_value(panel))
+        and not re.search(r" Series: [\w:]+\.(?= |$)", panel["description"])
     )
 
 

@@ -259,8 +259,8 @@ SOUND: dict[Rule, dict[str, Any]] = {
     },
     rules.absence_claims_no_cause: {
         "the series": on("timeseries", noValue="no series llm_slo:objective:ratio for this selection"),
-        "a stat": on("stat", noValue="no value"),
-        "a logarithmic axis": on("timeseries", custom={"scaleDistribution": {"type": "log"}}),
+        "a stat": page(panel("stat", "P", "x", description="What. Series: x.", fieldConfig=config(noValue="no value"))),
+        "a logarithmic axis": page(panel("timeseries", "P", "x", description="W. Series: x. May be empty: never.")),
     },
     rules.variables_fit_one_line: {
         "five": selectors(*(f"variable-{number}" for number in range(5))),
@@ -294,7 +294,7 @@ SOUND: dict[Rule, dict[str, Any]] = {
         "a neutral base": on("stat", thresholds=NEUTRAL),
         "a neutral text": on("bargauge", thresholds=VERDICTS, mappings=absent(color="text")),
         "a fixed colour": on("stat", color=fixed("text")),
-        "a colour by name": on("stat", color={"mode": "palette-classic-by-name"}),
+        "a colour by name": on("stat", color={"mode": "continuous-BlPu"}),
     },
     rules.absence_in_a_table_has_no_verdict: {
         "a neutral base": table(override("byName", "Value", thresholds=NEUTRAL)),

@@ -376,8 +376,8 @@ def test_colours_are_in_the_palette(page: Page) -> None:
         if isinstance(colour, str):
             assert colour in PALETTE
         else:
-            modes = {"fixed", "thresholds", "palette-classic-by-name"}
-            assert colour["mode"] in modes or colour.get("scheme") == "Cividis"
+            modes = {"fixed", "thresholds", "continuous-BlPu"}
+            assert colour.get("mode") in modes or colour.get("scheme") == "Cividis"
 
 
 @every

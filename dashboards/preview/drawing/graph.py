@@ -22,7 +22,13 @@ class _Series:
     column: Field
     config: FieldConfig
     title: str
-    colour: str
+    low: float
+    high: float
+    """The ends of all values of the panel."""
+
+    @property
+    def colour(self) -> str:
+        return self.config.colour_of_series(self.column.values, self.low, self.high)
 
     @property
     def stack(self) -> str:
@@ -67,17 +73,16 @@ def tick_count(panel: Mapping[str, Any]) -> int:
 
 
 def _series(frames: Iterable[Frame], configs: FieldConfigSource) -> list[_Series]:
-    result: list[_Series] = []
-    for frame in frames:
-        for column in frame.fields:
-            if column.kind is Kind.NUMBER:
-                # Grafana removes NaN and infinity before it draws lines, legend and tooltip
-                drawn = replace(column, values=[_finite(value) for value in column.values])
-                config = configs.of(column, frame.ref)
-                title = config.title(column)
-                colour = config.colour_of(reduce("lastNotNull", drawn.values), title, len(result))
-                result.append(_Series(drawn, config, title, colour))
-    return result
+    # Grafana removes NaN and infinity before it draws lines, legend and tooltip
+    drawn = [
+        (replace(column, values=[_finite(value) for value in column.values]), configs.of(column, frame.ref))
+        for frame in frames
+        for column in frame.fields
+        if column.kind is Kind.NUMBER
+    ]
+    present = [value for column, _ in drawn for value in column.values if value is not None]
+    ends = min(present, default=0.0), max(present, default=0.0)
+    return [_Series(column, config, config.title(column), *ends) for column, config in drawn]
 
 
 def _finite(value: float | None) -> float | None:
@@ -94,6 +99,8 @@ def _axis(series: list[_Series], most: int, *, is_right: bool) -> tuple[Axis, di
     axis = axis_of(config, _axis_values(series))
     unit = str(config.settings.get("unit", ""))
     ticks = axis.scale.ticks(axis.low, axis.high, most, unit)
+    if config.custom("axisPlacement") == "hidden":
+        ticks = []
     increment = tick_increment(axis.low, axis.high, most, unit)
     # Grafana 10 prints the text for null at ticks whose label is hidden; 11.6 does not
     hidden = axis.scale.hidden_ticks(axis.low, axis.high) if config.no_value else []
@@ -132,10 +139,6 @@ def _line(line: _Series, axis: Axis, number: int) -> dict[str, Any]:
         "fill": float(config.custom("fillOpacity", 0)) / 100,
         "width": float(config.custom("lineWidth", 1)),
         "dash": (config.custom("lineStyle") or {}).get("fill") in {"dash", "dot"},
-        "bars": config.custom("drawStyle") == "bars",
-        "points": config.custom("drawStyle") == "points" or config.custom("showPoints") == "always",
-        "steps": config.custom("lineInterpolation") in {"stepAfter", "stepBefore"},
-        "join": config.custom("spanNulls") is True,
     }
 
 
@@ -145,22 +148,12 @@ def _position(axis: Axis, value: float | None) -> float | None:
 
 
 def _limits(config: FieldConfig, axis: Axis) -> list[dict[str, Any]]:
-    """The thresholds to draw, as lines or as areas above them."""
-    mode = str((config.custom("thresholdsStyle") or {}).get("mode", "off"))
-    if mode == "off":
+    """The thresholds to draw as dashed lines."""
+    if (config.custom("thresholdsStyle") or {}).get("mode") != "dashed":
         return []
-    steps = colours.threshold_steps(config.settings.get("thresholds") or {})
-    tops = [*(value for value, _ in steps[1:]), math.inf]
     return [
-        {
-            "y": _position(axis, value),
-            "to": _position(axis, min(top, axis.high)),
-            "colour": colour,
-            "dash": "dashed" in mode,
-            "line": "line" in mode or "dashed" in mode,
-            "area": "area" in mode,
-        }
-        for (value, colour), top in zip(steps, tops, strict=False)
+        {"y": _position(axis, value), "colour": colour}
+        for value, colour in colours.threshold_steps(config.settings.get("thresholds") or {})
         if colour != colours.TRANSPARENT and axis.low <= value <= axis.high
     ]
 

@@ -45,8 +45,6 @@ def heatmap(
         "rows": [[_intensity(value, least, greatest, power) for value in row] for row in rows],
         "text": [[None if value is None else format_value(value, unit) for value in row] for row in rows],
         "names": names,
-        "scheme": str((options.get("color") or {}).get("scheme") or "Oranges"),
-        "reverse": bool((options.get("color") or {}).get("reverse")),
         "greatest": format_value(greatest, unit),
     }
 

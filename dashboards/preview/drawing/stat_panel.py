@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dashboards.preview.frames import colours
 from dashboards.preview.frames.calculations import is_absent, reduce
 from dashboards.preview.frames.field_config import FieldConfig, FieldConfigSource, compile_pattern
 from dashboards.preview.frames.frame import Field, Frame, Kind
@@ -17,12 +16,12 @@ class _Figure:
     title: str
     config: FieldConfig
     value: Any
-    history: list[Any]
     text: str
     colour: str
 
 
 def stat(panel: Mapping[str, Any], frames: Iterable[Frame], configs: FieldConfigSource) -> dict[str, Any]:
+    """One text per series, in the colour of its value."""
     options = panel.get("options") or {}
     figures = _figures(options, frames, configs)
     mode = options.get("textMode", "auto")
@@ -33,21 +32,12 @@ def stat(panel: Mapping[str, Any], frames: Iterable[Frame], configs: FieldConfig
                 "name": figure.title if with_name else "",
                 "text": figure.title if mode == "name" else "" if mode == "none" else figure.text,
                 "colour": figure.colour,
-                "textColour": colours.text_colour(figure.colour),
-                "line": _finite(figure.history) if options.get("graphMode") == "area" else [],
             }
             for figure in figures
         ],
         "sizes": {name: size for name in ("titleSize", "valueSize") if (size := (options.get("text") or {}).get(name))},
-        "centred": options.get("justifyMode") == "center",
-        "fill": str(options.get("colorMode", "value")).startswith("background"),
-        "plain": options.get("colorMode") == "none",
         "orientation": options.get("orientation", "auto"),
     }
-
-
-def _finite(values: list[Any]) -> list[float | None]:
-    return [value if isinstance(value, int | float) and math.isfinite(value) else None for value in values]
 
 
 def bar_gauge(panel: Mapping[str, Any], frames: Iterable[Frame], configs: FieldConfigSource) -> dict[str, Any]:
@@ -72,8 +62,7 @@ def bar_gauge(panel: Mapping[str, Any], frames: Iterable[Frame], configs: FieldC
                 "share": share(figure.config, figure.value, numbers),
             }
             for figure in figures
-        ],
-        "orientation": options.get("orientation", "auto"),
+        ]
     }
 
 
@@ -101,13 +90,13 @@ def _figures(options: Mapping[str, Any], frames: Iterable[Frame], configs: Field
             if reducing.get("values"):
                 for row in range(min(frame.rows, (reducing.get("limit") or 25) - len(figures))):
                     title = _row_title(config, column, frame, row)
-                    figures.append(_figure(title, config, column.values[row], [], len(figures)))
+                    figures.append(_figure(title, config, column.values[row]))
             else:
                 value = reduce(calc, column.values)
-                figures.append(_figure(config.title(column), config, value, column.values, len(figures)))
+                figures.append(_figure(config.title(column), config, value))
     if not figures:
         config = FieldConfig(configs.defaults, configs.context)
-        nothing = _figure("", config, None, [], 0)
+        nothing = _figure("", config, None)
         # coloured like a value below all thresholds, as in Grafana
         return [replace(nothing, text=nothing.text or "No data")]
     return figures
@@ -130,9 +119,7 @@ def _is_selected(column: Field, fields: str) -> bool:
     return compile_pattern(fields).search(column.title) is not None
 
 
-def _figure(title: str, config: FieldConfig, value: Any, history: list[Any], index: int) -> _Figure:
+def _figure(title: str, config: FieldConfig, value: Any) -> _Figure:
     display = config.display(value)
     number = value if isinstance(value, int | float) else None
-    return _Figure(
-        title, config, value, history, display.text, display.colour or config.colour_of(number, title, index)
-    )
+    return _Figure(title, config, value, display.text, display.colour or config.colour_of(number))

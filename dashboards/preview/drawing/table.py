@@ -8,7 +8,6 @@ from typing import Any
 from urllib.parse import quote
 
 from dashboards.live.interpolation import formatted
-from dashboards.preview.drawing.stat_panel import share
 from dashboards.preview.frames import colours
 from dashboards.preview.frames.calculations import is_absent, sort_table_rows
 from dashboards.preview.frames.field_config import Context, FieldConfig, FieldConfigSource
@@ -32,9 +31,6 @@ def table(panel: Mapping[str, Any], frames: Sequence[Frame], configs: FieldConfi
     frame = frames[0]
     columns = [(column, configs.of(column, frame.ref)) for column in frame.fields]
     columns = [(column, config) for column, config in columns if not _is_hidden(config)]
-    numbers = {
-        column.title: [value for value in column.values if isinstance(value, int | float)] for column, _ in columns
-    }
     order = _order(panel, columns, frame.rows)
     notes = [f"{frame.rows - MAX_ROWS} more rows"] if frame.rows > MAX_ROWS else []
     if len(frames) > 1:
@@ -50,10 +46,7 @@ def table(panel: Mapping[str, Any], frames: Sequence[Frame], configs: FieldConfi
             }
             for column, config in columns
         ],
-        "rows": [
-            [_cell(column, config, column.values[row], numbers[column.title], frame, row) for column, config in columns]
-            for row in order[:MAX_ROWS]
-        ],
+        "rows": [[_cell(column, config, frame, row) for column, config in columns] for row in order[:MAX_ROWS]],
         "note": "; ".join(notes),
     }
 
@@ -79,23 +72,20 @@ def _order(panel: Mapping[str, Any], columns: Sequence[tuple[Field, FieldConfig]
     return order
 
 
-def _cell(
-    column: Field, config: FieldConfig, value: Any, numbers: list[float], frame: Frame, row: int
-) -> dict[str, Any]:
+def _cell(column: Field, config: FieldConfig, frame: Frame, row: int) -> dict[str, Any]:
+    value = column.values[row]
     display = config.display_time(value) if column.kind is Kind.TIME and value is not None else config.display(value)
     kind = (config.custom("cellOptions") or {}).get("type", "auto")
     # JSON has neither infinity nor NaN
     key = math.copysign(sys.float_info.max, value) if value in (math.inf, -math.inf) else value
     key = None if is_absent(value) else key
     cell: dict[str, Any] = {"text": display.text, "key": key}
-    if kind in {"color-background", "color-text", "gauge"}:
+    if kind in {"color-background", "color-text"}:
         # text and missing values have the colour of a value below all thresholds, as in Grafana
         number = value if isinstance(value, int | float) else None
-        cell["colour"] = display.colour or config.colour_of(number, config.title(column), 0)
+        cell["colour"] = display.colour or config.colour_of(number)
     if kind == "color-background":
         cell["textColour"] = colours.text_colour(cell["colour"])
-    if kind == "gauge":
-        cell["share"] = share(config, value, numbers)
     if config.settings.get("links"):
         fields = {each.name: str(each.values[row]) for each in frame.fields}
         cell["link"] = _link(str(config.settings["links"][0].get("url", "")), config.context, fields)

@@ -1,5 +1,6 @@
-"""Grafana's named colours and palette, and the colour of a value by thresholds."""
+"""Grafana's named colours, and the colour of a value by thresholds or between two others."""
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,19 +22,6 @@ _GRAFANA_COLOURS = {
     )
 }
 
-# Grafana 12 and 13; the first 18 differ in 10 and 11
-_PALETTE = (
-    "green", "semi-dark-yellow", "blue", "orange", "red", "purple", "dark-green", "dark-yellow", "dark-blue",
-    "dark-orange", "dark-red", "dark-purple", "super-light-green", "super-light-yellow", "super-light-blue",
-    "super-light-orange", "super-light-red", "super-light-purple", "#447EBC", "#C15C17", "#890F02", "#0A437C",
-    "#6D1F62",
-    "#584477", "#B7DBAB", "#F4D598", "#70DBED", "#F9BA8F", "#F29191", "#82B5D8", "#E5A8E2", "#AEA2E0", "#629E51",
-    "#E5AC0E", "#64B0C8", "#E0752D", "#BF1B00", "#0A50A1", "#962D82", "#614D93", "#9AC48A", "#F2C96D", "#65C5DB",
-    "#F9934E", "#EA6460", "#5195CE", "#D683CE", "#806EB7", "#3F6833", "#967302", "#2F575E", "#99440A", "#58140C",
-    "#052B51", "#511749", "#3F2B5B", "#E0F9D7", "#FCEACA", "#CFFAFF", "#F9E2D2", "#FCE2DE", "#BADFF4", "#F9D9F9",
-    "#DEDAF7",
-)  # fmt: skip
-
 TEXT, TRANSPARENT = "text", "transparent"
 """Names that the page resolves to a colour."""
 
@@ -43,39 +31,15 @@ def colour(name: str) -> str:
     return _GRAFANA_COLOURS.get(name, name)
 
 
-def colour_by_index(index: int) -> str:
-    return colour(_PALETTE[index % len(_PALETTE)])
+def between(low: str, high: str, share: float) -> str:
+    """The colour at a share from `low` to `high`, in each theme."""
+    themes = zip(colour(low).split(), colour(high).split(), strict=True)
+    return " ".join(_mixed(*ends, min(1.0, max(0.0, share))) for ends in themes)
 
 
-def colour_by_name(name: str) -> str:
-    """A colour that depends on the name only, so that a series has one colour in all panels."""
-    digest = 5381
-    for character in reversed(name):
-        digest = (digest * 33 ^ ord(character)) & 0xFFFFFFFF
-    # the page takes the one of its theme
-    return " ".join(readable[digest % len(readable)] for readable in _READABLE)
-
-
-def _luminance(code: str) -> float:
-    shares = (int(code[at : at + 2], 16) / 255 for at in (1, 3, 5))
-    red, green, blue = (s / 12.92 if s <= 0.04045 else ((s + 0.055) / 1.055) ** 2.4 for s in shares)
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
-def _contrast(one: str, other: str) -> float:
-    low, high = sorted(map(_luminance, (one, other)))
-    return (high + 0.05) / (low + 0.05)
-
-
-# The colours with a contrast ratio of 3 or more to the background of Grafana's dark and light theme.
-_READABLE = [
-    [
-        code
-        for code in (colour(each).split()[theme] if each in _GRAFANA_COLOURS else each for each in _PALETTE)
-        if _contrast(code, background) >= 3
-    ]
-    for theme, background in enumerate(("#181B1F", "#FFFFFF"))
-]
+def _mixed(low: str, high: str, share: float) -> str:
+    parts = ([int(code[at : at + 2], 16) for code in (low, high)] for at in (1, 3, 5))
+    return "#" + "".join(f"{math.floor(one + (other - one) * share + 0.5):02X}" for one, other in parts)
 
 
 def threshold_colour(value: float | None, thresholds: Mapping[str, Any], low: float, high: float) -> str:

@@ -2,13 +2,13 @@
 
 import copy
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, tzinfo
 from typing import Any
 
 from dashboards.preview.frames import colours
-from dashboards.preview.frames.calculations import is_absent
+from dashboards.preview.frames.calculations import is_absent, reduce
 from dashboards.preview.frames.frame import Field, Kind
 from dashboards.preview.frames.units import format_time, format_value
 
@@ -80,21 +80,22 @@ class FieldConfig:
             return DisplayValue(self._format(milliseconds))
         return DisplayValue(format_time(milliseconds / 1000, self.context.zone))
 
-    def colour_of(self, value: float | None, title: str, index: int) -> str:
-        """The colour by the `color` mode: by value, by name, by index, or fixed."""
-        scheme = self.settings.get("color") or {"mode": "thresholds"}
-        match scheme.get("mode"):
-            case "fixed" | "shades":
-                return colours.colour(str(scheme.get("fixedColor", colours.TEXT)))
-            case "palette-classic":
-                return colours.colour_by_index(index)
-            case "palette-classic-by-name":
-                return colours.colour_by_name(title)
-        return self.colour_by_threshold(value)
-
-    def colour_by_threshold(self, value: float | None) -> str:
+    def colour_of(self, value: float | None) -> str:
+        """The colour of a single value: fixed, else by thresholds."""
+        scheme = self.settings.get("color") or {}
+        if scheme.get("mode") == "fixed":
+            return colours.colour(str(scheme.get("fixedColor", colours.TEXT)))
         low, high = (self.settings.get(end, default) for end, default in (("min", 0.0), ("max", 100.0)))
         return colours.threshold_colour(value, self.settings.get("thresholds") or {}, low, high)
+
+    def colour_of_series(self, values: Sequence[float | None], low: float, high: float) -> str:
+        """The colour of a line: from blue to purple by its maximum, else that of its last value."""
+        scheme = self.settings.get("color") or {}
+        if scheme.get("mode") != "continuous-BlPu":
+            return self.colour_of(reduce("lastNotNull", values))
+        value = reduce(str(scheme.get("seriesBy", "last")), values) or 0
+        low, high = (float(self.settings.get(name, end)) for name, end in (("min", low), ("max", high)))
+        return colours.between("blue", "purple", (value - low) / (high - low) if high > low else 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +118,7 @@ class FieldConfigSource:
 
 def field_config_source(panel: Mapping[str, Any], context: Context) -> FieldConfigSource:
     config = panel.get("fieldConfig") or {}
-    # Grafana's default for a missing setting
-    grafana_defaults = {"color": {"mode": "palette-classic"}} if panel.get("type") == "timeseries" else {}
-    return FieldConfigSource(
-        {**grafana_defaults, **(config.get("defaults") or {})}, tuple(config.get("overrides") or ()), context
-    )
+    return FieldConfigSource(config.get("defaults") or {}, tuple(config.get("overrides") or ()), context)
 
 
 def compile_pattern(text: str) -> re.Pattern[str]:

@@ -1,12 +1,12 @@
-"""Grafana's transformations of data frames: those of the shipped dashboards and other common ones."""
+"""Grafana's transformations of data frames, those of the shipped dashboards."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from operator import add, mul, sub
 from typing import Any
 
-from dashboards.preview.frames.calculations import CALCS, is_absent, reduce, sort_rows
+from dashboards.preview.frames.calculations import is_absent, sort_rows
 from dashboards.preview.frames.field_config import compile_pattern, expand_groups
 from dashboards.preview.frames.frame import Field, Frame, Kind
 
@@ -21,38 +21,6 @@ def transform(frames: Frames, transformations: Iterable[Mapping[str, Any]]) -> F
         if apply and not each.get("disabled"):
             frames = apply(frames, each.get("options") or {})
     return frames
-
-
-def _join(frames: Frames, options: Options) -> Frames:
-    """One frame with a row per value of a common column; duplicate titles are numbered."""
-    by = str(options.get("byField") or "Time")
-    keyed = [(frame, key) for frame in frames if (key := frame.column(by))]
-    if not keyed:
-        return frames
-    sets = [set(key.values) for _, key in keyed]
-    shared_values = set.intersection(*sets) if options.get("mode") == "inner" else set.union(*sets)
-    order = [
-        value for value in dict.fromkeys(value for _, key in keyed for value in key.values) if value in shared_values
-    ]
-    columns: list[Field] = []
-    for frame, key in keyed:
-        row_by_value = {value: row for row, value in reversed(list(enumerate(key.values)))}
-        for column in frame.fields:
-            if column is not key:
-                values = [column.values[row_by_value[value]] if value in row_by_value else None for value in order]
-                columns.append(replace(column, values=values))
-    first = keyed[0][1]
-    return [Frame(keyed[0][0].ref, (replace(first, values=order), *_numbered(columns)))]
-
-
-def _numbered(columns: Sequence[Field]) -> list[Field]:
-    titles = [column.title for column in columns]
-    return [
-        replace(column, name=f"{title} {titles[: place + 1].count(title)}", display_name="")
-        if titles.count(title) > 1
-        else column
-        for place, (column, title) in enumerate(zip(columns, titles, strict=True))
-    ]
 
 
 def _merge(frames: Frames, options: Options) -> Frames:
@@ -151,35 +119,6 @@ def _divide(one: float, other: float) -> float:
 _OPERATIONS: dict[str, Callable[[float, float], float]] = {"+": add, "-": sub, "*": mul, "/": _divide}
 
 
-def _labels_to_fields(frames: Frames, options: Options) -> Frames:
-    """A column per label; the value of the label `valueLabel` becomes the name of the value column."""
-    keep, value_label = options.get("keepLabels"), str(options.get("valueLabel") or "")
-    result = []
-    for frame in frames:
-        values = [column for column in frame.fields if column.kind is not Kind.TIME]
-        labels = {name: text for column in values for name, text in column.labels.items() if not keep or name in keep}
-        title = labels.pop(value_label, "")
-        times = [column for column in frame.fields if column.kind is Kind.TIME]
-        texts = [Field(name, Kind.STRING, [text] * frame.rows) for name, text in sorted(labels.items())]
-        values = [replace(column, name=title or column.name, display_name="", labels={}) for column in values]
-        result.append(Frame(frame.ref, (*times, *texts, *values)))
-    return _merge(result, {})
-
-
-def _filter_by_name(frames: Frames, options: Options) -> Frames:
-    """The columns that names or pattern include, without those that they exclude."""
-    without, only = options.get("exclude") or {}, options.get("include") or {}
-
-    def matches(selection: Mapping[str, Any], title: str) -> bool:
-        pattern = selection.get("pattern")
-        return title in selection.get("names", ()) or bool(pattern and compile_pattern(pattern).search(title))
-
-    def is_included(title: str) -> bool:
-        return not matches(without, title) and (not any(only.values()) or matches(only, title))
-
-    return [Frame(frame.ref, tuple(each for each in frame.fields if is_included(each.title))) for frame in frames]
-
-
 def _filter_by_value(frames: Frames, options: Options) -> Frames:
     """The rows that match one filter, or all filters; of Grafana's matchers, `greater` and `isNotNull`."""
     decide = all if options.get("match") == "all" else any
@@ -226,38 +165,12 @@ def _sorted(frame: Frame, key: Options) -> Frame:
     return frame.take(sort_rows(range(frame.rows), column.values.__getitem__, descending=bool(key.get("desc"))))
 
 
-def _limit(frames: Frames, options: Options) -> Frames:
-    return [frame.take(range(min(frame.rows, int(options.get("limitField", 10))))) for frame in frames]
-
-
-def _reduce(frames: Frames, options: Options) -> Frames:
-    """A row per series and a column per calculation."""
-    calcs = [name for name in options.get("reducers") or ["max"] if name in CALCS]
-    columns = [(frame, each) for frame in frames for each in frame.fields if each.kind is Kind.NUMBER]
-    if options.get("mode") == "reduceFields" or not columns:
-        return [
-            Frame(frame.ref, tuple(replace(each, values=[reduce(calcs[0], each.values)]) for each in frame.fields))
-            for frame in frames
-        ]
-    names = sorted({name for _, each in columns for name in each.labels}) if options.get("labelsToFields") else []
-    titles = Field("Field", Kind.STRING, [each.title for _, each in columns])
-    labels = [Field(name, Kind.STRING, [each.labels.get(name, "") for _, each in columns]) for name in names]
-    results = [Field(CALCS[calc][0], Kind.NUMBER, [reduce(calc, each.values) for _, each in columns]) for calc in calcs]
-    return [Frame(frames[0].ref, (titles, *labels, *results))]
-
-
 _TRANSFORMATIONS: dict[str, Callable[[Frames, Options], Frames]] = {
-    "joinByField": _join,
-    "seriesToColumns": _join,
     "merge": _merge,
     "organize": _organize,
     "groupingToMatrix": _to_matrix,
     "calculateField": _calculate_field,
-    "labelsToFields": _labels_to_fields,
     "filterByValue": _filter_by_value,
-    "filterFieldsByName": _filter_by_name,
     "renameByRegex": _rename,
     "sortBy": _sort,
-    "limit": _limit,
-    "reduce": _reduce,
 }

@@ -111,13 +111,12 @@ def test_rejections_are_added_over_ranks_and_kept_by_reason(promtool: Promtool) 
     assert_rows(series, "Admission rejections", "{{reason}}: {{engine}} at {{instance}}", rows, promtool)
 
 
-def test_only_the_current_sleep_state_of_a_rank_is_shown(promtool: Promtool) -> None:
+def test_ranks_are_counted_by_their_current_sleep_state(promtool: Promtool) -> None:
     series = {
         f'llm_engine_sleep_state{{{MODEL},state="{state}"}}': constant(value, SCRAPES)
         for state, value in (("awake", 0), ("weights_offloaded", 1), ("discard_all", 0))
     }
-    legend = "{{state}}: {{engine}}/{{rank}} at {{instance}}"
-    assert_rows(series, "Sleep state", legend, {f'{{{RANK},state="weights_offloaded"}}': 1.0}, promtool)
+    assert_rows(series, "Sleep state", "{{state}}", {'{state="weights_offloaded"}': 1.0}, promtool)
 
 
 def test_prompt_tokens_are_shown_by_source(promtool: Promtool) -> None:
@@ -125,8 +124,8 @@ def test_prompt_tokens_are_shown_by_source(promtool: Promtool) -> None:
         f'llm_engine_prompt_tokens_by_source_total{{{MODEL},source="{source}"}}': counter((each, SCRAPES))
         for source, each in (("local_compute", 45), ("external_kv_transfer", 15))
     }
-    rows = {f'{{{WHO},source="local_compute"}}': 3.0, f'{{{WHO},source="external_kv_transfer"}}': 1.0}
-    assert_rows(series, "Prompt tokens by source", "{{source}}: {{engine}} at {{instance}}", rows, promtool)
+    rows = {'{source="local_compute"}': 3.0, '{source="external_kv_transfer"}': 1.0}
+    assert_rows(series, "Prompt tokens by source", "{{source}}", rows, promtool)
 
 
 def test_requests_that_load_kv_cache_are_added_over_ranks_by_stage(promtool: Promtool) -> None:

@@ -10,7 +10,7 @@ import pytest
 from dashboards.boards.slo_overview import BOARD
 from dashboards.grafana import style
 from dashboards.grafana.style import ANNOTATION_COLOURS, BAD, BLUE, CLASS_COLOURS, GOOD, GREY, OUTCOME_COLOURS, WARN
-from dashboards.preview.frames.colours import text_colour
+from dashboards.preview.frames.colours import between, text_colour
 from exporters.vocabulary.signals import Outcome
 from exporters.vocabulary.slo_file import loads
 from tests.dashboards.grafana.colour_vision import contrast, least_distance
@@ -100,6 +100,17 @@ def test_lines_and_texts_have_a_contrast_of_3_to_the_panel(background: str, text
     }
     assert {GOOD, WARN, BAD, BLUE, GREY} < used
     assert {colour: ratio for colour in used if (ratio := contrast(colour, full(background))) < 3} == {}
+
+
+@pytest.mark.parametrize("theme, background", [*enumerate(full(background) for background, *_ in THEMES)])
+def test_lines_without_a_fixed_colour_are_readable_and_neither_red_nor_green(theme: int, background: str) -> None:
+    """Whatever their number and names: Grafana mixes the colour of each from blue and purple."""
+    mixed = [between("blue", "purple", share / 20).split()[theme] for share in range(21)]
+    assert [each for each in mixed if contrast(each, background) < 3 or not 180 < hue(each) < 330] == []
+    # two lines of one colour have similar values, and the tooltip names them
+    assert least_distance(mixed[0], mixed[-1]) >= 0.04
+    # limits, verdicts and alerts are drawn over them
+    assert {each: sign for each in mixed for sign in (GOOD, WARN, BAD) if least_distance(each, sign) < 0.06} == {}
 
 
 def on(background: str, cell: str) -> str:

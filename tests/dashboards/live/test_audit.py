@@ -83,8 +83,8 @@ def test_queries_are_sent_as_by_grafana_with_every_variable_expanded(prometheus:
     fake = prometheus(lambda path, _: one_series(path))
     assert run(fake.url, "--since", "1000", "--until", "1600", "--scrape-interval", "1s") == 0
     requests = {path: [params for where, params in fake.requests if where == path] for path, _ in fake.requests}
-    assert {"match[]": 'llm_requests_in_flight{model=~".*"}', "start": "1000.000", "end": "1600.000"} in requests[
-        "/api/v1/label/class/values"
+    assert {"match[]": 'llm_engine_up{instance=~".*"}', "start": "1000.000", "end": "1600.000"} in requests[
+        "/api/v1/label/engine/values"
     ]
     assert {(params["start"], params["end"], params["step"]) for params in requests["/api/v1/query_range"]} == {
         # panels and annotations, by their minimum interval

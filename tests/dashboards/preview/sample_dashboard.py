@@ -111,7 +111,7 @@ PANELS = (
             override("byRegexp", "/^siso\\b/", color=fixed(BLUE)),
             unit="reqps",
             min=0,
-            color={"mode": "palette-classic-by-name"},
+            color={"mode": "continuous-BlPu", "seriesBy": "max"},
             custom={"stacking": {"mode": "normal"}, "fillOpacity": 40, "thresholdsStyle": {"mode": "dashed"}},
             thresholds=thresholds("transparent", (5, RED)),
         ),

@@ -186,7 +186,7 @@ def test_an_absent_value_has_the_text_and_colour_of_grafana(run_in_grafana: Run)
     for (settings, value), expected in zip(inputs, run_in_grafana("display", cases), strict=True):
         field_config = FieldConfig(settings, Context(0))
         display = field_config.display(value)
-        colour = (display.colour or field_config.colour_of(value, "x", 0)).split()[0]
+        colour = (display.colour or field_config.colour_of(value)).split()[0]
         # the page resolves the name of the text colour by its theme
         named = {"text": "rgb(204, 204, 220)"}
         assert (display.text, named.get(colour, colour)) == (expected["text"], expected["colour"]), (settings, value)
@@ -320,16 +320,19 @@ def test_a_mapping_has_the_text_and_colour_of_grafana(run_in_grafana: Run) -> No
             assert shown.colour.split()[0] == expected["colour"], (mapping, value)
 
 
-def test_a_series_has_the_colour_of_grafana_in_both_themes(run_in_grafana: Run, release: int) -> None:
-    modes = [{"mode": "palette-classic-by-name"}, {"mode": "palette-classic"}, *map(fixed, ("green", "dark-red", BLUE))]
-    # the first colours of the palette differ in 10 and 11, and colours by name with them
-    modes = modes if release >= 12 else modes[2:]
-    names = ["siso", "silo", "liso", "lilo", "ttft", "running", "engine-01:8000", ""]
-    inputs = [(mode, name, place * 11) for mode in modes for place, name in enumerate(names)]
-    cases = [{"mode": mode, "name": name, "index": index} for mode, name, index in inputs]
-    for (mode, name, index), expected in zip(inputs, run_in_grafana("colours", cases), strict=True):
-        ours = FieldConfig({"color": mode}, Context(0)).colour_of(1, name, index).split()
-        assert [ours[0].upper(), ours[-1].upper()] == [each.upper() for each in expected], (mode, name, index)
+def test_a_series_has_the_colour_of_grafana_in_both_themes(run_in_grafana: Run) -> None:
+    modes: list[dict[str, Any]] = [
+        {"mode": "continuous-BlPu", "seriesBy": "max"},
+        *map(fixed, ("green", "dark-red", BLUE)),
+    ]
+    lines = [[0.0, 1.0], [3.0, 7.0, 2.0], [12.0], [0.0]]
+    settings: list[dict[str, Any]] = [{}, {"min": 0, "max": 20}, {"min": -4}]
+    inputs = list(itertools.product(modes, lines, settings))
+    cases = [{"config": {"color": mode, **ends}, "values": values} for mode, values, ends in inputs]
+    for (mode, values, ends), expected in zip(inputs, run_in_grafana("colours", cases), strict=True):
+        ours = FieldConfig({"color": mode, **ends}, Context(0)).colour_of_series(values, min(values), max(values))
+        shown = [ours.split()[0].upper(), ours.split()[-1].upper()]
+        assert shown == [each.upper() for each in expected], (mode, values, ends)
 
 
 def test_overrides_match_the_columns_that_they_match_in_grafana(run_in_grafana: Run) -> None:

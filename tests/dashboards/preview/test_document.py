@@ -112,10 +112,11 @@ def test_panels_of_a_collapsed_row_are_within_it(prometheus: FakePrometheus) -> 
 
 def test_the_values_of_a_custom_variable_have_names(prometheus: FakePrometheus) -> None:
     tree = dashboard(panel("stat", "Of $span"))
-    tree["templating"]["list"].append({"type": "custom", "name": "span", "query": "5m : 300,10m : 600", "current": {}})
+    values = r"5m\, short : 300,10m : 600"
+    tree["templating"]["list"].append({"type": "custom", "name": "span", "query": values, "current": {}})
     result = draw(prometheus, tree)
-    assert result["variables"][1]["options"] == [("5m", "300"), ("10m", "600")]
-    assert panels(result)[0]["title"] == "Of 5m"
+    assert result["variables"][1]["options"] == [("5m, short", "300"), ("10m", "600")]
+    assert panels(result)[0]["title"] == "Of 5m, short"
 
 
 def test_annotations_have_the_times_of_points_and_regions(prometheus: FakePrometheus) -> None:

@@ -48,8 +48,16 @@ def test_the_variables_narrow_each_other_from_left_to_right(board: Board) -> Non
     target = "llm_sidecar_build_info" if board.source is Source.SIDECAR else "llm_engine_up"
     assert queries["cluster"] == f"label_values({target}, cluster)"
     assert queries["namespace"] == f'label_values({target}{{cluster=~"$cluster"}}, namespace)'
-    for name in {*queries} & {"model", "class", "instance", "engine"}:
+    # the classes are those of the SLO file, but without a sidecar those of the series
+    for name in {*queries} & {"model", "instance", "engine"}:
         assert SELECTED in queries[name], name
+
+
+def test_a_class_is_listed_with_its_title_whose_commas_are_escaped() -> None:
+    (variable,) = (each for each in page_of(BOARDS[0])["templating"]["list"] if each["name"] == "class")
+    options = re.split(r"(?<!\\),", variable["query"])
+    assert "siso: short in\\, short out : siso" in options
+    assert options[-1] == "other : other"
 
 
 def test_links_between_boards_keep_the_selected_targets() -> None:

@@ -14,7 +14,7 @@ const navigator = { language: "en-US", languages: ["en-US"] };
 for (const [name, value] of Object.entries({ window: page, localStorage: storage, navigator })) globalThis[name] ??= value;
 
 const {
-  applyFieldOverrides, createTheme, fieldColorModeRegistry, formattedValueToString, getDisplayProcessor,
+  applyFieldOverrides, createTheme, fieldColorModeRegistry, formattedValueToString, getDisplayProcessor, getFieldSeriesColor,
   getFieldDisplayValues, guessDecimals, reduceField, roundDecimals, sortDataFrame, standardFieldConfigEditorRegistry,
   standardTransformers: { calculateFieldTransformer, mergeTransformer, sortByTransformer },
 } = require(process.argv[2]);
@@ -67,10 +67,14 @@ const RUN = {
     });
     return columns;
   },
-  // The colours in both themes of a series with this name at this place.
-  colours({ mode, name, index }) {
-    const series = { ...field("number", { color: mode }, []), name, state: { seriesIndex: index, displayName: name } };
-    return themes.map((each) => fieldColorModeRegistry.get(mode.mode).getCalculator(series, each)(1, 1));
+  // The colours of a series in both themes. A page has one theme, whose colours the mode keeps.
+  colours({ config, values }) {
+    return themes.map((each) => {
+      fieldColorModeRegistry.get(config.color.mode).interpolator = undefined;
+      const { color } = getFieldSeriesColor(field("number", config, values), each);
+      const parts = color.match(/^rgb\((\d+), (\d+), (\d+)\)$/);
+      return parts ? "#" + parts.slice(1).map((part) => Number(part).toString(16).padStart(2, "0")).join("") : color;
+    });
   },
   // The settings of each column after overrides.
   overrides({ columns, defaults, overrides }) {

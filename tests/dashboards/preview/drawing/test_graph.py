@@ -64,7 +64,7 @@ def test_only_thresholds_with_a_colour_within_the_axis_are_drawn() -> None:
         custom={"thresholdsStyle": {"mode": "dashed"}},
         thresholds=thresholds("transparent", (2, RED), (900, GREEN)),
     )
-    assert [(limit["y"], limit["colour"], limit["dash"]) for limit in document["limits"]] == [(2, RED, True)]
+    assert [(limit["y"], limit["colour"]) for limit in document["limits"]] == [(2, RED)]
 
 
 def test_thresholds_are_drawn_only_if_the_panel_enables_them() -> None:

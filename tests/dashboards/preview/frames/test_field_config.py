@@ -116,23 +116,22 @@ def test_a_display_name_may_name_the_labels() -> None:
     ],
 )
 def test_thresholds_colour_a_value_from_their_step_on(value: float | None, colour: str) -> None:
-    assert config_of(config(thresholds=thresholds(RED, (0.25, GREEN)))).colour_of(value, "", 0) == colour
+    assert config_of(config(thresholds=thresholds(RED, (0.25, GREEN)))).colour_of(value) == colour
 
 
 def test_thresholds_may_be_shares_of_the_panels_range() -> None:
     field_config = config_of(config(min=0, max=10, thresholds={**thresholds(RED, (50, GREEN)), "mode": "percentage"}))
-    assert [field_config.colour_of(value, "", 0) for value in (4.9, 5.0)] == [RED, GREEN]
+    assert [field_config.colour_of(value) for value in (4.9, 5.0)] == [RED, GREEN]
 
 
 def test_a_fixed_colour_does_not_depend_on_the_value() -> None:
-    assert config_of(config(color=fixed(BLUE), thresholds=thresholds(RED))).colour_of(0, "", 3) == BLUE
+    assert config_of(config(color=fixed(BLUE), thresholds=thresholds(RED))).colour_of(0) == BLUE
 
 
-def test_the_colour_of_a_series_depends_only_on_its_name() -> None:
-    field_config = config_of(config(color={"mode": "palette-classic-by-name"}))
-    assert (
-        field_config.colour_of(1, "siso", 0) == field_config.colour_of(2, "siso", 5) == colours.colour_by_name("siso")
-    )
+def test_the_colour_of_a_line_is_between_blue_and_purple_by_its_maximum() -> None:
+    field_config = config_of(config(color={"mode": "continuous-BlPu", "seriesBy": "max"}))
+    lines = [field_config.colour_of_series(values, 0, 8) for values in ([0, 0], [4, 1], [None, 8])]
+    assert lines == ["#5794F2 #3274D9", "#8886E6 #6B63D3", "#B877D9 #A352CC"]
 
 
 @pytest.mark.parametrize(
@@ -147,15 +146,6 @@ def test_the_colour_of_a_series_depends_only_on_its_name() -> None:
 )
 def test_text_on_a_coloured_background_has_the_colour_of_grafana(background: str, text_colour: str) -> None:
     assert colours.text_colour(background) == text_colour
-
-
-def test_the_classic_palette_colours_by_index() -> None:
-    field_config = config_of(config(color={"mode": "palette-classic"}))
-    assert [field_config.colour_of(1, "x", place) for place in (0, 18, 64)] == [
-        "#73BF69 #56A64B",
-        "#447EBC",
-        "#73BF69 #56A64B",
-    ]
 
 
 def test_minus_zero_has_the_text_of_zero() -> None:

@@ -40,6 +40,10 @@ UP = frame(("Time", "engine", "Value #A"), (0, "a", 1), (0, "b", 0))
 WAIT = frame(("Time", "engine", "Value #B"), (0, "b", 7), (0, "c", 9), ref="B")
 
 
+def numbers_of(frame: Frame) -> list[str]:
+    return [column.title for column in frame.fields if column.kind is Kind.NUMBER]
+
+
 def test_merge_joins_rows_without_different_values() -> None:
     assert apply([UP, WAIT], "merge") == [
         [("Time", "engine", "Value #A", "Value #B"), (0, "a", 1, None), (0, "b", 0, 7), (0, "c", None, 9)]
@@ -86,19 +90,6 @@ def test_merge_keeps_a_single_frame() -> None:
     assert apply([UP], "merge") == [table(UP)]
 
 
-@pytest.mark.parametrize(
-    "mode, rows",
-    [
-        pytest.param("outer", [("a", 0, 1, None, None), ("b", 0, 0, 0, 7), ("c", None, None, 0, 9)], id="outer"),
-        pytest.param("inner", [("b", 0, 0, 0, 7)], id="inner"),
-    ],
-)
-def test_join_has_a_row_for_each_value_of_the_column(mode: str, rows: Table) -> None:
-    assert apply([UP, WAIT], "joinByField", byField="engine", mode=mode) == [
-        [("engine", "Time 1", "Value #A", "Time 2", "Value #B"), *rows]
-    ]
-
-
 def test_organize_leaves_out_orders_and_renames() -> None:
     assert apply(
         [UP],
@@ -116,22 +107,6 @@ def test_grouping_to_a_matrix_turns_one_column_into_the_header() -> None:
     assert apply([settings], "groupingToMatrix", rowField="engine", columnField="setting", valueField="Value") == [
         [("engine\\setting", "seed", "dtype"), ("a", 1, None), ("b", 2, 3)]
     ]
-
-
-def test_labels_become_columns() -> None:
-    assert apply([series(1, engine="a", rank="0"), series(2, engine="b", rank="0")], "labelsToFields") == [
-        [("Time", "engine", "rank", "Value"), (0, "a", "0", 1), (0, "b", "0", 2)]
-    ]
-
-
-def test_one_label_may_name_the_value() -> None:
-    result = apply([series(1, engine="a", q="p50"), series(2, engine="a", q="p95")], "labelsToFields", valueLabel="q")
-    assert result == [[("Time", "engine", "p50", "p95"), (0, "a", 1, 2)]]
-
-
-def test_columns_are_kept_by_name_or_pattern() -> None:
-    assert apply([UP], "filterFieldsByName", include={"pattern": "^eng"}) == [[("engine",), ("a",), ("b",)]]
-    assert apply([UP], "filterFieldsByName", exclude={"names": ["Time"]})[0][0] == ("engine", "Value #A")
 
 
 def test_columns_are_renamed_by_a_pattern() -> None:
@@ -166,20 +141,6 @@ def test_rows_are_kept_if_they_have_a_value() -> None:
     filters = [{"fieldName": name, "config": {"id": "isNotNull", "options": {}}} for name in numbers_of(rows)]
     (result,) = transform([rows], [{"id": "filterByValue", "options": {"filters": filters, "match": "any"}}])
     assert result.fields[0].values == ["a", "c"]
-
-
-def numbers_of(frame: Frame) -> list[str]:
-    return [column.title for column in frame.fields if column.kind is Kind.NUMBER]
-
-
-def test_a_limit_keeps_the_first_rows() -> None:
-    assert apply([UP], "limit", limitField=1) == [[("Time", "engine", "Value #A"), (0, "a", 1)]]
-
-
-def test_reduce_returns_a_row_per_series() -> None:
-    assert apply([series(1, engine="a"), series(2, engine="b")], "reduce", reducers=["max"], labelsToFields=True) == [
-        [("Field", "engine", "Max"), ("s1", "a", 1), ("s2", "b", 2)]
-    ]
 
 
 def test_an_unknown_or_disabled_transformation_changes_nothing() -> None:
