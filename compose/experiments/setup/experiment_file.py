@@ -11,6 +11,7 @@ import yaml
 from compose.experiments.setup.cell_store import Criterion, ExpectedFigure, Prediction
 from compose.experiments.setup.file_sections import CRITERION, EXPECTED, FIND_MAX, PREDICTION, SearchLimits
 from compose.experiments.setup.level import PHASES, Level, levels
+from compose.experiments.setup.pools import ONE_ENGINE, Pools, PoolsKeys, check_classes, read_pools
 from compose.experiments.setup.sweep import SWEEP, grid
 from compose.lab import rewrite_config
 from exporters.text.errors import UsageError
@@ -52,12 +53,13 @@ def _flags(node: Node) -> Mapping[str, str]:
 class Engine:
     """The flags of an engine, by vLLM's names without dashes, and the preset of the simulator.
 
-    `warm_up` is the largest wave of its warm-up.
+    `warm_up` is the largest wave of its warm-up, `pools` are empty for a single engine.
     """
 
     preset: Annotated[str | None, TEXT] = None
     flags: Annotated[Mapping[str, str] | None, Kind(_flags, {})] = None
     warm_up: Annotated[int | None, COUNT] = None
+    pools: Annotated[Pools, Spread(PoolsKeys, read_pools)] = ()
 
     def over(self, defaults: "Engine") -> "Engine":
         """This engine, with defaults for what it does not set."""
@@ -65,6 +67,7 @@ class Engine:
             preset=self.preset or defaults.preset,
             flags={**(defaults.flags or {}), **(self.flags or {})},
             warm_up=self.warm_up or defaults.warm_up,
+            pools=self.pools or defaults.pools or ONE_ENGINE,
         )
 
 
@@ -276,6 +279,12 @@ def _check(keys: _Keys, reader: Reader) -> None:
     if keys.load is None:
         return
     classes = list(keys.load.scenario.shapes)
+    listed = nodes["configurations"].mapping() if "configurations" in nodes else {}
+    engines = [(keys.engine, nodes.get("engine"))]
+    engines += [(each, listed.get(name)) for name, each in keys.configurations.items()]
+    for engine, node in engines:
+        if node is not None and "pools" in node.mapping():
+            check_classes(engine.pools, classes, node.mapping()["pools"])
     for section in ("predictions", "expected"):
         for place in _items(nodes, section):
             name = place.mapping().get("class")
