@@ -91,6 +91,20 @@ PREEMPTIONS = (METRICS[Metric.PREEMPTIONS], TOTAL)
             id="seed-002-engines",
         ),
         pytest.param(
+            "seed-003-noisy",
+            "seed-003.md",
+            "A noisy neighbour",
+            [
+                (GOODPUT, "quiet"),
+                (METRICS[Metric.TTFT_P50], "quiet"),
+                (METRICS[Metric.TTFT_P99], "quiet"),
+                (METRICS[Metric.TPOT_P99], "quiet"),
+                (GOODPUT, "noisy"),
+                (COMPLETION, "noisy"),
+            ],
+            id="seed-003-noisy",
+        ),
+        pytest.param(
             "seed-004-routing",
             "seed-004.md",
             "Routing",

@@ -58,6 +58,7 @@ class VirtualEngine:
             output_length=completion.length,
             finish=completion.finish,
             generate=completion.token,
+            priority=request.priority or 0,
         )
         self.scheduler.submit(job, now)
         return Answer(job, completion)
