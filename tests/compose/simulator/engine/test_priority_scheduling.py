@@ -4,9 +4,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from compose.simulator.engine.flags import EngineFlagsError, SchedulingPolicy, apply_changes
+from compose.simulator.engine.flags import EngineFlagsError, SchedulingPolicy, apply_changes, preset_flags
+from compose.simulator.engine.presets import PRESETS
 from compose.simulator.engine.scheduler import FinishReason, Job, Scheduler
-from tests.compose.simulator.engine.test_scheduler import PLAIN, TOY
+
+TOY = PRESETS["toy"]
+PLAIN = apply_changes(
+    preset_flags(TOY), {"max_model_len": 64, "num_gpu_blocks": 64, "block_size": 4, "max_num_batched_tokens": 64}
+)
 
 
 def job(priority: int, prompt: int = 8, output: int = 4) -> Job:
