@@ -9,7 +9,15 @@ from typing import Any
 import uvloop
 
 from compose.simulator.api.restarting_server import Simulator, SimulatorConfig
-from compose.simulator.engine.flags import NAMES, SWITCHES, EngineFlagsError, apply_changes, preset_flags
+from compose.simulator.engine.flags import (
+    NAMES,
+    POLICY,
+    SWITCHES,
+    EngineFlagsError,
+    SchedulingPolicy,
+    apply_changes,
+    preset_flags,
+)
 from compose.simulator.engine.preset_variants import FP8_KV_CACHES, QUANTIZED_WEIGHTS, Variant, vary
 from compose.simulator.engine.presets import BLOCK_SIZE, DEFAULT_PRESET, PRESETS
 from exporters.text.addresses import parse_address
@@ -17,6 +25,8 @@ from exporters.text.errors import UsageError, parse_flag
 from exporters.text.logs import add_logging_flags, configure_logging
 
 _HELP = {
+    "scheduling_policy": "order of waiting requests: fcfs, or by the `priority` of their bodies, lower values first "
+    "(default: fcfs)",
     "max_num_seqs": "maximum number of running requests (default: the preset's)",
     "max_num_batched_tokens": "maximum number of tokens per step (default: the preset's)",
     "num_gpu_blocks": "number of KV cache blocks (default: the preset's)",
@@ -48,7 +58,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", metavar="NAME", help="model name in the API (default: the preset's)")
     for name in NAMES:
         flag = f"--{name.replace('_', '-')}"
-        if name in SWITCHES:
+        if name == POLICY:
+            parser.add_argument(flag, choices=[*SchedulingPolicy], help=_HELP[name])
+        elif name in SWITCHES:
             parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=None, help=_HELP[name])
         else:
             parser.add_argument(flag, type=int, metavar="N", help=_HELP[name])

@@ -37,6 +37,7 @@ def make_record(
         phase=request.phase,
         number=request.number,
         turn=request.turn,
+        tenant=request.tenant or "",
         turns_lost=0 if outcome is ClientOutcome.OK else len(request.later),
         request_id=request_id,
         endpoint=request.endpoint,

@@ -46,7 +46,8 @@ def check_arrivals(run: Run, records: Iterable[Record]) -> list[ArrivalCheck]:
     for phase, start, end in timeline(run.phases):
         if not isinstance(phase, OpenLoop) or end > run.seconds:  # a phase that was cut short has fewer
             continue
-        for name, share in run.shares.items():
+        for name, usual in run.shares.items():
+            share = phase.share(name, usual)
             times = [
                 (record.due if record.sent is None else record.sent) - start
                 for record in first_turns

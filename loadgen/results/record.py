@@ -64,6 +64,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=F
     phase: str
     number: int
     turn: int = 0
+    tenant: str = ""
     turns_lost: int = 0
     request_id: str
     endpoint: str

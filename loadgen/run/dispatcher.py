@@ -245,6 +245,7 @@ class Dispatcher:
             ("x-request-id", request_id),
             (REQUEST_CLASS_HEADER, request.request_class),
             (REQUEST_START_HEADER, f"t={self.start_unix + request.due:.6f}"),
+            *([(self._settings.slos.tenants.header, request.tenant)] if request.tenant else []),
             *self._settings.target.authorization,
         )
         return encode_head(self._settings.target.path + request.endpoint, self._settings.target.netloc, length, headers)

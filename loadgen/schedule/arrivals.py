@@ -31,7 +31,7 @@ def arrivals(phases: Sequence[Phase], shares: Mapping[str, float], seed: int) ->
 
     def of_class(number: int, phase: OpenLoop, name: str, start: float, end: float) -> Iterator[Arrival]:
         random = Random(f"{seed}/arrivals/{number}/{name}")  # noqa: S311 - repeatable, not secret
-        for at in process(phase, shares[name], random):
+        for at in process(phase, phase.share(name, shares[name]), random):
             if start + at >= end:  # by rounding
                 return
             yield Arrival(start + at, phase.name, name, counts[name])
@@ -43,7 +43,8 @@ def arrivals(phases: Sequence[Phase], shares: Mapping[str, float], seed: int) ->
                 yield from merge(*(of_class(number, phase, name, start, end) for name in shares))
             case AtOnce():
                 random = Random(f"{seed}/arrivals/{number}")  # noqa: S311 - repeatable, not secret
-                for name in random.choices(list(shares), list(shares.values()), k=phase.requests):
+                weights = [phase.share(name, share) for name, share in shares.items()]
+                for name in random.choices(list(shares), weights, k=phase.requests):
                     yield Arrival(start, phase.name, name, counts[name])
                     counts[name] += 1
 

@@ -39,6 +39,18 @@ def _above_zero(node: Node) -> float | None:
 POSITIVE = Kind(_above_zero, {"type": "number", "exclusiveMinimum": 0})
 
 
+def _shares(node: Node) -> Mapping[str, float]:
+    """The shares of the classes in a phase, with a sum of 1."""
+    weights = {name: NOT_NEGATIVE.read(weight) or 0.0 for name, weight in node.entries()}
+    total = sum(weights.values())
+    if not total and not node.reader.problems:
+        node.problem("no class has a share above 0; set one, such as {chat: 1}")
+    return {name: weight / (total or 1.0) for name, weight in weights.items()}
+
+
+SHARES = Kind(_shares, {})
+
+
 @dataclass(frozen=True, slots=True)
 class Piece:
     """`seconds` in which the rate changes linearly from `begin` to `end`, both in requests/s."""
@@ -102,12 +114,23 @@ class _Named(Phase):
 
 
 @dataclass(frozen=True, slots=True)
+class _Shared(_Named):
+    """Arrivals whose classes have the shares of the scenario, or `shares` of the phase, with a sum of 1."""
+
+    shares: Annotated[Mapping[str, float] | None, SHARES] = field(default=None, kw_only=True)
+
+    def share(self, name: str, usual: float) -> float:
+        """The share of a class that has the share `usual` in the scenario."""
+        return usual if self.shares is None else self.shares.get(name, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
 class Replay(_Named):
     """The requests of a trace, at their recorded times."""
 
 
 @dataclass(frozen=True, slots=True)
-class OpenLoop(_Named):
+class OpenLoop(_Shared):
     """A planned rate: the gaps between arrivals follow a law.
 
     `burstiness` is the shape of the gamma law, 1 for Poisson: the coefficient of variation of the gaps is
@@ -192,7 +215,7 @@ class Steps(OpenLoop):
 
 
 @dataclass(frozen=True, slots=True)
-class AtOnce(_Named):
+class AtOnce(_Shared):
     """A number of requests at the start of the phase."""
 
     requests: Annotated[int, COUNT]
@@ -255,6 +278,8 @@ def read_phase(node: Node) -> Phase:
                 nodes[key].problem(f"needs {other}; add it, or remove {key}")
     if "peak_rate" in nodes and "end_rate" in nodes:
         nodes["end_rate"].problem("cannot be combined with peak_rate; keep one")
+    if "shares" in nodes and not {"rate", "steps", "requests"} & nodes.keys():
+        nodes["shares"].problem("applies to rate, steps and requests only; remove it")
     if "arrivals" in nodes and not {"rate", "steps"} & nodes.keys():
         nodes["arrivals"].problem("applies to rate and steps only; remove it")
     law = values.get("arrivals")

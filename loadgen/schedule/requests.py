@@ -59,6 +59,8 @@ class PlannedRequest(msgspec.Struct, frozen=True, kw_only=True):
     later: tuple[Turn, ...] = ()
     turn: int = 0
     history: tuple[Message, ...] = ()
+    tenant: str | msgspec.UnsetType = msgspec.UNSET  # unset values leave the hash of a schedule without them as it is
+    priority: int | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def api(self) -> Endpoint:
@@ -164,6 +166,10 @@ class Workload:
                 for turn in range(1, _draw(random, shape.conversation.turns))
             )
             parts[:0] = self._starter(random, name, shape.conversation)
+        tenant: str | msgspec.UnsetType = msgspec.UNSET
+        if shape.tenant is not None:
+            drawn = Random(f"{seed}/tenant")  # noqa: S311 - repeatable, not secret
+            (tenant,) = drawn.choices(list(shape.tenant), list(shape.tenant.values()))
         return PlannedRequest(
             number=number,
             due=due,
@@ -174,6 +180,8 @@ class Workload:
             parts=tuple(parts),
             max_tokens=max_tokens,
             later=tuple(turns),
+            tenant=tenant,
+            priority=msgspec.UNSET if shape.priority is None else shape.priority,
         )
 
     def _starter(self, random: Random, name: str, conversation: Conversation) -> list[Part]:
@@ -233,6 +241,8 @@ def encode_body(request: PlannedRequest, model: str) -> bytes:
     else:
         body["prompt"] = request.prompt
     body |= {"max_tokens": request.max_tokens, "temperature": 0, "ignore_eos": True, "stream": request.stream}
+    if request.priority is not msgspec.UNSET:
+        body["priority"] = request.priority
     if request.stream:
         body["stream_options"] = {"include_usage": True}
     return msgspec.json.encode(body)

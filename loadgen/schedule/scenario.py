@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Annotated, TypeVar
 
 from exporters.text.yaml_keys import COUNT, DURATION, FLAG, NAMED, TEXT, Key, Kind, list_of, read, section
-from exporters.text.yaml_reader import Node, Reader, find_built_in, open_yaml
+from exporters.text.yaml_reader import Node, Reader, find_built_in, nearest, open_yaml
 from exporters.vocabulary.signals import WARM_UP
-from loadgen.schedule.phases import NOT_NEGATIVE, Phase, read_phase
+from loadgen.schedule.phases import NOT_NEGATIVE, POSITIVE, AtOnce, OpenLoop, Phase, read_phase
 
 SHIPPED = Path(__file__).parents[1] / "scenarios"
 
@@ -70,13 +70,30 @@ class Conversation:
     starters: Annotated[Starters | None, section(Starters)] = None
 
 
+def _tenants(node: Node) -> Mapping[str, float] | None:
+    """A tenant, or the weights of several."""
+    if not node.is_mapping:
+        name = node.text()
+        return None if name is None else {name: 1.0}
+    found = {name: POSITIVE.read(weight) or 0.0 for name, weight in node.entries()}
+    if not found:
+        node.problem("has no tenant; write a name, or weights such as {team-a: 3, team-b: 1}")
+    return found
+
+
+def _whole(node: Node) -> int | None:
+    value = node.number(whole=True)
+    return None if value is None else int(value)
+
+
 @dataclass(frozen=True, slots=True)
 class Shape:
     """One request class: its relative share, its prompt tokens, and the tokens that the engine generates.
 
     With `document`, the prompt begins with a document of the corpus. With `conversation`, `prompt_tokens` and
     `output_tokens` are those of each turn. With `prompts`, the requests repeat so many different prompts, each with an
-    output length of its own. `timeout` replaces that of the scenario, in seconds from the due time to the end.
+    output length of its own. `timeout` replaces that of the scenario, in seconds from the due time to the end. `tenant`
+    has the weights of the tenants; `priority` is sent to the engine, which serves lower values first.
     """
 
     share: Annotated[float, NOT_NEGATIVE]
@@ -86,6 +103,8 @@ class Shape:
     conversation: Annotated[Conversation | None, section(Conversation)] = None
     prompts: Annotated[int | None, COUNT] = None
     timeout: Annotated[float | None, DURATION] = None
+    tenant: Annotated[Mapping[str, float] | None, Kind(_tenants, {})] = None
+    priority: Annotated[int | None, Kind(_whole, {})] = None
 
 
 def _shapes(node: Node) -> dict[str, Shape]:
@@ -108,10 +127,15 @@ def _shapes(node: Node) -> dict[str, Shape]:
 
 def _phases(node: Node) -> tuple[Phase, ...]:
     phases: list[Phase] = []
+    root = node.reader.node().mapping()
+    classes = [*root["classes"].mapping()] if "classes" in root else []
     for item in node.items():
         phase = read_phase(item)
         if phase.name and any(phase.name == earlier.name for earlier in phases):
             item.mapping()["name"].problem(f"phase {phase.name!r} is defined twice; names must be unique")
+        if isinstance(phase, OpenLoop | AtOnce):
+            for name in (name for name in phase.shares or () if name not in classes):
+                item.mapping()["shares"].problem(f"{name!r} is not a class; {nearest(name, classes)}")
         phases.append(phase)
     if not phases and not node.reader.problems:
         node.problem("has no phase; add one, such as {name: steady, duration: 2m, rate: 4}")

@@ -30,6 +30,7 @@ class Finding(StrEnum):
     """The kind of an answer."""
 
     BETWEEN = "between"
+    BEATEN = "beaten"
     NONE = "none"
     ABOVE_CAP = "above_cap"
     UNDECIDED = "undecided"
@@ -45,19 +46,24 @@ class Answer:
     undecided: tuple[float, ...]
 
 
-def search(probe: Callable[[float], Verdicts], limits: Limits) -> Answer:
-    """Probe rates until the answer is as narrow as the probes can decide; exceptions of `probe` end the search."""
+def search(probe: Callable[[float], Verdicts], limits: Limits, to_beat: float = 0.0) -> Answer:
+    """Probe rates until the answer is as narrow as the probes can decide; exceptions of `probe` end the search.
+
+    A rate of `to_beat` or less that is missed ends it too.
+    """
     results: dict[float, Attainment] = {}
-    while (rate := next_rate(results, limits)) is not None:
+    while (rate := next_rate(results, limits, to_beat)) is not None:
         results[rate] = probe(rate).attainment
-    return answer(results, limits)
+    return answer(results, limits, to_beat)
 
 
-def next_rate(results: Mapping[float, Attainment], limits: Limits) -> float | None:
-    """The rate to probe next, from the results so far; None when the search has ended."""
+def next_rate(results: Mapping[float, Attainment], limits: Limits, to_beat: float = 0.0) -> float | None:
+    """The rate to probe next, from the results so far, at first the one to beat; None when the search has ended."""
     if not results:
-        return _rounded(limits.start)
+        return _rounded(to_beat or limits.start)
     low, high, undecided = _bracket(results)
+    if high is not None and high <= to_beat:
+        return None
     if high is None:
         top = max(results)
         return None if top >= limits.cap else min(_rounded(2 * top), limits.cap)
@@ -71,12 +77,14 @@ def next_rate(results: Mapping[float, Attainment], limits: Limits) -> float | No
     return None
 
 
-def answer(results: Mapping[float, Attainment], limits: Limits) -> Answer:
-    """What the results say so far."""
+def answer(results: Mapping[float, Attainment], limits: Limits, to_beat: float = 0.0) -> Answer:
+    """What the results say so far; `BEATEN` if that is enough to say that the rate to beat is missed."""
     low, high, undecided = _bracket(results)
     finding = Finding.UNDECIDED
     if undecided or not results:
         pass
+    elif high is not None and high <= to_beat and next_rate(results, limits) is not None:
+        finding = Finding.BEATEN
     elif low is not None and high is not None:
         finding = Finding.BETWEEN if next_rate(results, limits) is None else Finding.UNDECIDED
     elif high is not None and high <= limits.floor:

@@ -1,4 +1,4 @@
-"""The tables of docs/design/seed-000.md and seed-001.md have the figures of their commands."""
+"""The tables of docs/design/seed-00*.md have the figures of their commands."""
 
 from pathlib import Path
 
@@ -72,6 +72,47 @@ PREEMPTIONS = (METRICS[Metric.PREEMPTIONS], TOTAL)
                 PREEMPTIONS,
             ],
             id="seed-001-memory",
+        ),
+        pytest.param(
+            "seed-000-clusters",
+            "seed-000.md",
+            "Separate clusters",
+            [(GOODPUT, name) for name in ("siso", "silo", "liso", "lilo", TOTAL)],
+            id="seed-000-clusters",
+        ),
+        pytest.param(
+            "seed-002-engines",
+            "seed-002.md",
+            "Two engines",
+            [
+                (METRICS[metric], TOTAL)
+                for metric in (Metric.OUTPUT_TOKENS_PER_SECOND, Metric.TTFT_P50, Metric.TPOT_P50)
+            ],
+            id="seed-002-engines",
+        ),
+        pytest.param(
+            "seed-003-noisy",
+            "seed-003.md",
+            "A noisy neighbour",
+            [
+                (GOODPUT, "quiet"),
+                (METRICS[Metric.TTFT_P50], "quiet"),
+                (METRICS[Metric.TTFT_P99], "quiet"),
+                (METRICS[Metric.TPOT_P99], "quiet"),
+                (GOODPUT, "noisy"),
+                (COMPLETION, "noisy"),
+            ],
+            id="seed-003-noisy",
+        ),
+        pytest.param(
+            "seed-004-routing",
+            "seed-004.md",
+            "Routing",
+            [
+                (METRICS[metric], TOTAL)
+                for metric in (Metric.GOODPUT, Metric.HIT_RATIO, Metric.TTFT_P50, Metric.TTFT_P99, Metric.TPOT_P99)
+            ],
+            id="seed-004-routing",
         ),
     ],
 )

@@ -56,7 +56,7 @@ def described(experiment: Experiment, *, virtual: bool, engine: str) -> Experime
         virtual=virtual,
         engine=engine,
         configurations=[
-            Configuration(name, dict(each.flags or {}), each.preset, each.warm_up)
+            Configuration(name, dict(each.flags or {}), each.preset, each.warm_up, each.pools)
             for name, each in experiment.configurations.items()
         ],
         rates=list(experiment.rates),

@@ -43,12 +43,13 @@ def run(
 ) -> Sequence[Cell]:
     """Search the largest rate of each configuration and repeat of `searches`; returns the cells of all probes.
 
-    A probe that was measured in an earlier run is not measured again. One without a valid measurement ends its search.
+    A probe that was measured in an earlier run is not measured again. One without a valid measurement ends its search,
+    and in a sweep one that misses a rate which an earlier cell of the same repeat has met.
 
     Raises:
         UsageError: no probe could be met, or the folder is in use, has other settings, or cannot be written.
     """
-    judged_by, cells = check(experiment), list[Cell]()
+    judged_by, cells, met = check(experiment), list[Cell](), dict[int, float]()
     with opened(directory, record, experiment.slos):
         for number, each in enumerate(searches, start=1):
             label = f"search {number} of {len(searches)}"
@@ -63,7 +64,10 @@ def run(
                 return verdicts
 
             try:
-                text = answer_text(search(probe, limits))
+                found = search(probe, limits, met.get(each.repeat, 0.0))
+                text = answer_text(found)
+                if experiment.swept:
+                    met[each.repeat] = max(met.get(each.repeat, 0.0), found.low or 0.0)
             except ProbeFailedError:
                 text = "the search has stopped at a cell without a valid measurement"
             report(f"{label}: {each.name}: largest rate: {text}")

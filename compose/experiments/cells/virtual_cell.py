@@ -7,7 +7,7 @@ from pathlib import Path
 
 from compose.experiments.cells.cell_run import CellPlan
 from compose.experiments.cells.simulated_engine import settings
-from compose.experiments.cells.virtual_engine import VirtualEngine
+from compose.experiments.cells.virtual_fleet import VirtualFleet
 from compose.experiments.cells.virtual_run import VirtualLoad, VirtualRun
 from compose.experiments.setup.cell_store import EngineReading
 from compose.simulator.engine.flags import EngineFlags
@@ -43,9 +43,13 @@ class WaveSchedule:
 
 
 class EngineTotals:
-    """The engine's gauges over the time of a run, and its counters."""
+    """The gauges of the engines over the time of a run, and the sums of their counters.
 
-    def __init__(self) -> None:
+    Shares are means over the engines, and maxima those of one engine.
+    """
+
+    def __init__(self, engines: int) -> None:
+        self._engines = engines
         self._usage = self._waiting = 0.0  # integrals over time
         self._maxima = (0.0, 0.0, 0.0)
         self._preemptions = self._queries = self._hits = self._generated = 0
@@ -75,7 +79,7 @@ class EngineTotals:
             settings=settings(preset, flags),
             kv_capacity_tokens=flags.kv_tokens,
             kv_usage_max=round(self._maxima[0], 6),
-            kv_usage_mean=round(self._usage / seconds, 6),
+            kv_usage_mean=round(self._usage / seconds / self._engines, 6),
             preemptions=self._preemptions,
             generated_tokens=self._generated,
             prefix_query_tokens=self._queries if caching else 0,
@@ -106,7 +110,9 @@ def measure(
     folder, scenario = plan.folder, plan.scenario
     folder.mkdir(parents=True, exist_ok=True)
     schedule = Workload(scenario, scenario.phases, scenario.seed)
-    file, records, chunks, totals = RecordFile(folder / REQUESTS), list[Record](), ChunkTotals(), EngineTotals()
+    fleet = VirtualFleet(flags, preset, plan.engine.pools)
+    file, records, chunks = RecordFile(folder / REQUESTS), list[Record](), ChunkTotals()
+    totals = EngineTotals(len(fleet.engines))
 
     def keep(record: Record, response: CompletionResponse) -> None:
         chunks.add_response(record, response)
@@ -122,10 +128,9 @@ def measure(
         max_concurrency=max_concurrency,
         outage=(flags.outage_after, flags.outage_after + flags.outage_seconds) if flags.outage_seconds else None,
     )
-    engine = VirtualEngine(flags, preset)
     if plan.engine.warm_up is not None:
-        _warm_up(folder, scenario, engine, load, plan.engine.warm_up)
-    seconds = VirtualRun(engine, load, keep, totals.add).run()
+        _warm_up(folder, scenario, fleet, load, plan.engine.warm_up)
+    seconds = VirtualRun(fleet, load, keep, totals.add).run()
     file.close()
     if file.failure is not None:
         raise OSError(file.failure)
@@ -158,13 +163,13 @@ def measure(
     return seconds, totals.reading(preset, flags, seconds)
 
 
-def _warm_up(folder: Path, scenario: Scenario, engine: VirtualEngine, load: VirtualLoad, largest: int) -> None:
+def _warm_up(folder: Path, scenario: Scenario, fleet: VirtualFleet, load: VirtualLoad, largest: int) -> None:
     """What `vllm-slo load run --warm-up` does before a run, with the same file."""
 
     def send(requests: Sequence[PlannedRequest]) -> list[Record]:
         records: list[Record] = []
         wave = replace(load, schedule=WaveSchedule(requests), phases=(), outage=None)
-        VirtualRun(engine, wave, lambda record, _: records.append(record), lambda *_: None).run()
+        VirtualRun(fleet, wave, lambda record, _: records.append(record), lambda *_: None).run()
         return records
 
     warm_up.run(warm_up.waves(scenario, largest, scenario.seed), send, folder, lambda: False)

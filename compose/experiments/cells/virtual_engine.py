@@ -1,8 +1,6 @@
 """The simulator's engine in virtual time: its scheduler, and the response cache in front of it."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import count
 from random import Random
 
 from compose.simulator.api.response_cache import ResponseCache
@@ -25,11 +23,15 @@ class Answer:
 
 
 class VirtualEngine:
-    """An engine from its start, for one load after the other; each load has a clock that begins at 0."""
+    """An engine from its start, for one load after the other; each load has a clock that begins at 0.
+
+    `open` is the number of its open requests. It is `busy` from the time at which a step is due to the end of the last.
+    """
 
     def __init__(self, flags: EngineFlags, preset: Preset) -> None:
         self.flags = flags
-        self.request_ids: Iterator[int] = count()
+        self.open = 0
+        self.busy = False
         self._preset = preset
         self.start()
 
@@ -47,7 +49,7 @@ class VirtualEngine:
         Raises:
             RequestError: the engine rejects it.
         """
-        tokens = _prompt(request)
+        tokens = prompt_tokens(request)
         length = self._served.max_tokens(tokens, request.max_tokens, "max_tokens")
         completion = draw_completion(self._random, max_tokens=length, min_tokens=0, ignore_eos=True)
         job = Job(
@@ -56,6 +58,7 @@ class VirtualEngine:
             output_length=completion.length,
             finish=completion.finish,
             generate=completion.token,
+            priority=request.priority or 0,
         )
         self.scheduler.submit(job, now)
         return Answer(job, completion)
@@ -73,7 +76,7 @@ class VirtualEngine:
         return encode_body(request, self._preset.model)
 
 
-def _prompt(request: PlannedRequest) -> list[int]:
+def prompt_tokens(request: PlannedRequest) -> list[int]:
     """The tokens of a request as its JSON body gives them to the simulator."""
     if request.endpoint != CHAT:
         return encode(request.prompt)

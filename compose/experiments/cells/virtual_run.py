@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import IntEnum
 from functools import partial
 from heapq import heappop, heappush
 from itertools import count
@@ -10,6 +11,7 @@ from itertools import count
 from msgspec import structs
 
 from compose.experiments.cells.virtual_engine import Answer, VirtualEngine
+from compose.experiments.cells.virtual_fleet import VirtualFleet
 from compose.simulator.api.response_cache import HIT_SECONDS
 from compose.simulator.engine.request import RequestError
 from compose.simulator.engine.scheduler import Job, Scheduler, Step
@@ -31,7 +33,7 @@ UNREACHABLE = 502
 class VirtualLoad:
     """What is sent and how it is judged; `timeout` in seconds from the due time of a request; `timeouts` by class.
 
-    `outage` has begin and end of an outage of the engine, in seconds since the start.
+    `outage` has begin and end of an outage of all engines, in seconds since the start.
     """
 
     schedule: Schedule
@@ -52,27 +54,36 @@ class _Exchange:
     ended: Callable[[ClientOutcome], None]
     has_slot: bool = False
     sent: float | None = None
+    engine: VirtualEngine | None = None
     answer: Answer | None = None
 
 
+class _Order(IntEnum):
+    """The order of events at the same time."""
+
+    STEP_ENDS = 0
+    EVENT = 1
+    STEP_BEGINS = 2
+
+
 class VirtualRun:
-    """Runs one load; `on_step` is called with each step and the scheduler after it."""
+    """Runs one load; `on_step` is called with each step and the scheduler of its engine after it."""
 
     def __init__(
         self,
-        engine: VirtualEngine,
+        fleet: VirtualFleet,
         load: VirtualLoad,
         on_record: Callable[[Record, CompletionResponse], None],
         on_step: Callable[[Step, Scheduler], None],
     ) -> None:
         self.now = 0.0
-        self._engine = engine
+        self._fleet = fleet
         self._down = False
         self._load = load
         self._on_record = on_record
         self._on_step = on_step
         self._until = sum(phase.duration for phase in load.phases)
-        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._events: list[tuple[float, _Order, int, Callable[[], None]]] = []
         self._numbers = count()
         self._open: set[_Exchange] = set()
         self._jobs: dict[Job, _Exchange] = {}
@@ -93,28 +104,25 @@ class VirtualRun:
             for _ in range(phase.users):
                 self._at(start, partial(self._next_of_user, users, phase, end))
         self._next_arrival(iter(self._load.schedule))
-        while True:
-            self._fire(self.now, inclusive=True)
-            step = self._engine.scheduler.step(self.now)
-            if step is None:
-                if not self._events:
-                    return max(self._ended, self._until)  # later events are timeouts of requests that have ended
-                self.now = self._events[0][0]
-                continue
-            self._fire(step.ends_at, inclusive=False)
-            self.now = step.ends_at
-            self._deliver(step)
-            self._on_step(step, self._engine.scheduler)
-
-    def _at(self, time: float, action: Callable[[], None]) -> None:
-        heappush(self._events, (time, next(self._numbers), action))
-
-    def _fire(self, until: float, *, inclusive: bool) -> None:
-        """Run the events before `until`, at their own times."""
-        while self._events and (self._events[0][0] < until or (inclusive and self._events[0][0] <= until)):
-            time, _, action = heappop(self._events)
+        while self._events:
+            time, _, _, action = heappop(self._events)
             self.now = max(self.now, time)
             action()
+        return max(self._ended, self._until)  # the last events may be timeouts of requests that have ended
+
+    def _at(self, time: float, action: Callable[[], None], order: _Order = _Order.EVENT) -> None:
+        heappush(self._events, (time, order, next(self._numbers), action))
+
+    def _begin_step(self, engine: VirtualEngine) -> None:
+        step = engine.scheduler.step(self.now)
+        engine.busy = step is not None
+        if step is not None:
+            self._at(step.ends_at, partial(self._end_step, engine, step), _Order.STEP_ENDS)
+
+    def _end_step(self, engine: VirtualEngine, step: Step) -> None:
+        self._deliver(step)
+        self._on_step(step, engine.scheduler)
+        self._at(self.now, partial(self._begin_step, engine), _Order.STEP_BEGINS)
 
     def _next_arrival(self, requests: Iterator[PlannedRequest]) -> None:
         request = next(requests, None)
@@ -154,19 +162,21 @@ class VirtualRun:
         self._submit(exchange)
 
     def _submit(self, exchange: _Exchange) -> None:
-        """Give a request that has a slot of the concurrency limit to the engine."""
+        """Give a request that has a slot of the concurrency limit to an engine."""
         if exchange not in self._open:  # timed out at the time at which it got its slot
             return
         exchange.sent = self.now
         if self._down:
             self._fail(exchange)
             return
-        answer = self._engine.cached(exchange.request)
+        exchange.engine = engine = self._fleet.route(exchange.request)
+        engine.open += 1
+        answer = engine.cached(exchange.request)
         if answer is not None:
             self._at(self.now + HIT_SECONDS, partial(self._replay, exchange, answer))
             return
         try:
-            exchange.answer = answer = self._engine.submit(exchange.request, self.now)
+            exchange.answer = answer = engine.submit(exchange.request, self.now)
         except RequestError as error:
             exchange.response.http.status = error.code
             self._end(exchange, ClientOutcome(outcome_of_status(error.code)), str(error))
@@ -175,6 +185,9 @@ class VirtualRun:
             exchange.response.http.status = 200
             exchange.response.first_byte = self.now
         self._jobs[answer.job] = exchange
+        if not engine.busy:
+            engine.busy = True
+            self._at(self.now, partial(self._begin_step, engine), _Order.STEP_BEGINS)
 
     def _replay(self, exchange: _Exchange, answer: Answer) -> None:
         """The whole response of an earlier request at once, with the token counts and engine times of then."""
@@ -193,12 +206,12 @@ class VirtualRun:
 
     def _start_engine(self) -> None:
         self._down = False
-        self._engine.start()
+        for engine in self._fleet.engines:
+            engine.start()
 
     def _fail(self, exchange: _Exchange) -> None:
         """The engine is down: a stream ends without its end, other requests get an error of the sidecar."""
-        if exchange.answer is not None:
-            self._engine.scheduler.abort(exchange.answer.job)
+        self._abort(exchange)
         if exchange.response.http.status is not None:
             self._end(exchange, ClientOutcome.TRUNCATED, "the response is incomplete")
             return
@@ -216,9 +229,9 @@ class VirtualRun:
                 _add_token(response, self.now)
             if token.finish is not None:
                 _complete(response, token.job, self.now)
-                if exchange.answer is not None:
+                if exchange.answer is not None and exchange.engine is not None:
                     chunks = len(response.gaps) + 1
-                    self._engine.keep(exchange.request, replace(exchange.answer, chunks=chunks))
+                    exchange.engine.keep(exchange.request, replace(exchange.answer, chunks=chunks))
                 self._end(exchange, ClientOutcome.OK, None)
 
     def _time_out(self, exchange: _Exchange) -> None:
@@ -230,9 +243,12 @@ class VirtualRun:
             error = f"no slot of max_concurrency {self._load.max_concurrency} in time"
             self._end(exchange, ClientOutcome.NOT_SENT, error)
             return
-        if exchange.answer is not None:
-            self._engine.scheduler.abort(exchange.answer.job)
+        self._abort(exchange)
         self._end(exchange, ClientOutcome.TIMEOUT, None)
+
+    def _abort(self, exchange: _Exchange) -> None:
+        if exchange.answer is not None and exchange.engine is not None:
+            exchange.engine.scheduler.abort(exchange.answer.job)
 
     def _end(self, exchange: _Exchange, outcome: ClientOutcome, error: str | None) -> None:
         """Record a request, give its slot to the next one, and continue its conversation or its user."""
@@ -240,13 +256,15 @@ class VirtualRun:
         self._ended = self.now
         opened = exchange in self._open
         self._open.discard(exchange)
+        if exchange.engine is not None:
+            exchange.engine.open -= 1
         if exchange.answer is not None:
             self._jobs.pop(exchange.answer.job, None)  # an answer of the response cache has no job in the engine
         record = make_record(
             request,
             response,
             self._load.slos,
-            request_id=f"load-{next(self._engine.request_ids):024x}",
+            request_id=f"load-{next(self._fleet.request_ids):024x}",
             start=0.0,
             dispatched=request.due if opened else None,
             sent=exchange.sent,

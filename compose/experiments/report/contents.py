@@ -13,6 +13,7 @@ from compose.experiments.report.searches import searches
 from compose.experiments.report.tables import Grid, Report, Sentences
 from compose.experiments.setup.cell_store import Claim, ExperimentRecord
 from compose.experiments.setup.level import Level
+from compose.experiments.setup.pools import ONE_ENGINE
 from exporters.analysis.estimates.estimates import CONFIDENCE
 from exporters.text.units import spell_duration
 from exporters.text.yaml_keys import NO_TIMEOUT
@@ -117,12 +118,13 @@ def contents(experiment: Experiment) -> Iterator[Grid | Sentences | str]:
     flags = [
         [
             each.name,
+            "; ".join(pool.text for pool in each.pools or ONE_ENGINE),
             " ".join(f"--{name}={flag}" for name, flag in each.flags.items()) or "-",
             "-" if each.warm_up is None else str(each.warm_up),
         ]
         for each in experiment.record.configurations
     ]
-    yield Grid("Configurations", ["configuration", "engine flags", "warm-up"], flags, left=(0, 1))
+    yield Grid("Configurations", ["configuration", "engines", "engine flags", "warm-up"], flags, left=(0, 1, 2))
 
 
 def _compared(experiment: Experiment) -> Iterator[Grid | Sentences | str]:

@@ -8,6 +8,7 @@ from typing import Annotated, TypeVar
 import msgspec
 
 from compose.experiments.setup.level import Level, levels
+from compose.experiments.setup.pools import Pools
 from exporters.text.errors import UsageError, system_reason
 from exporters.text.yaml_keys import COUNT, TEXT, Key, Kind, choice
 from exporters.text.yaml_reader import Node
@@ -55,13 +56,14 @@ class Configuration(msgspec.Struct, frozen=True):
     """The engine flags of one configuration, by name without the leading dashes; a switch has `true` or `false`.
 
     `preset` is the GPU and the model that the file names. `warm_up` is the largest wave of the warm-up, None without
-    one.
+    one. `pools` are empty in the output of releases that had a single engine.
     """
 
     name: str
     flags: dict[str, str]
     preset: str | None = None
     warm_up: int | None = None
+    pools: Pools = ()
 
 
 class Direction(StrEnum):

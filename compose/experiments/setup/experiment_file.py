@@ -11,9 +11,11 @@ import yaml
 from compose.experiments.setup.cell_store import Criterion, ExpectedFigure, Prediction
 from compose.experiments.setup.file_sections import CRITERION, EXPECTED, FIND_MAX, PREDICTION, SearchLimits
 from compose.experiments.setup.level import PHASES, Level, levels
+from compose.experiments.setup.pools import ONE_ENGINE, Pools, PoolsKeys, check_classes, read_pools
+from compose.experiments.setup.sweep import SWEEP, grid
 from compose.lab import rewrite_config
 from exporters.text.errors import UsageError
-from exporters.text.yaml_keys import COUNT, DURATION, NAMED, TEXT, Kind, distinct_list_of, list_of, read
+from exporters.text.yaml_keys import COUNT, DURATION, NAMED, TEXT, Kind, Spread, distinct_list_of, list_of, read
 from exporters.text.yaml_reader import NAME, FileError, Node, Reader, built_in_names, find_built_in, nearest, open_yaml
 from exporters.vocabulary import slo_file
 from loadgen.schedule import scenario
@@ -51,12 +53,13 @@ def _flags(node: Node) -> Mapping[str, str]:
 class Engine:
     """The flags of an engine, by vLLM's names without dashes, and the preset of the simulator.
 
-    `warm_up` is the largest wave of its warm-up.
+    `warm_up` is the largest wave of its warm-up, `pools` are empty for a single engine.
     """
 
     preset: Annotated[str | None, TEXT] = None
     flags: Annotated[Mapping[str, str] | None, Kind(_flags, {})] = None
     warm_up: Annotated[int | None, COUNT] = None
+    pools: Annotated[Pools, Spread(PoolsKeys, read_pools)] = ()
 
     def over(self, defaults: "Engine") -> "Engine":
         """This engine, with defaults for what it does not set."""
@@ -64,6 +67,7 @@ class Engine:
             preset=self.preset or defaults.preset,
             flags={**(defaults.flags or {}), **(self.flags or {})},
             warm_up=self.warm_up or defaults.warm_up,
+            pools=self.pools or defaults.pools or ONE_ENGINE,
         )
 
 
@@ -108,6 +112,22 @@ def _configurations(node: Node) -> Mapping[str, Engine]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Measured:
+    configurations: Annotated[Mapping[str, Engine] | None, Kind(_configurations, {})] = None
+    sweep: Annotated[Mapping[str, tuple[str, ...]] | None, SWEEP] = None
+
+
+def _measured(found: _Measured, node: Node) -> Mapping[str, Engine]:
+    """The configurations of the file, or the cells of its sweep."""
+    keys = node.mapping()
+    if ("configurations" in keys) == ("sweep" in keys):
+        node.problem("needs either configurations or a sweep; write one of them")
+    if "sweep" in keys and "find_max" not in keys:
+        keys["sweep"].problem("ranks its cells by their largest rate; add find_max, or list configurations instead")
+    return found.configurations or {name: Engine(flags=flags) for name, flags in grid(found.sweep or {})}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Keys:
     """The keys of the file; times in seconds, `rates` in requests/s with all turns of conversations.
 
@@ -118,7 +138,7 @@ class _Keys:
     source: Annotated[str, TEXT]
     description: Annotated[str, TEXT]
     engine: Annotated[Engine, Kind(lambda node: read(Engine, node), {})] = Engine()
-    configurations: Annotated[Mapping[str, Engine], Kind(_configurations, {})]
+    configurations: Annotated[Mapping[str, Engine], Spread(_Measured, _measured)]
     load: Annotated[Load, Kind(_load, {})]
     rates: Annotated[
         tuple[float, ...], distinct_list_of(POSITIVE, "is empty; write rates in requests/s, such as [1, 2]")
@@ -142,10 +162,12 @@ class _Keys:
 class Experiment(_Keys):
     """A checked experiment; `configurations` have the defaults of `engine`, `slos` is the text of an SLO file.
 
-    With `find_max`, there are no `rates`, and `requests` are those of a probe.
+    With `find_max`, there are no `rates`, and `requests` are those of a probe. If `swept`, `configurations` are the
+    cells of a sweep.
     """
 
     sha256: str
+    swept: bool
 
     @property
     def limits(self) -> Limits | None:
@@ -212,7 +234,8 @@ def load(path: Path) -> Experiment:
         "requests": keys.requests if keys.find_max is None else keys.find_max.requests,
         "slos": keys.slos or DEFAULT_SLOS.read_text(encoding="utf-8"),
     }
-    return Experiment(**given | resolved, sha256=sha256(reader.content.encode()).hexdigest())
+    swept = "sweep" in reader.node().mapping()
+    return Experiment(**given | resolved, sha256=sha256(reader.content.encode()).hexdigest(), swept=swept)
 
 
 def _check(keys: _Keys, reader: Reader) -> None:
@@ -256,6 +279,12 @@ def _check(keys: _Keys, reader: Reader) -> None:
     if keys.load is None:
         return
     classes = list(keys.load.scenario.shapes)
+    listed = nodes["configurations"].mapping() if "configurations" in nodes else {}
+    engines = [(keys.engine, nodes.get("engine"))]
+    engines += [(each, listed.get(name)) for name, each in keys.configurations.items()]
+    for engine, node in engines:
+        if node is not None and "pools" in node.mapping():
+            check_classes(engine.pools, classes, node.mapping()["pools"])
     for section in ("predictions", "expected"):
         for place in _items(nodes, section):
             name = place.mapping().get("class")

@@ -66,6 +66,8 @@ def answer_text(found: Answer) -> str:
     match found.finding:
         case Finding.BETWEEN:
             return f"between {found.low:g} and {found.high:g} requests/s"
+        case Finding.BEATEN:
+            return f"below {found.high:g} requests/s, which another configuration meets"
         case Finding.NONE:
             return f"below the lowest rate: {found.high:g} requests/s is missed"
         case Finding.ABOVE_CAP:

@@ -5,7 +5,16 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from compose.simulator.engine.request import EngineRequest, RequestError, ServedModel, boolean, fields, integer, text_of
+from compose.simulator.engine.request import (
+    EngineRequest,
+    RequestError,
+    ServedModel,
+    boolean,
+    fields,
+    integer,
+    parsed_integer,
+    text_of,
+)
 from compose.simulator.engine.structured_completion import chat_output
 from compose.simulator.engine.tokenizer import encode, encode_chat
 
@@ -53,6 +62,7 @@ def parse_request(endpoint: Endpoint, raw_body: Any, served: ServedModel) -> Com
         max_tokens=max_tokens,
         completion=completion,
         stream=stream,
+        priority=parsed_integer(body, "priority") or 0,
         include_usage=boolean(options or {}, "include_usage"),
     )
 

@@ -35,6 +35,7 @@ class EngineLoop:
             output_length=completion.length,
             finish=completion.finish,
             generate=completion.token,
+            priority=request.priority,
             pooling=request.max_tokens == 0,
         )
         now = self._loop.time()

@@ -3,10 +3,19 @@
 import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
+from enum import StrEnum
 from typing import Any
 
 from compose.simulator.engine.presets import BLOCK_SIZE, Preset
 from exporters.text.yaml_reader import nearest
+
+
+class SchedulingPolicy(StrEnum):
+    """The order of waiting requests, and which running one is preempted: the last, or that of the lowest priority."""
+
+    FCFS = "fcfs"
+    PRIORITY = "priority"
+
 
 VERSION = "0.33.0+simulated"
 _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
@@ -29,6 +38,7 @@ class EngineFlags:
     enable_chunked_prefill: bool
     seed: int
     scheduler_reserve_full_isl: bool = True
+    scheduling_policy: SchedulingPolicy = SchedulingPolicy.FCFS
     response_cache: bool = False
     outage_after: int = 0
     outage_seconds: int = 0
@@ -50,7 +60,10 @@ NAMES: tuple[str, ...] = tuple(field.name for field in fields(EngineFlags))
 SWITCHES = frozenset(
     {"enable_prefix_caching", "enable_chunked_prefill", "scheduler_reserve_full_isl", "response_cache"}
 )
-_NOT_IN_FINGERPRINT = frozenset({"enable_prefix_caching", "num_gpu_blocks", "seed", "scheduler_reserve_full_isl"})
+POLICY = "scheduling_policy"
+_NOT_IN_FINGERPRINT = frozenset(
+    {"enable_prefix_caching", "num_gpu_blocks", "seed", "scheduler_reserve_full_isl", POLICY}
+)
 _NOT_OF_VLLM = frozenset({"response_cache", "outage_after", "outage_seconds"})
 _FROM_ZERO = frozenset({"seed", "outage_after", "outage_seconds"})
 
@@ -86,10 +99,16 @@ def apply_changes(flags: EngineFlags, changes: Any) -> EngineFlags:
     if not isinstance(changes, Mapping):
         raise EngineFlagsError([f"expected an object of settings, found {changes!r}"])
     mistakes: list[str] = []
-    values: dict[str, int | bool] = {}
+    values: dict[str, int | bool | SchedulingPolicy] = {}
     for name, value in changes.items():
         if name not in NAMES:
             mistakes.append(f"{name}: unknown setting; {nearest(name, NAMES)}")
+            continue
+        if name == POLICY:
+            if value in set(SchedulingPolicy):
+                values[name] = SchedulingPolicy(value)
+            else:
+                mistakes.append(f"{name}: {value!r} is unknown; {nearest(str(value), SchedulingPolicy)}")
             continue
         least = 0 if name in _FROM_ZERO else 1
         checked = _switch(value) if name in SWITCHES else _count(value, least=least)

@@ -99,6 +99,27 @@ _RTX_6000_ADA = Preset(
     num_gpu_blocks=3562,  # 57k tokens, the rest of 48 GB after the weights
 )
 
+_T4 = Preset(
+    name="t4-qwen2.5-0.5b",
+    model="Qwen/Qwen2.5-0.5B-Instruct",
+    gpu="Tesla T4",
+    compute_capability=(7, 5),
+    # config.json: 24 layers, 2 KV heads of 64; 0.49 G parameters, fp16 because a T4 has no bf16.
+    weight_bytes=0.99e9,
+    kv_bytes_per_token=_kv_bytes(layers=24, kv_heads=2, head_size=64),
+    flop_per_token=0.99e9,
+    # Data sheet: 320 GB/s GDDR6, 65 TFLOPS fp16 (far less at 70 W, hence the efficiency).
+    memory_bytes_per_second=320e9,
+    flop_per_second=65e12,
+    efficiency=0.3,  # assumed
+    overhead_seconds=0.006,  # assumed: T4 hosts typically have two slow cores
+    # TPOT at 50 concurrent requests rose from 14.2 to 24.6 ms in a published run (vLLM 0.15.1).
+    eager_seconds=0.0104,
+    memory_bytes=16.1e9,
+    # (15 GB x 0.9 - weights - 1.5 GB of activations) / 196,608 B per block
+    num_gpu_blocks=56_000,
+)
+
 PRESETS: dict[str, Preset] = {
     preset.name: preset
     for preset in (
@@ -137,25 +158,14 @@ PRESETS: dict[str, Preset] = {
             max_num_batched_tokens=8192,
             max_model_len=16384,
         ),
-        Preset(
-            name="t4-qwen2.5-0.5b",
-            model="Qwen/Qwen2.5-0.5B-Instruct",
-            gpu="Tesla T4",
-            compute_capability=(7, 5),
-            # config.json: 24 layers, 2 KV heads of 64; 0.49 G parameters, fp16 because a T4 has no bf16.
-            weight_bytes=0.99e9,
-            kv_bytes_per_token=_kv_bytes(layers=24, kv_heads=2, head_size=64),
-            flop_per_token=0.99e9,
-            # Data sheet: 320 GB/s GDDR6, 65 TFLOPS fp16 (far less at 70 W, hence the efficiency).
-            memory_bytes_per_second=320e9,
-            flop_per_second=65e12,
-            efficiency=0.3,  # assumed
-            overhead_seconds=0.006,  # assumed: T4 hosts typically have two slow cores
-            # TPOT at 50 concurrent requests rose from 14.2 to 24.6 ms in a published run (vLLM 0.15.1).
-            eager_seconds=0.0104,
-            memory_bytes=16.1e9,
-            # (15 GB x 0.9 - weights - 1.5 GB of activations) / 196,608 B per block
-            num_gpu_blocks=56_000,
+        _T4,
+        replace(
+            _T4,  # one of two engines that share the GPU: half of its time, while the work of their hosts overlaps
+            name="half-t4-qwen2.5-0.5b",
+            memory_bytes_per_second=_T4.memory_bytes_per_second / 2,
+            flop_per_second=_T4.flop_per_second / 2,
+            memory_bytes=_T4.memory_bytes / 2,
+            num_gpu_blocks=23_000,  # half of the memory, without the second copy of weights and activations
         ),
         Preset(
             name="toy",

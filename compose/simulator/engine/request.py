@@ -35,6 +35,7 @@ class EngineRequest:
     max_tokens: int
     completion: Completion | StructuredCompletion
     stream: bool
+    priority: int = 0
 
 
 @dataclass(frozen=True, slots=True)

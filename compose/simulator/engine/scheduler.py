@@ -1,12 +1,13 @@
 """Continuous batching as in vLLM's V1 scheduler, step by step, without a clock or I/O; only drafts are random."""
 
+from bisect import insort
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from random import Random
 
-from compose.simulator.engine.flags import EngineFlags
+from compose.simulator.engine.flags import EngineFlags, SchedulingPolicy
 from compose.simulator.engine.kv_cache import ROOT, BlockPool, block_hash, block_hashes
 from compose.simulator.engine.presets import Preset
 
@@ -27,6 +28,7 @@ class Job:
     output_length: int
     finish: FinishReason
     generate: Callable[[int], int]  # the n-th output token, from 0
+    priority: int = 0  # lower ones first, with the policy `priority`
     pooling: bool = False  # ends with its prefill, whose token is not output
     queued_at: float = 0.0
     scheduled_at: float | None = None  # for the first time, as in vLLM
@@ -87,12 +89,16 @@ class Scheduler:
         self.running: list[Job] = []
         self._flags = flags
         self._preset = preset
+        self._by_priority = flags.scheduling_policy is SchedulingPolicy.PRIORITY
         self._draft_tokens = 0 if preset.speculation is None else preset.speculation.tokens
         self._random = Random(flags.seed)  # noqa: S311 - repeatable, not secret
 
     def submit(self, job: Job, now: float) -> None:
         job.queued_at = now
-        self.waiting.append(job)
+        if self._by_priority:
+            insort(self.waiting, job, key=_rank)
+        else:
+            self.waiting.append(job)
 
     def abort(self, job: Job) -> None:
         """Remove a job and free its blocks; a finished job is ignored."""
@@ -155,23 +161,31 @@ class Scheduler:
         return steps * self._preset.step_seconds(tokens=n, context=context, sequences=n, pairs=context - n / 2)
 
     def _continue_running(self, budget: int, scheduled: dict[Job, int]) -> tuple[int, list[Job]]:
-        """Schedule the running jobs; a job without free blocks preempts the last admitted job."""
+        """Schedule the running jobs; a job without free blocks preempts the last admitted, or the last by priority."""
         preempted: list[Job] = []
         index = 0
         while index < len(self.running) and budget:
             job = self.running[index]
             count = min(len(job.tokens) - job.computed + self._draft(job), budget)
             while not self._grow(job, count):
-                last = self.running.pop()
+                last = max(self.running, key=_rank) if self._by_priority else self.running[-1]
+                self.running.remove(last)
+                if last in scheduled:  # it was before this job
+                    budget += scheduled.pop(last)
+                    index -= 1
                 self._free(last)
                 last.preemptions += 1
-                self.waiting.appendleft(last)
+                if self._by_priority:
+                    insort(self.waiting, last, key=_rank)
+                else:
+                    self.waiting.appendleft(last)
                 preempted.append(last)
                 if last is job:
-                    return budget, preempted
-            scheduled[job] = count
-            budget -= count
-            index += 1
+                    break
+            else:
+                scheduled[job] = count
+                budget -= count
+                index += 1
         return budget, preempted
 
     def _draft(self, job: Job) -> int:
@@ -283,3 +297,7 @@ class Scheduler:
 
     def _blocks_for(self, tokens: int) -> int:
         return -(-tokens // self._flags.block_size)
+
+
+def _rank(job: Job) -> tuple[int, float]:
+    return job.priority, job.queued_at

@@ -7,9 +7,9 @@ import pytest
 from compose.cli import main
 from compose.experiments.cells import cell_run, measurement
 from compose.experiments.report.estimates import cell
+from compose.experiments.report.found_rates import FoundRate, found_rates
 from compose.experiments.report.groups import Group, read_groups
 from compose.experiments.report.metrics import METRICS, TPOT_P99, TTFT_P99
-from compose.experiments.report.searches import FoundRate, found_rates
 from compose.experiments.setup import experiment_file
 from compose.experiments.setup.cell_store import Metric
 from compose.experiments.setup.level import Level

@@ -287,6 +287,16 @@ def test_the_api_key_is_sent_and_shown_nowhere(tmp_path: Path) -> None:
     assert not any(key in text for text in texts)
 
 
+def test_the_tenant_of_a_request_is_in_its_header_and_record(tmp_path: Path) -> None:
+    path, out = write_scenario(tmp_path, "siso", "liso", rate=60, duration="500ms"), tmp_path / "out"
+    path.write_text(path.read_text().replace("siso: {", "siso: {tenant: {team-a: 1, team-b: 1}, ", 1))
+    with scripted_server() as target:
+        run_load(path, target, out)
+        sent = Counter((each["x-request-class"], each.get("x-tenant", "")) for each in received(target))
+    assert sent == Counter((record.request_class, record.tenant) for record in read_records(out))
+    assert sent.keys() == {("siso", "team-a"), ("siso", "team-b"), ("liso", "")}
+
+
 def test_an_slo_on_valid_output_is_a_warning_before_the_load(tmp_path: Path) -> None:
     path, slos = write_scenario(tmp_path, "siso", rate=20, duration="100ms"), tmp_path / "slos.yaml"
     slos.write_text(OUTPUT_SLOS)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compose.experiments.cells.virtual_engine import VirtualEngine
+from compose.experiments.cells.virtual_fleet import VirtualFleet
 from compose.experiments.cells.virtual_run import VirtualLoad, VirtualRun
 from compose.simulator.api.response_cache import HIT_SECONDS
 from compose.simulator.engine.flags import EngineFlags, preset_flags
@@ -51,8 +51,8 @@ def run(
         max_concurrency=limit,
         outage=outage,
     )
-    engine = VirtualEngine(flags, TOY)
-    VirtualRun(engine, virtual, lambda record, _: records.append(record), lambda *_: None).run()
+    fleet = VirtualFleet(flags, TOY)
+    VirtualRun(fleet, virtual, lambda record, _: records.append(record), lambda *_: None).run()
     return records
 
 

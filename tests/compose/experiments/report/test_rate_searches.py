@@ -11,8 +11,8 @@ import pytest
 from compose.cli import main
 from compose.experiments.cells import cell_run, search_run
 from compose.experiments.cells.cell_run import CellPlan
+from compose.experiments.report.found_rates import found_rates
 from compose.experiments.report.groups import read_groups
-from compose.experiments.report.searches import found_rates
 from compose.experiments.setup import experiment_file
 from compose.experiments.setup.cell_store import CELL, Cell, CellStatus, read_experiment
 from compose.experiments.setup.rate_judgement import answer_text, judgement

@@ -130,7 +130,7 @@ def test_all_mistakes_of_a_file_are_reported_at_once() -> None:
             "5:43: configurations.prefix.flags.enable_prefix_caching: 'enable_prefix_caching' is not the name of a "
             "flag; write 'enable-prefix-caching'"
         ),
-        "5:50: configurations.prefix.speed: unknown key; known: preset, flags, warm_up",
+        "5:50: configurations.prefix.speed: unknown key; known: preset, flags, warm_up, replicas, routing, pools",
         "6:9: rates[0]: expected a number above 0, found '0'",
         "7:11: requests: expected a whole number of at least 1, found 'many'",
         "11:52: load.classes.siso.prompt_tokens.max: max '10' is below min '20'",
@@ -199,7 +199,7 @@ configurations:
     assert str(caught.value).splitlines() == [
         (
             "configurations.big: preset: 'h100' is unknown; known: rtx6000ada-qwen2.5-14b, h200-qwen2.5-14b, "
-            "h200-llama-70b-fp8, t4-qwen2.5-0.5b, toy"
+            "h200-llama-70b-fp8, t4-qwen2.5-0.5b, half-t4-qwen2.5-0.5b, toy"
         ),
         "configurations.fast: quantization: 'int2' is not simulated; known: awq, awq_marlin, gptq, gptq_marlin, fp8",
         "configurations.fast: enforce_eager: 'maybe' is not true or false",

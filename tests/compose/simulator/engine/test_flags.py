@@ -33,7 +33,7 @@ def test_a_switch_may_be_a_text_from_the_environment() -> None:
             {"zzz": 1},
             "zzz: unknown setting; known: max_num_seqs, max_num_batched_tokens, num_gpu_blocks, block_size, "
             "max_model_len, enable_prefix_caching, enable_chunked_prefill, seed, "
-            "scheduler_reserve_full_isl, response_cache, outage_after, outage_seconds",
+            "scheduler_reserve_full_isl, scheduling_policy, response_cache, outage_after, outage_seconds",
             id="nothing is near",
         ),
         pytest.param(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compose.simulator.engine.flags import EngineFlags, apply_changes, preset_flags
+from compose.simulator.engine.flags import EngineFlags, SchedulingPolicy, apply_changes, preset_flags
 from compose.simulator.engine.presets import PRESETS, Preset
 from compose.simulator.engine.scheduler import FinishReason, Job, Scheduler, Step
 from compose.simulator.engine.speculative_decoding import Speculation, independent
@@ -22,13 +22,14 @@ PLAIN = apply_changes(
 
 
 def job(prompt: int, output: int, *, first: int = 0) -> Job:
-    """A job; prompts with the same `first` token have a common prefix."""
+    """A job; prompts with the same `first` token have a common prefix, and a priority that depends on it."""
     return Job(
         tokens=[first, *range(1, prompt)],
         prompt_length=prompt,
         output_length=output,
         finish=FinishReason.LENGTH,
         generate=lambda index: 1000 + index,
+        priority=-first,
     )
 
 
@@ -55,6 +56,7 @@ def engines(draw: st.DrawFn) -> EngineFlags:
         enable_prefix_caching=draw(st.booleans()),
         enable_chunked_prefill=chunked,
         scheduler_reserve_full_isl=draw(st.booleans()),
+        scheduling_policy=draw(st.sampled_from(SchedulingPolicy)),
         seed=0,
     )
 
@@ -132,7 +134,8 @@ def test_a_step_keeps_to_its_budget_and_to_the_batch_size(
 @settings(max_examples=100)
 @given(engines(), ENGINES, ARRIVALS)
 def test_requests_are_admitted_in_arrival_order(flags: EngineFlags, preset: Preset, arrivals: list[Arrival]) -> None:
-    jobs, steps = play(Scheduler(flags, preset), arrivals)
+    fcfs = replace(flags, scheduling_policy=SchedulingPolicy.FCFS)
+    jobs, steps = play(Scheduler(fcfs, preset), arrivals)
     assert [each for step in steps for each in step.admitted] == jobs
 
 

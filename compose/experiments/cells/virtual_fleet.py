@@ -1,0 +1,74 @@
+"""The engines of a cell in virtual time, and the routers in front of them."""
+
+from collections.abc import Iterator, Sequence
+from itertools import count
+
+from compose.experiments.cells.virtual_engine import VirtualEngine, prompt_tokens
+from compose.experiments.setup.pools import ONE_ENGINE, Pools, Routing, pool_numbers
+from compose.simulator.engine.flags import EngineFlags
+from compose.simulator.engine.kv_cache import block_hashes
+from compose.simulator.engine.presets import Preset
+from loadgen.schedule.requests import PlannedRequest
+
+
+class VirtualFleet:
+    """Engines with the same flags; each pool has a router, which knows the state of its engines at once."""
+
+    def __init__(self, flags: EngineFlags, preset: Preset, pools: Pools = ONE_ENGINE) -> None:
+        self.flags = flags
+        self.request_ids: Iterator[int] = count()
+        self._pool_of = pool_numbers(pools)
+        self._routers = [
+            _Router(pool.routing, [VirtualEngine(flags, preset) for _ in range(pool.replicas)]) for pool in pools
+        ]
+
+    @property
+    def engines(self) -> Sequence[VirtualEngine]:
+        return [engine for router in self._routers for engine in router.engines]
+
+    def route(self, request: PlannedRequest) -> VirtualEngine:
+        """The engine that serves a request."""
+        return self._routers[self._pool_of.get(request.request_class, 0)].route(request)
+
+
+class _Router:
+    """Routers without a preference take the engines in turn."""
+
+    def __init__(self, routing: Routing, engines: Sequence[VirtualEngine]) -> None:
+        self.engines = engines
+        self._routing = routing
+        self._next = 0
+        self._sessions: dict[int, VirtualEngine] = {}
+
+    def route(self, request: PlannedRequest) -> VirtualEngine:
+        if len(self.engines) == 1:
+            return self.engines[0]
+        match self._routing:
+            case Routing.ROUND_ROBIN:
+                return self._least([0] * len(self.engines))
+            case Routing.LEAST_REQUESTS:
+                return self._least([engine.open for engine in self.engines])
+            case Routing.PREFIX:
+                tokens = prompt_tokens(request)
+                return self._least([_cost(engine, tokens) for engine in self.engines])
+            case Routing.SESSION:
+                engine = self._sessions.pop(request.number, None)
+                engine = engine or self._least([engine.open for engine in self.engines])
+                if request.later:
+                    self._sessions[request.number] = engine
+                return engine
+
+    def _least(self, costs: Sequence[int]) -> VirtualEngine:
+        """The engine with the least cost; of several, the next in turn."""
+        size = len(costs)
+        number = min(range(self._next, self._next + size), key=lambda number: costs[number % size]) % size
+        self._next = (number + 1) % size
+        return self.engines[number]
+
+
+def _cost(engine: VirtualEngine, tokens: Sequence[int]) -> int:
+    """Blocks to compute and in use if the engine serves a prompt."""
+    size, scheduler = engine.flags.block_size, engine.scheduler
+    hits = scheduler.pool.find([*block_hashes(tokens, size)]) if engine.flags.enable_prefix_caching else []
+    waiting = sum(-(-len(job.tokens) // size) for job in scheduler.waiting)
+    return -(-len(tokens) // size) - len(hits) + waiting + scheduler.pool.capacity - scheduler.pool.free
