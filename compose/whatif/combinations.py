@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from compose.experiments.cells.simulated_engine import varied
+from compose.experiments.setup.pools import Pool, Routing
 from compose.simulator.engine.flags import NAMES, EngineFlags, EngineFlagsError
 from compose.simulator.engine.preset_variants import Variant
 from compose.simulator.engine.presets import Preset
@@ -15,19 +16,19 @@ from exporters.analysis.roofline.gpus import Gpu, find_gpu
 from exporters.text.errors import UsageError
 from exporters.text.yaml_reader import nearest
 
-REPLICAS, GPU, TENSOR_PARALLEL = "replicas", "gpu", "tensor_parallel"
-SETTINGS = (REPLICAS, GPU, TENSOR_PARALLEL, *NAMES, *Variant)
+REPLICAS, ROUTING, GPU, TENSOR_PARALLEL = "replicas", "routing", "gpu", "tensor_parallel"
+SETTINGS = (REPLICAS, ROUTING, GPU, TENSOR_PARALLEL, *NAMES, *Variant)
 _OF_MODEL = (GPU, TENSOR_PARALLEL)
 
 
 @dataclass(frozen=True, slots=True)
 class Combination:
-    """`replicas` engines of one preset with these flags; `changes` are the settings that differ from the log's."""
+    """The engines of a pool, of one preset with these flags; `changes` are the settings that differ from the log's."""
 
     changes: Mapping[str, str]
     preset: Preset
     flags: EngineFlags
-    replicas: int
+    pool: Pool
     gpus: int
 
     @property
@@ -93,7 +94,7 @@ def combinations(
 
 def _combination(base: Base, recorded: Mapping[str, str], changes: Mapping[str, str]) -> Combination:
     settings = {**recorded, **changes}
-    replicas = _count(settings, REPLICAS)
+    pool = Pool(replicas=_count(settings, REPLICAS), routing=_routing(settings))
     preset, gpus = base.preset, 1
     if base.setup is not None:
         setup = base.setup
@@ -104,9 +105,16 @@ def _combination(base: Base, recorded: Mapping[str, str], changes: Mapping[str, 
         preset, gpus = preset_of(setup, name=setup.gpu.name, model=base.preset.model), setup.tensor_parallel
     elif given := [name for name in _OF_MODEL if name in settings]:
         raise UsageError(f"{given[0]}: needs the sizes of the model; add --model-config and --gpu instead of --preset")
-    rest = {name: value for name, value in settings.items() if name not in {REPLICAS, *_OF_MODEL}}
+    rest = {name: value for name, value in settings.items() if name not in {REPLICAS, ROUTING, *_OF_MODEL}}
     preset, flags = varied(base.speed.of(preset), rest)
-    return Combination(changes, preset, flags, replicas, gpus * replicas)
+    return Combination(changes, preset, flags, pool, gpus * pool.replicas)
+
+
+def _routing(settings: Mapping[str, str]) -> Routing:
+    text = settings.get(ROUTING, Routing.ROUND_ROBIN)
+    if text not in set(Routing):
+        raise UsageError(f"{ROUTING}: {text!r} is unknown; {nearest(text, [*Routing])}")
+    return Routing(text)
 
 
 def _count(settings: Mapping[str, str], name: str) -> int:

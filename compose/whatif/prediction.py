@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 
 from msgspec import structs
 
-from compose.experiments.cells.virtual_engine import VirtualEngine
+from compose.experiments.cells.virtual_fleet import VirtualFleet
 from compose.experiments.cells.virtual_run import VirtualLoad, VirtualRun
 from compose.simulator.engine.step_terms import TPOT_ERROR, TTFT_ERROR
 from compose.whatif.combinations import Combination
-from compose.whatif.recorded_traffic import Attainment, OneOf, RecordedTraffic, attainments
+from compose.whatif.recorded_traffic import Attainment, RecordedTraffic, attainments
 from exporters.vocabulary.slo_file import Latency, Measure, Slo, SloFile
 from loadgen.results.record import Record
 from loadgen.results.regrading import regrade
@@ -51,7 +51,7 @@ class Prediction:
 def predict(
     combination: Combination, traffic: RecordedTraffic, slos: SloFile, timeout: float, errors: Errors = VALIDATED
 ) -> Prediction:
-    """Send each replica its requests in turn; clients end a request after `timeout` seconds."""
+    """Clients end a request after `timeout` seconds."""
     records, seconds = replay(combination, traffic, slos, timeout)
     slower, faster = ([regrade(each, _scaled(slos, errors, sign)) for each in records] for sign in (1, -1))
     return Prediction(
@@ -69,20 +69,17 @@ def replay(
 ) -> tuple[list[Record], float]:
     """The requests of all replicas, and the seconds until the last has ended."""
     schedule = TraceSchedule(traffic.requests, seed=0)
+    load = VirtualLoad(
+        schedule=schedule,
+        phases=(Replay(PHASE, schedule.seconds),),
+        slos=slos,
+        timeout=timeout,
+        timeouts={},
+        max_concurrency=None,
+    )
     records: list[Record] = []
-    seconds = 0.0
-    for replica in range(combination.replicas):
-        load = VirtualLoad(
-            schedule=OneOf(schedule, replica, combination.replicas),
-            phases=(Replay(PHASE, schedule.seconds),),
-            slos=slos,
-            timeout=timeout,
-            timeouts={},
-            max_concurrency=None,
-        )
-        engine = VirtualEngine(combination.flags, combination.preset)
-        run = VirtualRun(engine, load, lambda record, _: records.append(record), lambda *_: None)
-        seconds = max(seconds, run.run())
+    fleet = VirtualFleet(combination.flags, combination.preset, (combination.pool,))
+    seconds = VirtualRun(fleet, load, lambda record, _: records.append(record), lambda *_: None).run()
     return records, seconds
 
 

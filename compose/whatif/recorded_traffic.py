@@ -1,7 +1,7 @@
 """The requests of a request log as a load that the simulator can replay, and what the log says of their SLOs."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -13,8 +13,8 @@ from exporters.text.errors import UsageError
 from exporters.text.units import from_milliseconds
 from exporters.vocabulary.signals import WARM_UP, Outcome
 from exporters.vocabulary.verdicts import goodput
-from loadgen.schedule.requests import CHAT, COMPLETIONS, PlannedRequest
-from loadgen.schedule.traces import TraceRequest, TraceSchedule
+from loadgen.schedule.requests import CHAT, COMPLETIONS
+from loadgen.schedule.traces import TraceRequest
 
 _NOT_SERVED = frozenset({Outcome.CLIENT_ERROR})
 """Outcomes of requests that cost the engine nothing."""
@@ -103,19 +103,6 @@ def attainments(verdicts: Iterable[tuple[str, bool | None]]) -> dict[str, Attain
         name: Attainment(counts[name, True] + counts[name, False], counts[name, True])
         for name in sorted({name for name, _ in counts})
     }
-
-
-class OneOf:
-    """The requests of a schedule that one of `replicas` engines gets in turn."""
-
-    def __init__(self, schedule: TraceSchedule, replica: int, replicas: int) -> None:
-        self._schedule, self._replica, self._replicas = schedule, replica, replicas
-
-    def __iter__(self) -> Iterator[PlannedRequest]:
-        return (each for each in self._schedule if each.number % self._replicas == self._replica)
-
-    def users(self, _: object) -> Iterator[PlannedRequest]:
-        return iter(())
 
 
 def _is_replayed(entry: LogEntry) -> bool:
