@@ -8,6 +8,7 @@ their alerts to receivers of their own.
 import argparse
 import json
 import math
+import sys
 import tempfile
 import time
 import urllib.request
@@ -243,7 +244,33 @@ def _interval(fires: float, ends: float) -> str:
     return f"{fires:.0f} s on" if ends == math.inf else f"{fires:.0f} to {ends:.0f} s"
 
 
-def main() -> None:
+def decisive(notified: Mapping[Labels, tuple[float, float]]) -> dict[Labels, float]:
+    """When each page was notified, and each ticket that did not give way to a page: a later one may not come at all."""
+    pages = {_without_severity(labels) for labels in notified if ("severity", "page") in labels}
+    return {
+        labels: fires
+        for labels, (fires, _) in notified.items()
+        if ("severity", "page") in labels or _without_severity(labels) not in pages
+    }
+
+
+def _without_severity(labels: Labels) -> Labels:
+    return frozenset(each for each in labels if each[0] != "severity")
+
+
+def faults(outcome: Outcome, delay: float, scrape: float) -> Iterator[str]:
+    """What differs by more than the documentation says: an alert, its time, one of a quiet cluster, a duplicate."""
+    expected, notified = map(decisive, outcome.notified)
+    yield from (f"only in one of both: {dict(labels)}" for labels in expected.keys() ^ notified.keys())
+    for labels in expected.keys() & notified.keys():
+        if not -2 * scrape <= notified[labels] - expected[labels] <= delay:
+            yield f"{notified[labels] - expected[labels]:.0f} s later: {dict(labels)}"
+    yield from (f"quiet: {dict(labels)}" for labels in notified if dict(labels)["cluster"].startswith("quiet"))
+    if outcome.duplicates:
+        yield f"{outcome.duplicates} duplicates"
+
+
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--scrape", type=float, default=SCRAPE, help="seconds between scrapes; a step has five")
     parser.add_argument("--servers", type=int, default=1, choices=(1, 2), help="Prometheus servers that write")
@@ -259,8 +286,11 @@ def main() -> None:
     print("\n| series | in both | median difference | largest |\n|---|---|---|---|")
     for kind, (count, median, largest) in differences(outcome).items():
         print(f"| {kind} | {count} | {100 * median:.2f} % | {100 * largest:.2f} % |")
-    print(f"\nstated delay: {stated_delay(scaled(options.scrape)):.0f} s; duplicates: {outcome.duplicates}")
+    delay = stated_delay(scaled(options.scrape))
+    found = [*faults(outcome, delay, options.scrape)]
+    print(f"\nstated delay: {delay:.0f} s; faults: {len(found)}", *found, sep="\n")
+    return 1 if found else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
