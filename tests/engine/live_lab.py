@@ -85,8 +85,12 @@ class Increase:
     before: Scrape
     after: Scrape
 
+    def _before(self, name: str, **labels: str) -> float:
+        """A series appears with its first count."""
+        return self.before.total(name, **labels) if name in self.before.samples else 0.0
+
     def __call__(self, name: str, **labels: str) -> float:
-        return self.after.total(name, **labels) - self.before.total(name, **labels)
+        return self.after.total(name, **labels) - self._before(name, **labels)
 
 
 @contextmanager
