@@ -1,12 +1,16 @@
 """Fits the speed of an engine, its memory and its arithmetic, to the latencies in a request log."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from statistics import median
+from typing import Any, TypeVar
 
 from compose.simulator.engine.presets import Preset
 from loadgen.results.record import ClientOutcome, Record
+
+Fields = TypeVar("Fields", bound=Any)
+"""A frozen dataclass of positive numbers."""
 
 ROUNDS = 3
 _STEP = 0.4
@@ -49,22 +53,28 @@ class Speed:
 
 
 def calibrate(simulate: Callable[[Speed], Sequence[Record]], measured: Mapping[int, Latencies]) -> Speed:
-    """The speed whose latencies are closest to the measured ones of the same requests, by their number.
+    """The speed whose latencies are closest to the measured ones of the same requests, by their number."""
+    return fit(Speed(), lambda speed: loss(simulate(speed), measured), ROUNDS, _STEP, _scaled)
 
-    Each factor in turn goes to the vertex of the parabola through three sums of errors, or to the best of them.
+
+def fit(
+    start: Fields,
+    cost: Callable[[Fields], float],
+    rounds: int,
+    step: float,
+    scaled: Callable[[Fields, str, float], Fields],
+) -> Fields:
+    """The fields of a dataclass with the least cost: each in turn is multiplied by e to the power of up to 2 `step`.
+
+    It goes to the vertex of the parabola through three costs, if that is better. The step is halved in each round.
     """
-
-    def cost(speed: Speed) -> float:
-        return loss(simulate(speed), measured)
-
-    best, step = Speed(), _STEP
-    least = cost(best)
-    for _ in range(ROUNDS):
-        for name in ("memory", "compute"):
-            low, high = (cost(_scaled(best, name, sign * step)) for sign in (-1, 1))
+    best, least = start, cost(start)
+    for _ in range(rounds):
+        for name in (field.name for field in fields(start)):
+            low, high = (cost(scaled(best, name, sign * step)) for sign in (-1, 1))
             curvature = low + high - 2 * least
             vertex = 0.5 * step * (low - high) / curvature if curvature > 0 else math.copysign(step, low - high)
-            tried = _scaled(best, name, max(-2 * step, min(2 * step, vertex)))
+            tried = scaled(best, name, max(-2 * step, min(2 * step, vertex)))
             if (found := cost(tried)) < least:
                 best, least = tried, found
         step /= 2
@@ -76,7 +86,12 @@ def loss(records: Sequence[Record], measured: Mapping[int, Latencies]) -> float:
     errors = [math.log(ours / theirs) for each in _pairs(records, measured) for ours, theirs in each]
     wanted = sum((each.ttft is not None) + (each.tpot is not None) for each in measured.values())
     missing = max(0, wanted - len(errors)) * math.log(2)
-    return (sum(math.sqrt(1 + (error / _OUTLIER) ** 2) - 1 for error in errors) + missing / _OUTLIER) / max(1, wanted)
+    return (soft_sum(errors) + missing / _OUTLIER) / max(1, wanted)
+
+
+def soft_sum(errors: Iterable[float]) -> float:
+    """The sum of soft absolute values of logarithmic errors, so that a few large ones count little."""
+    return sum(math.sqrt(1 + (error / _OUTLIER) ** 2) - 1 for error in errors)
 
 
 def residuals(records: Sequence[Record], measured: Mapping[int, Latencies]) -> Residuals:

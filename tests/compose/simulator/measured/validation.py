@@ -3,16 +3,18 @@
 import argparse
 import math
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from multiprocessing import Pool
 
 from compose.simulator.engine.step_terms import StepTerms
+from compose.whatif.calibration import fit, soft_sum
 from tests.compose.simulator.measured.points import Point, Prediction, predict, read_points
 
 _SHARES = ("weight_bandwidth", "kv_bandwidth", "fp8_flops", "bf16_flops", "attention_flops", "link_bandwidth")
-_TTFT_WEIGHT, _OUTLIER = 0.5, 0.1
-"""Weight of TTFT beside TPOT in the fit, and the logarithmic error above which an error counts less than squared."""
+_TTFT_WEIGHT = 0.5
+"""Weight of TTFT beside TPOT in the fit."""
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -26,11 +28,16 @@ def main(words: Sequence[str] | None = None) -> int:
         def predictions(chosen: Iterable[Point], with_terms: StepTerms) -> list[Prediction]:
             return pool.starmap(predict, [(point, with_terms) for point in chosen], chunksize=1)
 
+        def cost(chosen: Sequence[Point], tried: StepTerms) -> float:
+            found = loss(chosen, predictions(chosen, tried))
+            print(f"{found:8.3f} {tried}", file=sys.stderr)
+            return found
+
         if arguments.fit:
             chosen = sorted(
                 (point for point in points if point.fits), key=lambda point: -point.output * point.concurrency
             )
-            terms = fit(terms, lambda tried: loss(chosen, predictions(chosen, tried)), arguments.rounds)
+            terms = fit(terms, partial(cost, chosen), arguments.rounds, 0.2, _scaled)
             for name, value in asdict(terms).items():
                 print(f"{name} = {value:.3g}")
         judged = [point for point in points if not point.fits]
@@ -42,31 +49,11 @@ def loss(points: Sequence[Point], found: Sequence[Prediction]) -> float:
     """The sum of soft absolute values of logarithmic errors, so that a few points that do not fit count little."""
     errors = [math.log(ours.tpot / point.tpot) for point, ours in zip(points, found, strict=True)]
     errors += [_TTFT_WEIGHT * math.log(ours.ttft / point.ttft) for point, ours in zip(points, found, strict=True)]
-    return sum(math.sqrt(1 + (error / _OUTLIER) ** 2) - 1 for error in errors)
+    return soft_sum(errors)
 
 
-def fit(terms: StepTerms, cost: Callable[[StepTerms], float], rounds: int) -> StepTerms:
-    """Each coefficient in turn goes to the vertex of the parabola through three costs, or to the best of them."""
-    best, width = cost(terms), 0.2
-    for _ in range(rounds):
-        for name in asdict(terms):
-            middle = getattr(terms, name)
-            least, greatest = (cost(_with(terms, name, middle * math.exp(step))) for step in (-width, width))
-            curvature = least + greatest - 2 * best
-            step = (
-                0.5 * width * (least - greatest) / curvature
-                if curvature > 0
-                else math.copysign(width, least - greatest)
-            )
-            tried = _with(terms, name, middle * math.exp(max(-2 * width, min(2 * width, step))))
-            if (cost_there := cost(tried)) < best:
-                terms, best = tried, cost_there
-            print(f"{best:8.3f} {name} {getattr(terms, name):.3g}", file=sys.stderr)
-        width /= 2
-    return terms
-
-
-def _with(terms: StepTerms, name: str, value: float) -> StepTerms:
+def _scaled(terms: StepTerms, name: str, by: float) -> StepTerms:
+    value = getattr(terms, name) * math.exp(by)
     return replace(terms, **{name: min(value, 0.95) if name in _SHARES else value})
 
 
