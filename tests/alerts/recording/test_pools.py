@@ -97,10 +97,12 @@ def test_an_engine_that_starts_holds_back_the_page_of_the_pool_but_does_not_end_
     starts_later = series | {up: f"{constant(1, 9 * n)} 0x{n}"}
     held = Case(spec, starts, Pace(spec).step).expect(hours(8) + 900, page("class"), {})
     held.expect(hours(8) + 1500, page("class"), {f'{{class="{POOL}"}}': 1})
-    not_ended = Case(spec, starts_later, Pace(spec).step)
+    promtool.test([held])
+    # More often than once a step: Prometheus 3 excludes the start of a range, where the last page would be.
+    not_ended = Case(spec, starts_later, Pace(spec).step / 2)
     for at in range(12):
         not_ended.expect(hours(9) + at * 300, page("class"), {f'{{class="{POOL}"}}': 1})
-    promtool.test([held, not_ended])
+    promtool.test([not_ended], often=True)
 
 
 def test_the_page_names_the_classes(promtool: Promtool) -> None:
