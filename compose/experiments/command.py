@@ -2,7 +2,7 @@
 
 import argparse
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,6 @@ from compose.experiments.report.tables import print_grid
 from compose.experiments.setup import experiment_file
 from compose.experiments.setup.cell_store import SLOS, CellStatus, Scoring, read_experiment
 from compose.experiments.setup.experiment_file import Experiment
-from compose.experiments.setup.pools import ONE_ENGINE
 from compose.processes import interrupt
 from compose.vllm_cpu import launch
 from exporters.text.addresses import Address, parse_address
@@ -174,8 +173,6 @@ def _run(arguments: argparse.Namespace) -> int:
         check_command(arguments.engine)
     record = cell_run.described(experiment, virtual=arguments.virtual, engine=arguments.engine)
     every = _chosen(experiment, cell_run.plans(experiment, arguments.out), arguments)
-    if not arguments.virtual:
-        _refuse_several_engines(experiment, {plan.configuration for plan in every})
     limits, report = experiment.limits, partial(print, flush=True)
     if limits is not None:
         search_run.check(experiment)
@@ -199,15 +196,6 @@ def _run(arguments: argparse.Namespace) -> int:
         print(f"{stopped}: all processes have been stopped; the same command continues the experiment")
         return stopped.exit_code
     return 0 if all(cell.status is CellStatus.DONE for cell in cells) else 1
-
-
-def _refuse_several_engines(experiment: Experiment, chosen: Collection[str]) -> None:
-    several = [name for name, each in experiment.configurations.items() if name in chosen and each.pools != ONE_ENGINE]
-    if several:
-        raise UsageError(
-            f"{experiment.name}: {', '.join(several)} {'have' if len(several) > 1 else 'has'} several engines, which "
-            "run in virtual time only; add --virtual, or choose other --configurations"
-        )
 
 
 def _with_requests(experiment: Experiment, requests: int) -> Experiment:

@@ -66,12 +66,17 @@ def parse_ports(text: str) -> Ports:
 
 
 def free_ports() -> Ports:
-    """Ports that are free at this moment; all are bound at the same time, so they differ."""
+    """A free port for each service."""
+    return Ports(**dict(zip(SERVICES, unused(len(SERVICES)), strict=True)))
+
+
+def unused(count: int) -> list[int]:
+    """So many ports that are free at this moment; all are bound at the same time, so they differ."""
     with ExitStack() as stack:
-        sockets = {name: stack.enter_context(socket.socket()) for name in SERVICES}
-        for each in sockets.values():
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
             each.bind((HOST, 0))
-        return Ports(**{name: each.getsockname()[1] for name, each in sockets.items()})
+        return [each.getsockname()[1] for each in sockets]
 
 
 def refuse_busy(ports: Ports, used: Iterable[str]) -> None:

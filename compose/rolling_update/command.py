@@ -9,8 +9,9 @@ from compose.lab.console import LabConsole, terminal
 from compose.lab.run_directory import RunDirectory
 from compose.processes import interrupt
 from compose.processes.child_processes import ServiceFailedError
+from compose.programs.haproxy import find_haproxy
 from compose.programs.tools import find_tools
-from compose.rolling_update.haproxy import Balancing, find_haproxy
+from compose.rolling_update.balancer import Balancing
 from compose.rolling_update.update_checks import checks
 from compose.rolling_update.update_run import UpdateConfig, run
 from exporters.text.errors import UsageError

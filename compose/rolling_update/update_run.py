@@ -23,8 +23,9 @@ from compose.lab.run_directory import RunDirectory
 from compose.lab.services import OURS, LabConfig
 from compose.processes.child_processes import ChildProcess, ChildProcesses, Service
 from compose.programs.cache import Report
+from compose.programs.haproxy import Haproxy
 from compose.programs.tools import Tools
-from compose.rolling_update.haproxy import PORT, Balancing, Haproxy, add_replica, remove_replica
+from compose.rolling_update.balancer import PORT, Balancing, add_replica, balancer, remove_replica
 from compose.rolling_update.pod import Pod, PodFiles, Stop
 from compose.rolling_update.pod_manifest import METRICS, read
 from compose.rolling_update.update_checks import UpdateResult
@@ -100,7 +101,7 @@ class _RollingUpdate:
     async def run(self, tools: Tools, haproxy: Haproxy) -> UpdateResult:
         config = self._config
         self._write_configs()
-        await self._start(haproxy.service(self._folder, _address(_BALANCER), config.balancing, config.replicas))
+        await self._start(balancer(haproxy, self._folder, _address(_BALANCER), config.balancing, config.replicas))
         slots = range(1, config.replicas + 1)
         await asyncio.gather(*(self._new_pod(slot) for slot in slots))
         for slot in slots:

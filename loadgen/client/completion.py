@@ -1,9 +1,9 @@
 """Parses one response, without I/O: chunk times, token counts, engine times and the outcome."""
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, chain
 from operator import sub
 from typing import Any
 from zlib import crc32
@@ -12,6 +12,7 @@ import msgspec
 
 from exporters.http import sse
 from exporters.vocabulary.engine_values import ABSENT, Number, count, from_milliseconds, read
+from exporters.vocabulary.signals import OutputResult
 from exporters.vocabulary.verdicts import outcome_of_status
 from loadgen.client.http_response import HttpResponse
 from loadgen.client.token_chunk import TokenChunk, learn
@@ -79,11 +80,13 @@ class CompletionResponse:
     `first_choice` and `last_choice` are the times of the first and the last event with a choice, also without output.
     `end` is the time of the read that completed the response or found the connection closed.
     `coalesced` counts chunks that arrived in one read with an earlier chunk. With `keep_text`, `text` has the pieces of
-    the answer without its reasoning. `output_bytes` counts the output, and `answer_hash` is the CRC of its beginning.
+    the answer without its reasoning, and `calls` those of the arguments of its tool calls. `output_bytes` counts the
+    output, and `answer_hash` is the CRC of its beginning.
     """
 
     keep_text: bool = False
     text: list[str] = field(default_factory=list)
+    calls: dict[int, list[str]] = field(default_factory=dict)
     http: HttpResponse = field(default_factory=HttpResponse)
     size: int = 0
     body: bytearray = field(default_factory=bytearray)
@@ -182,6 +185,18 @@ class CompletionResponse:
         return ClientOutcome.OK, None
 
     @property
+    def json_result(self) -> OutputResult:
+        """Whether a complete answer that must be JSON is: the arguments of its tool calls, or else its text."""
+        if self.finish_reason == "length":
+            return OutputResult.TRUNCATED
+        try:
+            for pieces in self.calls.values() or [self.text]:
+                msgspec.json.decode("".join(pieces))
+        except (msgspec.DecodeError, UnicodeEncodeError):
+            return OutputResult.INVALID
+        return OutputResult.VALID
+
+    @property
     def choice_gaps(self) -> Sequence[float]:
         """The gaps between chunks with a choice, also those without output."""
         if not self.silent:
@@ -239,6 +254,8 @@ class CompletionResponse:
     def _read(self, event: _Event) -> None:
         if self.keep_text:
             self.text.extend(piece for choice in event.choices if (piece := _answer_text(choice)))
+            for number, piece in chain.from_iterable(map(_arguments, event.choices)):
+                self.calls.setdefault(number, []).append(piece)
         for choice in event.choices:
             self._count_output(_output(choice))
             self._has_choice = True
@@ -294,6 +311,16 @@ def _answer_text(choice: _Choice) -> str:
     part = choice.delta or choice.message
     content = part.content if part else choice.text
     return content if isinstance(content, str) else ""
+
+
+def _arguments(choice: _Choice) -> Iterator[tuple[int, str]]:
+    """The pieces of arguments, by the number of their tool call."""
+    part = choice.delta or choice.message
+    calls = part.tool_calls if part else None
+    for number, call in enumerate(calls if isinstance(calls, list) else ()):
+        match call:
+            case {"function": {"arguments": str(piece)}}:
+                yield call.get("index", number), piece
 
 
 def error_text(body: bytes | bytearray) -> str:

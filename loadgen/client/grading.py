@@ -82,6 +82,7 @@ def make_record(
         answer_hash=response.answer_hash if response.size else None,
         output_bytes=response.output_bytes if response.size else None,
         silent=len(response.silent),
+        json_result=response.json_result if request.json_output and outcome is ClientOutcome.OK else None,
         text="".join(response.text) if detailed else None,
         itls=[_microseconds(gap) for gap in response.choice_gaps] if detailed else [],
     )

@@ -107,7 +107,7 @@ def _check(
 
 
 def _delivered(answers: Sequence[Record]) -> AnswerCheck:
-    judged = [record for record in answers if _delivered_tokens(record) is not None]
+    judged = [record for record in answers if _delivered_tokens(record) is not None and record.json_result is None]
     limited = _at_context_limit(judged)
     asked = sum(record.max_tokens for record in judged)
     got = sum(min(_delivered_tokens(record) or 0, record.max_tokens) for record in judged)
@@ -234,7 +234,11 @@ def _pace(record: Record) -> float | None:
 
 
 def _identical(answers: Sequence[Record]) -> AnswerCheck:
-    judged = [record for record in answers if (record.output_bytes or 0) >= FEWEST_COMPARED and record.prompt_hash]
+    judged = [
+        record
+        for record in answers
+        if (record.output_bytes or 0) >= FEWEST_COMPARED and record.prompt_hash and record.json_result is None
+    ]
     prompts: dict[int | None, set[str | None]] = {}
     for record in judged:
         prompts.setdefault(record.answer_hash, set()).add(record.prompt_hash)

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from exporters.text.errors import UsageError, system_reason
-from exporters.vocabulary.signals import LoadOutcome, Outcome, Verdict
+from exporters.vocabulary.signals import LoadOutcome, Outcome, OutputResult, Verdict
 from exporters.vocabulary.slo_file import Latency, SloFile
 from loadgen.results.saturation import Saturation
 from loadgen.schedule.phases import Phase, stored_phase
@@ -56,6 +56,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=F
     with an earlier one. `number` is that of the request in the schedule (in its phase, for a closed loop), `turn` that
     in its conversation, both from 0; `turns_lost` are the later turns of a conversation that this failed request ended.
     Equal prompts have the same `prompt_hash`, and answers whose first 512 bytes are equal the same `answer_hash`.
+    `json_result` says whether an answer that must be JSON is, as the sidecar's `structured_result`.
     `output_bytes` is the length of the whole output, and `silent` counts chunks with a choice without output.
     `text` (the answer) and `itls`, the gaps between chunks with a choice, only with --save-detailed.
     """
@@ -109,6 +110,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=F
     answer_hash: int | None = None
     output_bytes: int | None = None
     silent: int = 0
+    json_result: OutputResult | None = None
     slo: dict[str, Verdict] = {}
     good: bool | None = None
     text: str | None = None

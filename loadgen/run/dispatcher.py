@@ -23,7 +23,7 @@ from loadgen.results.record import ClientOutcome, Record
 from loadgen.run.load_metrics import LoadCollector
 from loadgen.run.settings import RunSettings
 from loadgen.schedule.phases import ClosedLoop, Phase, timeline
-from loadgen.schedule.requests import USER_PAUSE, PlannedRequest, Schedule, encode_body, encode_head
+from loadgen.schedule.requests import SESSION_HEADER, USER_PAUSE, PlannedRequest, Schedule, encode_body, encode_head
 
 EncodedGroup = list[tuple[PlannedRequest, bytes]]
 """Requests with the same due time, and their bodies."""
@@ -146,8 +146,9 @@ class Dispatcher:
 
     def _converse(self, request: PlannedRequest, body: bytes) -> ClientOutcome:
         """Send a request whose due time has come, then the later turns of its conversation, until one fails."""
+        session = self._id() if request.later else None
         while True:
-            outcome, response, ended = self._send(request, body)
+            outcome, response, ended = self._send(request, body, session)
             answer, tokens = "".join(response.text), response.completion_tokens
             following = request.next_turn(answer, len(response.text) if tokens is None else tokens, ended)
             if outcome is not ClientOutcome.OK or following is None or following.due >= self._until:
@@ -166,9 +167,11 @@ class Dispatcher:
         wait = until - monotonic()
         return bool(self._stop.wait(wait)) if wait > 0 else self._stop.is_set()
 
-    def _send(self, request: PlannedRequest, body: bytes) -> tuple[ClientOutcome, CompletionResponse, float]:
+    def _send(
+        self, request: PlannedRequest, body: bytes, session: str | None
+    ) -> tuple[ClientOutcome, CompletionResponse, float]:
         """Send a request and record it; returns its outcome, the response, and its end since the start of the run."""
-        keep_text = self._settings.save_detailed or bool(request.later)
+        keep_text = self._settings.save_detailed or bool(request.later or request.json_output)
         request_id, response = self._id(), CompletionResponse(keep_text=keep_text)
         if self.open >= self._settings.max_open:
             refusal = f"{self._settings.max_open} requests are open"
@@ -187,7 +190,7 @@ class Dispatcher:
         try:
             with self._slots:
                 sent = monotonic()  # before connecting, because a slow accept is not send lag
-                self._client.exchange(self._head(request, request_id, len(body)) + body, response)
+                self._client.exchange(self._head(request, request_id, session, len(body)) + body, response)
             deadline.cancel()
             outcome, error = response.outcome()
         except gevent.Timeout:
@@ -240,11 +243,12 @@ class Dispatcher:
     def _id(self) -> str:
         return f"load-{self._ids.getrandbits(96):024x}"
 
-    def _head(self, request: PlannedRequest, request_id: str, length: int) -> bytes:
+    def _head(self, request: PlannedRequest, request_id: str, session: str | None, length: int) -> bytes:
         headers = (
             ("x-request-id", request_id),
             (REQUEST_CLASS_HEADER, request.request_class),
             (REQUEST_START_HEADER, f"t={self.start_unix + request.due:.6f}"),
+            *([(SESSION_HEADER, session)] if session else []),
             *([(self._settings.slos.tenants.header, request.tenant)] if request.tenant else []),
             *self._settings.target.authorization,
         )

@@ -1,11 +1,11 @@
 """The plan of a run: class, sizes and prompt of each request, determined by the seed."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b, sha256
 from itertools import count, product
 from random import Random
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 from msgspec import structs
@@ -19,6 +19,8 @@ from loadgen.schedule.scenario import Conversation, Scenario, Starters, TokenRan
 
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
+SESSION_HEADER = "x-session-id"
+"""The header of a conversation, by which a load balancer can send its turns to one engine."""
 USER_PAUSE = 1.0
 """Least pause in seconds of a closed-loop user after a failed request: a target that is down is not flooded."""
 
@@ -61,6 +63,9 @@ class PlannedRequest(msgspec.Struct, frozen=True, kw_only=True):
     history: tuple[Message, ...] = ()
     tenant: str | msgspec.UnsetType = msgspec.UNSET  # unset values leave the hash of a schedule without them as it is
     priority: int | msgspec.UnsetType = msgspec.UNSET
+    extra_body: Mapping[str, Any] | msgspec.UnsetType = msgspec.UNSET
+    json_output: bool | msgspec.UnsetType = msgspec.UNSET
+    """The answer must be JSON, which ends where the engine ends it."""
 
     @property
     def api(self) -> Endpoint:
@@ -152,6 +157,8 @@ class Workload:
         max_tokens = _draw(lengths, shape.output_tokens)
         stream = random.random() < scenario.stream_share
         chat = random.random() < scenario.chat_share
+        if "tools" in (shape.extra_body or ()):
+            chat = True  # completions have none
         if shape.document:
             parts.insert(0, self._document(random.randrange(len(scenario.corpus))))
         turns: list[Turn] = []
@@ -182,6 +189,8 @@ class Workload:
             later=tuple(turns),
             tenant=tenant,
             priority=msgspec.UNSET if shape.priority is None else shape.priority,
+            extra_body=shape.extra_body or msgspec.UNSET,
+            json_output=shape.asks_for_json or msgspec.UNSET,
         )
 
     def _starter(self, random: Random, name: str, conversation: Conversation) -> list[Part]:
@@ -233,18 +242,24 @@ def _draw(random: Random, tokens: TokenRange) -> int:
 
 
 def encode_body(request: PlannedRequest, model: str) -> bytes:
-    """The JSON body; with `ignore_eos` the engine generates exactly `max_tokens`, so the load is repeatable."""
+    """The JSON body; with `ignore_eos` the engine generates exactly `max_tokens`, so the load is repeatable.
+
+    JSON ends before that, so a request for it has no `ignore_eos`.
+    """
     body: dict[str, object] = {"model": model}
     if request.endpoint == CHAT:
         history = [{"role": message.role, "content": message.content} for message in request.history]
         body["messages"] = [*history, {"role": "user", "content": request.prompt}]
     else:
         body["prompt"] = request.prompt
-    body |= {"max_tokens": request.max_tokens, "temperature": 0, "ignore_eos": True, "stream": request.stream}
+    body |= {"max_tokens": request.max_tokens, "temperature": 0, "stream": request.stream}
+    if not request.json_output:
+        body["ignore_eos"] = True
     if request.priority is not msgspec.UNSET:
         body["priority"] = request.priority
     if request.stream:
         body["stream_options"] = {"include_usage": True}
+    body |= request.extra_body or {}
     return msgspec.json.encode(body)
 
 

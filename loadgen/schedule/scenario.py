@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from exporters.text.yaml_keys import COUNT, DURATION, FLAG, NAMED, TEXT, Key, Kind, list_of, read, section
 from exporters.text.yaml_reader import Node, Reader, find_built_in, nearest, open_yaml
@@ -81,6 +81,19 @@ def _tenants(node: Node) -> Mapping[str, float] | None:
     return found
 
 
+_JSON_FIELDS = frozenset({"response_format", "structured_outputs", "tools"})
+_OWN_FIELDS = ("model", "messages", "prompt", "max_tokens", "ignore_eos", "stream", "stream_options", "priority")
+
+
+def _extra_body(node: Node) -> Mapping[str, Any] | None:
+    """Fields of the body that the load generator does not set itself."""
+    for name, item in node.mapping().items():
+        if name in _OWN_FIELDS:
+            item.problem(f"{name} is set by the load generator; remove it")
+    value: dict[str, Any] | None = node.plain() if node.is_mapping else None
+    return value
+
+
 def _whole(node: Node) -> int | None:
     value = node.number(whole=True)
     return None if value is None else int(value)
@@ -93,7 +106,8 @@ class Shape:
     With `document`, the prompt begins with a document of the corpus. With `conversation`, `prompt_tokens` and
     `output_tokens` are those of each turn. With `prompts`, the requests repeat so many different prompts, each with an
     output length of its own. `timeout` replaces that of the scenario, in seconds from the due time to the end. `tenant`
-    has the weights of the tenants; `priority` is sent to the engine, which serves lower values first.
+    has the weights of the tenants; `priority` is sent to the engine, which serves lower values first. `extra_body` has
+    more fields of the request body, such as `response_format` or `tools`, with which the answers must be JSON.
     """
 
     share: Annotated[float, NOT_NEGATIVE]
@@ -105,6 +119,11 @@ class Shape:
     timeout: Annotated[float | None, DURATION] = None
     tenant: Annotated[Mapping[str, float] | None, Kind(_tenants, {})] = None
     priority: Annotated[int | None, Kind(_whole, {})] = None
+    extra_body: Annotated[Mapping[str, Any] | None, Kind(_extra_body, {})] = None
+
+    @property
+    def asks_for_json(self) -> bool:
+        return not _JSON_FIELDS.isdisjoint(self.extra_body or ())
 
 
 def _shapes(node: Node) -> dict[str, Shape]:

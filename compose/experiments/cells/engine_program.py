@@ -16,7 +16,7 @@ from exporters.text.errors import UsageError
 SIMULATOR = "simulator"
 START_SECONDS = 900.0
 """Limit until a command of the user is healthy: loading a model can take minutes."""
-_PORT = "{port}"
+_PORT, _NUMBER = "{port}", "{number}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +26,14 @@ class EngineProgram:
     name: str
     vllm: VllmCpu | None = None
 
-    def service(self, engine: Engine, port: int) -> Service:
-        """The process of a configuration, on this port of the loopback address."""
+    def service(self, engine: Engine, port: int, number: int = 0) -> Service:
+        """The process of an engine of a configuration, on this port of the loopback address; numbers count from 0."""
+        of_several = f"-{number}" if number else ""
         flags = engine.flags or {}
         ready = f"http://{HOST}:{port}/health"
         if self.vllm is not None:
             return Service(
-                name=launch.NAME,
+                name=launch.NAME + of_several,
                 command=(*launch.command(self.vllm, HOST, port), *words(flags)),
                 ready_url=ready,
                 start_timeout=launch.START_SECONDS,
@@ -41,10 +42,10 @@ class EngineProgram:
             )
         if self.name == SIMULATOR:
             start = (*OURS, "simulate", "--listen", f"{HOST}:{port}", "--preset", engine.preset or DEFAULT_PRESET)
-            return Service(name=SIMULATOR, command=(*start, *words(flags)), ready_url=ready)
-        command = tuple(word.replace(_PORT, str(port)) for word in shlex.split(self.name))
+            return Service(name=SIMULATOR + of_several, command=(*start, *words(flags)), ready_url=ready)
+        command = tuple(word.replace(_PORT, str(port)).replace(_NUMBER, str(number)) for word in shlex.split(self.name))
         return Service(
-            name="engine",
+            name=f"engine{of_several}",
             command=(*command, *words(flags)),
             ready_url=ready,
             start_timeout=START_SECONDS,

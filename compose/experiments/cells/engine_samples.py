@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
 
+from msgspec import structs
+
 from compose.experiments.setup.cell_store import EngineReading
 from exporters.engines.exposition import LabelPairs, parse_exposition
 from exporters.engines.table_schema import plain_name
@@ -21,6 +23,15 @@ DRAFT_TOKENS = "vllm:spec_decode_num_draft_tokens_total"
 ACCEPTED = "vllm:spec_decode_num_accepted_tokens_total"
 CACHE_CONFIG = "vllm:cache_config_info"
 _COUNTERS = (PREEMPTIONS, GENERATED, QUERIES, HITS, DRAFTS, DRAFT_TOKENS, ACCEPTED)
+_COUNTS = (
+    "preemptions",
+    "generated_tokens",
+    "prefix_query_tokens",
+    "prefix_hit_tokens",
+    "drafts",
+    "draft_tokens",
+    "accepted_draft_tokens",
+)
 _NAMES = frozenset(map(plain_name, (RUNNING, WAITING, USAGE, *_COUNTERS, CACHE_CONFIG)))
 _OTHER_NAMES = {"kv_cache_dtype": "cache_dtype"}
 """Flags whose setting has another name in `vllm:cache_config_info`."""
@@ -119,6 +130,23 @@ def reading(samples: Sequence[EngineSample], settings: Mapping[str, str], start:
         drafts=rise(DRAFTS),
         draft_tokens=rise(DRAFT_TOKENS),
         accepted_draft_tokens=rise(ACCEPTED),
+    )
+
+
+def merged(readings: Sequence[EngineReading]) -> EngineReading:
+    """The figures of several engines as one: sums of counts and of waiting requests, mean usage, largest maxima."""
+    first, *others = readings
+    if not others:
+        return first
+
+    def over(merge: Callable[[list[float]], float], name: str) -> float | None:
+        found = [value for each in readings if (value := getattr(each, name)) is not None]
+        return merge(found) if found else None
+
+    maxima = {name: over(max, name) for name in ("kv_usage_max", "waiting_max", "running_max")}
+    counts = {name: over(sum, name) for name in _COUNTS}
+    return structs.replace(
+        first, **maxima, **counts, kv_usage_mean=over(fmean, "kv_usage_mean"), waiting_mean=over(sum, "waiting_mean")
     )
 
 

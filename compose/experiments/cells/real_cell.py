@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,11 +11,12 @@ from typing import Any
 import aiohttp
 import msgspec
 
+from compose.experiments.cells.balancer import balancer
 from compose.experiments.cells.cell_run import SCENARIO, CellPlan
 from compose.experiments.cells.engine_program import SIMULATOR, EngineProgram
-from compose.experiments.cells.engine_samples import EngineSample, differences, parse_sample, reading
+from compose.experiments.cells.engine_samples import EngineSample, differences, merged, parse_sample, reading
 from compose.experiments.setup.cell_store import SLOS, Cell, CellStatus, EngineReading
-from compose.lab.ports import Ports, free_ports
+from compose.lab.ports import HOST, Ports, unused
 from compose.lab.services import OURS
 from compose.processes.child_processes import ChildProcesses, Service, ServiceFailedError, describe_exit
 from exporters.text.addresses import Address
@@ -57,7 +58,7 @@ async def measure(settings: CellSettings, plan: CellPlan) -> Cell:
     processes = ChildProcesses(plan.folder / "logs")
     try:
         async with aiohttp.ClientSession() as http:
-            watched = _WatchedEngine(http, free_ports())
+            watched = _WatchedEngines(http, plan)
             try:
                 await _measure(settings, plan, watched, processes)
             finally:
@@ -82,17 +83,18 @@ async def measure(settings: CellSettings, plan: CellPlan) -> Cell:
 
 
 async def _measure(
-    settings: CellSettings, plan: CellPlan, watched: "_WatchedEngine", processes: ChildProcesses
+    settings: CellSettings, plan: CellPlan, watched: "_WatchedEngines", processes: ChildProcesses
 ) -> None:
-    ports = watched.ports
-    engine = settings.program.service(plan.engine, ports.engine)
+    ports, program = watched.ports, settings.program
     begin = time.monotonic()
-    for service in (engine, _sidecar(settings, plan.folder, ports)):
-        child = await processes.start(service)
-        await child.wait_until_ready(watched.http, service.start_timeout)
-        if service is engine:
-            watched.started = round(time.monotonic() - begin, 3)
-    await watched.read_settings(simulated=settings.program.name == SIMULATOR)
+    engines = [program.service(plan.engine, port, number) for number, port in enumerate(watched.engine_ports)]
+    await _start(engines, processes, watched.http)
+    watched.started = round(time.monotonic() - begin, 3)
+    if len(engines) > 1:
+        in_front = balancer(plan.folder, plan.engine.pools, watched.engine_ports, ports.engine)
+        await _start([in_front], processes, watched.http)
+    await _start([_sidecar(settings, plan.folder, ports)], processes, watched.http)
+    await watched.read_settings(simulated=program.name == SIMULATOR)
     if wrong := differences(plan.engine.flags or {}, watched.settings):
         raise InvalidCellError("; ".join(wrong))
     watcher = asyncio.ensure_future(watched.watch())
@@ -111,62 +113,76 @@ async def _measure(
     await asyncio.sleep(settings.cool_down)
 
 
-class _WatchedEngine:
-    """The engine's own reports."""
+async def _start(services: Sequence[Service], processes: ChildProcesses, http: aiohttp.ClientSession) -> None:
+    """Start services at the same time, and wait until all are ready."""
+    for child in [await processes.start(service) for service in services]:
+        await child.wait_until_ready(http, child.service.start_timeout)
 
-    def __init__(self, http: aiohttp.ClientSession, ports: Ports) -> None:
+
+class _WatchedEngines:
+    """The engines' own reports; what is in front of several engines has the port `ports.engine`."""
+
+    def __init__(self, http: aiohttp.ClientSession, plan: CellPlan) -> None:
+        count = sum(pool.replicas for pool in plan.engine.pools)
+        front, relay, sidecar, *others = unused(3 if count == 1 else 3 + count)
         self.http = http
-        self.ports = ports
+        self.ports = Ports(engine=front, relay=relay, sidecar=sidecar)
+        self.engine_ports = others or [front]
         self.started: float | None = None
         self.settings: dict[str, str] = {}
-        self._samples: list[EngineSample] = []
+        self._samples: dict[int, list[EngineSample]] = {port: [] for port in self.engine_ports}
 
     async def read_settings(self, *, simulated: bool) -> None:
-        """Read what the engine reports of its settings; an engine without metrics reports none."""
-        if (sample := await self._sample()) is not None:
+        """Read what the first engine reports of its settings; an engine without metrics reports none."""
+        port = self.engine_ports[0]
+        if (sample := await self._sample(port)) is not None:
             self.settings |= sample.settings
-        for model in (await self._json("/v1/models")).get("data", []):
+        for model in (await self._json(port, "/v1/models")).get("data", []):
             if model.get("max_model_len") is not None:
                 self.settings["max_model_len"] = str(model["max_model_len"])
         if simulated:
-            config: Mapping[str, Any] = (await self._json("/simulator/config")).get("config", {})
+            config: Mapping[str, Any] = (await self._json(port, "/simulator/config")).get("config", {})
             self.settings |= {name: str(value) for name, value in config.items()}
 
     async def watch(self) -> None:
         """Sample until cancelled."""
         while True:
-            if (sample := await self._sample()) is not None:
-                self._samples.append(sample)
+            await self._sample_all()
             await asyncio.sleep(_INTERVAL)
 
     async def wait_until_idle(self) -> None:
-        """Wait until no request runs or waits.
+        """Wait until no request runs or waits; the samples then have all that was generated.
 
         Raises:
             InvalidCellError: some still do after the limit.
         """
         end = time.monotonic() + IDLE_WITHIN
-        while (sample := await self._sample()) is not None and not sample.idle:
+        while not all(sample is None or sample.idle for sample in await self._sample_all()):
             if time.monotonic() > end:
                 raise InvalidCellError(f"the engine still had requests {IDLE_WITHIN:.0f} s after the load")
             await asyncio.sleep(_INTERVAL)
-        if sample is not None:
-            self._samples.append(sample)
 
     def reading(self, folder: Path) -> EngineReading:
         """The figures of the load whose output is in this folder."""
         start = read_run(folder).start if (folder / REQUESTS).exists() else float("inf")
-        return reading(self._samples, self.settings, start)
+        return merged([reading(samples, self.settings, start) for samples in self._samples.values()])
 
-    async def _sample(self) -> EngineSample | None:
+    async def _sample_all(self) -> list[EngineSample | None]:
+        found = await asyncio.gather(*map(self._sample, self.engine_ports))
+        for port, sample in zip(self.engine_ports, found, strict=True):
+            if sample is not None:
+                self._samples[port].append(sample)
+        return found
+
+    async def _sample(self, port: int) -> EngineSample | None:
         with suppress(aiohttp.ClientError, TimeoutError, ValueError):
-            async with self.http.get(f"{self.ports.url('engine')}/metrics", timeout=_TIMEOUT) as response:
+            async with self.http.get(f"http://{HOST}:{port}/metrics", timeout=_TIMEOUT) as response:
                 return parse_sample(await response.text(), time.time())
         return None
 
-    async def _json(self, path: str) -> dict[str, Any]:
+    async def _json(self, port: int, path: str) -> dict[str, Any]:
         with suppress(aiohttp.ClientError, TimeoutError, ValueError):
-            async with self.http.get(self.ports.url("engine") + path, timeout=_TIMEOUT) as response:
+            async with self.http.get(f"http://{HOST}:{port}{path}", timeout=_TIMEOUT) as response:
                 found = await response.json()
                 return found if isinstance(found, dict) else {}
         return {}

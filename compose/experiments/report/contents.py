@@ -8,7 +8,16 @@ from compose.experiments.report.estimates import cell, value
 from compose.experiments.report.floor import floors
 from compose.experiments.report.frontier import LATENCIES, frontier_rows
 from compose.experiments.report.groups import NOT_RUN, Experiment, Group
-from compose.experiments.report.metrics import BY_CLASS, ENGINE, GOODPUT, JUDGED, METRICS, THROUGHPUT, TPOT_P50
+from compose.experiments.report.metrics import (
+    BY_CLASS,
+    ENGINE,
+    GOODPUT,
+    JUDGED,
+    METRICS,
+    THROUGHPUT,
+    TPOT_P50,
+    VALID_JSON,
+)
 from compose.experiments.report.searches import searches
 from compose.experiments.report.tables import Grid, Report, Sentences
 from compose.experiments.setup.cell_store import Claim, ExperimentRecord
@@ -195,8 +204,10 @@ def _figures(experiment: Experiment, groups: Sequence[Group], level: Level) -> G
     rows = []
     for name in (*experiment.classes, TOTAL):
         for index, metric in enumerate(BY_CLASS):
-            label = "" if index else name
-            rows.append([label, metric.title, *(cell(metric, group, name) for group in groups)])
+            cells = [cell(metric, group, name) for group in groups]
+            if metric is VALID_JSON and not any(char.isdigit() for char in "".join(cells)):
+                continue  # no answer has to be JSON
+            rows.append(["" if index else name, metric.title, *cells])
     headings = ["class", "figure", *_titles(groups)]
     return Grid(f"Figures by class{experiment.at(level)}", headings, rows, labels=2, left=(0, 1))
 

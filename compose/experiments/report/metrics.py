@@ -9,6 +9,7 @@ from statistics import fmean
 from compose.experiments.report.groups import Repeat
 from compose.experiments.setup.cell_store import EngineReading
 from exporters.analysis.estimates.figures import Better
+from exporters.vocabulary.signals import OutputResult
 from loadgen.report.tables import format_seconds
 from loadgen.results.record import ClientOutcome, Record
 
@@ -161,6 +162,13 @@ JUDGED = _share(
     "goodput_judged", "goodput, of judged", lambda record: None if record.good is None else float(record.good)
 )
 COMPLETION = _share("completion", "completion", lambda record: float(_ok(record)))
+VALID_JSON = _share(
+    "valid_json",
+    "valid JSON, of complete answers",
+    lambda record: {OutputResult.VALID: 1.0, OutputResult.INVALID: 0.0}.get(
+        record.json_result or OutputResult.TRUNCATED
+    ),
+)
 THROUGHPUT = ReportMetric(
     "output_tokens_per_second",
     "output tokens/s",
@@ -175,7 +183,7 @@ TPOT_P50, TPOT_P99 = _times("tpot", "TPOT", _tpot)
 ITL_P50 = _time("itl_p50", "ITL p50", Percentile(lambda record: _itl(record, record.itl_p50), 50))
 ITL_P99 = _time("itl_p99", "ITL p99", Percentile(lambda record: _itl(record, record.itl_p95), 99))
 BY_CLASS = (
-    *(COMPLETION, THROUGHPUT, TTFT_MEAN, TTFT_P50, TTFT_P99),
+    *(COMPLETION, VALID_JSON, THROUGHPUT, TTFT_MEAN, TTFT_P50, TTFT_P99),
     *(ITL_P50, ITL_P99, TPOT_P50, TPOT_P99, E2E_P50, E2E_P99),
 )
 """The rows of each class."""

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from compose.rolling_update.haproxy import Balancing, Haproxy, find_haproxy
+from compose.programs.haproxy import Haproxy, find_haproxy
+from compose.rolling_update.balancer import Balancing, balancer
 from exporters.text.errors import UsageError
 
 
@@ -28,7 +29,7 @@ def test_an_installed_haproxy_is_used_as_it_is(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("balancing", list(Balancing))
 def test_no_replica_gets_requests_before_it_is_added(tmp_path: Path, balancing: Balancing) -> None:
-    service = Haproxy(Path("/haproxy"), {}).service(tmp_path, "127.64.0.254", balancing, 3)
+    service = balancer(Haproxy(Path("/haproxy"), {}), tmp_path, "127.64.0.254", balancing, 3)
     config = (tmp_path / "haproxy.cfg").read_text()
     assert f"mode {balancing}\n" in config
     assert config.endswith("  balance roundrobin\n  server-template replica- 3 0.0.0.0:1 disabled\n")

@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from compose.lab.run_directory import RunDirectory
+from compose.programs.haproxy import Haproxy, find_haproxy
 from compose.programs.tools import Tools
 from compose.rolling_update import update_run
-from compose.rolling_update.haproxy import Balancing, Haproxy, find_haproxy
+from compose.rolling_update.balancer import Balancing
 from compose.rolling_update.update_checks import checks
 from compose.rolling_update.update_run import UpdateConfig, run
 from exporters.text.errors import UsageError
