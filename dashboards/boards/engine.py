@@ -14,7 +14,7 @@ from dashboards.grafana import style, tables
 from dashboards.grafana.layout import Row
 from dashboards.grafana.ranking import highest, highest_first
 from dashboards.grafana.style import GOOD, GREY, WARN, Query
-from dashboards.panels import engine_features
+from dashboards.panels import engine_features, gpu
 from dashboards.panels.engine_load import OfRanks
 from dashboards.queries.rates import (
     ENGINE_LABELS,
@@ -53,6 +53,7 @@ def rows(_: Plan) -> tuple[Row, ...]:
             (_OF_RANKS.kv_cache(), kv_tokens(), _OF_RANKS.prefix_cache(), possible_prefix_cache()),
         ),
         Row("Throughput and roofline", (prefill(), decode(), roofline_share(), engine_features.prompt_sources())),
+        gpu.row(),
         Row(
             "Admission, sleep state and LoRA adapters",
             (engine_features.rejections(), engine_features.sleep_state(), engine_features.lora_adapters()),
@@ -301,6 +302,6 @@ def _roofline_panel(title: str, text: str, measured: Expression, limit: Query) -
 BOARD = Board(
     uid=DashboardUid.ENGINE,
     title="Engine",
-    description="One engine's batch, queue, KV cache, throughput and settings, rank by rank.",
+    description="One engine's batch, queue, KV cache, throughput and settings, rank by rank, and its GPUs.",
     rows=rows,
 )

@@ -21,7 +21,7 @@ from dashboards.grafana import style
 from dashboards.grafana.layout import Row
 from dashboards.grafana.ranking import highest
 from dashboards.grafana.style import BAD, GOOD, NO_TRAFFIC, WARN
-from dashboards.panels import slo_status
+from dashboards.panels import gpu, slo_status
 from dashboards.panels.engine_load import OfRanks
 from dashboards.panels.latency import QUANTILE, quantile_variable, thresholds_of
 from dashboards.queries.rates import RANGE, rate_by, ratio_by
@@ -133,6 +133,7 @@ def rows(plan: Plan) -> tuple[Row, ...]:
                 *(_OF_RANKS.prefix_cache(), _OF_RANKS.preemptions()),
             ),
         ),
+        gpu.row(),
         Row("Not known without a sidecar", (unknown(plan),)),
     )
 
