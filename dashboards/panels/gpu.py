@@ -15,7 +15,7 @@ from exporters.vocabulary import signals
 from exporters.vocabulary.signals import Label, Signal
 
 _GPU = "{{Hostname}}/{{gpu}} {{GPU_I_PROFILE}}"
-_FROM = "From DCGM's exporter."
+_FROM = "From the series of DCGM's exporter."
 _NO_DCGM = (
     "Prometheus scrapes no DCGM exporter, or its CSV file lacks the field. To check: curl HOST:9400/metrics on the "
     "host of the GPU, then Status, Targets in Prometheus; docs/engines.md has the scrape job"

@@ -3,6 +3,7 @@
 import pytest
 
 from alerts.causes.gpu import APPLICATION_XIDS
+from alerts.plan import Plan
 from exporters.vocabulary.slo_file import SloFile
 from tests.alerts.firing import firing
 from tests.support.promtool import Case, Pace, Promtool, constant
@@ -60,7 +61,7 @@ def test_a_moment_at_a_reduced_clock_raises_no_ticket(promtool: Promtool, pace: 
 
 def test_an_xid_error_of_the_hardware_raises_a_ticket_for_a_day(promtool: Promtool, pace: Pace) -> None:
     """The series keeps the error; those of programs are no faults of the GPU."""
-    day = pace.plan.day / pace.step
+    day = Plan.of(pace.spec).day / pace.step
     values = {
         on_gpu("DCGM_FI_DEV_XID_ERRORS", "0"): gauge(pace, (4, 0), (day + 6, 79)),
         **{
