@@ -9,12 +9,13 @@ from alerts.links import DashboardUid, PanelTitle
 from alerts.plan import Plan
 from alerts.promql.build import aggregate, call, count_by, max_by, on, over, ratio, regex, select, sum_by
 from alerts.promql.expression import Expression
+from dashboards.boards import gpu_row
 from dashboards.boards.board import Board
 from dashboards.grafana import style, tables
 from dashboards.grafana.layout import Row
 from dashboards.grafana.ranking import highest, highest_first
 from dashboards.grafana.style import GOOD, GREY, WARN, Query
-from dashboards.panels import engine_features, gpu
+from dashboards.panels import engine_features
 from dashboards.panels.engine_load import OfRanks
 from dashboards.queries.rates import (
     ENGINE_LABELS,
@@ -53,7 +54,7 @@ def rows(_: Plan) -> tuple[Row, ...]:
             (_OF_RANKS.kv_cache(), kv_tokens(), _OF_RANKS.prefix_cache(), possible_prefix_cache()),
         ),
         Row("Throughput and roofline", (prefill(), decode(), roofline_share(), engine_features.prompt_sources())),
-        gpu.row(),
+        gpu_row.row(),
         Row(
             "Admission, sleep state and LoRA adapters",
             (engine_features.rejections(), engine_features.sleep_state(), engine_features.lora_adapters()),

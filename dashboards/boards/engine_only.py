@@ -16,12 +16,13 @@ from alerts.links import DashboardUid, PanelTitle
 from alerts.plan import Plan
 from alerts.promql.build import aggregate, call, equal, max_by, over, regex, select
 from alerts.promql.expression import Variable
+from dashboards.boards import gpu_row
 from dashboards.boards.board import Board
 from dashboards.grafana import style
 from dashboards.grafana.layout import Row
 from dashboards.grafana.ranking import highest
 from dashboards.grafana.style import BAD, GOOD, NO_TRAFFIC, WARN
-from dashboards.panels import gpu, slo_status
+from dashboards.panels import slo_status
 from dashboards.panels.engine_load import OfRanks
 from dashboards.panels.latency import QUANTILE, quantile_variable, thresholds_of
 from dashboards.queries.rates import RANGE, rate_by, ratio_by
@@ -133,7 +134,7 @@ def rows(plan: Plan) -> tuple[Row, ...]:
                 *(_OF_RANKS.prefix_cache(), _OF_RANKS.preemptions()),
             ),
         ),
-        gpu.row(),
+        gpu_row.row(),
         Row("Not known without a sidecar", (unknown(plan),)),
     )
 

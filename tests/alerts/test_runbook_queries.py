@@ -123,7 +123,7 @@ def test_the_gpu_with_a_fault_is_found(
 ) -> None:
     pace, bad = Pace(SPEC), '{gpu="1"}'
     series = {
-        f'{name}{{Hostname="node",gpu="{gpu}"}}': f"{constant(good, pace.scrapes(3))} {constant(value, pace.scrapes(4))}"
+        f'{name}{{Hostname="a",gpu="{gpu}"}}': f"{constant(good, pace.scrapes(3))} {constant(value, pace.scrapes(4))}"
         for name, (good, fault) in faults.items()
         for gpu, value in enumerate((good, fault))
     }

@@ -1,4 +1,4 @@
-"""Panels on GPUs, from the series of DCGM's exporter."""
+"""The row "GPU" of two dashboards, from the series of DCGM's exporter."""
 
 from collections.abc import Iterator
 
@@ -17,7 +17,7 @@ from exporters.vocabulary.signals import Label, Signal
 _GPU = "{{Hostname}}/{{gpu}} {{GPU_I_PROFILE}}"
 _FROM = "From the series of DCGM's exporter."
 _NO_DCGM = (
-    "Prometheus scrapes no DCGM exporter, or its CSV file lacks the field. To check: curl HOST:9400/metrics on the "
+    "Prometheus scrapes no DCGM exporter, or its CSV file lacks the field; to check: curl HOST:9400/metrics on the "
     "host of the GPU, then Status, Targets in Prometheus; docs/engines.md has the scrape job"
 )
 
@@ -65,7 +65,7 @@ def _throttling() -> timeseries.Panel:
         *(PanelTitle.GPU_THROTTLING, text, units.Short, 8),
         (protects_itself(reasons()), f"hardware: {_GPU}"),
         (at_power_limit(reasons()), f"power limit: {_GPU}"),
-        may_be_empty=f"{_NO_DCGM}. Its default CSV file lacks DCGM_FI_DEV_CLOCKS_EVENT_REASONS",
+        may_be_empty=f"{_NO_DCGM}; its default CSV file lacks DCGM_FI_DEV_CLOCKS_EVENT_REASONS",
     )
     return panel.override_by_regexp("/^power/", style.DOTTED)
 
@@ -82,7 +82,7 @@ def _throttled_time() -> timeseries.Panel:
         *("GPU throttled time", text, 8),
         (thermal, f"temperature: {_GPU}"),
         (power, f"power limit: {_GPU}"),
-        may_be_empty=f"{_NO_DCGM}. Its default CSV file lacks DCGM_FI_DEV_THERMAL_VIOLATION and POWER_VIOLATION",
+        may_be_empty=f"{_NO_DCGM}; its default CSV file lacks DCGM_FI_DEV_THERMAL_VIOLATION and POWER_VIOLATION",
     )
     return panel.override_by_regexp("/^power/", style.DOTTED)
 

@@ -57,7 +57,7 @@ def test_every_query_has_a_line_for_each_gpu_or_mig_instance(promtool: Promtool)
         if not line.startswith("#")
     }
     case = Case(SPEC, series, pace.step)
-    assert len([*results()]) == 16
+    assert len([*results()]) == 14
     for _, query, lines in results():
         case.expect(300.0, f"count({query})", {"{}": lines})
     promtool.test([case])
