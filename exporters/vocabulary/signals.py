@@ -76,6 +76,7 @@ class Outcome(StrEnum):
     CLIENT_ABORT = "client_abort"
     TIMEOUT_FIRST_TOKEN = "timeout_first_token"  # noqa: S105 - a label value, no secret
     TIMEOUT_IDLE = "timeout_idle"
+    TIMEOUT_TOTAL = "timeout_total"
     TRUNCATED = "truncated"
     UPSTREAM_ERROR = "upstream_error"
     UPSTREAM_UNREACHABLE = "upstream_unreachable"
