@@ -74,6 +74,7 @@ OUTCOMES = (
     Outcome.CLIENT_ABORT,
     Outcome.TIMEOUT_FIRST_TOKEN,
     Outcome.TIMEOUT_IDLE,
+    Outcome.TIMEOUT_TOTAL,
     Outcome.TRUNCATED,
     Outcome.UPSTREAM_ERROR,
     Outcome.UPSTREAM_UNREACHABLE,
