@@ -385,7 +385,7 @@ async def test_a_stream_that_flows_is_cut_after_the_time_of_its_class(
             assert (stage.records, stage.relay.open_requests) == ([], 1)
             return
         rest = await client.rest()
-        assert b'"code":"timeout_total"' in rest
+        assert b'"code": "timeout_total"' in rest
         assert b"vllm-slo: not complete within 120 s (cut_after of its class)" in rest
         record = await stage.record()
         assert (record.outcome, record.slo) == (outcome, {"served": Verdict.BAD})
