@@ -139,7 +139,7 @@ EXPECTED: dict[Measure, dict[str, str]] = {
     Measure.DECODE: {**dict.fromkeys(MOMENTS, UNDECIDED_MET), "past first_token_timeout": BAD},
     Measure.AVAILABILITY: {**dict.fromkeys(MOMENTS, UNDECIDED_MET), "past first_token_timeout": BAD},
     # These requests ask for no JSON.
-    Measure.VALID_OUTPUT: dict.fromkeys(MOMENTS, "-" * 9),
+    Measure.VALID_OUTPUT: dict.fromkeys(MOMENTS, "-" * 10),
 }
 LETTERS = {"g": Verdict.GOOD, "b": Verdict.BAD, "a": Verdict.ABANDONED, "-": None}
 ROWS = [

@@ -116,7 +116,7 @@ def test_the_order_of_the_flags_does_not_matter() -> None:
             [
                 (
                     "speculative_config: the size of the draft model is unknown; known: Qwen/Qwen2.5-14B-Instruct, "
-                    "nvidia/Llama-3.1-70B-Instruct-FP8, Qwen/Qwen2.5-0.5B-Instruct, toy"
+                    "nvidia/Llama-3.1-70B-Instruct-FP8, Qwen/Qwen2.5-0.5B-Instruct, Qwen/Qwen3.5-35B-A3B, toy"
                 )
             ],
             id="no draft model",
