@@ -179,7 +179,8 @@ PRESETS: dict[str, Preset] = {
             gpu="A100 80GB",
             compute_capability=(8, 0),
             # Model card: 40 layers, each with 256 experts (8 active) and a shared one of 3 x 2048 x 512; attention with
-            # 2 KV heads of 256 in 10 layers, Gated DeltaNet in 30. 34.1 G parameters without the embedding, 2.9 G active.
+            # 2 KV heads of 256 in 10 layers, Gated DeltaNet in 30. 34.1 G parameters without the embedding, 2.9 G
+            # active.
             weight_bytes=68.2e9,
             expert_share=32.2 / 34.1,
             active_share=8 / 256,
