@@ -82,7 +82,7 @@ def test_an_unknown_gpu_is_rejected_with_the_nearest_and_all(name: str, guess: s
     [
         pytest.param("H100 1g.10gb", 1 / 8, 1 / 7, id="the smallest"),
         pytest.param("NVIDIA H100 MIG 1g.20gb", 2 / 8, 26 / 132, id="more memory, as nvidia-smi spells it"),
-        pytest.param("h100-3g.40gb", 4 / 8, 3 / 7, id="half"),
+        pytest.param("h100-3g.40gb", 4 / 8, 60 / 132, id="half"),
         pytest.param("H100 7g.80gb", 1, 1, id="all"),
         pytest.param("H200 1g.18gb", 1 / 8, 1 / 7, id="a rounded size"),
         pytest.param("B200 2g.45gb", 2 / 8, 2 / 7, id="B200"),
