@@ -158,6 +158,7 @@ def test_the_driver(install: Install, driver: str, state: State, cost: str) -> N
             "GPU 0: software thermal slowdown; GPU 1: hardware power brake",
             id="two GPUs",
         ),
+        pytest.param(["0x0", "0x2"], State.WARNING, "GPU 1: a setting limits the clocks", id="clocks by setting"),
         pytest.param(["[N/A]", "0x0"], State.NOT_CHECKED, "GPU 0 does not report it", id="not supported"),
     ],
 )
