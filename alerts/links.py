@@ -39,6 +39,8 @@ class PanelTitle(StrEnum):
     FOLLOW_LAG = "Lag of the followed log"
     GOODPUT_BY_SIDECAR = "Goodput by sidecar"
     GOODPUT_BY_TENANT = "Goodput by tenant in range"
+    GPU_THROTTLING = "GPU throttling"
+    GPU_XID = "Last Xid error of each GPU"
     KV_CACHE = "KV cache in use over time"
     NOT_COUNTED = "Not counted over time"
     OFFERED = "Throughput: requests offered"

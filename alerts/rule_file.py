@@ -6,6 +6,7 @@ from alerts.burn.alerts import burn_rules, low_traffic_alert
 from alerts.burn.cold_start import cold_start
 from alerts.burn.tenants import tenant_groups
 from alerts.causes.engine import engine_alerts
+from alerts.causes.gpu import gpu_alerts
 from alerts.causes.liveness import engine_model, liveness_alerts, sidecar_alerts, wedged_alerts
 from alerts.causes.metering import metering_alerts
 from alerts.causes.missing_targets import target_models
@@ -98,6 +99,7 @@ def _groups(plan: Plan) -> tuple[RuleGroup, ...]:
                 low_traffic_alert(plan),
                 *measured(offered_alert(plan), busy_but_useless(plan)),
                 *engine_alerts(plan),
+                *gpu_alerts(plan),
                 *measured(*sidecar_alerts(plan), *metering_alerts(plan)),
                 scrape_interval_alert(plan),
             ),

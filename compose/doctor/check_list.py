@@ -176,7 +176,11 @@ CHECKS = (
     ),
     Check("docker", "Can Docker and Compose run `compose.yaml`?", lambda _: program_checks.docker()),
     Check("gpu driver", "Is the driver new enough for vLLM's builds?", lambda of: program_checks.gpu_driver(of.gpus)),
-    Check("gpu clocks", "Does heat, power or a fault slow down a GPU?", lambda of: program_checks.gpu_clocks(of.gpus)),
+    Check(
+        "gpu clocks",
+        "Does heat, power, a fault or a setting slow down a GPU?",
+        lambda of: program_checks.gpu_clocks(of.gpus),
+    ),
     Check(
         "gpu settings",
         "Is persistence mode on, and the power limit the usual one?",

@@ -33,7 +33,7 @@ _SLOWDOWNS = {
 }
 """Bits of the reasons (nvml.h, `nvmlClocksEventReason*`) that lower the clocks because of a fault or of heat."""
 
-_POWER_CAP = 0x04
+_CLOCK_SETTING, _POWER_CAP = 0x02, 0x04
 
 
 class GpuReading(NamedTuple):
@@ -115,6 +115,11 @@ def gpu_clocks(gpus: Sequence[GpuReading] | Unread) -> Finding:
     if capped:
         cost = "under load this is usual; compare runs only at the same power limit"
         return Finding(State.WARNING, looked_at, f"GPU {', '.join(capped)}: at the power limit", cost, details)
+    limited = [index for index, mask in masks.items() if mask & _CLOCK_SETTING]
+    if limited:
+        found = f"GPU {', '.join(limited)}: a setting limits the clocks"
+        cost = "requests are slower than the GPU allows; compare runs only at the same clocks"
+        return Finding(State.WARNING, looked_at, found, cost, "nvidia-smi -rgc; nvidia-smi -rac")
     return Finding(State.OK, looked_at, f"no slowdown at this moment on {len(gpus)} GPUs")
 
 

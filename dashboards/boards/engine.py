@@ -9,6 +9,7 @@ from alerts.links import DashboardUid, PanelTitle
 from alerts.plan import Plan
 from alerts.promql.build import aggregate, call, count_by, max_by, on, over, ratio, regex, select, sum_by
 from alerts.promql.expression import Expression
+from dashboards.boards import gpu_row
 from dashboards.boards.board import Board
 from dashboards.grafana import style, tables
 from dashboards.grafana.layout import Row
@@ -53,6 +54,7 @@ def rows(_: Plan) -> tuple[Row, ...]:
             (_OF_RANKS.kv_cache(), kv_tokens(), _OF_RANKS.prefix_cache(), possible_prefix_cache()),
         ),
         Row("Throughput and roofline", (prefill(), decode(), roofline_share(), engine_features.prompt_sources())),
+        gpu_row.row(),
         Row(
             "Admission, sleep state and LoRA adapters",
             (engine_features.rejections(), engine_features.sleep_state(), engine_features.lora_adapters()),
@@ -301,6 +303,6 @@ def _roofline_panel(title: str, text: str, measured: Expression, limit: Query) -
 BOARD = Board(
     uid=DashboardUid.ENGINE,
     title="Engine",
-    description="One engine's batch, queue, KV cache, throughput and settings, rank by rank.",
+    description="One engine's batch, queue, KV cache, throughput and settings, rank by rank, and its GPUs.",
     rows=rows,
 )

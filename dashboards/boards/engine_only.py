@@ -16,6 +16,7 @@ from alerts.links import DashboardUid, PanelTitle
 from alerts.plan import Plan
 from alerts.promql.build import aggregate, call, equal, max_by, over, regex, select
 from alerts.promql.expression import Variable
+from dashboards.boards import gpu_row
 from dashboards.boards.board import Board
 from dashboards.grafana import style
 from dashboards.grafana.layout import Row
@@ -133,6 +134,7 @@ def rows(plan: Plan) -> tuple[Row, ...]:
                 *(_OF_RANKS.prefix_cache(), _OF_RANKS.preemptions()),
             ),
         ),
+        gpu_row.row(),
         Row("Not known without a sidecar", (unknown(plan),)),
     )
 

@@ -16,7 +16,7 @@ _LONGEST = {width: 4 * width - 1 for width in range(1, 10)}
 _MAY_BE_WITHOUT_RESULT = re.compile(r" (?:[<>]=?|==|!=|and|unless|/) ")
 """A comparison or a division may have no result although its series exist."""
 
-_SERIES = re.compile(r'__name__=~"([^"]+)"|\b((?:llm[_:][\w:]+)|ALERTS\w*|up|scrape_\w+)\b(?!\s*[=(])')
+_SERIES = re.compile(r'__name__=~"([^"]+)"|\b((?:llm[_:][\w:]+)|DCGM_\w+|ALERTS\w*|up|scrape_\w+)\b(?!\s*[=(])')
 
 
 def state_empty(panel: MutableMapping[str, Any]) -> None:

@@ -54,6 +54,7 @@ OUTCOME_COLOURS = {
     Outcome.REJECTED: VIOLET,
     Outcome.TIMEOUT_FIRST_TOKEN: WARN,
     Outcome.TIMEOUT_IDLE: "#9944BB",
+    Outcome.TIMEOUT_TOTAL: "#8A6A4F",
     Outcome.TRUNCATED: SKY,
     Outcome.UPSTREAM_ERROR: BAD,
     Outcome.UPSTREAM_UNREACHABLE: "#7788FF",
@@ -85,7 +86,7 @@ ANNOTATION_COLOURS = {
 CLASS_COLOURS = ("#2660FF", "#806826", "#B41DBF", "#9F82D9", "#A64B81", "#B28936")
 """Colours of classes in the order of the SLO file, the most different first; none is red or green."""
 
-_UNBOUNDED = re.compile(r"\{\{(engine|instance|upstream)\}\}")
+_UNBOUNDED = re.compile(r"\{\{(engine|instance|upstream|Hostname)\}\}")
 """A label in a legend that has as many values as the fleet has processes."""
 
 _SMALL_RATES = frozenset({PER_SECOND, *(f"{counted}/s" for counted in ("errors", "failures", "messages", "spans"))})

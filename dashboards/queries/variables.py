@@ -19,10 +19,12 @@ _LABELS = {
         for signal in signals.SIGNALS
         for name in (signal.name, signal.bucket, signal.sum, signal.count)
     },
+    **{signal.name: signal.labels for signal in signals.GPU_SIGNALS},
     **{recorded.name: recorded.labels for recorded in signals.RECORDED},
     **dict.fromkeys((UP, SCRAPE_SECONDS, SCRAPED_SAMPLES), (Label.INSTANCE,)),
 }
-"""The labels of each series; a recorded series of all sidecars has no `instance`."""
+"""The labels of each series; a recorded series of all sidecars has no `instance`, and that
+of a GPU is DCGM's exporter."""
 
 _OF_NO_TARGET = CONSTANTS | {
     name for each in signals.LOAD_SIGNALS for name in (each.name, each.bucket, each.sum, each.count)

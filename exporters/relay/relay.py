@@ -324,11 +324,14 @@ class Relay:
         self.cut_timed_out(time.monotonic())
 
     def cut_timed_out(self, now: float) -> None:
-        """End the requests whose engine is late at `now`, in monotonic seconds."""
+        """End the requests that are late at `now`, in monotonic seconds."""
         first, idle = self.config.cut_first_token, self.config.cut_idle
         for exchange in list(self._open):
             measurement = exchange.measurement
-            if first is not None and measurement.phase is Phase.WAITING and now - measurement.zero > first:
+            if now > measurement.cut_at:
+                message = f"not complete within {measurement.cut_at - measurement.zero:g} s (cut_after of its class)"
+                self._attempt("cut", exchange.cut, Outcome.TIMEOUT_TOTAL, message, now)
+            elif first is not None and measurement.phase is Phase.WAITING and now - measurement.zero > first:
                 message = f"no first token within {first:g} s"
                 self._attempt("cut", exchange.cut, Outcome.TIMEOUT_FIRST_TOKEN, message, now)
             elif idle is not None and exchange.is_silent(now, idle):

@@ -32,6 +32,8 @@ class AlertName(StrEnum):
     FOLLOW_LAG = "LLMSidecarFollowLag"
     DROPPED_SPANS = "LLMSidecarDroppingSpans"
     KV_TRANSFERS = "LLMKVTransferFailures"
+    GPU_THROTTLED = "LLMGPUThrottled"
+    GPU_XID = "LLMGPUXidError"
     CERTIFICATE = "LLMCertificateExpiry"
     SCRAPE_INTERVAL = "LLMScrapeIntervalMismatch"
     UNMEASURED = "LLMSLOUnmeasured"

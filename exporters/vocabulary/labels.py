@@ -4,13 +4,15 @@ import re
 
 from exporters.text.yaml_keys import TEXT, Kind, distinct_list_of, matched, text_of
 from exporters.text.yaml_reader import Node
-from exporters.vocabulary.signals import Label
+from exporters.vocabulary.signals import GPU_SIGNALS, Label
 
 AlertLabels = tuple[tuple[str, str], ...]
 """Names and values."""
 
 _NAME = r"[a-zA-Z][a-zA-Z0-9_]*"
-_OURS = frozenset({*map(str, Label), "alertstate", "finished_reason", "le", "model_name", "pid"})
+# Labels of GPUs are on no series of a target, and `namespace` divides targets.
+_OF_GPUS = {str(label) for signal in GPU_SIGNALS for label in signal.labels}
+_OURS = frozenset({*map(str, Label), "alertstate", "finished_reason", "le", "model_name", "pid"}) - _OF_GPUS
 _FREE_NAME = text_of(rf"(?!(?:{'|'.join(sorted(_OURS))})$){_NAME}")
 
 

@@ -76,6 +76,7 @@ class Outcome(StrEnum):
     CLIENT_ABORT = "client_abort"
     TIMEOUT_FIRST_TOKEN = "timeout_first_token"  # noqa: S105 - a label value, no secret
     TIMEOUT_IDLE = "timeout_idle"
+    TIMEOUT_TOTAL = "timeout_total"
     TRUNCATED = "truncated"
     UPSTREAM_ERROR = "upstream_error"
     UPSTREAM_UNREACHABLE = "upstream_unreachable"
@@ -191,6 +192,14 @@ class Label(StrEnum):
     SCENARIO = "scenario", "Scenario of the load test."
     EXPERIMENT = "experiment", "Experiment that the load test is part of."
     CONFIGURATION = "configuration", "Configuration of the engine in the load test, as the experiment names it."
+    GPU = "gpu", "Index of the GPU in its host; set by DCGM's exporter."
+    GPU_UUID = "UUID", "Identifier of the GPU; set by DCGM's exporter."
+    GPU_MODEL = "modelName", "Model of the GPU; set by DCGM's exporter."
+    GPU_HOST = "Hostname", "Host of the GPU; set by DCGM's exporter."
+    MIG_INSTANCE = "GPU_I_ID", "Number of the MIG instance; only with MIG."
+    MIG_PROFILE = "GPU_I_PROFILE", "Profile of the MIG instance, such as `1g.10gb`; only with MIG."
+    POD = "pod", "Pod that uses the GPU; only in Kubernetes, and if the scrape has `honor_labels: true`."
+    NAMESPACE = "namespace", "Namespace of that pod."
     PROMPT_SIZE = "prompt_size", "Upper bound of the prompt tokens, with leading zeros, or `above`."
     PROMPT_LENGTH = (
         "prompt_length",
@@ -558,7 +567,48 @@ SEND_LATE = 0.05
 """A bound of the send lag in seconds; above it, latencies include delays of the load generator."""
 
 SIGNALS: tuple[Signal, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Signal))
-"""All declared series, in order."""
+"""All series that the sidecar and the load generator expose, in order."""
+
+# GPUs, as DCGM's exporter exposes them: under the names of DCGM's fields. Its CSV file selects which of them exist.
+_OF_GPU = (
+    *(Label.GPU_HOST, Label.GPU, Label.GPU_UUID, Label.GPU_MODEL, Label.MIG_INSTANCE, Label.MIG_PROFILE),
+    *(Label.POD, Label.NAMESPACE),
+)
+GPU_SM_CLOCK = _gauge("DCGM_FI_DEV_SM_CLOCK", *_OF_GPU)
+"""Clock of the multiprocessors in MHz."""
+GPU_MEMORY_CLOCK = _gauge("DCGM_FI_DEV_MEM_CLOCK", *_OF_GPU)
+"""Clock of the memory in MHz."""
+GPU_POWER = _gauge("DCGM_FI_DEV_POWER_USAGE", *_OF_GPU)
+"""Power draw in W."""
+GPU_TEMPERATURE = _gauge("DCGM_FI_DEV_GPU_TEMP", *_OF_GPU)
+"""Temperature in °C."""
+GPU_MEMORY_USED = _gauge("DCGM_FI_DEV_FB_USED", *_OF_GPU)
+"""Memory in use in MiB."""
+GPU_MEMORY_FREE = _gauge("DCGM_FI_DEV_FB_FREE", *_OF_GPU)
+"""Free memory in MiB."""
+GPU_UTILISATION = _gauge("DCGM_FI_DEV_GPU_UTIL", *_OF_GPU)
+"""Share of time with a kernel on the GPU in percent; not for MIG instances."""
+GPU_CLOCK_REASONS = _gauge("DCGM_FI_DEV_CLOCKS_EVENT_REASONS", *_OF_GPU)
+"""Why the clock is reduced, as a bit mask; not in the default CSV file."""
+GPU_THROTTLE_REASONS = _gauge("DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", *_OF_GPU)
+"""The same bit mask, as exporters with DCGM 3 name it."""
+GPU_XID = _gauge("DCGM_FI_DEV_XID_ERRORS", *_OF_GPU)
+"""Number of the last Xid error, 0 if there was none; it remains until the exporter restarts."""
+GPU_POWER_VIOLATION = _counter("DCGM_FI_DEV_POWER_VIOLATION", *_OF_GPU)
+"""Time at a clock reduced by the power limit, in ns; not in the default CSV file."""
+GPU_THERMAL_VIOLATION = _counter("DCGM_FI_DEV_THERMAL_VIOLATION", *_OF_GPU)
+"""Time at a clock reduced by the temperature, in ns; not in the default CSV file."""
+GPU_ENGINE_ACTIVE = _gauge("DCGM_FI_PROF_GR_ENGINE_ACTIVE", *_OF_GPU)
+"""Share of time in which the GPU or MIG instance computed."""
+GPU_TENSOR_ACTIVE = _gauge("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", *_OF_GPU)
+"""Share of cycles in which the tensor cores were active."""
+GPU_DRAM_ACTIVE = _gauge("DCGM_FI_PROF_DRAM_ACTIVE", *_OF_GPU)
+"""Share of cycles in which the memory was read or written."""
+
+GPU_SIGNALS: tuple[Signal, ...] = tuple(
+    value for value in list(globals().values()) if isinstance(value, Signal) and value not in SIGNALS
+)
+"""All series of DCGM's exporter, in order."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -239,6 +239,8 @@ class RequestClass:
     """Bound on max_tokens, such as "<=512"; without max_tokens it is infinite."""
     route: Annotated[tuple[Endpoint, ...] | None, _ENDPOINTS] = None
     """Route of the requests, or a list of routes."""
+    cut_after: Annotated[float | None, DURATION] = None
+    """Time after which the relay ends an open request of the class, with the outcome timeout_total."""
     title: Annotated[str | None, _TITLE] = None
     """What dashboards, pages and reports add to the name, such as short in, short out."""
 

@@ -28,6 +28,7 @@ SERVER_FAULT = frozenset(
     {
         Outcome.TIMEOUT_FIRST_TOKEN,
         Outcome.TIMEOUT_IDLE,
+        Outcome.TIMEOUT_TOTAL,
         Outcome.TRUNCATED,
         Outcome.UPSTREAM_ERROR,
         Outcome.UPSTREAM_UNREACHABLE,

@@ -28,6 +28,7 @@ OTHERS = {
     AlertName.UNMEASURED,
     AlertName.SCRAPE_INTERVAL,
     AlertName.TRAFFIC_LOST,
+    *(AlertName.GPU_THROTTLED, AlertName.GPU_XID),
 }
 """The first has no query, the second names a group of replicas; the others have a test of their own."""
 
@@ -108,6 +109,27 @@ def test_while_an_alert_fires_its_runbook_finds_the_replica_and_every_query_runs
 ) -> None:
     fault, at = case(alert)
     promtool.test([expect_replica(fault, at, alert)])
+
+
+@pytest.mark.parametrize(
+    "alert,faults",
+    [
+        (AlertName.GPU_THROTTLED, {"DCGM_FI_DEV_CLOCKS_EVENT_REASONS": (4, 72), "DCGM_FI_DEV_GPU_TEMP": (50, 90)}),
+        (AlertName.GPU_XID, {"DCGM_FI_DEV_XID_ERRORS": (0, 79)}),
+    ],
+)
+def test_the_gpu_with_a_fault_is_found(
+    promtool: Promtool, alert: AlertName, faults: dict[str, tuple[float, float]]
+) -> None:
+    pace, bad = Pace(SPEC), '{gpu="1"}'
+    series = {
+        f'{name}{{Hostname="a",gpu="{gpu}"}}': f"{constant(good, pace.scrapes(3))} {constant(value, pace.scrapes(4))}"
+        for name, (good, fault) in faults.items()
+        for gpu, value in enumerate((good, fault))
+    }
+    found = Case(SPEC, series, pace.step).expect(pace.seconds(6), firing(alert, "gpu"), {bad: 1})
+    (query,) = blocks(FOLDER / f"{alert}.md")
+    promtool.test([found.expect(pace.seconds(6), f"group by (gpu) ({worst_first(query)})", {bad: 1})])
 
 
 def test_the_target_with_another_scrape_interval_is_found(promtool: Promtool) -> None:

@@ -74,6 +74,16 @@ PREEMPTIONS = (METRICS[Metric.PREEMPTIONS], TOTAL)
             id="seed-001-memory",
         ),
         pytest.param(
+            "seed-001-stack",
+            "seed-001.md",
+            "The model of the source",
+            [
+                (METRICS[metric], TOTAL)
+                for metric in (Metric.OUTPUT_TOKENS_PER_SECOND, Metric.TTFT_P50, Metric.TPOT_P50)
+            ],
+            id="seed-001-stack",
+        ),
+        pytest.param(
             "seed-000-clusters",
             "seed-000.md",
             "Separate clusters",

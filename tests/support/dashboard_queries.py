@@ -8,7 +8,7 @@ from typing import Any
 import promql_parser as promql
 
 from exporters.engines.signal_table import VLLM
-from exporters.vocabulary.signals import ACTIVE_SINCE, FIRING, RECORDED, SIGNALS, Kind, Label
+from exporters.vocabulary.signals import ACTIVE_SINCE, FIRING, GPU_SIGNALS, RECORDED, SIGNALS, Kind, Label
 
 _TEXT_OR_VARIABLE = re.compile(r'"(?:\\.|[^"\\])*"|\$(?:\{(\w+)\}|(\w+))')
 _LABEL_VALUES = re.compile(r"label_values\((.*), \w+\)")
@@ -24,7 +24,7 @@ class Series:
 
 def _series_by_name() -> Iterator[tuple[str, Series]]:
     scraped = {str(Label.INSTANCE), "job"}
-    for signal in SIGNALS:
+    for signal in (*SIGNALS, *GPU_SIGNALS):
         labels = frozenset(map(str, signal.labels)) | scraped
         if signal.kind is Kind.HISTOGRAM:
             yield signal.bucket, Series(labels | {"le"}, is_counter=True)

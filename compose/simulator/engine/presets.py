@@ -17,7 +17,9 @@ class Preset:
     model: str
     gpu: str
     compute_capability: tuple[int, int]
-    weight_bytes: float  # read once per step
+    weight_bytes: float  # read once per step, of a mixture only the experts that its tokens use
+    expert_share: float = 0.0  # of the weights, in experts that a router chooses among
+    active_share: float = 1.0  # of those experts, for one token
     kv_cache_dtype: str = "auto"
     kv_bytes_per_token: float  # read once per step for each token of context
     kv_bandwidth: float = 1.0  # share of the memory's bandwidth at which it is read
@@ -62,13 +64,17 @@ class Preset:
     def tpot_floor(self, context: float) -> float:
         """The least TPOT in seconds of a batch with `context` cached tokens in total, without speculative decoding."""
         return read_seconds(
-            weight_bytes=self.weight_bytes,
+            weight_bytes=self._bytes_read(1),
             kv_bytes=context * self.kv_bytes_per_token,
             bandwidth=self.memory_bytes_per_second,
         )
 
+    def _bytes_read(self, tokens: int) -> float:
+        """The weights that a step over `tokens` reads, with even routing."""
+        return self.weight_bytes * (1 - self.expert_share * (1 - self.active_share) ** tokens)
+
     def _forward_seconds(self, model: "Preset | DraftModel", tokens: int, context: float) -> float:
-        weights = model.weight_bytes / self.memory_bytes_per_second
+        weights = (self._bytes_read(tokens) if model is self else model.weight_bytes) / self.memory_bytes_per_second
         arithmetic = tokens * model.flop_per_token / (self.flop_per_second * self.efficiency)
         attention = context * model.kv_bytes_per_token / (self.memory_bytes_per_second * self.kv_bandwidth)
         return max(weights, arithmetic) + attention
@@ -166,6 +172,34 @@ PRESETS: dict[str, Preset] = {
             flop_per_second=_T4.flop_per_second / 2,
             memory_bytes=_T4.memory_bytes / 2,
             num_gpu_blocks=23_000,  # half of the memory, without the second copy of weights and activations
+        ),
+        Preset(
+            name="a100-qwen3.5-35b-a3b",
+            model="Qwen/Qwen3.5-35B-A3B",
+            gpu="A100 80GB",
+            compute_capability=(8, 0),
+            # Model card: 40 layers, each with 256 experts (8 active) and a shared one of 3 x 2048 x 512; attention with
+            # 2 KV heads of 256 in 10 layers, Gated DeltaNet in 30. 34.1 G parameters without the embedding, 2.9 G
+            # active.
+            weight_bytes=68.2e9,
+            expert_share=32.2 / 34.1,
+            active_share=8 / 256,
+            kv_bytes_per_token=_kv_bytes(layers=10, kv_heads=2, head_size=256),
+            flop_per_token=5.8e9,
+            # Data sheet: 2,039 GB/s HBM2e, 312 TFLOPS dense bf16.
+            memory_bytes_per_second=2.039e12,
+            flop_per_second=312e12,
+            efficiency=0.3,  # assumed: each expert multiplies few tokens
+            overhead_seconds=0.006,  # assumed
+            # The state of a request, 30 layers x 32 heads x 128 x 128 in 32 bits, is read and written in each step. Its
+            # 63 MB are not taken from the KV cache.
+            sequence_seconds=2 * 30 * 32 * 128 * 128 * 4 / 2.039e12,
+            eager_seconds=0.012,  # assumed: 30 kernels in each of 40 layers, 10 us each
+            memory_bytes=85.9e9,
+            gpu_memory_utilization=0.9,
+            num_gpu_blocks=9_000,  # assumed: 3 GB beside 69.2 GB of weights and 5 GB of vision encoder and activations
+            max_num_seqs=256,  # vLLM's default on an A100
+            max_num_batched_tokens=8192,
         ),
         Preset(
             name="toy",

@@ -28,7 +28,7 @@ from exporters.vocabulary.slo_file import SloFile
 from exporters.vocabulary.verdicts import SERVER_FAULT
 
 _ENGINE_AWAY = frozenset({Outcome.TRUNCATED, Outcome.UPSTREAM_ERROR, Outcome.UPSTREAM_UNREACHABLE})
-_ENGINE_PRESENT = frozenset({Outcome.OK, Outcome.TIMEOUT_FIRST_TOKEN, Outcome.TIMEOUT_IDLE})
+_ENGINE_PRESENT = frozenset({Outcome.OK, Outcome.TIMEOUT_FIRST_TOKEN, Outcome.TIMEOUT_IDLE, Outcome.TIMEOUT_TOTAL})
 
 
 class RequestLogSource:

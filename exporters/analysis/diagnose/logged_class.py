@@ -16,7 +16,7 @@ FIRST_TOKEN = frozenset({Measure.TTFT, Measure.TTFT_ANSWER, Measure.QUEUE, Measu
 DECODE = frozenset({Measure.TPOT, Measure.ITL_P95, Measure.DECODE})
 
 FAILED = frozenset({Outcome.UPSTREAM_ERROR, Outcome.UPSTREAM_UNREACHABLE, Outcome.TRUNCATED})
-_WAITED = frozenset({Outcome.CLIENT_ABORT, Outcome.TIMEOUT_FIRST_TOKEN, Outcome.TIMEOUT_IDLE})
+WAITED = frozenset({Outcome.CLIENT_ABORT, Outcome.TIMEOUT_FIRST_TOKEN, Outcome.TIMEOUT_IDLE, Outcome.TIMEOUT_TOTAL})
 
 FEW = 20
 """Requests; with fewer that missed an SLO, the parts of TTFT are those of all requests."""
@@ -57,7 +57,7 @@ class LoggedClass:
             self._statuses[entry.status] += 1
         count["aborted"] += outcome is Outcome.CLIENT_ABORT and entry.ttft_ms is not None
         count["streams"] += entry.stream
-        late = outcome in _WAITED if entry.ttft_ms is None else entry.ttft_ms > self._timeout * 1000
+        late = outcome in WAITED if entry.ttft_ms is None else entry.ttft_ms > self._timeout * 1000
         count["no_first_token"] += entry.stream and late
         count["structured"] += entry.structured_result is not None
         count["truncated_output"] += entry.structured_result is OutputResult.TRUNCATED

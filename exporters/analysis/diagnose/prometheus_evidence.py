@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from exporters.analysis.diagnose.engine_series import engine_evidence
 from exporters.analysis.diagnose.evidence import REQUEST_LOG, ClassEvidence, EngineEvidence, Fact
-from exporters.analysis.diagnose.logged_class import FAILED, burn_name
+from exporters.analysis.diagnose.logged_class import FAILED, WAITED, burn_name
 from exporters.analysis.diagnose.series_window import SeriesWindow, Values
 from exporters.text.errors import UsageError
 from exporters.vocabulary import signals
@@ -73,7 +73,7 @@ class PrometheusEvidence:
         for name, outcomes in groups.items():
             these = self._window.sums(signals.REQUESTS, _one_of(Label.OUTCOME, outcomes))
             _add(facts, name, {**none, **these}, requests, _OUTCOME)
-        waited = _one_of(Label.OUTCOME, [Outcome.CLIENT_ABORT, Outcome.TIMEOUT_FIRST_TOKEN, Outcome.TIMEOUT_IDLE])
+        waited = _one_of(Label.OUTCOME, sorted(WAITED))
         stuck = self._window.sums(signals.WITHOUT_FIRST_TOKEN, waited)
         bound = next((each for each in signals.TTFT.bounds if each >= self._spec.first_token_timeout), math.inf)
         timely = self._window.query(

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from exporters.analysis.roofline.formulas import Setup
+from exporters.analysis.roofline.formulas import Drafts, Setup
 from exporters.analysis.roofline.gpus import SHIPPED, Dtype, Gpu, find_gpu, read_gpus
 from exporters.analysis.roofline.model_shape import MAX_SIZE, read_shape
 from exporters.text.command_flags import add_format
@@ -54,6 +54,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="N",
         help=f"number of requests decoded together (repeatable; default: {', '.join(map(str, BATCHES))})",
+    )
+    parser.add_argument(
+        "--draft-config",
+        type=Path,
+        metavar="FILE",
+        help="the config.json of a draft model or an EAGLE-3 head, in 16 bits (default: no speculative decoding)",
+    )
+    parser.add_argument(
+        "--draft-tokens", type=int, default=3, metavar="N", help="draft tokens of each step (default %(default)s)"
+    )
+    parser.add_argument(
+        "--acceptance",
+        type=float,
+        default=0.7,
+        metavar="SHARE",
+        help="probability that a draft token is accepted if all before it are (default %(default)s)",
     )
     add_format(parser)
     parser.set_defaults(run=run)
@@ -124,7 +140,20 @@ def _setup(arguments: argparse.Namespace, gpus: Sequence[Gpu]) -> Setup:
         tensor_parallel=size,
         utilization=share,
         context=arguments.context,
+        drafts=_drafts(arguments),
     )
+
+
+def _drafts(arguments: argparse.Namespace) -> Drafts | None:
+    if arguments.draft_config is None:
+        return None
+    if not 1 <= arguments.draft_tokens <= MAX_SIZE:
+        raise UsageError(f"--draft-tokens: {arguments.draft_tokens} is out of range; use 1 or more, such as 3")
+    if not 0 <= arguments.acceptance <= 1:
+        raise UsageError(
+            f"--acceptance: {arguments.acceptance:g} is not a share; write a number from 0 to 1, such as 0.7"
+        )
+    return Drafts(read_shape(arguments.draft_config), arguments.draft_tokens, arguments.acceptance)
 
 
 def _batch(text: str) -> int:
@@ -141,6 +170,7 @@ def _document(setup: Setup, batches: Sequence[int], remedies: Sequence[str]) -> 
         "weight_dtype": setup.weight_dtype,
         "kv_dtype": setup.kv_dtype,
         "context": setup.context,
+        "draft_tokens": setup.drafts.tokens if setup.drafts else 0,
         "parameters": setup.shape.parameters,
         "weight_bytes": setup.weight_bytes(),
         "flop_per_token": setup.flop_per_token(),
@@ -165,6 +195,11 @@ def _table(setup: Setup, batches: Sequence[int], remedies: Sequence[str]) -> Ite
         f"{'Weights':<16}{shape.parameters / 1e9:.2f} B parameters{active}: {setup.weight_bytes() / 1e9:.1f} GB "
         f"({setup.weight_dtype})"
     )
+    if drafts := setup.drafts:
+        yield (
+            f"{'Drafts':<16}{drafts.tokens} tokens per step by {drafts.shape.parameters / 1e9:.2f} B parameters: "
+            f"{drafts.output_per_step:.2f} output tokens per step if {number(100 * drafts.acceptance)} % are accepted"
+        )
     yield f"{'FLOP per token':<16}{setup.flop_per_token() / 1e9:.2f} G"
     yield f"{'Prefill':<16}{setup.prefill_rate():,.0f} tok/s"
     kv = f"{setup.kv_bytes_per_token():,.0f} B per token ({setup.kv_dtype})"

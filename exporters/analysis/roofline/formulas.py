@@ -19,6 +19,20 @@ def read_seconds(*, weight_bytes: float, kv_bytes: float, bandwidth: float) -> f
     return (weight_bytes + kv_bytes) / bandwidth
 
 
+@dataclass(frozen=True, slots=True)
+class Drafts:
+    """Speculative decoding: the draft model, and the share of its tokens that are accepted if all before them are."""
+
+    shape: ModelShape
+    tokens: int
+    acceptance: float
+
+    @property
+    def output_per_step(self) -> float:
+        """Expected output tokens of a request in a step: Leviathan et al. (2023), equation 1."""
+        return sum(self.acceptance**position for position in range(self.tokens + 1))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
     """A model on `tensor_parallel` GPUs, and the share `utilization` of their memory to use."""
@@ -33,6 +47,7 @@ class Setup:
     utilization: float = 0.9
     context: int = 0
     """Tokens of each request in the KV cache during decode."""
+    drafts: Drafts | None = None
 
     def flop_per_token(self, attended: float = 0) -> float:
         """2 per active parameter, and 4 x layers x heads x head size per token that a token attends to.
@@ -57,9 +72,7 @@ class Setup:
 
         On all GPUs together: with more GPUs than KV heads, each head is stored more than once.
         """
-        shape = self.shape
-        copies = max(1.0, self.tensor_parallel / shape.kv_heads)
-        return 2 * shape.layers * shape.kv_heads * copies * shape.head_size * self.kv_dtype.bytes
+        return self._kv_bytes(self.shape)
 
     def usable_memory(self) -> float:
         """Bytes on all GPUs together: vLLM's `--gpu-memory-utilization` of each."""
@@ -67,15 +80,20 @@ class Setup:
 
     def kv_tokens(self) -> int:
         """Tokens of KV cache that fit beside the weights, or 0; without the memory of activations and CUDA graphs."""
-        return max(0, int((self.usable_memory() - self.weight_bytes()) // self.kv_bytes_per_token()))
+        drafts = self.drafts
+        each = self.kv_bytes_per_token() + (self._kv_bytes(drafts.shape) if drafts else 0.0)
+        weights = self.weight_bytes() + (drafts.shape.parameters * Dtype.BF16.bytes if drafts else 0.0)
+        return max(0, int((self.usable_memory() - weights) // each))
 
     def compute_seconds(self, batch: int) -> float:
         """Time of the arithmetic of a decode step of `batch` requests."""
-        return batch * self.flop_per_token(self.context) / self._flops()
+        return self._verified(batch) * self.flop_per_token(self.context) / self._flops()
 
     def memory_seconds(self, batch: int) -> float:
         """Time of the memory reads of a decode step: the weights once, and the KV cache of each request."""
-        weights = self._stored_bytes(self.shape.weights_read(batch), self.shape.embeddings - self.shape.lookup_table)
+        weights = self._stored_bytes(
+            self.shape.weights_read(self._verified(batch)), self.shape.embeddings - self.shape.lookup_table
+        )
         kv = batch * self.context * self.kv_bytes_per_token()
         return read_seconds(weight_bytes=weights, kv_bytes=kv, bandwidth=self.gpu.bandwidth * self.tensor_parallel)
 
@@ -83,8 +101,11 @@ class Setup:
         return self.memory_seconds(batch) > self.compute_seconds(batch)
 
     def decode_rate(self, batch: int) -> float:
-        """Output tokens per second of all `batch` requests together: one per request and step."""
-        return batch / max(self.compute_seconds(batch), self.memory_seconds(batch))
+        """Output tokens per second of all `batch` requests together: one per request and step, or those accepted."""
+        output = self.drafts.output_per_step if self.drafts else 1.0
+        return (
+            batch * output / (max(self.compute_seconds(batch), self.memory_seconds(batch)) + self._draft_seconds(batch))
+        )
 
     def crossover(self) -> int | None:
         """The largest memory-bound batch; larger ones are compute-bound. None if every batch is memory-bound.
@@ -101,6 +122,27 @@ class Setup:
             middle = (low + high) // 2
             low, high = (middle, high) if self.is_memory_bound(middle) else (low, middle)
         return low
+
+    def _verified(self, batch: int) -> int:
+        """The tokens of a decode step: one of each request, and its draft tokens."""
+        return batch * (1 + self.drafts.tokens) if self.drafts else batch
+
+    def _draft_seconds(self, batch: int) -> float:
+        """Time of one pass of the draft model for each draft token."""
+        if self.drafts is None:
+            return 0.0
+        shape = self.drafts.shape
+        compute = batch * 2 * shape.active_parameters / self._flops()
+        memory = read_seconds(
+            weight_bytes=shape.weights_read(batch) * Dtype.BF16.bytes,
+            kv_bytes=batch * self.context * self._kv_bytes(shape),
+            bandwidth=self.gpu.bandwidth * self.tensor_parallel,
+        )
+        return self.drafts.tokens * max(compute, memory)
+
+    def _kv_bytes(self, shape: ModelShape) -> float:
+        copies = max(1.0, self.tensor_parallel / shape.kv_heads)
+        return 2 * shape.layers * shape.kv_heads * copies * shape.head_size * self.kv_dtype.bytes
 
     def _flops(self) -> float:
         return self.gpu.flops[self.dtype] * self.tensor_parallel

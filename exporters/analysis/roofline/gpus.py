@@ -16,6 +16,9 @@ _MIG = re.compile(
 )
 _COMPUTE_SLICES, _MEMORY_SLICES = 7, 8
 """Slices of a GPU (NVIDIA Multi-Instance GPU User Guide); an instance has 1, 2, 4 or 8 of those of memory."""
+_WIDER = {(1, 2): 26 / 132, (3, 4): 60 / 132}
+"""The share of the multiprocessors, if it is more than the slices, by slices of compute and of memory: H100, as
+`nvidia-smi mig -lgip` lists its profiles 1g.20gb and 3g.40gb."""
 _VENDORS = re.compile(r"nvidia|amd|instinct|tesla|[^a-z0-9]")
 
 
@@ -49,7 +52,7 @@ class Gpu:
     def instance(self, profile: str, slices: int, memory_gb: int) -> "Gpu":
         """A MIG instance, such as 1g.10gb, with the share of its slices.
 
-        Its compute is an upper limit: a GPU has more multiprocessors than its slices, 132 instead of 7 x 16 on an H100.
+        Its compute is an upper limit: most profiles have fewer multiprocessors: 16 of 132 for 1g.10gb of an H100.
 
         Raises:
             UsageError: the GPU has no such profile.
@@ -62,7 +65,7 @@ class Gpu:
                 f"--gpu: the {self.name} has no MIG profile {profile}; "
                 + (f"its instances have {sizes}" if self.supports_mig else "it has no MIG")
             )
-        memory, compute = parts / _MEMORY_SLICES, slices / _COMPUTE_SLICES
+        memory, compute = parts / _MEMORY_SLICES, max(slices / _COMPUTE_SLICES, _WIDER.get((slices, parts), 0.0))
         return replace(
             self,
             name=f"{self.name} {profile}",

@@ -16,6 +16,9 @@ DENSE = frozenset(
 MIXTURES = {"mixtral": "num_local_experts", "qwen2_moe": "num_experts", "qwen3_moe": "num_experts"}
 """Architectures with experts instead of the MLP, and the key of the number of experts."""
 
+_EAGLE3 = "LlamaForCausalLMEagle3"
+"""A draft head: Li et al., "EAGLE-3: Scaling up Inference Acceleration of Large Language Models" (2025), section 3."""
+
 MAX_SIZE = 10_000_000
 """The largest plausible value of any key in a config.json."""
 
@@ -144,6 +147,13 @@ def _count_parameters(keys: _ConfigKeys, parameters: float | None) -> ModelShape
     )
     # Queries and output; keys and values.
     attention = 2 * hidden * head_size * (heads + kv_heads)
+    if _EAGLE3 in keys.config.get("architectures", ()):
+        # Queries, keys and values read a token beside its hidden state, made from those of three layers of the model,
+        # whose embedding the head uses.
+        head = keys.whole("draft_vocab_size") * hidden
+        attention += hidden * head_size * (heads + 2 * kv_heads)
+        mlp = _mlp(keys, layers, hidden, parameters) + 3 * hidden * hidden
+        return replace(shape, parameters=head + layers * attention + mlp, embeddings=head, lookup_table=0)
     mlp = _mlp(keys, layers, hidden, parameters) + (
         shape.experts.count * shape.experts.parameters if shape.experts else 0
     )

@@ -74,11 +74,14 @@ class MeasurementContext:
     on_failure: Callable[[Exception], None]
     """Called when metering has failed; the request goes on unmetered."""
     tenant_header: bytes = field(init=False)
+    cut_after: dict[str, float] = field(init=False)
+    """The seconds of each class after which the relay ends a request."""
     _charges: dict[tuple[str, bool, bool, bool, bool], ApplicableSlos] = field(default_factory=dict)
     _engine_slos: dict[str, dict[str, tuple[Measure, float]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.tenant_header = self.slos.tenants.header.encode()
+        self.cut_after = {each.name: each.cut_after for each in self.slos.classes if each.cut_after is not None}
 
     def charges(
         self, request_class: str, *, stream: bool, several: bool, engine_times: bool, structured: bool
@@ -112,6 +115,8 @@ class Measurement:
 
     deadline = inf
     """When `check_deadline` is due, in monotonic seconds."""
+    cut_at = inf
+    """When the relay ends the request, in monotonic seconds, by `cut_after` of its class."""
     unparsed: str | None = None
     refused: str | None = None
     """Why the relay itself has refused the request."""
@@ -218,6 +223,7 @@ class Measurement:
         if body is None or body.sized:
             self._prompt_estimate = estimate
         self.request_class = slos.classify(self._head.get(_REQUEST_CLASS), estimate, max_tokens, self.api)
+        self.cut_at = self.zero + self._context.cut_after.get(self.request_class, inf)
         self.model = body.model if body else ""
         charges = self._context.charges(
             self.request_class,

@@ -54,7 +54,7 @@ def test_the_number_of_rules_depends_only_on_slos_and_classes(
     spec = spec_of_size(slos, classes, tenants, per_tenant)
     all_rules = [rule for group in rules(spec) for rule in group.rules]
     alerts = sum(isinstance(rule, Alert) for rule in all_rules)
-    assert alerts == 32 + 2 * slos + (slos if per_tenant else 0)
+    assert alerts == 34 + 2 * slos + (slos if per_tenant else 0)
     assert len(all_rules) - alerts == 101 + constants(spec) + (12 if per_tenant else 0)
 
 

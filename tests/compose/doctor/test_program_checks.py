@@ -9,6 +9,7 @@ import pytest
 from compose.doctor import program_checks
 from compose.doctor.finding import Finding, State
 from compose.doctor.program_checks import docker, gpu_clocks, gpu_driver, gpu_settings, read_gpus
+from tests.support.promtool import ROOT
 
 Install = Callable[[str, str], None]
 
@@ -16,6 +17,8 @@ DOCKER_COST = "the lab in containers does not start; `vllm-slo up` does"
 H200 = "0, NVIDIA H200, 580.159.04, 0x0000000000000000, Enabled, 700.00, 700.00"
 """Recorded on a machine with one H200: the query of the checks, and below a query for a field that does not exist."""
 UNKNOWN_FIELD = 'Field "clocks_throttle_reasons.active" is not a valid field to query.'
+H100 = (ROOT / "tests/contract/nvidia-smi/h100-doctor.csv").read_text(encoding="utf-8").strip()
+"""Recorded on a machine with one idle H100."""
 GPU_CLOCKS = "nvidia-smi, clocks_throttle_reasons.active"
 GPU_SETTINGS = "nvidia-smi, persistence_mode and power.limit"
 QUERY = (
@@ -155,6 +158,7 @@ def test_the_driver(install: Install, driver: str, state: State, cost: str) -> N
             "GPU 0: software thermal slowdown; GPU 1: hardware power brake",
             id="two GPUs",
         ),
+        pytest.param(["0x0", "0x2"], State.WARNING, "GPU 1: a setting limits the clocks", id="clocks by setting"),
         pytest.param(["[N/A]", "0x0"], State.NOT_CHECKED, "GPU 0 does not report it", id="not supported"),
     ],
 )
@@ -205,6 +209,13 @@ def test_an_answer_that_is_not_understood_is_not_checked(install: Install, scrip
     for check in (gpu_driver, gpu_clocks):
         assert check(read_gpus()).state is State.NOT_CHECKED
         assert check(read_gpus()).found == found
+
+
+def test_a_recorded_h100_is_as_it_should_be(install: Install) -> None:
+    install("nvidia-smi", smi(H100))
+    gpus = read_gpus()
+    assert [check(gpus).state for check in (gpu_driver, gpu_clocks, gpu_settings)] == [State.OK] * 3
+    assert gpu_driver(gpus).found == "1 x NVIDIA H100 80GB HBM3, driver 580.159.04"
 
 
 def test_a_program_that_hangs_is_not_waited_for(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:

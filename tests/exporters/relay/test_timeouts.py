@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from exporters.relay.connections.exchange_state import RequestState
-from exporters.vocabulary.signals import Outcome
+from exporters.vocabulary.signals import Outcome, Verdict
 from tests.support.scripted_relay import (
     CHAT,
     DONE,
@@ -355,6 +355,40 @@ async def test_a_request_without_a_first_token_is_cut_after_cut_first_token(tmp_
         assert response.startswith(b"HTTP/1.1 504 Gateway Timeout\r\n")
         assert error_in(response)["code"] == "timeout_first_token"
         assert (await stage.record()).outcome is Outcome.TIMEOUT_FIRST_TOKEN
+
+
+CUT_AFTER = """
+version: 1
+period: 30d
+classes:
+  - {name: short, max_tokens: "<=10", cut_after: 2m}
+  - {name: long}
+slos:
+  - {name: served, classes: [short, long], signal: availability, objective: 99%}
+"""
+
+
+@pytest.mark.parametrize(
+    "request_class,after,outcome",
+    [("short", 119, None), ("short", 121, Outcome.TIMEOUT_TOTAL), ("long", 599, None)],
+)
+async def test_a_stream_that_flows_is_cut_after_the_time_of_its_class(
+    tmp_path: Path, request_class: str, after: float, outcome: Outcome | None
+) -> None:
+    flows = holds(STREAM_HEAD, chunk(content("a")))
+    async with staged(tmp_path, flows, slo_file=CUT_AFTER) as stage:
+        arrived = time.monotonic()
+        client = await stage.client(post(CHAT, headers=f"x-request-class: {request_class}\r\n"))
+        await client.until(content("a"))
+        stage.relay.cut_timed_out(arrived + after if outcome is None else time.monotonic() + after)
+        if outcome is None:
+            assert (stage.records, stage.relay.open_requests) == ([], 1)
+            return
+        rest = await client.rest()
+        assert b'"code": "timeout_total"' in rest
+        assert b"vllm-slo: not complete within 120 s (cut_after of its class)" in rest
+        record = await stage.record()
+        assert (record.outcome, record.slo) == (outcome, {"served": Verdict.BAD})
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/embeddings"])

@@ -74,6 +74,7 @@ OUTCOMES = (
     Outcome.CLIENT_ABORT,
     Outcome.TIMEOUT_FIRST_TOKEN,
     Outcome.TIMEOUT_IDLE,
+    Outcome.TIMEOUT_TOTAL,
     Outcome.TRUNCATED,
     Outcome.UPSTREAM_ERROR,
     Outcome.UPSTREAM_UNREACHABLE,
@@ -81,9 +82,9 @@ OUTCOMES = (
     Outcome.CLIENT_ERROR,
 )
 # One letter per outcome, in the order above: good, bad, abandoned, - for no event.
-UNDECIDED_NO_SIGNAL = "-abbbbbb-"
-UNDECIDED_MET = "gabbbbbb-"
-BAD, GOOD = "b" * 9, "g" * 9
+UNDECIDED_NO_SIGNAL = "-abbbbbbb-"
+UNDECIDED_MET = "gabbbbbbb-"
+BAD, GOOD = "b" * 10, "g" * 10
 WITHOUT_REASONING = {
     "waiting": UNDECIDED_NO_SIGNAL,
     "past the ttft deadline": BAD,
@@ -138,7 +139,7 @@ EXPECTED: dict[Measure, dict[str, str]] = {
     Measure.DECODE: {**dict.fromkeys(MOMENTS, UNDECIDED_MET), "past first_token_timeout": BAD},
     Measure.AVAILABILITY: {**dict.fromkeys(MOMENTS, UNDECIDED_MET), "past first_token_timeout": BAD},
     # These requests ask for no JSON.
-    Measure.VALID_OUTPUT: dict.fromkeys(MOMENTS, "-" * 9),
+    Measure.VALID_OUTPUT: dict.fromkeys(MOMENTS, "-" * 10),
 }
 LETTERS = {"g": Verdict.GOOD, "b": Verdict.BAD, "a": Verdict.ABANDONED, "-": None}
 ROWS = [
@@ -327,7 +328,7 @@ def test_a_judge_without_an_slo_on_the_answer_awaits_none() -> None:
     assert live_judge(Measure.TTFT_ANSWER).awaits_answer
 
 
-@pytest.mark.parametrize("outcome, letter", [*zip(OUTCOMES, "-abbbbbb-", strict=True)])
+@pytest.mark.parametrize("outcome, letter", [*zip(OUTCOMES, "-abbbbbbb-", strict=True)])
 @pytest.mark.parametrize("valid", [True, False, None])
 def test_output_that_was_checked_has_its_verdict_and_other_output_that_of_the_outcome(
     valid: bool | None, outcome: Outcome, letter: str

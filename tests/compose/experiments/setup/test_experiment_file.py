@@ -199,7 +199,7 @@ configurations:
     assert str(caught.value).splitlines() == [
         (
             "configurations.big: preset: 'h100' is unknown; known: rtx6000ada-qwen2.5-14b, h200-qwen2.5-14b, "
-            "h200-llama-70b-fp8, t4-qwen2.5-0.5b, half-t4-qwen2.5-0.5b, toy"
+            "h200-llama-70b-fp8, t4-qwen2.5-0.5b, half-t4-qwen2.5-0.5b, a100-qwen3.5-35b-a3b, toy"
         ),
         "configurations.fast: quantization: 'int2' is not simulated; known: awq, awq_marlin, gptq, gptq_marlin, fp8",
         "configurations.fast: enforce_eager: 'maybe' is not true or false",

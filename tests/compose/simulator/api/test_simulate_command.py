@@ -39,7 +39,7 @@ def test_flags_override_the_preset() -> None:
         pytest.param(
             "--preset h100",
             "--preset: 'h100' is unknown; known: rtx6000ada-qwen2.5-14b, h200-qwen2.5-14b, h200-llama-70b-fp8, "
-            "t4-qwen2.5-0.5b, half-t4-qwen2.5-0.5b, toy",
+            "t4-qwen2.5-0.5b, half-t4-qwen2.5-0.5b, a100-qwen3.5-35b-a3b, toy",
             id="preset",
         ),
         pytest.param(

@@ -110,3 +110,13 @@ def test_all_mistakes_are_reported() -> None:
         "enforce_eager: 'yes' is not true or false",
         "gpu_memory_utilization: 0.1 leaves no memory for the KV cache; write a larger share",
     ]
+
+
+def test_a_step_of_a_mixture_reads_the_experts_that_its_tokens_use() -> None:
+    """2.9 of 34.1 G parameters for one token, nearly all for a batch."""
+    preset = PRESETS["a100-qwen3.5-35b-a3b"]
+    read = preset.memory_bytes_per_second * preset.tpot_floor(0)
+    assert read == pytest.approx(2 * 2.9e9, rel=0.02)
+    one, many = (preset.step_seconds(tokens=tokens, context=0) - preset.overhead_seconds for tokens in (1, 512))
+    assert one * preset.memory_bytes_per_second == pytest.approx(read)
+    assert many * preset.memory_bytes_per_second == pytest.approx(preset.weight_bytes, rel=0.001)

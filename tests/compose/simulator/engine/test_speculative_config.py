@@ -15,6 +15,8 @@ RATES = (
     '{"method": "ngram", "num_speculative_tokens": 2, "rejection_sample_method": "synthetic", '
     '"synthetic_acceptance_rates": [0.5, 0.25]}'
 )
+LLAMA_70B = PRESETS["h200-llama-70b-fp8"]
+EAGLE3 = '{"model": "yuhuili/EAGLE3-LLaMA3.3-Instruct-70B", "num_speculative_tokens": 3, "method": "eagle3"}'
 DRAFT = f'{{"model": "{SMALL.model}", "num_speculative_tokens": 3}}'
 
 
@@ -39,6 +41,31 @@ def test_the_weights_and_the_cache_of_a_draft_model_take_memory() -> None:
     before, after = (each.num_gpu_blocks * BLOCK_SIZE for each in (H200, varied))
     used = after * (H200.kv_bytes_per_token + SMALL.kv_bytes_per_token) + SMALL.weight_bytes
     assert used == pytest.approx(before * H200.kv_bytes_per_token, rel=1e-3)
+
+
+def test_an_eagle_3_head_costs_a_fiftieth_of_its_model() -> None:
+    """1.4 G parameters in 16 bits, and one layer of the KV cache, which has 8 bits in this preset."""
+    varied = speculative(LLAMA_70B, EAGLE3)
+    assert varied.speculation is not None
+    draft = varied.speculation.draft
+    assert draft is not None
+    assert draft.weight_bytes == pytest.approx(2.8e9, rel=0.01)
+    assert draft.flop_per_token == pytest.approx(LLAMA_70B.flop_per_token / 50, rel=0.01)
+    assert draft.kv_bytes_per_token == LLAMA_70B.kv_bytes_per_token / 80
+    assert varied.num_gpu_blocks < LLAMA_70B.num_gpu_blocks
+    # three passes of the head take a tenth of a step of the model
+    share = varied.draft_seconds(requests=1, context=1000) / LLAMA_70B.step_seconds(tokens=4, context=1000)
+    assert share == pytest.approx(0.09, abs=0.02)
+
+
+def test_an_eagle_3_head_drafts_for_its_own_model_only() -> None:
+    with pytest.raises(EngineFlagsError) as caught:
+        speculative(H200, EAGLE3)
+    (mistake,) = caught.value.mistakes
+    assert mistake == (
+        "speculative_config: model: yuhuili/EAGLE3-LLaMA3.3-Instruct-70B drafts for nvidia/Llama-3.1-70B-Instruct-FP8, "
+        "not for Qwen/Qwen2.5-14B-Instruct; use ngram"
+    )
 
 
 def test_the_order_of_the_flags_does_not_matter() -> None:
@@ -71,9 +98,9 @@ def test_the_order_of_the_flags_does_not_matter() -> None:
             id="no object",
         ),
         pytest.param(
-            '{"method": "eagle3", "num_speculative_tokens": 0, "tokens": 3, "synthetic_acceptance_rates": [2, -1]}',
+            '{"method": "medusa", "num_speculative_tokens": 0, "tokens": 3, "synthetic_acceptance_rates": [2, -1]}',
             [
-                "speculative_config: method: 'eagle3' is unknown; known: ngram, draft_model",
+                "speculative_config: method: 'medusa' is unknown; known: ngram, draft_model, eagle3",
                 "speculative_config: num_speculative_tokens: expected a whole number of at least 1, found '0'",
                 (
                     "speculative_config: tokens: unknown key; known: method, num_speculative_tokens, model, "
@@ -89,7 +116,7 @@ def test_the_order_of_the_flags_does_not_matter() -> None:
             [
                 (
                     "speculative_config: the size of the draft model is unknown; known: Qwen/Qwen2.5-14B-Instruct, "
-                    "nvidia/Llama-3.1-70B-Instruct-FP8, Qwen/Qwen2.5-0.5B-Instruct, toy"
+                    "nvidia/Llama-3.1-70B-Instruct-FP8, Qwen/Qwen2.5-0.5B-Instruct, Qwen/Qwen3.5-35B-A3B, toy"
                 )
             ],
             id="no draft model",

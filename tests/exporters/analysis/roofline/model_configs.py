@@ -25,6 +25,12 @@ QWEN_14B = config("qwen2", 48, 5120, 13824, 40, 8, 152064, **UNTIED)  # Qwen2.5-
 QWEN_HALF_B = config("qwen2", 24, 896, 4864, 14, 2, 151936, tie_word_embeddings=True)  # Qwen2.5-0.5B
 LLAMA_8B = config("llama", 32, 4096, 14336, 32, 8, 128256, **UNTIED)  # Llama 3.1 8B
 LLAMA_70B = config("llama", 80, 8192, 28672, 64, 8, 128256, **UNTIED)  # Llama 3.1 70B
+EAGLE3_70B = {  # yuhuili/EAGLE3-LLaMA3.3-Instruct-70B
+    **LLAMA_70B,
+    "num_hidden_layers": 1,
+    "architectures": ["LlamaForCausalLMEagle3"],
+    "draft_vocab_size": 32000,
+}
 LLAMA_7B = config("llama", 32, 4096, 11008, 32, 32, 32000, **UNTIED)  # Llama 2 7B
 QWEN3_32B = config("qwen3", 64, 5120, 25600, 64, 8, 151936, head_dim=128, **UNTIED)
 QWEN3_8B = config("qwen3", 36, 4096, 12288, 32, 8, 151936, head_dim=128, **UNTIED)

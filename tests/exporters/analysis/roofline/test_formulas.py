@@ -7,10 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporters.analysis.roofline.formulas import Setup
+from compose.simulator.engine.speculative_config import EAGLE3_HEADS
+from exporters.analysis.roofline.formulas import Drafts, Setup
 from exporters.analysis.roofline.gpus import SHIPPED, Dtype, Gpu, find_gpu, read_gpus
 from exporters.analysis.roofline.model_shape import Experts, ModelShape, read_shape
-from tests.exporters.analysis.roofline.model_configs import LLAMA_70B, QWEN_14B, QWEN_HALF_B, write
+from tests.exporters.analysis.roofline.model_configs import (
+    EAGLE3_70B,
+    LLAMA_8B,
+    LLAMA_70B,
+    QWEN_14B,
+    QWEN_HALF_B,
+    write,
+)
 
 GPUS = read_gpus(SHIPPED)
 
@@ -38,6 +46,35 @@ def test_qwen_half_b_on_a_t4_has_the_published_bounds(tmp_path: Path) -> None:
     assert round(t4.decode_rate(50)) == 16_327
     assert t4.crossover() == 203
     assert round(t4.decode_rate(500)) == 66_327
+
+
+def test_an_eagle_3_head_for_llama_70b_has_its_published_size(tmp_path: Path) -> None:
+    """Its checkpoint has 1.4 G parameters: one layer, the reduction of three hidden states, 32,000 tokens of output."""
+    head = read_shape(write(tmp_path, EAGLE3_70B))
+    assert head.parameters == pytest.approx(1.4e9, rel=0.01)
+    assert EAGLE3_HEADS["yuhuili/EAGLE3-LLaMA3.3-Instruct-70B"].parameters == head.parameters
+
+
+@pytest.mark.parametrize("tokens,acceptance,expected", [(3, 0.7, 2.533), (3, 0.0, 1.0), (3, 1.0, 4.0), (5, 0.8, 3.689)])
+def test_the_output_of_a_step_is_that_of_leviathan(
+    tmp_path: Path, tokens: int, acceptance: float, expected: float
+) -> None:
+    drafts = Drafts(read_shape(write(tmp_path, EAGLE3_70B)), tokens, acceptance)
+    assert drafts.output_per_step == pytest.approx(expected, abs=0.001)
+
+
+def test_drafts_help_small_batches_and_cost_large_ones(tmp_path: Path) -> None:
+    """A small batch waits for the memory, so verification is free; a large one for the arithmetic of all tokens."""
+    plain = setup("H200", read_shape(write(tmp_path, LLAMA_70B)), Dtype.FP8, Dtype.FP8)
+    eagle, dense = (
+        replace(plain, drafts=Drafts(read_shape(write(tmp_path, draft)), 3, 0.7)) for draft in (EAGLE3_70B, LLAMA_8B)
+    )
+    assert eagle.decode_rate(1) / plain.decode_rate(1) == pytest.approx(2.26, abs=0.05)
+    assert dense.decode_rate(1) < eagle.decode_rate(1)
+    assert eagle.decode_rate(2000) < plain.decode_rate(2000)
+    assert dense.kv_tokens() < eagle.kv_tokens() < plain.kv_tokens()
+    useless = replace(plain, drafts=Drafts(eagle.shape, 3, 0.0))
+    assert useless.decode_rate(1) < plain.decode_rate(1)
 
 
 def test_quantised_weights_leave_embedding_and_head_in_16_bits(tmp_path: Path) -> None:

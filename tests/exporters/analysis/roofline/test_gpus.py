@@ -1,11 +1,13 @@
 """The file of GPUs: the shipped figures, the search by name, and the errors."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from exporters.analysis.roofline.gpus import SHIPPED, Dtype, find_gpu, read_gpus
 from exporters.text.errors import UsageError
+from tests.support.promtool import ROOT
 
 GPUS = read_gpus(SHIPPED)
 ONE = """\
@@ -79,8 +81,8 @@ def test_an_unknown_gpu_is_rejected_with_the_nearest_and_all(name: str, guess: s
     "name, memory, compute",
     [
         pytest.param("H100 1g.10gb", 1 / 8, 1 / 7, id="the smallest"),
-        pytest.param("NVIDIA H100 MIG 1g.20gb", 2 / 8, 1 / 7, id="more memory, as nvidia-smi spells it"),
-        pytest.param("h100-3g.40gb", 4 / 8, 3 / 7, id="half"),
+        pytest.param("NVIDIA H100 MIG 1g.20gb", 2 / 8, 26 / 132, id="more memory, as nvidia-smi spells it"),
+        pytest.param("h100-3g.40gb", 4 / 8, 60 / 132, id="half"),
         pytest.param("H100 7g.80gb", 1, 1, id="all"),
         pytest.param("H200 1g.18gb", 1 / 8, 1 / 7, id="a rounded size"),
         pytest.param("B200 2g.45gb", 2 / 8, 2 / 7, id="B200"),
@@ -135,3 +137,16 @@ def test_a_file_with_mistakes_is_rejected_with_all_of_them(tmp_path: Path) -> No
         "FILE:7:5: gpus[1]: source is missing\n"
         "FILE:7:18: gpus[1].memory: unknown key; did you mean 'memory_gib'?"
     )
+
+
+def test_no_recorded_mig_profile_has_more_than_its_bound() -> None:
+    """Recorded with `nvidia-smi mig -lgip` on an H100: the memory in GiB and the multiprocessors, of 132."""
+    recorded = (ROOT / "tests/contract/nvidia-smi/h100-mig-profiles.txt").read_text(encoding="utf-8")
+    profiles = re.findall(r"MIG (\dg\.\d+gb) .*?\d/\d +([\d.]+) +No +(\d+)", recorded)
+    assert len(profiles) == 6
+    whole = find_gpu("H100", GPUS)
+    for profile, memory, multiprocessors in profiles:
+        instance = find_gpu(f"H100 {profile}", GPUS)
+        assert instance.memory / 2**30 == pytest.approx(float(memory), rel=0.03), profile
+        share = int(multiprocessors) / 132
+        assert share <= instance.flops[Dtype.BF16] / whole.flops[Dtype.BF16] <= 1.2 * share, profile
