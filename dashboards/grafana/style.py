@@ -83,7 +83,11 @@ ANNOTATION_COLOURS = {
 }
 
 CLASS_COLOURS = ("#2660FF", "#806826", "#B41DBF", "#9F82D9", "#A64B81", "#B28936")
-"""Colours of classes in the order of the SLO file, the most different first; none is red or green."""
+"""Colours of classes in the order of the SLO file, the most different first; none is red or green.
+
+A contrast of 3:1 in both themes leaves no room for more that differ with colour blindness: further classes repeat them
+in thicker lines, because dashes are the SLOs of a class.
+"""
 
 _UNBOUNDED = re.compile(r"\{\{(engine|instance|upstream)\}\}")
 """A label in a legend that has as many values as the fleet has processes."""
@@ -355,11 +359,20 @@ def hide_zero_series(panel: timeseries.Panel) -> timeseries.Panel:
 
 
 def colour_by_class(panel: _Panel, spec: SloFile) -> _Panel:
-    """Give each class its own colour; the legend is the class, or starts with it."""
-    for index, name in enumerate(spec.class_names):
-        colour = GREY if name == OTHER else CLASS_COLOURS[index % len(CLASS_COLOURS)]
-        panel.override_by_regexp(f"/^{re.escape(name)}( |$)/", [fixed_colour(colour)])
+    """Give each class its own colour, or a thicker line of it; the legend is the class, or starts with it."""
+    for name, (colour, width) in class_lines(spec.class_names).items():
+        line = [model.DynamicConfigValue("custom.lineWidth", width)] if width > 1 else []
+        panel.override_by_regexp(f"/^{re.escape(name)}( |$)/", [fixed_colour(colour), *line])
     return panel
+
+
+def class_lines(names: Iterable[str]) -> dict[str, tuple[str, int]]:
+    """The colour and the width in pixels of the line of each class."""
+    lines = {name: divmod(index, len(CLASS_COLOURS)) for index, name in enumerate(names)}
+    return {
+        name: (GREY, 1) if name == OTHER else (CLASS_COLOURS[position], 1 + 2 * repeated)
+        for name, (repeated, position) in lines.items()
+    }
 
 
 def colour_by_outcome(panel: _Panel) -> _Panel:
