@@ -82,7 +82,7 @@ ANNOTATION_COLOURS = {
     "Load tests": GREY,
 }
 
-CLASS_COLOURS = ("#2660FF", "#806826", "#B41DBF", "#9F82D9", "#A64B81", "#B28936")
+CLASS_COLOURS = ("#2660FF", "#776633", "#B41DBF", "#9F82D9", "#A64B81", "#888844")
 """Colours of classes in the order of the SLO file, the most different first; none is red or green.
 
 A contrast of 3:1 in both themes leaves no room for more that differ with colour blindness: further classes repeat them
