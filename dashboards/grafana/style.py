@@ -1,7 +1,7 @@
 """Defaults of panels: unit, description, data source, and colours that have one meaning on every dashboard."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TypeAlias, TypeVar
 
 from grafana_foundation_sdk.builders import bargauge, common, dashboard, heatmap, prometheus, stat, table, timeseries
@@ -361,18 +361,20 @@ def hide_zero_series(panel: timeseries.Panel) -> timeseries.Panel:
 def colour_by_class(panel: _Panel, spec: SloFile) -> _Panel:
     """Give each class its own colour, or a thicker line of it; the legend is the class, or starts with it."""
     for name, (colour, width) in class_lines(spec.class_names).items():
-        line = [model.DynamicConfigValue("custom.lineWidth", width)] if width > 1 else []
-        panel.override_by_regexp(f"/^{re.escape(name)}( |$)/", [fixed_colour(colour), *line])
+        properties = [fixed_colour(colour)]
+        if width > 1:
+            properties.append(model.DynamicConfigValue("custom.lineWidth", width))
+        panel.override_by_regexp(f"/^{re.escape(name)}( |$)/", properties)
     return panel
 
 
-def class_lines(names: Iterable[str]) -> dict[str, tuple[str, int]]:
+def class_lines(names: Sequence[str]) -> dict[str, tuple[str, int]]:
     """The colour and the width in pixels of the line of each class."""
-    lines = {name: divmod(index, len(CLASS_COLOURS)) for index, name in enumerate(names)}
-    return {
-        name: (GREY, 1) if name == OTHER else (CLASS_COLOURS[position], 1 + 2 * repeated)
-        for name, (repeated, position) in lines.items()
+    lines = {
+        name: (CLASS_COLOURS[index % len(CLASS_COLOURS)], 1 + 2 * (index // len(CLASS_COLOURS)))
+        for index, name in enumerate(names)
     }
+    return {**lines, OTHER: (GREY, 1)} if OTHER in lines else lines
 
 
 def colour_by_outcome(panel: _Panel) -> _Panel:
