@@ -126,7 +126,7 @@ def _status_columns(plan: Plan) -> tuple[ValueColumn | LabelColumns, ...]:
         ValueColumn(
             f"Burn {spell_duration(page.long)}", burn_rate, "suffix:x", decimals=1, steps=((1, WARN),), width=70
         ),
-        attainment_column(f"Attainment {spell_duration(page.short)}", in_shortest_window),
+        attainment_column(f"Attainment {spell_duration(page.short)}", in_shortest_window, 120),
         LabelColumns(_worst_replica(plan), {Label.INSTANCE: f"Worst replica {LAST_MINUTE}"}),
     )
 
@@ -143,9 +143,9 @@ def gone_column() -> ValueColumn:
     return ValueColumn("Gone", gone, style.AGE, mappings=[spent], steps=((1, PLAIN),), width=130)
 
 
-def attainment_column(title: str, in_window: Callable[[Recorded], Expression]) -> ValueColumn:
+def attainment_column(title: str, in_window: Callable[[Recorded], Expression], width: int = 130) -> ValueColumn:
     bad, events = (sum_by(in_window(series), SLO_AND_CLASS) for series in (signals.SLO_BAD_IN, signals.SLO_EVENTS_IN))
-    return ValueColumn(title, 1 - ratio(bad, events), units.PercentUnit, decimals=2, width=120)
+    return ValueColumn(title, 1 - ratio(bad, events), units.PercentUnit, decimals=2, width=width)
 
 
 def projected_exhaustion() -> Expression:
