@@ -85,8 +85,8 @@ ANNOTATION_COLOURS = {
 CLASS_COLOURS = ("#2660FF", "#776633", "#B41DBF", "#9F82D9", "#A64B81", "#888844")
 """Colours of classes in the order of the SLO file, the most different first; none is red or green.
 
-With a contrast of 3:1 in both themes, no more colours differ with colour blindness: further classes repeat them in thicker
-lines, because dashes are the SLOs of a class.
+With a contrast of 3:1 in both themes, no more colours differ with colour blindness: further classes repeat them in
+thicker lines, because dashes are the SLOs of a class.
 """
 
 _UNBOUNDED = re.compile(r"\{\{(engine|instance|upstream)\}\}")
