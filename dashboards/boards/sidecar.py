@@ -205,7 +205,7 @@ def engine_errors() -> timeseries.Panel:
         "was ignored. Good: 0. From the sidecars' counters."
     )
     line = _each_reason(signals.ENGINE_SCRAPE_ERRORS)
-    return style.time_series_panel("Engine scrape errors", text, "errors/s", 8, line)
+    return style.hide_zero_series(style.time_series_panel("Engine scrape errors", text, "errors/s", 8, line))
 
 
 def engine_age(plan: Plan) -> timeseries.Panel:

@@ -1,14 +1,17 @@
 """Places rows and panels on a dashboard, builds its variables, and completes the output of the SDK."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from string import ascii_uppercase
-from typing import TypeAlias
+from typing import Any, TypeAlias, cast
 
 from grafana_foundation_sdk.builders import dashboard
 from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.models import dashboard as model
+from grafana_foundation_sdk.models import timeseries
+from grafana_foundation_sdk.models.common import LegendDisplayMode
 from grafana_foundation_sdk.models.prometheus import Dataquery
 
 from alerts.links import Links, panel_id
@@ -18,9 +21,27 @@ from dashboards.grafana.empty_state import state_empty
 from dashboards.grafana.links import NO_LINKS, complete_links
 from dashboards.grafana.log_lines import add_log_lines
 from dashboards.grafana.style import DATASOURCE
+from dashboards.queries.labels import join_labels
 from dashboards.queries.rates import PER_CLASS
 from dashboards.queries.variables import VARIABLES, LabelValues, QueryResult, printed
 from exporters.vocabulary.signals import Label, Recorded, Signal
+
+_CLASS_NAME = "class_name"
+"""A hidden column with the names of classes."""
+
+_COLUMNS = 24
+
+_FEW_NAMES = re.compile(rf"\{{\{{(?!{Label.OUTCOME})\w+\}}\}}|[^{{]*")
+"""Legends of one label that has few values, or of one name."""
+
+_LETTER, _PADDING, _LONGEST = 6.8, 14, 26
+"""Pixels of a letter and of the padding of a cell, and the letters of the longest text that is not truncated."""
+
+_WIDTHS, _WITHOUT_WIDTH = frozenset({"custom.width", "custom.minWidth"}), 100
+"""The settings of a column's width, and the pixels of one without them."""
+
+_NARROWEST = 930
+"""Pixels of a table of the whole width beside the docked menu on a screen of 1280 pixels."""
 
 Panel: TypeAlias = Builder[model.Panel]
 Variable: TypeAlias = Builder[model.VariableModel]
@@ -100,19 +121,70 @@ def arrange(
                 target.ref_id = letter  # type: ignore[attr-defined]
             element.interval = element.interval or interval
             _title_classes(element, class_titles)
+            _shorten_legend(element)
     _collapse(result, {row.title for row in rows if row.is_collapsed})
     return result
 
 
 def _title_classes(panel: model.Panel, titles: Mapping[str, str]) -> None:
-    """Add the titles of classes to a legend in which two of them fit beside each other."""
-    legends = {target.legend_format for target in panel.targets or [] if isinstance(target, Dataquery)}
-    if panel.type_val == "timeseries" and panel.field_config and _place(panel).w >= 12 and PER_CLASS in legends:
-        for name, title in titles.items():
-            matcher = model.MatcherConfig("byName", name)
-            properties = [model.DynamicConfigValue("displayName", f"{name}: {title}")]
-            override = model.DashboardFieldConfigSourceOverrides(matcher=matcher, properties=properties)
-            panel.field_config.overrides.append(override)
+    """Add the titles of classes to legends of the whole width, and to tables in which they fit.
+
+    The description of another table has them.
+    """
+    if panel.field_config is None or not titles:
+        return
+    queries = [target for target in panel.targets or [] if isinstance(target, Dataquery)]
+    texts = {name: f"{name}: {title}" for name, title in titles.items()}
+    overrides, is_wide = panel.field_config.overrides, _place(panel).w == _COLUMNS
+    if panel.type_val == "timeseries" and is_wide and PER_CLASS in {each.legend_format for each in queries}:
+        overrides += [_override(name, {"displayName": text}) for name, text in texts.items()]
+    columns = [each for each in overrides if each.matcher.options == Label.CLASS]
+    if panel.type_val != "table" or not columns:
+        return
+    width = round(_LETTER * min(_LONGEST, max(map(len, texts.values())))) + _PADDING
+    widths: dict[object, list[int]] = {}
+    for each in overrides:
+        of_column = (cast("int", one.value) for one in each.properties if one.id_val in _WIDTHS)
+        widths.setdefault(each.matcher.options, []).extend(of_column)
+    widths[Label.CLASS] = [width]
+    if not is_wide or sum(max(each, default=_WITHOUT_WIDTH) for each in widths.values()) > _NARROWEST:
+        panel.description = f"Classes: {'; '.join(texts.values())}. {panel.description}"
+        return
+    mapping = model.ValueMap({name: model.ValueMappingResult(text) for name, text in texts.items()})
+    settings = _override(Label.CLASS, {"mappings": [mapping], "custom.width": width}).properties
+    kept = [each for each in columns[0].properties if each.id_val not in {one.id_val for one in settings}]
+    columns[0].properties = [*kept, *settings]
+    _link_by_name(panel, queries[0])
+
+
+def _shorten_legend(panel: model.Panel) -> None:
+    """Names without values where a legend would have more than two rows: the tooltip has the values."""
+    legends = [str(each.legend_format) for each in panel.targets or [] if isinstance(each, Dataquery)]
+    is_long = panel.repeat or _place(panel).w < 12 or not all(map(_FEW_NAMES.fullmatch, legends))
+    if panel.type_val == "timeseries" and is_long and isinstance(panel.options, timeseries.Options):
+        shown = panel.options.legend
+        shown.calcs = [] if shown.display_mode == LegendDisplayMode.LIST else shown.calcs
+
+
+def _link_by_name(panel: model.Panel, query: Dataquery) -> None:
+    """Take the class of a link from a hidden column: in Grafana, `__data.fields` is the mapped text of a cell."""
+    overrides = panel.field_config.overrides if panel.field_config else []
+    settings = (one for each in overrides for one in each.properties if one.id_val == "links")
+    links: list[dict[str, str]] = [link for each in settings for link in cast("list[dict[str, str]]", each.value)]
+    of_class = f"${{__data.fields.{Label.CLASS}}}"
+    linked = [each for each in links if of_class in each["url"]]
+    for each in linked:
+        each["url"] = each["url"].replace(of_class, f"${{__data.fields.{_CLASS_NAME}}}")
+    if linked:
+        query.expr = join_labels(query.expr, _CLASS_NAME, "", Label.CLASS)  # type: ignore[arg-type, assignment] # printed later
+        # Grafana 12.2 has the second setting instead of the first
+        overrides.append(_override(_CLASS_NAME, {"custom.hidden": True, "custom.hideFrom": {"viz": True}}))
+
+
+def _override(name: str, settings: Mapping[str, Any]) -> model.DashboardFieldConfigSourceOverrides:
+    properties = [model.DynamicConfigValue(*each) for each in settings.items()]
+    matcher = model.MatcherConfig("byName", str(name))
+    return model.DashboardFieldConfigSourceOverrides(matcher=matcher, properties=properties)
 
 
 def _collapse(result: model.Dashboard, titles: set[str]) -> None:

@@ -1,7 +1,7 @@
 """Defaults of panels: unit, description, data source, and colours that have one meaning on every dashboard."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TypeAlias, TypeVar
 
 from grafana_foundation_sdk.builders import bargauge, common, dashboard, heatmap, prometheus, stat, table, timeseries
@@ -83,8 +83,12 @@ ANNOTATION_COLOURS = {
     "Load tests": GREY,
 }
 
-CLASS_COLOURS = ("#2660FF", "#806826", "#B41DBF", "#9F82D9", "#A64B81", "#B28936")
-"""Colours of classes in the order of the SLO file, the most different first; none is red or green."""
+CLASS_COLOURS = ("#2660FF", "#776633", "#B41DBF", "#9F82D9", "#A64B81", "#888844")
+"""Colours of classes in the order of the SLO file, the most different first; none is red or green.
+
+With a contrast of 3:1 in both themes, no more colours differ with colour blindness: further classes repeat them in
+thicker lines, because dashes are the SLOs of a class.
+"""
 
 _UNBOUNDED = re.compile(r"\{\{(engine|instance|upstream|Hostname)\}\}")
 """A label in a legend that has as many values as the fleet has processes."""
@@ -356,11 +360,22 @@ def hide_zero_series(panel: timeseries.Panel) -> timeseries.Panel:
 
 
 def colour_by_class(panel: _Panel, spec: SloFile) -> _Panel:
-    """Give each class its own colour; the legend is the class, or starts with it."""
-    for index, name in enumerate(spec.class_names):
-        colour = GREY if name == OTHER else CLASS_COLOURS[index % len(CLASS_COLOURS)]
-        panel.override_by_regexp(f"/^{re.escape(name)}( |$)/", [fixed_colour(colour)])
+    """Give each class its own colour, or a thicker line of it; the legend is the class, or starts with it."""
+    for name, (colour, width) in class_lines(spec.class_names).items():
+        properties = [fixed_colour(colour)]
+        if width > 1:
+            properties.append(model.DynamicConfigValue("custom.lineWidth", width))
+        panel.override_by_regexp(f"/^{re.escape(name)}( |$)/", properties)
     return panel
+
+
+def class_lines(names: Sequence[str]) -> dict[str, tuple[str, int]]:
+    """The colour and the width in pixels of the line of each class."""
+    lines = {
+        name: (CLASS_COLOURS[index % len(CLASS_COLOURS)], 1 + 2 * (index // len(CLASS_COLOURS)))
+        for index, name in enumerate(names)
+    }
+    return {**lines, OTHER: (GREY, 1)} if OTHER in lines else lines
 
 
 def colour_by_outcome(panel: _Panel) -> _Panel:

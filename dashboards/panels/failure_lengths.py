@@ -5,6 +5,7 @@ from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models import units
 from grafana_foundation_sdk.models.common import HeatmapCellLayout
 
+from alerts.promql.build import call
 from dashboards.grafana import style
 from dashboards.grafana.style import query
 from dashboards.queries.rates import ratio_by
@@ -20,7 +21,8 @@ def failure_ratio_by_length() -> heatmap.Panel:
         "context of the model. Open requests, and those whose length is unknown, are not in it. Good: no cell, as "
         "cells without failures are empty. From the sidecars' counters."
     )
-    failed = ratio_by(signals.FAILED_BY_LENGTH, signals.REQUESTS_BY_LENGTH, Label.PROMPT_LENGTH)
+    # failures and requests are extrapolated apart
+    failed = call("clamp_max", ratio_by(signals.FAILED_BY_LENGTH, signals.REQUESTS_BY_LENGTH, Label.PROMPT_LENGTH), 1)
     panel = style.heatmap_panel(
         *("Failure ratio by prompt length", text, units.NoUnit, units.PercentUnit, 24),
         may_be_empty="no request has failed",

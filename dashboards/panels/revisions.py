@@ -39,8 +39,14 @@ def events(spec: SloFile) -> table.Panel:
 def _by_revision(panel: table.Panel, values: Expression, spec: SloFile) -> table.Panel:
     joined = values.binary("*", _start_of_revision(), on(Label.REVISION, left=[Label.VALUE]))
     column_names = join_labels(joined, Label.CLASS, " ", Label.SLO, Label.CLASS)
+    # a phone scrolls to the side
     return tables.pivot(
-        panel, column_names, Label.REVISION, Label.CLASS, order=tuple(_columns(spec)), first_by=Label.VALUE
+        panel.min_width(100),
+        column_names,
+        Label.REVISION,
+        Label.CLASS,
+        order=tuple(_columns(spec)),
+        first_by=Label.VALUE,
     )
 
 

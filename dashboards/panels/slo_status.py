@@ -108,7 +108,7 @@ def slo_status(plan: Plan) -> table.Panel:
         widest=(Label.INSTANCE,),
     )
     # the width of its heading
-    panel.override_by_name(Label.INSTANCE, [model.DynamicConfigValue("custom.minWidth", 170)])
+    panel.override_by_name(Label.INSTANCE, [model.DynamicConfigValue("custom.minWidth", 150)])
     _colour_severities(style.over_last_minute(panel), plan)
     if not plan.has_sidecar:
         return panel
@@ -124,16 +124,16 @@ def _status_columns(plan: Plan) -> tuple[ValueColumn | LabelColumns, ...]:
         budget_column(),
         gone_column(),
         ValueColumn(
-            f"Burn {spell_duration(page.long)}", burn_rate, "suffix:x", decimals=1, steps=((1, WARN),), width=85
+            f"Burn {spell_duration(page.long)}", burn_rate, "suffix:x", decimals=1, steps=((1, WARN),), width=70
         ),
-        attainment_column(f"Attainment {spell_duration(page.short)}", in_shortest_window),
+        attainment_column(f"Attainment {spell_duration(page.short)}", in_shortest_window, 120),
         LabelColumns(_worst_replica(plan), {Label.INSTANCE: f"Worst replica {LAST_MINUTE}"}),
     )
 
 
 def budget_column() -> ValueColumn:
     steps = ((1e-9, WARN), (0.25, GOOD))
-    return ValueColumn("Budget left", budget_left(), units.PercentUnit, decimals=0, base=BAD, steps=steps, width=100)
+    return ValueColumn("Budget left", budget_left(), units.PercentUnit, decimals=0, base=BAD, steps=steps, width=95)
 
 
 def gone_column() -> ValueColumn:
@@ -143,9 +143,9 @@ def gone_column() -> ValueColumn:
     return ValueColumn("Gone", gone, style.AGE, mappings=[spent], steps=((1, PLAIN),), width=130)
 
 
-def attainment_column(title: str, in_window: Callable[[Recorded], Expression]) -> ValueColumn:
+def attainment_column(title: str, in_window: Callable[[Recorded], Expression], width: int = 130) -> ValueColumn:
     bad, events = (sum_by(in_window(series), SLO_AND_CLASS) for series in (signals.SLO_BAD_IN, signals.SLO_EVENTS_IN))
-    return ValueColumn(title, 1 - ratio(bad, events), units.PercentUnit, decimals=2, width=130)
+    return ValueColumn(title, 1 - ratio(bad, events), units.PercentUnit, decimals=2, width=width)
 
 
 def projected_exhaustion() -> Expression:

@@ -149,8 +149,14 @@ def test_the_value_of_a_row_in_a_link_is_a_column_of_the_table() -> None:
     for page in map(page_of, BOARDS):
         for each in panels_of(page["panels"]):
             named = {label for url in data_links(each) for label in re.findall(r"__data\.fields\.(\w+)", url)}
-            columns = [override["matcher"]["options"] for override in each.get("fieldConfig", {}).get("overrides", [])]
+            overrides = each.get("fieldConfig", {}).get("overrides", [])
+            columns = {str(override["matcher"]["options"]): override["properties"] for override in overrides}
             assert [name for name in named if name not in columns] == [], each["title"]
+            # a link has the text of a mapped value
+            mappings = {
+                name: setting["value"] for name in named for setting in columns[name] if setting["id"] == "mappings"
+            }
+            assert [name for name, mapped in mappings.items() if mapped] == [], each["title"]
 
 
 def test_links_to_runbooks_have_the_base_url_of_the_flag(tmp_path: Path) -> None:
@@ -177,7 +183,7 @@ def test_a_board_links_to_traces_only_with_their_address(tmp_path: Path) -> None
     assert opened() == []
     (url,) = opened("--traces-url", "https://traces.example.org/")
     assert url == (
-        "https://traces.example.org/?class=${__data.fields.class}&slo=${__data.fields.slo}&verdict=bad&sort=slowest"
+        "https://traces.example.org/?class=${__data.fields.class_name}&slo=${__data.fields.slo}&verdict=bad&sort=slowest"
         "&limit=10&since=${__from:date:seconds}&until=${__to:date:seconds}"
     )
 

@@ -1,8 +1,9 @@
 """Samples of ten engines, each behind its own sidecar: one is bad, and three are restarted one after the other."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 
+from exporters.engines.condition.rule import State
 from exporters.text.units import number
 from exporters.vocabulary import signals
 
@@ -19,7 +20,7 @@ CHANGED_AT = {2: START + 1500, 4: START + 1620, 8: START + 1740}
 DOWN_BEFORE, DOWN_AFTER = 10, 20
 """Seconds between the end of an engine, the time of its change, which is its start, and its first response."""
 
-CLASSES = ("siso", "liso")
+CLASSES = ("siso", "silo", "liso", "lilo")
 LOST = 7
 """Requests in flight that the restart of an engine kills, in each class."""
 
@@ -32,12 +33,12 @@ def address(engine: int) -> str:
     return f"10.0.0.{engine + 1}:8000"
 
 
-def lines() -> Iterator[str]:
+def lines(engines: Iterable[int] = ENGINES, start: int = START) -> Iterator[str]:
     """The samples as OpenMetrics, grouped by series name."""
     families: dict[str, list[str]] = {}
-    for engine in ENGINES:
+    for engine in engines:
         totals: dict[str, float] = {}
-        for at in range(START, END + 1, SCRAPE):
+        for at in range(start, END + 1, SCRAPE):
             for series, growth in _counters(engine, at).items():
                 totals[series] = totals.get(series, 1000.0) + growth
             for series, value in {**totals, **_gauges(engine, at)}.items():
@@ -96,10 +97,12 @@ def _gauges(engine: int, at: int) -> dict[str, float]:
     of, down, is_bad = f'instance="{instance(engine)}"', _is_down(engine, at), engine == BAD
     which, changed = f'{of},engine="{address(engine)}"', CHANGED_AT.get(engine, END)
     is_changed = at >= changed + DOWN_AFTER
+    state = State.DOWN if down else State.SATURATED if is_bad else State.SERVING
     gauges: dict[str, float] = {
         f'up{{{of},job="vllm-slo-sidecar"}}': 1.0,
         f'{signals.SIDECAR_BUILD.name}{{{of},version="1"}}': 1.0,
         f"{signals.ENGINE_UP.name}{{{which}}}": float(not down),
+        f'{signals.ENGINE_STATE.name}{{{which},state="{state}"}}': 1.0,
         f"{signals.REQUESTS_AT.name}{{{of}}}": 4.0,
         f"{signals.GOODPUT_AT.name}{{{of}}}": 1 - _share_bad(engine, at),
         **{

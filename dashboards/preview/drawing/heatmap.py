@@ -25,8 +25,9 @@ def heatmap(
         names = bound_texts = [column.title for column in values]
         rows = [_present(column) for column in values]
     least = float((options.get("filterValues") or {}).get("le") or 0.0)
-    greatest = max((value for row in rows for value in row if value), default=0.0)
-    power = float((options.get("color") or {}).get("exponent") or 1.0)
+    scale = options.get("color") or {}
+    greatest = scale.get("max") or max((value for row in rows for value in row if value), default=0.0)
+    power = float(scale.get("exponent") or 1.0)
     unit = str((options.get("cellValues") or {}).get("unit") or "")
     every = max(1, -(-len(rows) // tick_count(panel)))
     return {
@@ -74,4 +75,4 @@ def _buckets(columns: Iterable[Field], grid: TimeGrid) -> tuple[list[float], lis
 def _intensity(value: float | None, least: float, greatest: float, power: float) -> float | None:
     if value is None or value <= least or not greatest:
         return None
-    return round(math.pow(value / greatest, power), 4)
+    return round(math.pow(min(1.0, value / greatest), power), 4)

@@ -29,8 +29,8 @@ def table(panel: Mapping[str, Any], frames: Sequence[Frame], configs: FieldConfi
     if not frames:
         return {"columns": [], "rows": []}
     frame = frames[0]
-    columns = [(column, configs.of(column, frame.ref)) for column in frame.fields]
-    columns = [(column, config) for column, config in columns if not _is_hidden(config)]
+    every = [(column, configs.of(column, frame.ref)) for column in frame.fields]
+    columns = [(column, config) for column, config in every if not _is_hidden(config)]
     order = _order(panel, columns, frame.rows)
     notes = [f"{frame.rows - MAX_ROWS} more rows"] if frame.rows > MAX_ROWS else []
     if len(frames) > 1:
@@ -46,7 +46,7 @@ def table(panel: Mapping[str, Any], frames: Sequence[Frame], configs: FieldConfi
             }
             for column, config in columns
         ],
-        "rows": [[_cell(column, config, frame, row) for column, config in columns] for row in order[:MAX_ROWS]],
+        "rows": [[_cell(column, config, every, row) for column, config in columns] for row in order[:MAX_ROWS]],
         "note": "; ".join(notes),
     }
 
@@ -72,7 +72,7 @@ def _order(panel: Mapping[str, Any], columns: Sequence[tuple[Field, FieldConfig]
     return order
 
 
-def _cell(column: Field, config: FieldConfig, frame: Frame, row: int) -> dict[str, Any]:
+def _cell(column: Field, config: FieldConfig, every: Sequence[tuple[Field, FieldConfig]], row: int) -> dict[str, Any]:
     value = column.values[row]
     display = config.display_time(value) if column.kind is Kind.TIME and value is not None else config.display(value)
     kind = (config.custom("cellOptions") or {}).get("type", "auto")
@@ -87,7 +87,8 @@ def _cell(column: Field, config: FieldConfig, frame: Frame, row: int) -> dict[st
     if kind == "color-background":
         cell["textColour"] = colours.text_colour(cell["colour"])
     if config.settings.get("links"):
-        fields = {each.name: str(each.values[row]) for each in frame.fields}
+        # as in Grafana, the text of the cell
+        fields = {each.name: each_config.display(each.values[row]).text for each, each_config in every}
         cell["link"] = _link(str(config.settings["links"][0].get("url", "")), config.context, fields)
     return cell
 

@@ -1,4 +1,4 @@
-"""Formats a value with its unit as Grafana does; the ids of the units are Grafana's."""
+"""Formats a value with its unit as Grafana does; the units are those of the shipped dashboards."""
 
 import math
 from dataclasses import dataclass
@@ -21,55 +21,20 @@ class _Scaled:
     first: int = 0
 
 
-def _si(suffix: str) -> _Scaled:
-    return _Scaled(suffix, first=_SI.index(""))
-
-
-def _count(suffix: str) -> _Scaled:
-    return _Scaled(f" {suffix}", prefixes=_COUNTS, gap="")
-
-
 _SCALED = {
     "short": _Scaled("", prefixes=("", " K", " Mil", " Bil", " Tri", " Quadr", " Quint", " Sext", " Sept"), gap=""),
-    "sishort": _si(""),
     "bytes": _Scaled("B", 1024, _IEC),
-    "kbytes": _Scaled("B", 1024, _IEC, first=1),
-    "mbytes": _Scaled("B", 1024, _IEC, first=2),
-    "gbytes": _Scaled("B", 1024, _IEC, first=3),
-    "decbytes": _si("B"),
-    "Bps": _si("B/s"),
-    "binBps": _Scaled("B/s", 1024, _IEC),
-    "bps": _si("b/s"),
-    "hertz": _si("Hz"),
-    "flops": _si("FLOPS"),
-    "watt": _si("W"),
-    "joule": _si("J"),
-    "reqps": _count("req/s"),
-    "ops": _count("ops/s"),
-    "cps": _count("c/s"),
-    "rps": _count("rd/s"),
-    "wps": _count("wr/s"),
-    "iops": _count("io/s"),
-    "reqpm": _count("req/m"),
-    "opm": _count("ops/m"),
-    "cpm": _count("c/m"),
+    "Bps": _Scaled("B/s", first=_SI.index("")),
+    "reqps": _Scaled(" req/s", prefixes=_COUNTS, gap=""),
 }
+_MONEY = _Scaled(" ", prefixes=_COUNTS, gap="")
 _TIMES: dict[str, tuple[tuple[float, float, str], ...]] = {
-    "ns": ((1e3, 1, "ns"), (1e6, 1e3, "µs"), (1e9, 1e6, "ms"), (6e10, 1e9, "s"), (36e11, 6e10, "min*"),
-           (864e11, 36e11, "hour*"), (math.inf, 864e11, "day*")),
-    "µs": ((1e3, 1, "µs"), (1e6, 1e3, "ms"), (math.inf, 1e6, "s")),
     "ms": ((1e3, 1, "ms"), (6e4, 1e3, "s"), (36e5, 6e4, "min*"), (864e5, 36e5, "hour*"), (31536e6, 864e5, "day*"),
            (math.inf, 31536e6, "year*")),
     "s": ((1e-6, 1e-9, "ns"), (1e-3, 1e-6, "µs"), (1, 1e-3, "ms"), (60, 1, "s"), (3600, 60, "min*"),
           (86400, 3600, "hour*"), (604800, 86400, "day*"), (31536e3, 604800, "week*"), (math.inf, 31556900, "year*")),
-    "m": ((60, 1, "min"), (1440, 60, "hour*"), (10080, 1440, "day*"), (604800, 10080, "week*"),
-          (math.inf, 525948, "year*")),
-    "h": ((24, 1, "hour"), (168, 24, "day*"), (8760, 168, "week*"), (math.inf, 8760, "year*")),
-    "d": ((7, 1, "day*"), (365, 7, "week*"), (math.inf, 365, "year*")),
 }  # fmt: skip
 """Limit, divisor and name of the values of a unit; `*` adds the plural above 1."""
-_BOOLEANS = {"bool": ("True", "False"), "bool_yes_no": ("Yes", "No"), "bool_on_off": ("On", "Off")}
-_MONEY = {"currencyUSD": "$", "currencyEUR": "€", "currencyGBP": "£"}
 
 
 def is_binary(unit: str) -> bool:
@@ -85,12 +50,10 @@ def format_value(
         return _scaled(value, _SCALED[unit], decimals)
     if unit in _TIMES:
         return _duration(value, unit, decimals)
-    if unit in _BOOLEANS:
-        return _BOOLEANS[unit][not value]
     kind, _, suffix = unit.partition(":")
-    if unit in _MONEY or kind == "currency":
-        return _money(value, _MONEY.get(unit, suffix), decimals)
     match kind:
+        case "currency":
+            return _money(value, suffix, decimals)
         case "locale":
             return _with_separators(value, 3 if decimals is None else decimals)
         case "" | "none" | "string":
@@ -101,12 +64,6 @@ def format_value(
             return f"{_fixed(100 * value, decimals)}%"
         case "suffix":
             return f"{_fixed(value, decimals)} {suffix}"
-        case "prefix":
-            return f"{suffix}{_fixed(value, decimals)}"
-        case "count":
-            return _scaled(value, _count(suffix), decimals)
-        case "si":
-            return _scaled(value, _si(suffix), decimals)
     is_time = kind == "time" or kind.startswith("dateTime")
     if is_time and math.isinf(value):
         return _fixed(value)
@@ -145,7 +102,7 @@ def _with_separators(value: float, most: int) -> str:
 
 
 def _money(value: float, symbol: str, decimals: int | None) -> str:
-    amount = _fixed(abs(value)) if math.isinf(value) else _scaled(abs(value), _count(""), decimals).rstrip()
+    amount = _fixed(abs(value)) if math.isinf(value) else _scaled(abs(value), _MONEY, decimals).rstrip()
     return f"{'-' if value < 0 else ''}{symbol}{amount}"
 
 

@@ -57,7 +57,7 @@ def test_a_row_of_the_worst_requests_has_their_command_and_the_runbook(promtool:
     }
     command = "vllm-slo requests --request-log requests.jsonl --class siso --slo ttft=bad --sort e2e_ms --limit 10"
     rows = {
-        f'{{class="siso",command="{command} --since -3600 --until 0",instance="{instance}",'
+        f'{{class="siso",class_name="siso",command="{command} --since -3600 --until 0",instance="{instance}",'
         'runbook="LLMErrorBudgetBurn",slo="ttft"}': share
         for instance, share in (("s:1", 0.75), ("s:2", 0.25))
     }

@@ -18,6 +18,7 @@ from dashboards.windows.change import AFTER, BEFORE
 from exporters.analysis.prometheus_api import Prometheus
 from exporters.vocabulary import signals
 from exporters.vocabulary.signals import Label
+from exporters.vocabulary.slo_file import SHIPPED, load
 from tests.dashboards.dashboard_files import page_of
 from tests.support import engine_fleet
 from tests.support.engine_fleet import CHANGED_AT, CLASSES, LOST
@@ -25,6 +26,8 @@ from tests.support.engine_fleet import CHANGED_AT, CLASSES, LOST
 SHOWN = TimeRange(engine_fleet.END - 2700, engine_fleet.END, engine_fleet.SCRAPE)
 OLD, NEW = "a" * 12, "b" * 12
 """The config revisions of the changed engines."""
+
+TITLES = load(SHIPPED).class_titles
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +85,11 @@ def test_changed_engines_are_compared_with_the_others_at_the_same_time(drawn: Ma
     assert [row[:5] for row in rows(drawn, "Goodput")] == [
         row
         for name in CLASSES
-        for row in ([name, "changed", "80%", "100%", "20.0 pp"], [name, "unchanged", others, others, "not significant"])
+        for title in [f"{name}: {TITLES[name]}"]
+        for row in (
+            [title, "changed", "80%", "100%", "20.0 pp"],
+            [title, "unchanged", others, others, "not significant"],
+        )
     ]
 
 

@@ -145,7 +145,7 @@ def test_the_most_urgent_slo_is_the_first_row_and_one_click_from_its_board_and_i
         for each in override["properties"]
         if each["id"] == "links"
     }
-    of_class = "&var-class=${__data.fields.class}"
+    of_class = "&var-class=${__data.fields.class_name}"
     assert links["slo"].startswith(
         f"/d/vllm-slo-objective?${{__url_time_range}}&var-slo=${{__data.fields.slo}}{of_class}&"
     )

@@ -2,7 +2,7 @@
 
 import colorsys
 import re
-from itertools import pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,7 @@ from dashboards.boards.slo_overview import BOARD
 from dashboards.grafana import style
 from dashboards.grafana.style import ANNOTATION_COLOURS, BAD, BLUE, CLASS_COLOURS, GOOD, GREY, OUTCOME_COLOURS, WARN
 from dashboards.preview.frames.colours import between, text_colour
-from exporters.vocabulary.signals import Outcome
+from exporters.vocabulary.signals import OTHER, Outcome
 from exporters.vocabulary.slo_file import loads
 from tests.dashboards.grafana.colour_vision import contrast, least_distance
 from tests.dashboards.promql_history import panel
@@ -24,6 +24,14 @@ classes: [{name: chat}, {name: chat-long}]
 slos: [{name: ttft, classes: [chat], signal: ttft, threshold: 1s, objective: 95%}]
 """
 )
+
+
+SEVEN = """
+version: 1
+period: 30d
+classes: [{classes}]
+slos: [{{name: ttft, classes: [class-0], signal: ttft, threshold: 1s, objective: 95%}}]
+"""
 
 
 def colour(title: str, legend: str) -> str:
@@ -66,6 +74,11 @@ def test_classes_have_other_colours_than_verdicts_outcomes_and_events() -> None:
     others = {GOOD, WARN, BAD, *ANNOTATION_COLOURS.values(), *OUTCOME_COLOURS.values()}
     assert not set(CLASS_COLOURS) & others
     assert len(set(CLASS_COLOURS)) == len(CLASS_COLOURS)
+
+
+def test_no_class_looks_like_a_verdict_with_colour_blindness() -> None:
+    close = {(each, sign) for each in CLASS_COLOURS for sign in (GOOD, WARN, BAD) if least_distance(each, sign) < 0.039}
+    assert close == set()
 
 
 def hue(colour: str) -> float:
@@ -143,7 +156,7 @@ def test_cells_of_a_sequence_differ_and_their_text_is_readable(
         pytest.param((style.PINK, style.VIOLET, style.SKY, style.BLUE), 0.06, id="stages of a request"),
         # the shipped SLO file has four classes
         pytest.param((*CLASS_COLOURS[:4], GREY), 0.11, id="four classes"),
-        pytest.param((*CLASS_COLOURS, GREY), 0.1, id="six classes"),
+        pytest.param((*CLASS_COLOURS, GREY), 0.09, id="six classes"),
         pytest.param(style.ENGINE_STATE_COLOURS.values(), 0.08, id="states of engines"),
     ],
 )
@@ -151,3 +164,29 @@ def test_colours_of_one_panel_are_distinguishable_with_colour_blindness(
     colours: tuple[str, ...], distance: float
 ) -> None:
     assert least_distance(*colours) >= distance
+
+
+def test_the_lines_of_twelve_classes_are_distinguishable_with_colour_blindness() -> None:
+    """By their colours, or by a difference of two pixels in width."""
+    lines = style.class_lines([*(f"class-{number}" for number in range(12)), OTHER])
+    similar = [
+        names
+        for names in combinations(lines, 2)
+        if least_distance(*(lines[name][0] for name in names)) < 0.09
+        and abs(lines[names[0]][1] - lines[names[1]][1]) < 2
+    ]
+    assert similar == []
+
+
+def test_a_class_whose_colour_is_repeated_has_a_thicker_line_on_its_panels() -> None:
+    classes = ", ".join(f"{{name: class-{number}}}" for number in range(7))
+    spec = loads(SEVEN.format(classes=classes))
+    overrides = panel(BOARD, "TTFT p95", spec)["fieldConfig"]["overrides"]
+    widths = [
+        each["value"]
+        for override in overrides
+        if matches(override["matcher"], "class-6")
+        for each in override["properties"]
+        if each["id"] == "custom.lineWidth"
+    ]
+    assert widths == [3]

@@ -54,6 +54,8 @@ def respond(path: str, parameters: dict[str, str]) -> tuple[int, Any]:
         "runbook": "LLMErrorBudgetBurn",
         "command": command[1].replace("$1", "siso --slo ttft") if command else "",
     }
+    if '"class_name", "", "class"' in parameters["query"]:
+        labels["class_name"] = "siso"
     # an SLO has one row, with one worst replica
     is_single = re.search(r"by \(slo, class(, severity)?\)", parameters["query"])
     pairs = ((WORST, 2, 0.9),) if is_single else ((OTHER, 1, 0.1), (WORST, 2, 0.9))

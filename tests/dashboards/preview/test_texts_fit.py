@@ -1,4 +1,4 @@
-"""No text of a shipped dashboard is clipped or covers another, by the boxes of the texts in the page."""
+"""No text of a shipped dashboard is clipped or covers another, and no legend has three rows, by the boxes of a page."""
 
 import json
 from collections.abc import AsyncIterator, Mapping
@@ -31,6 +31,11 @@ pytestmark = [
 # counts on a wide screen.
 FAULTS = """(() => {
   const faults = [];
+  for (const list of innerWidth >= 1440 ? document.querySelectorAll(".legend .list") : []) {
+    const rows = new Set([...list.children].map((entry) => Math.round(entry.getBoundingClientRect().top))).size;
+    const title = list.closest(".panel").querySelector("h2").textContent;
+    if (rows > 2) faults.push([`legend of ${rows} rows`, title, list.innerText]);
+  }
   for (const panel of document.querySelectorAll(".panel")) {
     const title = panel.querySelector("h2")?.textContent ?? "";
     const shown = [];

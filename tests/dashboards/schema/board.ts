@@ -26,6 +26,7 @@ type Some<T> = T extends (infer Each)[] ? Some<Each>[] : T extends object ? { [K
 type Standard = Omit<grafana.FieldConfig, 'custom'>;
 
 type Property<Custom> =
+  | { id: 'custom.hidden'; value: boolean } // hides a column up to Grafana 12.1
   | { [K in keyof Standard & string]-?: { id: K; value?: Plain<Standard[K]> } }[keyof Standard & string]
   | { [K in keyof Custom & string]-?: { id: `custom.${K}`; value?: Some<Plain<Custom[K]>> } }[keyof Custom & string];
 

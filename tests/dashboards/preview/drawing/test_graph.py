@@ -217,3 +217,10 @@ def test_a_heatmap_of_series_without_buckets_has_a_row_for_each() -> None:
     assert document["names"] == document["axes"][0]["text"] == ["short", "long"]
     assert document["rows"] == [[None, None, None], [0.25, 1.0, None]]
     assert document["text"] == [["0%", "0%", None], ["25%", "100%", None]]
+
+
+def test_the_colours_of_a_heatmap_end_at_the_maximum_of_its_scale() -> None:
+    panel_json = panel("heatmap", "H", options={"cellValues": {"unit": "percentunit"}, "color": {"max": 1}})
+    source = field_config_source(panel_json, Context(0))
+    document = heatmap(panel_json, frames(short=[0.25, 0.5, 1.5]), source, GRID)
+    assert (document["rows"], document["greatest"]) == ([[0.25, 0.5, 1.0]], "100%")

@@ -34,21 +34,12 @@ HOUR = 3600
         pytest.param(-0.5, "s", "-500 ms", id="earlier"),
         pytest.param(1500, "ms", "1.50 s", id="milliseconds"),
         pytest.param(1024, "bytes", "1 KiB", id="binary bytes"),
-        pytest.param(1500, "decbytes", "1.50 kB", id="decimal bytes"),
-        pytest.param(2048, "kbytes", "2 MiB", id="kibibytes"),
         pytest.param(60, "s", "1 min", id="one minute"),
         pytest.param(0.5, "Bps", "500 mB/s", id="less than a byte"),
         pytest.param(1500, "reqps", "1.50K req/s", id="a rate"),
-        pytest.param(0.5, "cps", "0.500 c/s", id="a slow rate"),
         pytest.param(12.345, "tokens/s", "12.3 tokens/s", id="a unit of one's own"),
         pytest.param(3, "suffix: per user", "3  per user", id="a suffix of one's own"),
-        pytest.param(3, "prefix:about ", "about 3", id="a prefix of one's own"),
-        pytest.param(1500, "currencyUSD", "$1.50K", id="money"),
         pytest.param(1500, "currency:kr", "kr1.50K", id="other money"),
-        pytest.param(1500, "count:tokens", "1.50K tokens", id="a count of something"),
-        pytest.param(1500, "si:Wh", "1.50 kWh", id="a unit with prefixes"),
-        pytest.param(1, "bool_yes_no", "Yes", id="true"),
-        pytest.param(0, "bool", "False", id="false"),
         pytest.param(math.inf, "s", "∞ years", id="never"),
         pytest.param(-math.inf, "bytes", "-∞", id="below everything"),
     ],
@@ -84,7 +75,7 @@ def test_a_relative_time_is_formatted_from_now(at: float, text: str) -> None:
 
 
 @example(1e15, "short")
-@given(st.floats(1e-12, 1e15), st.sampled_from(["s", "short", "bytes", "reqps", "decbytes", "none"]))
+@given(st.floats(1e-12, 1e15), st.sampled_from(["s", "short", "bytes", "reqps", "none"]))
 def test_the_formatted_value_is_within_a_hundredth_of_the_value(value: float, unit: str) -> None:
     sizes = {"": 1, "K": 1e3, "Mil": 1e6, "Bil": 1e9, "Tri": 1e12, "Quadr": 1e15}
     sizes |= {"M": 1e6, "B": 1e9, "T": 1e12, "s": 1, "ms": 1e-3}
