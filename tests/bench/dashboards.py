@@ -3,17 +3,15 @@
 Blocks contain 28 days of 20 engines x 8 classes for all series that a dashboard queries: recorded series every 5
 minutes, scraped series every 15 s in the default time range of the dashboards and twice a day before it. Each query
 runs alone, over the default time range of its dashboard. `--against` measures the dashboards of an older revision in
-turn with ours, on the series that its exporters and rules write. `--victoriametrics` runs the same queries on the same
-samples in VictoriaMetrics, too.
+turn with ours, on the series that its exporters and rules write.
 """
 
 import argparse
 import re
 import sys
-import tempfile
 import time
 import urllib.request
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import product
@@ -30,7 +28,6 @@ from exporters.vocabulary.slo_file import SHIPPED, load
 from tests.bench.first_load import FirstLoad, Revision, read_revision, tree_of
 from tests.support.prometheus_blocks import DAY, HOUR, SCRAPE, STEP, prometheus_over, samples, tools_in
 from tests.support.promtool import ROOT
-from tests.support.victoriametrics import victoria_metrics
 
 PORT = 19392
 PAST = 28 * DAY
@@ -76,32 +73,36 @@ def values(engines: int, classes: int) -> dict[str, tuple[str, ...]]:
 def lines(revision: Revision, engines: int, classes: int, now: int) -> Iterator[str]:
     """OpenMetrics text of every series that the dashboards read; each engine has its own sidecar."""
     random, value_of = Random(1), values(engines, classes)  # noqa: S311 - reproducible
-    from_one = {FIRING, *(name for each in LOAD_SIGNALS for name in (each.name, each.bucket))}
     for name, back in sorted(revision.ages(HOUR).items()):
         # The first point of a range query looks back, too.
         since = now - back - STEP
         scraped = (*range(now - PAST, since, DAY // 2), *range(since, now + 1, SCRAPE))
         times = range(now - PAST, now + 1, STEP) if name in revision.recorded else scraped
-        series_of_name, bounds = revision.series[name], revision.bounds.get(name, ("",))
-        choices = {
-            label: bounds if label == "le" else value_of.get(label, tuple(f"{label}{n}" for n in range(3)))
-            for label in sorted(series_of_name.labels - {Label.ENGINE})
-        }
-        if {Label.INSTANCE, Label.WINDOW} <= choices.keys():
-            # recorded in one window only
-            choices[Label.WINDOW] = choices[Label.WINDOW][:1]
-        if name in from_one:
-            choices[Label.INSTANCE] = choices[Label.INSTANCE][:1]
-        for chosen in product(*choices.values()):
-            labels = dict(zip(choices, chosen, strict=True))
-            if Label.ENGINE in series_of_name.labels:
-                labels[Label.ENGINE] = f"http://{labels[Label.INSTANCE]}"
+        bounds = revision.bounds.get(name, ("",))
+        for labels in label_sets(revision, name, value_of):
             series = name + "{" + ",".join(f'{label}="{value}"' for label, value in labels.items()) + "}"
             if name.endswith("_timestamp_seconds") or "_start_time_" in name:
                 yield "".join(f"{series} {now - HOUR // 2} {when}\n" for when in times)
             else:
                 each = 1.0 + bounds.index(labels.get("le", ""))
-                yield samples(series, times, each, random, counter=series_of_name.is_counter)
+                yield samples(series, times, each, random, counter=revision.series[name].is_counter)
+
+
+def label_sets(revision: Revision, name: str, value_of: Mapping[str, tuple[str, ...]]) -> Iterator[dict[str, str]]:
+    """The labels of each series of this name."""
+    labels, bounds = revision.series[name].labels, revision.bounds.get(name, ("",))
+    choices = {
+        label: bounds if label == "le" else value_of.get(label, tuple(f"{label}{n}" for n in range(3)))
+        for label in sorted(labels - {Label.ENGINE})
+    }
+    if {Label.INSTANCE, Label.WINDOW} <= choices.keys():
+        # recorded in one window only
+        choices[Label.WINDOW] = choices[Label.WINDOW][:1]
+    if name in {FIRING, *(series for each in LOAD_SIGNALS for series in (each.name, each.bucket))}:
+        choices[Label.INSTANCE] = choices[Label.INSTANCE][:1]
+    for chosen in product(*choices.values()):
+        each = dict(zip(choices, chosen, strict=True))
+        yield each | ({Label.ENGINE: f"http://{each[Label.INSTANCE]}"} if Label.ENGINE in labels else {})
 
 
 def main() -> None:
@@ -112,7 +113,6 @@ def main() -> None:
     parser.add_argument("--slowest", type=int, default=3, help="number of slowest queries to print for each dashboard")
     parser.add_argument("--tools", type=Path, help="folder of prometheus and promtool (default: the installed ones)")
     parser.add_argument("--against", metavar="REVISION", help="also measure the dashboards of a revision")
-    parser.add_argument("--victoriametrics", action="store_true", help="also measure VictoriaMetrics")
     parser.add_argument(
         "--all-rows", action="store_true", help="also load the collapsed rows, as after a click on each"
     )
@@ -130,13 +130,6 @@ def main() -> None:
             text = lines(revision, options.engines, options.classes, now)
             url = stack.enter_context(prometheus_over(text, port, tools))
             measured.append(Measured(name, url, revision.loads))
-        if options.victoriametrics:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            url = stack.enter_context(victoria_metrics(folder, "-search.disableCache"))
-            count = import_lines(url, lines(revision, options.engines, options.classes, now))
-            print(f"{count} samples; VictoriaMetrics has read them in {_cpu_seconds(url):.1f} CPU s")
-            # Its counter of CPU time is read too rarely for single dashboards: their wall times are comparable.
-            measured.insert(0, Measured("VictoriaMetrics", url, revision.loads))
         for _ in range(options.rounds):
             # in turn, as other processes slow down the machine for a while
             for title in measured[-1].loads:
@@ -150,18 +143,6 @@ def main() -> None:
         print(f"{ours.seconds / each.seconds:.2f} of the CPU time before")
     late = [title for title, seconds in ours.worked.items() if seconds > MOST and not options.all_rows]
     sys.exit(f"over {MOST:g} s: {', '.join(late)}" if late else 0)
-
-
-def import_lines(url: str, text: Iterable[str]) -> int:
-    """The number of samples that VictoriaMetrics has read, from OpenMetrics lines, whose times are in seconds."""
-    count = 0
-    for part in text:
-        rows = [line.rpartition(" ") for line in part.splitlines()]
-        body = "".join(f"{series} {int(when) * 1000}\n" for series, _, when in rows).encode()
-        with urllib.request.urlopen(urllib.request.Request(f"{url}/api/v1/import/prometheus", body)):
-            count += len(rows)
-    with urllib.request.urlopen(f"{url}/internal/force_flush"):
-        return count
 
 
 @dataclass(slots=True)
@@ -193,7 +174,11 @@ class Measured:
     def report(self, slowest: int) -> None:
         for title, findings in self.found.items():
             took = sum(each.measurement.seconds for each in findings)
-            print(f"{self.name} {title:16} {len(findings):3} queries {took:6.2f} s, {self.worked[title]:5.2f} CPU s")
+            drawn = sum(bool(each.measurement.series) for each in findings)
+            print(
+                f"{self.name} {title:16} {len(findings):3} queries, {drawn:3} with series, {took:6.2f} s, "
+                f"{self.worked[title]:5.2f} CPU s"
+            )
             for each in sorted(findings, key=lambda each: -each.measurement.seconds)[:slowest]:
                 outcome = each.measurement.error or f"{each.measurement.series} series"
                 print(f"  {each.measurement.seconds:6.2f} s {each.check.panel} {each.check.ref}, {outcome}")
