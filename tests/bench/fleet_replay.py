@@ -52,11 +52,11 @@ class Store:
     """MB once a minute of the replay."""
 
     def __post_init__(self) -> None:
-        self.connection = HTTPConnection(urlsplit(self.url).netloc)
+        self._connection = HTTPConnection(urlsplit(self.url).netloc)
 
     def receive(self, body: bytes) -> None:
         began = time.perf_counter()
-        write(self.connection, body)
+        write(self._connection, body)
         self.waited += time.perf_counter() - began
 
     @property
@@ -84,7 +84,7 @@ class Sidecar:
             ({"__name__": each.name, **_of_engine(each.labels, engine, f"{name}:8000"), **own} for each, _ in every),
             batch,
         )
-        self._first = [(each.value, grows, each.value.is_integer()) for each, grows in every]
+        self._first = [(float(each.value), grows, float(each.value).is_integer()) for each, grows in every]
         self._random, self._grown = random, 1.0
 
     def scrapes(self, times: Sequence[int]) -> tuple[int, bytes]:
