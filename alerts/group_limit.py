@@ -4,12 +4,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import groupby
 
-from alerts.recording.steps import COUNTS
+from alerts.recording.steps import GOODPUT_COUNTS, SLO_COUNTS
 from alerts.rules.groups import Alert, Recording, RuleGroup
 from exporters.vocabulary.signals import Label
 
 MAX_RULES = 20
-FEWEST = 3 * len(COUNTS) + 1
+FEWEST = 3 * len((*SLO_COUNTS, *GOODPUT_COUNTS)) + 1
 """The rules of the group that counts steps, the largest that is not divisible."""
 
 

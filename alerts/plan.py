@@ -73,7 +73,7 @@ class Plan:
     liveness_interval: float
     """The interval of scrapes, as the alerts on liveness read few series."""
     outlier_interval: float
-    """Five evaluations in the window, but at most one per scrape."""
+    """Five evaluations in the window of outliers, but at most one per scrape; seven in that of ended requests."""
 
     down_after: float
     """A target without a successful scrape for this time counts as down."""

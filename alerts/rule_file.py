@@ -81,13 +81,13 @@ def _groups(plan: Plan) -> tuple[RuleGroup, ...]:
         RuleGroup("vllm-slo-burn", plan.direct_interval, (*direct_windows(plan), *burn_rules(plan))),
         RuleGroup("vllm-slo-replicas", plan.outlier_interval, replica_rules(plan)),
         *tenant_groups(plan),
+        RuleGroup("vllm-slo-wedged", plan.direct_interval, tuple(wedged_alerts(plan))),
         RuleGroup(
             "vllm-slo-causes",
-            plan.direct_interval,
+            plan.outlier_interval,
             (
                 *requests_recordings(plan),
                 *measured(offered_recording(plan), *surge_recordings(plan), *traffic_alerts(plan)),
-                *wedged_alerts(plan),
             ),
         ),
         RuleGroup(

@@ -157,11 +157,11 @@ def _surge_alert(
 def busy_but_useless(plan: Plan) -> Alert:
     """Fires at twice the bad share that the SLOs allow; at exactly that share it would often fire by chance."""
     least, min_bad = plan.spec.alerting.min_events.ticket, plan.spec.alerting.min_bad
-    goodput, events, requests = (
-        in_window(series, plan.hour)
-        for series in (signals.GOODPUT_RATIO, signals.GOODPUT_EVENTS_IN, signals.GOODPUT_REQUESTS_IN)
+    events, requests = (
+        in_window(series, plan.hour) for series in (signals.GOODPUT_EVENTS_IN, signals.GOODPUT_REQUESTS_IN)
     )
     tokens = sum_by(over("sum_over_time", in_window(signals.TOKENS_IN, STEP), plan.hour), [Label.MODEL, Label.CLASS])
+    goodput = requests / (events >= least)
     useless = goodput.binary("<", 2 * select(signals.GOODPUT_OBJECTIVE) - 1, on(Label.CLASS, left=()))
     busy = tokens / round(plan.hour / plan.step) > baseline(signals.TOKENS_MEDIAN, plan)
     who = "{{ $labels.class }} requests to {{ $labels.model }}"
@@ -170,7 +170,7 @@ def busy_but_useless(plan: Plan) -> Alert:
         AlertName.BUSY_BUT_USELESS,
         Severity.TICKET,
         (DashboardUid.OVERVIEW, PanelTitle.THROUGHPUT),
-        useless.and_((events >= least) - requests >= min_bad, _SAME_CLASS).and_(busy, _SAME_CLASS),
+        useless.and_(events - requests >= min_bad, _SAME_CLASS).and_(busy, _SAME_CLASS),
         f"{who}: more tokens than usual, but only {{{{ $value | humanizePercentage }}}} of the requests are good",
         f"In the last {spell_duration(plan.hour)}, {who} made more completion tokens than in the median busy hour of "
         f"the last {spell_duration(plan.week)}, yet only {{{{ $value | humanizePercentage }}}} of them were good for "

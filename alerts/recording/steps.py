@@ -11,20 +11,19 @@ from alerts.rules.groups import Recording, windowed
 from exporters.vocabulary import signals
 from exporters.vocabulary.signals import Label, Recorded, Signal
 
-_GOODPUT: tuple[tuple[Signal, Recorded], ...] = (
-    (signals.GOODPUT_EVENTS, signals.GOODPUT_EVENTS_IN),
-    (signals.GOODPUT_REQUESTS, signals.GOODPUT_REQUESTS_IN),
-)
-COUNTS: tuple[tuple[Signal, Recorded], ...] = (
+SLO_COUNTS: tuple[tuple[Signal, Recorded], ...] = (
     (signals.SLO_EVENTS, signals.SLO_EVENTS_IN),
     (signals.SLO_BAD, signals.SLO_BAD_IN),
-    *_GOODPUT,
+)
+GOODPUT_COUNTS: tuple[tuple[Signal, Recorded], ...] = (
+    (signals.GOODPUT_EVENTS, signals.GOODPUT_EVENTS_IN),
+    (signals.GOODPUT_REQUESTS, signals.GOODPUT_REQUESTS_IN),
 )
 
 
 def counts(plan: Plan) -> tuple[tuple[Signal, Recorded], ...]:
     """The counters and the recorded counts of their events; vLLM alone does not count goodput."""
-    return COUNTS if plan.has_sidecar else tuple(each for each in COUNTS if each not in _GOODPUT)
+    return (*SLO_COUNTS, *GOODPUT_COUNTS) if plan.has_sidecar else SLO_COUNTS
 
 
 def target_labels(target: Recorded) -> list[Label]:

@@ -7,7 +7,17 @@ from alerts.promql.build import aggregate, call, in_window, increase, on, over, 
 from alerts.promql.expression import Expression
 from alerts.recording.limits import burning_windows
 from alerts.recording.pools import low_traffic
-from alerts.recording.steps import any_window, counts, dozen, gapless_step_count, open_dozen, since_dozen, target_labels
+from alerts.recording.steps import (
+    GOODPUT_COUNTS,
+    SLO_COUNTS,
+    any_window,
+    counts,
+    dozen,
+    gapless_step_count,
+    open_dozen,
+    since_dozen,
+    target_labels,
+)
 from alerts.rules.groups import Recording, RuleGroup, windowed
 from exporters.vocabulary import signals
 from exporters.vocabulary.signals import Label, Recorded, Signal
@@ -16,9 +26,11 @@ from exporters.vocabulary.slo_file import Latency
 BUDGET = 1 - select(signals.SLO_OBJECTIVE)
 PER_BUDGET = on(Label.CLASS, Label.SLO, left=())
 
+_Count = Callable[[Signal, Recorded, float], Recording]
+
 
 def direct_windows(plan: Plan) -> tuple[Recording, ...]:
-    """Counts and ratios of the short windows."""
+    """Counts and ratios of the short windows, for alerts on budgets."""
     return tuple(rule for length in plan.direct for rule in _window(plan, direct_count, length))
 
 
@@ -38,6 +50,7 @@ def recording_groups(plan: Plan) -> tuple[RuleGroup, ...]:
         return windowed(target, window, any_window(dozens.or_(since)))
 
     targets = [target for _, target in counts(plan)]
+    summed = [(of_steps, length) for length in plan.of_steps] + [(of_dozens, length) for length in plan.of_dozens]
     return (
         RuleGroup("vllm-slo-constants", plan.summed_interval, tuple(_constants(plan))),
         RuleGroup(
@@ -56,8 +69,9 @@ def recording_groups(plan: Plan) -> tuple[RuleGroup, ...]:
             "vllm-slo-summed-windows",
             plan.summed_interval,
             (
-                *(rule for length in plan.of_steps for rule in _window(plan, of_steps, length)),
-                *(rule for length in plan.of_dozens for rule in _window(plan, of_dozens, length)),
+                # No page needs goodput at once, so its short windows are sums of steps, too.
+                *(rule for length in plan.direct[1:] for rule in _goodput(plan, of_steps, length)),
+                *(rule for each in summed for rule in (*_window(plan, *each), *_goodput(plan, *each))),
                 # The counts of the whole period give every request the same weight.
                 Recording(signals.SLO_BUDGET_LEFT, 1 - largest_window(_burn_rate(_error_ratio(plan.spec.period)))),
                 _measured_time(plan),
@@ -66,11 +80,20 @@ def recording_groups(plan: Plan) -> tuple[RuleGroup, ...]:
     )
 
 
-def _window(plan: Plan, count: Callable[[Signal, Recorded, float], Recording], length: float) -> Iterator[Recording]:
-    yield from (count(*pair, length) for pair in counts(plan))
-    yield from _ratios(plan, length)
+def _window(plan: Plan, count: _Count, length: float) -> Iterator[Recording]:
+    """The ratios are absent without events, as `> 0` drops them: a NaN would make every mean NaN."""
+    yield from (count(*pair, length) for pair in SLO_COUNTS)
+    yield windowed(signals.SLO_ERROR_RATIO, length, _error_ratio(length))
+    yield windowed(signals.SLO_BURN_RATE, length, _burn_rate(in_window(signals.SLO_ERROR_RATIO, length)))
     yield from burning_windows(plan, length)
     yield from low_traffic(plan, length)
+
+
+def _goodput(plan: Plan, count: _Count, length: float) -> Iterator[Recording]:
+    if plan.has_sidecar:
+        yield from (count(*pair, length) for pair in GOODPUT_COUNTS)
+        good, judged = (in_window(each, length) for each in (signals.GOODPUT_REQUESTS_IN, signals.GOODPUT_EVENTS_IN))
+        yield windowed(signals.GOODPUT_RATIO, length, ratio(good, judged))
 
 
 def _constants(plan: Plan) -> Iterator[Recording]:
@@ -119,12 +142,3 @@ def _error_ratio(window: float) -> Expression:
 
 def _burn_rate(ratio_of_bad: Expression) -> Expression:
     return ratio_of_bad.binary("/", BUDGET, PER_BUDGET)
-
-
-def _ratios(plan: Plan, window: float) -> Iterator[Recording]:
-    """Absent without events, as `> 0` drops them: a NaN would make every mean NaN."""
-    yield windowed(signals.SLO_ERROR_RATIO, window, _error_ratio(window))
-    yield windowed(signals.SLO_BURN_RATE, window, _burn_rate(in_window(signals.SLO_ERROR_RATIO, window)))
-    if plan.has_sidecar:
-        good, judged = (in_window(each, window) for each in (signals.GOODPUT_REQUESTS_IN, signals.GOODPUT_EVENTS_IN))
-        yield windowed(signals.GOODPUT_RATIO, window, ratio(good, judged))

@@ -7,7 +7,7 @@ from grafana_foundation_sdk.models import units
 from alerts.causes.engine import KV_CACHE_FULL
 from alerts.links import DashboardUid, PanelTitle
 from alerts.plan import Plan
-from alerts.promql.build import aggregate, call, count_by, max_by, on, over, ratio, regex, select, sum_by
+from alerts.promql.build import aggregate, call, count_by, max_by, on, over, ratio, regex, rises, select, sum_by
 from alerts.promql.expression import Expression
 from dashboards.boards import gpu_row
 from dashboards.boards.board import Board
@@ -151,7 +151,7 @@ def restarts() -> stat.Panel:
         "Restarts in the time range of the engine with the most; each loses the open requests and the prefix cache. "
         "Good: 0. From the engines' metrics."
     )
-    starts = max_by(over("changes", signals.ENGINE_START_TIME, RANGE), ENGINE_LABELS)
+    starts = max_by(rises(signals.ENGINE_START_TIME, RANGE, "1m"), ENGINE_LABELS)
     panel = style.stat_panel(
         *(PanelTitle.RESTARTS, text, style.COUNT, 5, 5),
         may_be_empty=_NO_START,

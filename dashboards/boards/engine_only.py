@@ -14,7 +14,7 @@ from alerts.causes.engine import KV_CACHE_FULL
 from alerts.engine_only import ALL_REQUESTS, version
 from alerts.links import DashboardUid, PanelTitle
 from alerts.plan import Plan
-from alerts.promql.build import aggregate, call, equal, max_by, over, regex, select
+from alerts.promql.build import aggregate, call, equal, max_by, regex, rises, select
 from alerts.promql.expression import Variable
 from dashboards.boards import gpu_row
 from dashboards.boards.board import Board
@@ -179,7 +179,7 @@ def restarts() -> stat.Panel:
         "Good: 0. From the engines' metrics."
     )
     panel = style.stat_panel(*(PanelTitle.RESTARTS, description, style.COUNT, 5, 5), base=GOOD, steps=((1, BAD),))
-    starts = max_by(over("changes", signals.ENGINE_START_TIME, RANGE), [Label.ENGINE])
+    starts = max_by(rises(signals.ENGINE_START_TIME, RANGE, "1m"), [Label.ENGINE])
     return highest(panel, starts, "{{engine}}")
 
 

@@ -190,7 +190,9 @@ def _scalar(of: Expression, default: Expression | float) -> Expression:
 
 
 def _scalar_variable(name: str, expression: Expression) -> dashboard.QueryVariable:
-    return _number_variable(name, call("scalar", expression)).hide(model.VariableHide.HIDE_VARIABLE)
+    """VictoriaMetrics returns a scalar as a series without labels."""
+    number = _number_variable(name, call("scalar", expression)).regex(r"/^(?:\{\} )?(?<value>\S+)/")
+    return number.hide(model.VariableHide.HIDE_VARIABLE)
 
 
 def _number_variable(name: str, expression: Expression) -> dashboard.QueryVariable:

@@ -1,13 +1,12 @@
 """`python -m tests.bench.fleet`: what one real Prometheus needs to scrape many sidecars and evaluate the shipped rules.
 
 A real sidecar in front of a simulated engine serves a few requests of each class. Its page is then served once for each
-simulated sidecar, with another engine name and with counters that grow, by one process.
+simulated sidecar, with another engine name and with counters that grow, by one process. `--replay` sends such pages to
+Prometheus and to VictoriaMetrics instead, as fast as both store them.
 """
 
 import argparse
 import asyncio
-import json
-import subprocess
 import tempfile
 import time
 import urllib.request
@@ -24,8 +23,10 @@ from exporters.analysis.prometheus_api import Prometheus, PrometheusError
 from exporters.vocabulary import slo_file
 from tests.bench import machine
 from tests.bench.fleet_pages import FleetPages, serving
+from tests.bench.fleet_replay import compare
 from tests.support.ports import free_port
 from tests.support.prometheus_blocks import tools_in
+from tests.support.prometheus_server import prometheus_server
 from tests.support.promtool import ROOT
 from tests.support.sidecar_process import sidecar
 from tests.support.simulator import simulator
@@ -71,17 +72,8 @@ def prometheus(tools: Tools, folder: Path, pages: FleetPages, port: int) -> Iter
         "rule_files": ["rules.yaml"],
         "scrape_configs": [{"job_name": "vllm-slo-sidecar", "static_configs": targets}],
     }
-    (folder / "prometheus.yml").write_text(json.dumps(config))
-    address = f"{HOST}:{free_port()}"
-    flags = ["--config.file=prometheus.yml", "--storage.tsdb.path=data", f"--web.listen-address={address}"]
-    with (
-        (folder / "log").open("w") as log,
-        subprocess.Popen([tools.prometheus, *flags], cwd=folder, stdout=log, stderr=log) as process,
-    ):
-        try:
-            yield process.pid, f"http://{address}"
-        finally:
-            process.terminate()
+    with prometheus_server(tools, folder, config) as running:
+        yield running
 
 
 def measure(pages: FleetPages, tools: Tools, minutes: float) -> Iterator[str]:
@@ -161,6 +153,8 @@ def main() -> None:
     parser.add_argument(
         "--minutes", type=float, default=6, help="measured, after a warm-up of 2 (default: %(default)s)"
     )
+    parser.add_argument("--replay", type=float, metavar="HOURS", help="compare VictoriaMetrics, over so many hours")
+    parser.add_argument("--batch", type=int, default=1, choices=(1, 2, 4), help="with --replay: scrapes in a request")
     parser.add_argument("--tools", type=Path, help="folder of prometheus and promtool (default: the installed ones)")
     options = parser.parse_args()
     engine, page = asyncio.run(page_of_a_sidecar())
@@ -171,7 +165,9 @@ def main() -> None:
     if not options.sidecars:
         return
     names = tuple(f"sidecar-{number}" for number in range(options.sidecars))
-    for line in measure(FleetPages(page, engine, names), tools_in(options.tools), options.minutes):
+    tools = tools_in(options.tools)
+    replayed = options.replay and compare(page, engine, names, tools, options.replay, options.batch)
+    for line in replayed or measure(FleetPages(page, engine, names), tools, options.minutes):
         print(line, flush=True)
 
 

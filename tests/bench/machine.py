@@ -76,3 +76,11 @@ def memory_mb(pid: int) -> float:
         if line.startswith("Pss:"):
             return int(line.split()[1]) / 1024
     raise LookupError(f"/proc/{pid}/smaps_rollup has no Pss")
+
+
+def resident_mb(pid: int, which: str) -> float:
+    """Resident memory of one process in MB, shared and mapped files included: `VmRSS`, or its maximum, `VmHWM`."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith(f"{which}:"):
+            return int(line.split()[1]) / 1024
+    raise LookupError(f"/proc/{pid}/status has no {which}")

@@ -26,7 +26,7 @@ from tests.support.prometheus_blocks import DAY, HOUR, SCRAPE, STEP, prometheus_
 from tests.support.promtool import ROOT
 
 PORT = 19391
-EVALUATED = "30s"
+EVALUATED = "10s"
 """The interval of all groups."""
 
 NAMES_BEFORE = {
@@ -161,7 +161,7 @@ def main() -> None:
     faster = yaml.safe_dump({"groups": [{**group, "interval": EVALUATED} for group in [*groups, *before]]})
     blocks = with_names_before(lines_of_all) if before else lines_of_all
     with prometheus_over(blocks, PORT, tools_in(options.tools), faster) as url:
-        took = fastest(url, rounds=4)
+        took = fastest(url, rounds=8)
     print(f"{options.sidecars} sidecars x {options.tenants} tenants x {options.models} models")
     print(f"x {options.classes} classes x {len(spec.slos)} SLOs")
     minutely = {key: seconds * 60 / every[key[0]] for key, seconds in took.items()}

@@ -97,6 +97,8 @@ WINDOWS = {
     "$__rate_interval",
     "$__range",
     "$__range:$__rate_interval",
+    # restarts: a longer step would miss the first one of two
+    "$__range:1m",
     # the two windows around a config change
     "${length}s",
     # the time between them

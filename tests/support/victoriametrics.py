@@ -39,12 +39,12 @@ def programs() -> Path:
 
 
 @contextmanager
-def victoria_metrics(folder: Path, *flags: str) -> Iterator[str]:
-    """The URL of a server with its data in the folder; results are complete once they are visible."""
+def victoria_metrics(folder: Path, *flags: str) -> Iterator[tuple[int, str]]:
+    """The process id and the URL of a server with its data in `vm-data` in the folder."""
     port = free_port()
     common = (f"-storageDataPath={folder / 'vm-data'}", f"-httpListenAddr={HOST}:{port}", "-retentionPeriod=1y")
-    with _running(folder, "victoria-metrics", f"http://{HOST}:{port}/health", *common, *flags):
-        yield f"http://{HOST}:{port}"
+    with _running(folder, "victoria-metrics", f"http://{HOST}:{port}/health", *common, *flags) as pid:
+        yield pid, f"http://{HOST}:{port}"
 
 
 @contextmanager
@@ -65,14 +65,14 @@ def dry_run(rules: Path) -> subprocess.CompletedProcess[str]:
 
 
 @contextmanager
-def _running(folder: Path, name: str, ready: str, *flags: str) -> Iterator[None]:
+def _running(folder: Path, name: str, ready: str, *flags: str) -> Iterator[int]:
     command: Sequence[str | Path] = [programs() / name, *flags]
     with (folder / f"{name}.log").open("w") as log:
         process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)
     try:
         assert wait_until(lambda: process.poll() is not None or is_ready(ready))
         assert process.poll() is None, (folder / f"{name}.log").read_text()
-        yield
+        yield process.pid
     finally:
         process.terminate()
         process.wait()

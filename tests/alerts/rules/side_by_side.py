@@ -17,7 +17,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from subprocess import DEVNULL, Popen
 from threading import Thread
 from urllib.parse import urlencode
 
@@ -30,8 +29,7 @@ from exporters.vocabulary.slo_file import SHIPPED, SloFile, load
 from tests.alerts.alertmanager.receiver_servers import HttpSink, http_sink
 from tests.alerts.incident_series import AFTER, BEFORE, DURING, incidents, judged, running
 from tests.support.engine_states import samples, with_states
-from tests.support.ports import free_port
-from tests.support.prometheus_blocks import is_ready
+from tests.support.prometheus_server import prometheus_server
 from tests.support.promtool import Pace
 from tests.support.victoriametrics import victoria_metrics, vmalert
 from tests.support.waiting import wait_until
@@ -145,18 +143,8 @@ def prometheus(
             "alertmanagers": [{"static_configs": [{"targets": [f"{HOST}:{notifier.port}"]}]}],
         },
     }
-    (own / "prometheus.yml").write_text(json.dumps(config))
-    address = f"{HOST}:{free_port()}"
-    flags = [f"--config.file={own / 'prometheus.yml'}", f"--storage.tsdb.path={own / 'data'}"]
-    process = Popen(
-        [find_tools().prometheus, *flags, f"--web.listen-address={address}"], stdout=DEVNULL, stderr=DEVNULL
-    )
-    try:
-        assert wait_until(lambda: is_ready(f"http://{address}/-/ready"))
-        yield f"http://{address}"
-    finally:
-        process.terminate()
-        process.wait()
+    with prometheus_server(find_tools(), own, config) as (_, url):
+        yield url
 
 
 @dataclass(frozen=True)
@@ -180,7 +168,7 @@ def run(scrape: float, servers: int, steps: float = STEPS) -> Outcome:
         ours, theirs = (stack.enter_context(http_sink()) for _ in range(2))
         deduplicated = f"-dedup.minScrapeInterval={spell_duration(scrape)}"
         latency = "-search.latencyOffset=1s"
-        storage = stack.enter_context(victoria_metrics(folder, latency, *[deduplicated] * (servers > 1)))
+        _, storage = stack.enter_context(victoria_metrics(folder, latency, *[deduplicated] * (servers > 1)))
         replay = Replay.of(pace)
         port = stack.enter_context(exposed(replay))
         urls = [

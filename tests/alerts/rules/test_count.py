@@ -10,7 +10,7 @@ from tests.support.promtool import ROOT, Case, Pace, Promtool, counter
 
 DOCS = ROOT / "docs/design/rules.md"
 SHIPPED = load(ROOT / "alerts/slos.yaml")
-WEIGHT_OF_AN_SLO, WEIGHT_OF_A_CLASS = 51, 30
+WEIGHT_OF_AN_SLO, WEIGHT_OF_A_CLASS = 51, 27
 """Recorded series per model: for each class of each SLO, and for each class."""
 WINDOWS = 8
 """The windows of the tiers, and the period."""
@@ -55,7 +55,7 @@ def test_the_number_of_rules_depends_only_on_slos_and_classes(
     all_rules = [rule for group in rules(spec) for rule in group.rules]
     alerts = sum(isinstance(rule, Alert) for rule in all_rules)
     assert alerts == 34 + 2 * slos + (slos if per_tenant else 0)
-    assert len(all_rules) - alerts == 101 + constants(spec) + (12 if per_tenant else 0)
+    assert len(all_rules) - alerts == 98 + constants(spec) + (12 if per_tenant else 0)
 
 
 def test_recorded_series_grow_with_models_classes_slos_and_tenants(promtool: Promtool) -> None:

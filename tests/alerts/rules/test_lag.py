@@ -29,7 +29,6 @@ def test_these_groups_read_the_series_of_others() -> None:
         ("burn", "constants"),
         ("burn", "liveness"),
         ("burn", "summed-windows"),
-        ("causes", "liveness"),
         ("causes", "slow-causes"),
         ("replicas", "liveness"),
         ("slow-causes", "baselines"),
@@ -42,6 +41,7 @@ def test_these_groups_read_the_series_of_others() -> None:
         ("summed-windows", "baselines"),
         ("summed-windows", "constants"),
         ("summed-windows", "steps"),
+        ("wedged", "liveness"),
     }
 
 

@@ -3,6 +3,8 @@ from typing import Any
 import pytest
 
 from dashboards.live.interpolation import UnknownVariableError, expand, intervals, options_from, step_of
+from dashboards.live.reader import read_dashboards
+from tests.support.promtool import ROOT
 
 
 @pytest.mark.parametrize(
@@ -63,6 +65,7 @@ def test_the_rate_interval_is_computed_as_in_grafana(seconds: float, scrape: flo
     assert intervals(seconds, scrape)["__rate_interval"] == window
 
 
+FLIPS = read_dashboards(ROOT / "dashboards/generated")["slo-flips"]
 VECTOR = {
     "resultType": "vector",
     "result": [
@@ -80,6 +83,12 @@ VECTOR = {
         pytest.param(VECTOR, r'/setting="(.*?):/', ["x", "y"], id="a group without a name"),
         pytest.param(VECTOR, "/nothing like it/", [], id="a pattern without a match"),
         pytest.param({"resultType": "scalar", "result": [1000, "7"]}, "", ["7"], id="a number"),
+        pytest.param(
+            {"resultType": "vector", "result": [{"metric": {}, "value": [1000, "7.5"]}]},
+            next(each["regex"] for each in FLIPS["templating"]["list"] if each["name"] == "first"),
+            ["7.5"],
+            id="a number of VictoriaMetrics",
+        ),
         pytest.param({"resultType": "vector", "result": []}, "", [], id="no series"),
     ],
 )
