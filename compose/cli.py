@@ -54,7 +54,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     "lab": {
         "demo": ("compose.demo.command", "show an SLO burn, the page, a config change and the resolved alert"),
         "up": ("compose.lab.up", "run the whole lab without containers"),
-        "simulate": ("compose.simulator.command", "run a simulated vLLM, for machines without a GPU"),
+        "simulate": ("compose.simulation.command", "run a simulated vLLM, for machines without a GPU"),
     },
 }
 """Module and summary of each command, by task, in the order in which a newcomer needs them."""

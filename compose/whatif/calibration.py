@@ -12,7 +12,7 @@ from loadgen.results.record import ClientOutcome, Record
 Fields = TypeVar("Fields", bound=Any)
 """A frozen dataclass of positive numbers."""
 
-ROUNDS = 3
+ROUNDS = 4
 _STEP = 0.4
 """Logarithm of the first change of a factor, by half less in each round."""
 _OUTLIER = 0.1
@@ -29,10 +29,13 @@ class Latencies:
 
 @dataclass(frozen=True, slots=True)
 class Residuals:
-    """Medians of the absolute relative errors, over the requests that ended in the log and in the simulation."""
+    """Medians of the absolute relative errors, over the requests that ended in the log and in the simulation.
 
-    ttft: float
-    tpot: float
+    None where the log has no such latency.
+    """
+
+    ttft: float | None
+    tpot: float | None
     requests: int
 
 
@@ -96,7 +99,7 @@ def soft_sum(errors: Iterable[float]) -> float:
 
 def residuals(records: Sequence[Record], measured: Mapping[int, Latencies]) -> Residuals:
     ttft, tpot = _pairs(records, measured)
-    first, second = (median(abs(a / b - 1) for a, b in each) if each else 0.0 for each in (ttft, tpot))
+    first, second = (median(abs(a / b - 1) for a, b in each) if each else None for each in (ttft, tpot))
     return Residuals(first, second, max(len(ttft), len(tpot)))
 
 

@@ -13,20 +13,15 @@ from pathlib import Path
 from rich.console import Console
 
 from compose.experiments.report.tables import Grid, print_grid
-from compose.simulator.engine.presets import DEFAULT_PRESET, PRESETS
-from compose.simulator.engine.step_terms import preset_of
-from compose.whatif.calibration import Speed, calibrate, residuals
-from compose.whatif.combinations import SETTINGS, Base, Combination, combinations, parse_settings
-from compose.whatif.prediction import VALIDATED, Errors, Prediction, predict, replay
+from compose.whatif.combinations import SETTINGS, Combination, combinations, parse_settings
+from compose.whatif.engine_model import add_engine_model, engine_model
+from compose.whatif.log_fit import fit_log
+from compose.whatif.prediction import VALIDATED, Errors, Prediction, predict
 from compose.whatif.recorded_traffic import Attainment, RecordedTraffic, read_traffic
-from exporters.analysis.roofline.formulas import Setup
-from exporters.analysis.roofline.gpus import SHIPPED, Dtype, find_gpu, read_gpus
-from exporters.analysis.roofline.model_shape import read_shape
 from exporters.text.command_flags import add_format, add_request_logs
 from exporters.text.errors import UsageError, parse_flag
 from exporters.text.units import parse_duration, spell_duration
 from exporters.vocabulary.slo_file import add_flag, load
-from loadgen.results.record import Record
 
 TOLERANCE = 0.1
 """Difference of a share of good requests beyond its interval from which the prediction is not to be trusted."""
@@ -51,23 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE",
         help="a setting of the engine while the log was written (repeatable; default: the preset's)",
     )
-    parser.add_argument(
-        "--preset",
-        choices=[*PRESETS],
-        metavar="NAME",
-        help=f"GPU and model of the log: {', '.join(PRESETS)} (default: {DEFAULT_PRESET}, without --gpu)",
-    )
-    parser.add_argument(
-        "--gpu", metavar="NAME", help="GPU of the log, such as H100; with --model-config instead of --preset"
-    )
-    parser.add_argument("--model-config", type=Path, metavar="FILE", help="the model's config.json")
-    parser.add_argument(
-        "--dtype",
-        choices=[*map(str, Dtype)],
-        default="bf16",
-        metavar="DTYPE",
-        help="dtype of weights and matrix products, with --gpu (default %(default)s)",
-    )
+    add_engine_model(parser)
     parser.add_argument(
         "--timeout", metavar="TIME", help="time after which clients give up (default: the longest request of the log)"
     )
@@ -88,18 +67,21 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the attainment of each combination; returns 1 if the log contradicts that for its own settings."""
     slos = load(Path(arguments.slos))
     tried = parse_settings("--try", arguments.tried)
-    base, recorded = _base(arguments), parse_settings("--recorded", arguments.recorded)
+    (base, calibration), recorded = engine_model(arguments), parse_settings("--recorded", arguments.recorded)
     every = combinations(base, recorded, tried)
     if arguments.jobs is not None and arguments.jobs < 1:
         raise UsageError(f"--jobs: {arguments.jobs} is not a number of processes; write 1 or more")
     timeout = None if arguments.timeout is None else parse_flag("--timeout", arguments.timeout, parse_duration)
     traffic = read_traffic([Path(path) for path in arguments.request_log])
-    timeout, errors = timeout or traffic.longest, VALIDATED
+    timeout = timeout or traffic.longest
     if arguments.calibrate:
-        base, errors = _calibrated(
-            base, every[0], traffic, partial(replay, traffic=traffic, slos=slos, timeout=timeout)
-        )
+        speed, calibration = fit_log(every[0], traffic, timeout)
+        base = replace(base, speed=speed)
         every = combinations(base, recorded, tried)
+    if calibration is not None:
+        for name, low, high in calibration.exceeded_by(traffic.ranges()):
+            print(f"{name} of the log, {low} to {high}, are outside the range of the calibration", file=sys.stderr)
+    errors = VALIDATED if calibration is None else VALIDATED.replaced_by(calibration)
     found = _predict_all(
         every, partial(predict, traffic=traffic, slos=slos, timeout=timeout, errors=errors), arguments.jobs
     )
@@ -109,45 +91,6 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         _show(traffic, found, contradicted, errors, arguments.gpu_hour_price)
     return 1 if contradicted else 0
-
-
-def _base(arguments: argparse.Namespace) -> Base:
-    if arguments.gpu is None and arguments.model_config is None:
-        return Base(PRESETS[arguments.preset or DEFAULT_PRESET])
-    if arguments.gpu is None or arguments.model_config is None or arguments.preset is not None:
-        raise UsageError("--gpu: give --gpu and --model-config together, or --preset")
-    gpus, dtype = read_gpus(SHIPPED), Dtype(arguments.dtype)
-    setup = Setup(
-        gpu=find_gpu(arguments.gpu, gpus),
-        shape=read_shape(arguments.model_config),
-        dtype=dtype,
-        weight_dtype=dtype,
-        kv_dtype=Dtype.BF16,
-    )
-    name = arguments.model_config.parent.name or "model"
-    return Base(preset_of(setup, name=setup.gpu.name, model=name), setup, gpus)
-
-
-def _calibrated(
-    base: Base,
-    recorded: Combination,
-    traffic: RecordedTraffic,
-    simulate: Callable[[Combination], tuple[list[Record], float]],
-) -> tuple[Base, Errors]:
-    """The base at the speed that the log shows, and the errors that remain."""
-
-    def at(speed: Speed) -> list[Record]:
-        print(f"memory x {speed.memory:.2f}, arithmetic x {speed.compute:.2f}", file=sys.stderr)
-        return simulate(replace(recorded, preset=speed.of(recorded.preset)))[0]
-
-    speed = calibrate(at, traffic.measured)
-    left = residuals(at(speed), traffic.measured)
-    print(
-        f"calibrated: memory x {speed.memory:.2f}, arithmetic x {speed.compute:.2f}; median errors of {left.requests} "
-        f"requests: TTFT {left.ttft:.0%}, TPOT {left.tpot:.0%}",
-        file=sys.stderr,
-    )
-    return replace(base, speed=speed), Errors(left.ttft, left.tpot)
 
 
 def _predict_all(

@@ -7,6 +7,7 @@ from msgspec import structs
 
 from compose.experiments.cells.virtual_fleet import VirtualFleet
 from compose.experiments.cells.virtual_run import VirtualLoad, VirtualRun
+from compose.simulator.engine.preset_file import Calibration
 from compose.simulator.engine.step_terms import TPOT_ERROR, TTFT_ERROR
 from compose.whatif.combinations import Combination
 from compose.whatif.recorded_traffic import Attainment, RecordedTraffic, attainments
@@ -23,6 +24,13 @@ class Errors:
 
     ttft: float
     tpot: float
+
+    def replaced_by(self, found: Calibration) -> "Errors":
+        """Those of a calibration, for the latencies that it had."""
+        return Errors(
+            self.ttft if found.ttft_error is None else found.ttft_error,
+            self.tpot if found.tpot_error is None else found.tpot_error,
+        )
 
     def of(self, measure: Measure) -> float:
         return self.ttft if measure in {Measure.TTFT, Measure.TTFT_ANSWER} else self.tpot

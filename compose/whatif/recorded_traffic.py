@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from statistics import median
 
@@ -44,10 +45,22 @@ class RecordedTraffic:
     has_prefixes: bool
     longest: float
     """Seconds of the longest request."""
+    most_open: int
+    """The most requests that were open at the same time."""
 
     @property
     def seconds(self) -> float:
         return max(self.requests[-1].time - self.requests[0].time, 1.0)
+
+    def ranges(self) -> dict[str, tuple[int, int]]:
+        """The least and most of prompt tokens, completion tokens and open requests."""
+        prompts = [request.prompt_tokens for request in self.requests]
+        completions = [request.output_tokens for request in self.requests]
+        return {
+            "prompt_tokens": (min(prompts), max(prompts)),
+            "completion_tokens": (min(completions), max(completions)),
+            "open_requests": (1, self.most_open),
+        }
 
 
 def read_traffic(paths: Sequence[Path]) -> RecordedTraffic:
@@ -93,6 +106,7 @@ def read_traffic(paths: Sequence[Path]) -> RecordedTraffic:
         sum(entry.outcome is not Outcome.OK or not entry.prompt_tokens for entry in entries),
         any(request.blocks for request in requests),
         max(entry.e2e_ms for entry in entries) / 1000,
+        _most_open(entries),
     )
 
 
@@ -103,6 +117,13 @@ def attainments(verdicts: Iterable[tuple[str, bool | None]]) -> dict[str, Attain
         name: Attainment(counts[name, True] + counts[name, False], counts[name, True])
         for name in sorted({name for name, _ in counts})
     }
+
+
+def _most_open(entries: Sequence[LogEntry]) -> int:
+    """Ends before begins at the same time."""
+    changes = [(entry.arrived, 1) for entry in entries]
+    changes += [(entry.arrived + entry.e2e_ms / 1000, -1) for entry in entries]
+    return max(accumulate(change for _, change in sorted(changes)))
 
 
 def _is_replayed(entry: LogEntry) -> bool:

@@ -79,7 +79,7 @@ for module in modules:
         ("sidecar", ["exporters.sidecar.command", "exporters.relay.process", "exporters.analysis.requests.command"]),
         (
             "tools",
-            ["alerts.command", "dashboards.preview.server", "compose.doctor.command", "compose.simulator.command"],
+            ["alerts.command", "dashboards.preview.server", "compose.doctor.command", "compose.simulation.command"],
         ),
         ("loadgen", ["alerts.command", "loadgen.distributed.headless", "loadgen.search.find_max"]),
     ],

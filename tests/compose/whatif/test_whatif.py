@@ -107,7 +107,7 @@ def test_every_wrong_setting_is_named(tmp_path: Path, capsys: pytest.CaptureFixt
     [
         pytest.param(["--try", "replicas=0"], "replicas: '0' is not a number from 1 to 1000", id="replicas"),
         pytest.param(["--try", "gpu=H100"], "gpu: needs the sizes of the model", id="GPU of a preset"),
-        pytest.param(["--gpu", "H100"], "--gpu: give --gpu and --model-config together, or --preset", id="no model"),
+        pytest.param(["--gpu", "H100"], "--preset: give --preset, --preset-file, or --gpu with", id="GPU and preset"),
         pytest.param(["--try", "max_num_seqs=x"], "max_num_seqs", id="flag"),
         pytest.param(["--jobs", "0"], "--jobs: 0 is not a number of processes", id="jobs"),
     ],

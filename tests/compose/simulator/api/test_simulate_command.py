@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from compose.cli import main
-from compose.simulator.command import configuration, configure
+from compose.simulation.command import configuration, configure
 from tests.support.waiting import HANG
 
 PROGRAM = [sys.executable, "-c", "from compose.cli import main; raise SystemExit(main())", "simulate"]
@@ -69,7 +69,7 @@ def test_a_switch_can_be_set_in_the_environment(monkeypatch: pytest.MonkeyPatch)
 def test_a_busy_port_is_one_message_and_exit_2(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("compose.simulator.command.configure_logging", lambda *_: None)  # of the tests' own process
+    monkeypatch.setattr("compose.simulation.command.configure_logging", lambda *_: None)  # of the tests' own process
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         assert main(["simulate", "--preset", "toy", "--listen", f"127.0.0.1:{port}"]) == 2

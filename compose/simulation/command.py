@@ -1,13 +1,17 @@
-"""`vllm-slo simulate`: runs a simulated vLLM until a signal stops it."""
+"""`vllm-slo simulate`: runs a simulated vLLM until a signal stops it, or fits one to a request log."""
 
 import argparse
 import asyncio
+import gzip
 import signal
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import uvloop
 
+from compose.experiments.cells.engine_samples import parse_sample
 from compose.simulator.api.restarting_server import Simulator, SimulatorConfig
 from compose.simulator.engine.flags import (
     NAMES,
@@ -18,12 +22,20 @@ from compose.simulator.engine.flags import (
     apply_changes,
     preset_flags,
 )
+from compose.simulator.engine.preset_file import CalibratedPreset, write_preset
 from compose.simulator.engine.preset_variants import FP8_KV_CACHES, QUANTIZED_WEIGHTS, Variant, vary
-from compose.simulator.engine.presets import BLOCK_SIZE, DEFAULT_PRESET, PRESETS
+from compose.simulator.engine.presets import BLOCK_SIZE
+from compose.whatif.combinations import combinations
+from compose.whatif.engine_model import add_engine_model, engine_model
+from compose.whatif.log_fit import fit_log
+from compose.whatif.recorded_traffic import read_traffic
 from exporters.text.addresses import parse_address
+from exporters.text.command_flags import add_request_logs
 from exporters.text.errors import UsageError, parse_flag
 from exporters.text.logs import add_logging_flags, configure_logging
 
+_RECORDED = ("num_gpu_blocks", "block_size", "enable_prefix_caching")
+"""Settings of a simulated engine that are labels of vllm:cache_config_info."""
 _HELP = {
     "scheduling_policy": "order of waiting requests: fcfs, or by the `priority` of their bodies, lower values first "
     "(default: fcfs)",
@@ -48,13 +60,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--listen", default="127.0.0.1:8000", metavar="HOST:PORT", help="listen address (default: %(default)s)"
     )
-    parser.add_argument(
-        "--preset",
-        default=DEFAULT_PRESET,
-        choices=[*PRESETS],
-        metavar="NAME",
-        help=f"GPU and model: {', '.join(PRESETS)} (default: %(default)s)",
-    )
+    add_engine_model(parser)
     parser.add_argument("--model", metavar="NAME", help="model name in the API (default: the preset's)")
     for name in NAMES:
         flag = f"--{name.replace('_', '-')}"
@@ -105,12 +111,31 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="SHARE",
         help="share of the JSON outputs and tool calls that are not valid, from 0 to 1 (default: %(default)s)",
     )
+    parser.add_argument(
+        "--calibrate",
+        action="store_true",
+        help="serve nothing: fit the speed of memory and arithmetic to --request-log, and write the preset to --out",
+    )
+    add_request_logs(parser)
+    parser.add_argument(
+        "--engine-metrics",
+        type=Path,
+        metavar="FILE",
+        help="the engine's /metrics during the log, with --calibrate: size and prefix caching of its KV cache; also "
+        "compressed by gzip (default: the preset's)",
+    )
+    parser.add_argument("--out", type=Path, metavar="FILE", help="file for the fitted preset, for --preset-file")
     add_logging_flags(parser)
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve until SIGTERM or SIGINT."""
+    """Serve until SIGTERM or SIGINT; or fit the preset and return."""
+    if args.calibrate:
+        _calibrate(args)
+        return 0
+    if unused := [flag for flag in ("request_log", "engine_metrics", "out") if getattr(args, flag)]:
+        raise UsageError(f"--{unused[0].replace('_', '-')}: is only used with --calibrate")
     config = configuration(args)
     configure_logging(args.log_level, args.log_format, "simulator")
     uvloop.run(_serve(config))
@@ -124,16 +149,10 @@ def configuration(args: argparse.Namespace) -> SimulatorConfig:
         UsageError: every mistake in the flags.
     """
     host, port = parse_flag("--listen", args.listen, partial(parse_address, example="127.0.0.1:8000"))
-    changes: dict[str, Any] = {name: getattr(args, name) for name in NAMES if getattr(args, name) is not None}
-    varied = {
-        Variant.KV_CACHE_DTYPE: args.kv_cache_dtype,
-        Variant.QUANTIZATION: args.quantization,
-        Variant.ENFORCE_EAGER: "true" if args.enforce_eager else None,
-        Variant.GPU_MEMORY_UTILIZATION: args.gpu_memory_utilization,
-        Variant.SPECULATIVE_CONFIG: args.speculative_config,
-    }
+    changes, varied = _changes(args), _variants(args)
+    base, _ = engine_model(args)
     try:
-        preset = vary(PRESETS[args.preset], {flag: value for flag, value in varied.items() if value is not None})
+        preset = vary(base.preset, varied)
         flags = apply_changes(preset_flags(preset), changes)
     except EngineFlagsError as error:
         parts = (mistake.partition(":") for mistake in error.mistakes)
@@ -151,6 +170,63 @@ def configuration(args: argparse.Namespace) -> SimulatorConfig:
         restart_seconds=args.restart_seconds,
         invalid_output=args.invalid_output,
     )
+
+
+def _changes(args: argparse.Namespace) -> dict[str, Any]:
+    return {name: getattr(args, name) for name in NAMES if getattr(args, name) is not None}
+
+
+def _variants(args: argparse.Namespace) -> dict[Variant, str]:
+    values = {
+        Variant.KV_CACHE_DTYPE: args.kv_cache_dtype,
+        Variant.QUANTIZATION: args.quantization,
+        Variant.ENFORCE_EAGER: "true" if args.enforce_eager else None,
+        Variant.GPU_MEMORY_UTILIZATION: args.gpu_memory_utilization,
+        Variant.SPECULATIVE_CONFIG: args.speculative_config,
+    }
+    return {flag: value for flag, value in values.items() if value is not None}
+
+
+def _calibrate(args: argparse.Namespace) -> None:
+    """Fit the engine of the flags, with the settings that its metrics show, and write it."""
+    if not args.request_log or args.out is None:
+        raise UsageError("--calibrate: give the log of a load run as --request-log, and --out FILE for the result")
+    base, _ = engine_model(args)
+    settings = _recorded_settings(args.engine_metrics)
+    settings |= {name: str(value).lower() for name, value in _changes(args).items()}
+    settings |= {str(name): value for name, value in _variants(args).items()}
+    (recorded,) = combinations(base, {name: [value] for name, value in settings.items()}, {})
+    traffic = read_traffic([Path(path) for path in args.request_log])
+    speed, calibration = fit_log(recorded, traffic, traffic.longest)
+    flags = recorded.flags
+    preset = replace(
+        speed.of(recorded.preset),
+        num_gpu_blocks=flags.num_gpu_blocks * flags.block_size // BLOCK_SIZE,
+        max_num_seqs=flags.max_num_seqs,
+        max_num_batched_tokens=flags.max_num_batched_tokens,
+        max_model_len=flags.max_model_len,
+    )
+    write_preset(args.out, CalibratedPreset(preset=preset, calibration=calibration))
+
+
+def _recorded_settings(path: Path | None) -> dict[str, str]:
+    """The settings in the engine's metrics that a simulated engine can have.
+
+    Raises:
+        UsageError: the file cannot be read, or has none of them.
+    """
+    if path is None:
+        return {}
+    try:
+        content = path.read_bytes()
+        text = (gzip.decompress(content) if path.suffix == ".gz" else content).decode()
+        labels = parse_sample(text, 0.0).settings
+    except (OSError, EOFError, ValueError) as error:
+        raise UsageError(f"--engine-metrics: {path}: {error}; give what the engine's /metrics returned") from error
+    settings = {name: labels[name].lower() for name in _RECORDED if name in labels}
+    if not settings:
+        raise UsageError(f"--engine-metrics: {path}: has no vllm:cache_config_info; give the metrics of a vLLM engine")
+    return settings
 
 
 async def _serve(config: SimulatorConfig) -> None:
