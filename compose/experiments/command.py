@@ -167,6 +167,10 @@ def _run(arguments: argparse.Namespace) -> int:
         raise UsageError(
             "--virtual: serves no metrics, because it has no processes; remove --metrics, --sidecar-metrics"
         )
+    if arguments.virtual and any(shape.asks_for_json for shape in experiment.load.scenario.shapes.values()):
+        raise UsageError(
+            f"--virtual: {experiment.name}: no body is sent in virtual time, and so no answer is JSON; remove --virtual"
+        )
     if arguments.engine == SIMULATOR:
         simulated_engine.check(experiment)
     elif arguments.engine != launch.NAME:

@@ -34,6 +34,7 @@ class Metric(StrEnum):
 
     GOODPUT = "goodput"
     COMPLETION = "completion"
+    VALID_JSON = "valid_json"
     OUTPUT_TOKENS_PER_SECOND = "output_tokens_per_second"
     TTFT_MEAN = "ttft_mean"
     TTFT_P50 = "ttft_p50"

@@ -25,6 +25,13 @@ def test_a_command_has_its_port_and_the_flags() -> None:
     assert service.command == ("vllm", "serve", "my model", "--port", "9", *WORDS)
 
 
+def test_each_of_several_engines_has_its_number() -> None:
+    program = EngineProgram("env CUDA_VISIBLE_DEVICES={number} vllm serve m --port {port}")
+    services = [program.service(ENGINE, port, number) for number, port in enumerate([8, 9])]
+    assert [service.command[1] for service in services] == ["CUDA_VISIBLE_DEVICES=0", "CUDA_VISIBLE_DEVICES=1"]
+    assert [service.name for service in services] == ["engine", "engine-1"]
+
+
 @pytest.mark.parametrize(
     "text,message",
     [

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from compose.cli import main
 from compose.experiments.cells.virtual_engine import VirtualEngine
 from compose.experiments.cells.virtual_fleet import VirtualFleet
 from compose.experiments.cells.virtual_run import VirtualLoad, VirtualRun
@@ -156,12 +155,3 @@ def test_a_configuration_says_its_engines(tmp_path: Path, keys: str, pools: Pool
 def test_mistakes_are_reported(tmp_path: Path, keys: str, expected: str) -> None:
     found = mistakes(write_experiment(tmp_path, head=HEAD.replace("base: {}", f"base: {{{keys}}}")))
     assert f"configurations.{expected}" in [line.split(": ", 1)[1] for line in found]
-
-
-def test_several_engines_are_refused_in_real_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = write_experiment(tmp_path, head=HEAD.replace("base: {}", "base: {replicas: 2}"))
-    assert main(["experiment", "run", str(path), "--out", str(tmp_path / "out")]) == 2
-    assert capsys.readouterr().err == (
-        "vllm-slo: small: base has several engines, which run in virtual time only; add --virtual, or choose other "
-        "--configurations\n"
-    )
