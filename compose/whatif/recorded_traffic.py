@@ -3,11 +3,13 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, count, takewhile
+from math import ceil
 from pathlib import Path
 from statistics import median
 
 from compose.whatif.calibration import Latencies
+from exporters.records.messages import PREFIX_BLOCK
 from exporters.requestlog.entry import LogEntry
 from exporters.requestlog.reader import LogReader
 from exporters.text.errors import UsageError
@@ -15,7 +17,7 @@ from exporters.text.units import from_milliseconds
 from exporters.vocabulary.signals import WARM_UP, Outcome
 from exporters.vocabulary.verdicts import goodput
 from loadgen.schedule.requests import CHAT, COMPLETIONS
-from loadgen.schedule.traces import TraceRequest
+from loadgen.schedule.traces import BLOCK_TOKENS, TraceRequest
 
 _NOT_SERVED = frozenset({Outcome.CLIENT_ERROR})
 """Outcomes of requests that cost the engine nothing."""
@@ -83,6 +85,14 @@ def read_traffic(paths: Sequence[Path]) -> RecordedTraffic:
     used = _medians(
         (entry.request_class, (entry.completion_tokens or 0) / entry.max_tokens) for entry in ended if entry.max_tokens
     )
+    per_token = _median_or(
+        (
+            entry.prefix_characters / entry.prompt_tokens
+            for entry in ended
+            if entry.prefix_characters and entry.prompt_tokens
+        ),
+        PREFIX_BLOCK / BLOCK_TOKENS,
+    )
     requests = [
         TraceRequest(
             entry.arrived,
@@ -91,7 +101,7 @@ def read_traffic(paths: Sequence[Path]) -> RecordedTraffic:
             entry.request_class,
             entry.stream,
             entry.route,
-            tuple(entry.prefix_hashes or ()),
+            token_blocks(entry.prefix_hashes or (), per_token),
         )
         for entry in entries
     ]
@@ -108,6 +118,18 @@ def read_traffic(paths: Sequence[Path]) -> RecordedTraffic:
         max(entry.e2e_ms for entry in entries) / 1000,
         _most_open(entries),
     )
+
+
+def token_blocks(hashes: Sequence[str], characters_per_token: float) -> tuple[str, ...]:
+    """Hashes of whole blocks of 512 tokens, from those of blocks of 2,048 characters; equal ones begin alike."""
+    characters = BLOCK_TOKENS * characters_per_token
+    ends = takewhile(lambda end: end <= len(hashes) * PREFIX_BLOCK, (number * characters for number in count(1)))
+    return tuple(f"{hashes[ceil(end / PREFIX_BLOCK) - 1]}-{number}" for number, end in enumerate(ends))
+
+
+def _median_or(values: Iterable[float], default: float) -> float:
+    found = [*values]
+    return median(found) if found else default
 
 
 def attainments(verdicts: Iterable[tuple[str, bool | None]]) -> dict[str, Attainment]:

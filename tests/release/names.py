@@ -76,7 +76,8 @@ def main() -> int:
     match sys.argv[1:]:
         case []:
             for path in FILES:
-                (ROOT / path).write_text(current(path), encoding="utf-8")
+                if (text := current(path)) != (ROOT / path).read_text(encoding="utf-8"):  # or make would set up again
+                    (ROOT / path).write_text(text, encoding="utf-8")
         case ["--outputs"]:
             print("\n".join(f"{name}={value}" for name, value in names().items()))
         case ["--change-log", tag]:

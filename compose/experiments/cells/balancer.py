@@ -12,7 +12,7 @@ from loadgen.schedule.requests import SESSION_HEADER
 
 _READY = "/balancer/ready"
 _PREFIX_BYTES = 1024
-"""The beginning of a body by which prefixes are told apart: about 250 tokens of the first message."""
+"""The beginning of a body that identifies its prefix: about 250 tokens of the first message."""
 _LOAD_FACTOR = 150
 """Percent of the mean load of the engines above which the next one on the hash ring is taken."""
 _RING = f"  hash-type consistent\n  hash-balance-factor {_LOAD_FACTOR}\n"

@@ -55,12 +55,14 @@ def test_fields_of_the_load_generator_are_refused() -> None:
         plan("extra_body: {model: m, stream: false}")
     assert str(caught.value).splitlines() == [
         f"load.yaml:4:{column}: classes.one.extra_body.{name}: {name} is set by the load generator; remove it"
-        for name, column in (("model", 39), ("stream", 49))
+        for name, column in (("model", 39), ("stream", 50))
     ]
 
 
 def answer(*deltas: dict[str, Any], reason: str = "stop") -> CompletionResponse:
-    events = [{"choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
+    events: list[dict[str, Any]] = [
+        {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas
+    ]
     events.append({"choices": [{"index": 0, "delta": {}, "finish_reason": reason}]})
     stream = b"".join(b"data: " + json.dumps(event).encode() + b"\n\n" for event in events) + b"data: [DONE]\n\n"
     response = CompletionResponse(keep_text=True)

@@ -52,7 +52,7 @@ def test_haproxy_accepts_each_routing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, haproxy: Haproxy, routing: Routing
 ) -> None:
     written(tmp_path, (Pool(2, routing),), monkeypatch)
-    command = [haproxy.program, "-c", "-f", tmp_path / "haproxy.cfg"]
+    command = [str(haproxy.program), "-c", "-f", str(tmp_path / "haproxy.cfg")]
     done = subprocess.run(command, env=dict(haproxy.environment), capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 

@@ -118,10 +118,10 @@ def test_flags_that_the_engine_reports_otherwise_are_found(flags: Mapping[str, s
 
 
 def test_several_engines_are_read_as_one() -> None:
-    one = EngineReading(kv_usage_max=0.5, kv_usage_mean=0.2, generated_tokens=7, waiting_max=3, waiting_mean=1.5)
-    other = EngineReading(kv_usage_max=0.9, kv_usage_mean=0.4, generated_tokens=4, waiting_max=1, waiting_mean=0.5)
+    one = EngineReading(kv_usage_max=0.5, kv_usage_mean=0.25, generated_tokens=7, waiting_max=3, waiting_mean=1.5)
+    other = EngineReading(kv_usage_max=0.9, kv_usage_mean=0.5, generated_tokens=4, waiting_max=1, waiting_mean=0.5)
     both = merged([one, other])
-    assert (both.kv_usage_max, both.kv_usage_mean) == (0.9, pytest.approx(0.3))
+    assert (both.kv_usage_max, both.kv_usage_mean) == (0.9, 0.375)
     assert (both.generated_tokens, both.waiting_max, both.waiting_mean) == (11, 3, 2.0)
     assert both.preemptions is None
     assert merged([one]) == one

@@ -139,7 +139,8 @@ def test_all_mistakes_of_a_file_are_reported_at_once() -> None:
         "19:57: predictions[0].direction: 'up' is unknown; known: higher, lower, same",
         "21:5: expected[0]: value is missing",
         (
-            "21:37: expected[0].metric: 'goodness' is unknown; known: goodput, completion, output_tokens_per_second, "
+            "21:37: expected[0].metric: 'goodness' is unknown; known: goodput, completion, valid_json, "
+            "output_tokens_per_second, "
             "ttft_mean, ttft_p50, ttft_p99, tpot_p50, tpot_p99, itl_p50, itl_p99, e2e_p50, e2e_p99, preemptions, "
             "generated_tokens, kv_capacity_tokens, kv_usage_max, hit_ratio, waiting_max"
         ),
