@@ -25,6 +25,8 @@ _SCALED = {
     "short": _Scaled("", prefixes=("", " K", " Mil", " Bil", " Tri", " Quadr", " Quint", " Sext", " Sept"), gap=""),
     "bytes": _Scaled("B", 1024, _IEC),
     "Bps": _Scaled("B/s", first=_SI.index("")),
+    "watt": _Scaled("W", first=_SI.index("")),
+    "hertz": _Scaled("Hz", first=_SI.index("")),
     "reqps": _Scaled(" req/s", prefixes=_COUNTS, gap=""),
 }
 _MONEY = _Scaled(" ", prefixes=_COUNTS, gap="")
@@ -62,6 +64,8 @@ def format_value(
             return f"{_fixed(value, decimals)}%"
         case "percentunit":
             return f"{_fixed(100 * value, decimals)}%"
+        case "celsius":
+            return f"{_fixed(value, decimals)} °C"
         case "suffix":
             return f"{_fixed(value, decimals)} {suffix}"
     is_time = kind == "time" or kind.startswith("dateTime")

@@ -215,7 +215,7 @@ def test_burn_alerts_state_how_they_are_counted_and_the_limitations() -> None:
     assert {alert.name for alert in alerts} == {
         *("LLMErrorBudgetBurn", "LLMErrorBudgetLowTraffic", "LLMEngineDown", "LLMEngineWedged", "LLMSLOUnmeasured"),
         *("LLMEngineRestarts", "LLMQueueSaturated", "LLMKVCacheFull", "LLMPrefixCacheCollapse"),
-        *("LLMReplicaOutlier", "LLMScrapeIntervalMismatch", "VLLMSLOWatchdog"),
+        *("LLMReplicaOutlier", "LLMScrapeIntervalMismatch", "VLLMSLOWatchdog", "LLMGPUThrottled", "LLMGPUXidError"),
     }
 
 

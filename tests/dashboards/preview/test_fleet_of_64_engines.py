@@ -17,7 +17,7 @@ from dashboards.preview.server import PreviewServer, Selection
 from dashboards.preview.view import View
 from exporters.analysis.prometheus_api import Prometheus
 from tests.dashboards.dashboard_files import page_of
-from tests.dashboards.preview.test_texts_fit import FAULTS
+from tests.dashboards.preview.text_faults import FAULTS
 from tests.support.engine_fleet import BAD, END, SCRAPE, address, lines
 from tests.support.ports import free_port
 from tests.support.prometheus_blocks import prometheus_over
