@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from compose.programs.haproxy import Haproxy, find_haproxy
 from compose.programs.tools import Tools, find_tools
 from exporters.text.errors import UsageError
 from tests.support.promtool import Promtool
@@ -58,6 +59,14 @@ def pytest_testnodedown(node: Any) -> None:
 def tools() -> Tools:
     try:
         return find_tools()
+    except UsageError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def haproxy() -> Haproxy:
+    try:
+        return find_haproxy()
     except UsageError as error:
         pytest.skip(str(error))
 

@@ -23,8 +23,7 @@ _LABELS = {
     **{recorded.name: recorded.labels for recorded in signals.RECORDED},
     **dict.fromkeys((UP, SCRAPE_SECONDS, SCRAPED_SAMPLES), (Label.INSTANCE,)),
 }
-"""The labels of each series; a recorded series of all sidecars has no `instance`, and that
-of a GPU is DCGM's exporter."""
+"""The labels of each series, without the `instance` of DCGM's exporter; recorded series of all sidecars have none."""
 
 _OF_NO_TARGET = CONSTANTS | {
     name for each in signals.LOAD_SIGNALS for name in (each.name, each.bucket, each.sum, each.count)

@@ -22,17 +22,17 @@ DRAFTS = "vllm:spec_decode_num_drafts_total"
 DRAFT_TOKENS = "vllm:spec_decode_num_draft_tokens_total"
 ACCEPTED = "vllm:spec_decode_num_accepted_tokens_total"
 CACHE_CONFIG = "vllm:cache_config_info"
-_COUNTERS = (PREEMPTIONS, GENERATED, QUERIES, HITS, DRAFTS, DRAFT_TOKENS, ACCEPTED)
-_COUNTS = (
-    "preemptions",
-    "generated_tokens",
-    "prefix_query_tokens",
-    "prefix_hit_tokens",
-    "drafts",
-    "draft_tokens",
-    "accepted_draft_tokens",
-)
-_NAMES = frozenset(map(plain_name, (RUNNING, WAITING, USAGE, *_COUNTERS, CACHE_CONFIG)))
+_COUNTERS = {
+    "preemptions": PREEMPTIONS,
+    "generated_tokens": GENERATED,
+    "prefix_query_tokens": QUERIES,
+    "prefix_hit_tokens": HITS,
+    "drafts": DRAFTS,
+    "draft_tokens": DRAFT_TOKENS,
+    "accepted_draft_tokens": ACCEPTED,
+}
+"""The counter of each field of a reading."""
+_NAMES = frozenset(map(plain_name, (RUNNING, WAITING, USAGE, *_COUNTERS.values(), CACHE_CONFIG)))
 _OTHER_NAMES = {"kv_cache_dtype": "cache_dtype"}
 """Flags whose setting has another name in `vllm:cache_config_info`."""
 
@@ -74,7 +74,7 @@ def parse_sample(text: str, at: float) -> EngineSample:
         running=value(RUNNING),
         waiting=value(WAITING),
         usage=value(USAGE, max),
-        counters={name: value(name) for name in _COUNTERS},
+        counters={name: value(name) for name in _COUNTERS.values()},
         settings=settings,
     )
 
@@ -120,16 +120,10 @@ def reading(samples: Sequence[EngineSample], settings: Mapping[str, str], start:
         kv_capacity_tokens=_capacity(settings),
         kv_usage_max=max(usage, default=None),
         kv_usage_mean=fmean(usage) if usage else None,
-        preemptions=rise(PREEMPTIONS),
-        generated_tokens=rise(GENERATED),
-        prefix_query_tokens=rise(QUERIES),
-        prefix_hit_tokens=rise(HITS),
         waiting_max=max(waiting, default=None),
         waiting_mean=fmean(waiting) if waiting else None,
         running_max=max(gauge(lambda sample: sample.running), default=None),
-        drafts=rise(DRAFTS),
-        draft_tokens=rise(DRAFT_TOKENS),
-        accepted_draft_tokens=rise(ACCEPTED),
+        **{field: rise(name) for field, name in _COUNTERS.items()},
     )
 
 
@@ -144,7 +138,7 @@ def merged(readings: Sequence[EngineReading]) -> EngineReading:
         return merge(found) if found else None
 
     maxima = {name: over(max, name) for name in ("kv_usage_max", "waiting_max", "running_max")}
-    counts = {name: over(sum, name) for name in _COUNTS}
+    counts = {name: over(sum, name) for name in _COUNTERS}
     return structs.replace(
         first, **maxima, **counts, kv_usage_mean=over(fmean, "kv_usage_mean"), waiting_mean=over(sum, "waiting_mean")
     )

@@ -204,10 +204,10 @@ def _figures(experiment: Experiment, groups: Sequence[Group], level: Level) -> G
     rows = []
     for name in (*experiment.classes, TOTAL):
         for index, metric in enumerate(BY_CLASS):
-            cells = [cell(metric, group, name) for group in groups]
-            if metric is VALID_JSON and not any(char.isdigit() for char in "".join(cells)):
+            if metric is VALID_JSON and all(value(metric, group, name) is None for group in groups):
                 continue  # no answer has to be JSON
-            rows.append(["" if index else name, metric.title, *cells])
+            label = "" if index else name
+            rows.append([label, metric.title, *(cell(metric, group, name) for group in groups)])
     headings = ["class", "figure", *_titles(groups)]
     return Grid(f"Figures by class{experiment.at(level)}", headings, rows, labels=2, left=(0, 1))
 

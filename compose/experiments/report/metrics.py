@@ -115,6 +115,12 @@ def _ok(record: Record) -> bool:
     return record.outcome is ClientOutcome.OK
 
 
+def _valid_json(record: Record) -> float | None:
+    if record.json_result not in (OutputResult.VALID, OutputResult.INVALID):
+        return None
+    return float(record.json_result is OutputResult.VALID)
+
+
 def _hit_ratio(engine: EngineReading) -> float | None:
     return _ratio(engine.prefix_hit_tokens, engine.prefix_query_tokens)
 
@@ -162,13 +168,7 @@ JUDGED = _share(
     "goodput_judged", "goodput, of judged", lambda record: None if record.good is None else float(record.good)
 )
 COMPLETION = _share("completion", "completion", lambda record: float(_ok(record)))
-VALID_JSON = _share(
-    "valid_json",
-    "valid JSON, of complete answers",
-    lambda record: {OutputResult.VALID: 1.0, OutputResult.INVALID: 0.0}.get(
-        record.json_result or OutputResult.TRUNCATED
-    ),
-)
+VALID_JSON = _share("valid_json", "valid JSON, of complete answers", _valid_json)
 THROUGHPUT = ReportMetric(
     "output_tokens_per_second",
     "output tokens/s",

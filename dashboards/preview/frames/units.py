@@ -21,12 +21,16 @@ class _Scaled:
     first: int = 0
 
 
+def _si(suffix: str) -> _Scaled:
+    return _Scaled(suffix, first=_SI.index(""))
+
+
 _SCALED = {
     "short": _Scaled("", prefixes=("", " K", " Mil", " Bil", " Tri", " Quadr", " Quint", " Sext", " Sept"), gap=""),
     "bytes": _Scaled("B", 1024, _IEC),
-    "Bps": _Scaled("B/s", first=_SI.index("")),
-    "watt": _Scaled("W", first=_SI.index("")),
-    "hertz": _Scaled("Hz", first=_SI.index("")),
+    "Bps": _si("B/s"),
+    "watt": _si("W"),
+    "hertz": _si("Hz"),
     "reqps": _Scaled(" req/s", prefixes=_COUNTS, gap=""),
 }
 _MONEY = _Scaled(" ", prefixes=_COUNTS, gap="")

@@ -5,23 +5,14 @@ from pathlib import Path
 import pytest
 
 from compose.lab.run_directory import RunDirectory
-from compose.programs.haproxy import Haproxy, find_haproxy
+from compose.programs.haproxy import Haproxy
 from compose.programs.tools import Tools
 from compose.rolling_update import update_run
 from compose.rolling_update.balancer import Balancing
 from compose.rolling_update.update_checks import checks
 from compose.rolling_update.update_run import UpdateConfig, run
-from exporters.text.errors import UsageError
 
 pytestmark = pytest.mark.long
-
-
-@pytest.fixture
-def haproxy() -> Haproxy:
-    try:
-        return find_haproxy()
-    except UsageError as error:
-        pytest.skip(str(error))
 
 
 @pytest.mark.parametrize("hook", [True, False], ids=["with the hook", "without the hook"])

@@ -9,19 +9,10 @@ from compose.cli import main
 from compose.experiments.cells import balancer
 from compose.experiments.setup.cell_store import CellStatus, read_experiment
 from compose.experiments.setup.pools import Pool, Pools, Routing
-from compose.programs.haproxy import Haproxy, find_haproxy
-from exporters.text.errors import UsageError
+from compose.programs.haproxy import Haproxy
 from tests.compose.experiments.toy_experiment import write_experiment
 
 POOLS: Pools = (Pool(1, classes=("short",)), Pool(2, Routing.LEAST_REQUESTS, ("long", "tall")))
-
-
-@pytest.fixture
-def haproxy() -> Haproxy:
-    try:
-        return find_haproxy()
-    except UsageError as error:
-        pytest.skip(str(error))
 
 
 def written(folder: Path, pools: Pools, monkeypatch: pytest.MonkeyPatch) -> str:
