@@ -16,6 +16,7 @@ class VirtualFleet:
 
     def __init__(self, flags: EngineFlags, preset: Preset, pools: Pools = ONE_ENGINE) -> None:
         self.flags = flags
+        self.request_seconds = preset.request_seconds
         self.request_ids: Iterator[int] = count()
         self._pool_of = pool_numbers(pools)
         self._routers = [

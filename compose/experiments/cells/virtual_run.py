@@ -166,6 +166,14 @@ class VirtualRun:
         if exchange not in self._open:  # timed out at the time at which it got its slot
             return
         exchange.sent = self.now
+        if delay := self._fleet.request_seconds:
+            self._at(self.now + delay, partial(self._reach_engine, exchange))
+        else:
+            self._reach_engine(exchange)
+
+    def _reach_engine(self, exchange: _Exchange) -> None:
+        if exchange not in self._open:  # timed out on the way
+            return
         if self._down:
             self._fail(exchange)
             return

@@ -32,6 +32,7 @@ class Preset:
     overhead_seconds: float  # scheduling, kernel launches and sampling per step
     sequence_seconds: float = 0.0  # more for each request in a step
     token_seconds: float = 0.0  # more for each token: all-reduce between GPUs
+    request_seconds: float = 0.0  # before a request reaches the scheduler, in virtual time; else HTTP takes it
     eager_seconds: float  # more per step without CUDA graphs
     memory_bytes: float  # of the GPU, as nvidia-smi reports it
     gpu_memory_utilization: float = 0.92  # at which it has `num_gpu_blocks`

@@ -27,8 +27,8 @@ MAX_MODEL_LEN = 32_768
 class StepTerms:
     """Shares of the datasheet's peaks, and times in seconds.
 
-    The default values are fitted for vLLM on H100 and H200: `python -m tests.compose.simulator.validation --fit`. The
-    page docs/design/step-model.md has the formula, and the errors on data that was not used for the fit.
+    The default values are fitted for vLLM on H100 and H200, by `python -m tests.compose.simulator.measured.validation
+    --fit`. The page docs/design/step-model.md has the formula, and the errors on data that was not used for the fit.
     """
 
     weight_bandwidth: float = 0.95
@@ -52,7 +52,7 @@ class StepTerms:
     sequence_seconds: float = 2.47e-5
     """More for each request in a step."""
     request_seconds: float = 0.0502
-    """The latency of an HTTP server, tokenizer and processes before the queue and after the first token."""
+    """The latency of HTTP server, tokenizer and processes before the queue, with that after the first token."""
 
 
 def preset_of(setup: Setup, *, name: str, model: str, terms: StepTerms = StepTerms()) -> Preset:
@@ -90,6 +90,7 @@ def preset_of(setup: Setup, *, name: str, model: str, terms: StepTerms = StepTer
         efficiency=efficiency,
         overhead_seconds=terms.step_seconds + shape.layers * terms.layer_seconds + reduces * terms.all_reduce_seconds,
         sequence_seconds=terms.sequence_seconds,
+        request_seconds=terms.request_seconds,
         token_seconds=reduces * reduced_bytes / (LINK_BANDWIDTH * terms.link_bandwidth),
         eager_seconds=shape.layers * 10 * 1e-5,  # assumed: 10 kernels in each layer, 10 us each
         memory_bytes=gpu.memory,

@@ -119,7 +119,7 @@ def predict(point: Point, terms: StepTerms) -> Prediction:
             if token.finish is not None:
                 ended.append((token.job, now))
                 open_requests -= 1
-    first = [(job.first_token_at or 0.0) - job.queued_at + terms.request_seconds for job, _ in ended]
+    first = [(job.first_token_at or 0.0) - job.queued_at + preset.request_seconds for job, _ in ended]
     each = [(at - (job.first_token_at or 0.0)) / max(1, job.output_length - 1) for job, at in ended]
     return Prediction(*(sum(values) / len(values) for values in (first, each)))
 
