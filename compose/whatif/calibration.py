@@ -12,7 +12,7 @@ from loadgen.results.record import ClientOutcome, Record
 Fields = TypeVar("Fields", bound=Any)
 """A frozen dataclass of positive numbers."""
 
-ROUNDS = 4
+ROUNDS = 6
 _STEP = 0.4
 """Logarithm of the first change of a factor, by half less in each round."""
 _OUTLIER = 0.1
@@ -69,17 +69,20 @@ def fit(
 ) -> Fields:
     """The fields of a dataclass with the least cost: each in turn is multiplied by e to the power of up to 2 `step`.
 
-    It goes to the vertex of the parabola through three costs, if that is better. The step is halved in each round.
+    It goes to the best of both ends of a step and the vertex of the parabola through the three costs. Each round halves
+    the step.
     """
     best, least = start, cost(start)
     for _ in range(rounds):
         for name in (field.name for field in fields(start)):
-            low, high = (cost(scaled(best, name, sign * step)) for sign in (-1, 1))
+            low, high = (cost(scaled(best, name, by)) for by in (-step, step))
             curvature = low + high - 2 * least
-            vertex = 0.5 * step * (low - high) / curvature if curvature > 0 else math.copysign(step, low - high)
-            tried = scaled(best, name, max(-2 * step, min(2 * step, vertex)))
-            if (found := cost(tried)) < least:
-                best, least = tried, found
+            changes = [(least, 0.0), (low, -step), (high, step)]
+            if curvature > 0:
+                vertex = max(-2 * step, min(2 * step, 0.5 * step * (low - high) / curvature))
+                changes.append((cost(scaled(best, name, vertex)), vertex))
+            least, by = min(changes)
+            best = scaled(best, name, by)
         step /= 2
     return best
 

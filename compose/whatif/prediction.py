@@ -9,6 +9,7 @@ from compose.experiments.cells.virtual_fleet import VirtualFleet
 from compose.experiments.cells.virtual_run import VirtualLoad, VirtualRun
 from compose.simulator.engine.preset_file import Calibration
 from compose.simulator.engine.step_terms import TPOT_ERROR, TTFT_ERROR
+from compose.whatif.calibration import Speed
 from compose.whatif.combinations import Combination
 from compose.whatif.recorded_traffic import Attainment, RecordedTraffic, attainments
 from exporters.vocabulary.slo_file import Latency, Measure, Slo, SloFile
@@ -32,16 +33,13 @@ class Errors:
             self.tpot if found.tpot_error is None else found.tpot_error,
         )
 
-    def of(self, measure: Measure) -> float:
-        return self.ttft if measure in {Measure.TTFT, Measure.TTFT_ANSWER} else self.tpot
-
 
 VALIDATED = Errors(TTFT_ERROR, TPOT_ERROR)
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """The attainment by class, and with all latencies longer or shorter by the median error of the validation."""
+    """The attainment by class, and that of engines slower and faster by the median error of the validation."""
 
     combination: Combination
     attained: Mapping[str, Attainment]
@@ -61,12 +59,12 @@ def predict(
 ) -> Prediction:
     """Clients end a request after `timeout` seconds."""
     records, seconds = replay(combination, traffic, slos, timeout)
-    slower, faster = ([regrade(each, _scaled(slos, errors, sign)) for each in records] for sign in (1, -1))
+    least, most = (_by_an_engine(errors, sign, combination, traffic, slos, timeout) for sign in (-1, 1))
     return Prediction(
         combination,
         _attained(records),
-        _attained(slower),
-        _attained(faster),
+        least,
+        most,
         sum(record.completion_tokens or 0 for record in records),
         seconds,
     )
@@ -91,17 +89,30 @@ def replay(
     return records, seconds
 
 
+def _by_an_engine(
+    errors: Errors, sign: int, combination: Combination, traffic: RecordedTraffic, slos: SloFile, timeout: float
+) -> dict[str, Attainment]:
+    """The attainment of an engine that is faster (or slower) by the error of TPOT, so that its queues are as well.
+
+    The error of TTFT beyond that is one of the thresholds.
+    """
+    speed = (1 + errors.tpot) ** sign
+    engine = replace(combination, preset=Speed(speed, speed).of(combination.preset))
+    records, _ = replay(engine, traffic, slos, timeout)
+    judged_by = _scaled(slos, ((1 + errors.ttft) / (1 + errors.tpot)) ** sign)
+    return _attained([regrade(each, judged_by) for each in records])
+
+
 def _attained(records: Sequence[Record]) -> dict[str, Attainment]:
     return attainments((record.request_class, record.good) for record in records)
 
 
-def _scaled(slos: SloFile, errors: Errors, sign: int) -> SloFile:
-    """Thresholds that judge a latency as the ones of the file judge one that is longer (or shorter) by its error."""
+def _scaled(slos: SloFile, factor: float) -> SloFile:
+    """The file with other thresholds of TTFT."""
 
     def scaled(slo: Slo) -> Slo:
-        if not isinstance(slo.sli, Latency):
+        if not isinstance(slo.sli, Latency) or slo.measure not in {Measure.TTFT, Measure.TTFT_ANSWER}:
             return slo
-        threshold = slo.sli.threshold / (1 + sign * errors.of(slo.measure))
-        return replace(slo, sli=structs.replace(slo.sli, threshold=threshold))
+        return replace(slo, sli=structs.replace(slo.sli, threshold=slo.sli.threshold * factor))
 
     return replace(slos, slos=tuple(map(scaled, slos.slos)))

@@ -1,7 +1,7 @@
-"""Throughput against latency: the points, those that no other one exceeds (Pareto), and plots of them."""
+"""A gain against its cost, such as throughput and latency: points, those that no other exceeds (Pareto), and plots."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from xml.etree.ElementTree import Element
@@ -31,12 +31,12 @@ LATENCIES = (TTFT_P50, TTFT_P99, TPOT_P50, E2E_P50)
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A group in output tokens/s and seconds; the latency may be infinite. `at` is its level."""
+    """A configuration at a level, `at`: with latencies, output tokens/s and seconds, which may be infinite."""
 
     configuration: str
     at: str
-    throughput: float
-    latency: float
+    gain: float
+    cost: float
 
     @property
     def name(self) -> str:
@@ -55,11 +55,11 @@ def points(experiment: Experiment, metric: ReportMetric) -> list[Point]:
 
 
 def frontier(every: Iterable[Point]) -> list[Point]:
-    """The points that no other one exceeds in throughput or latency without being worse in the other (Pareto)."""
+    """The points of which no other one has more gain or less cost without being worse in the other (Pareto)."""
     kept: list[Point] = []
-    for point in sorted(every, key=lambda each: (-each.throughput, each.latency)):
-        same = kept and (point.throughput, point.latency) == (kept[-1].throughput, kept[-1].latency)
-        if not kept or same or point.latency < kept[-1].latency:
+    for point in sorted(every, key=lambda each: (-each.gain, each.cost)):
+        same = kept and (point.gain, point.cost) == (kept[-1].gain, kept[-1].cost)
+        if not kept or same or point.cost < kept[-1].cost:
             kept.append(point)
     return kept
 
@@ -71,8 +71,8 @@ def frontier_rows(experiment: Experiment) -> list[Sequence[str]]:
     for metric in LATENCIES:
         every = points(experiment, metric)
         best = frontier(every)
-        throughputs |= {point.name: THROUGHPUT.unit.text(point.throughput) for point in every}
-        columns.append({point.name: metric.unit.text(point.latency) + "*" * (point in best) for point in every})
+        throughputs |= {point.name: THROUGHPUT.unit.text(point.gain) for point in every}
+        columns.append({point.name: metric.unit.text(point.cost) + "*" * (point in best) for point in every})
     return [
         [name, throughput, *(column.get(name, "-") for column in columns)] for name, throughput in throughputs.items()
     ]
@@ -98,9 +98,9 @@ def _plot(metric: ReportMetric, experiment: Experiment) -> Element:
     missing = [f"{group.name}, repeat {each.repeat} ({each.state})" for group in experiment for each in group.excluded]
     title = f"Output tokens/s against {metric.title}"
     best = frontier(every)
-    finite = [point.latency for point in every if math.isfinite(point.latency) and point.latency > 0] or [1.0]
+    finite = [point.cost for point in every if math.isfinite(point.cost) and point.cost > 0] or [1.0]
     area = Area(
-        linear("output tokens/s", max((point.throughput for point in every), default=0.0) * 1.15, plain),
+        linear("output tokens/s", max((point.gain for point in every), default=0.0) * 1.15, plain),
         logarithmic(
             f"{metric.title} (log)", min(finite) / 1.3, max(max(finite) * 1.5, min(finite) * _RANGE), format_seconds
         ),
@@ -116,28 +116,30 @@ def _plot(metric: ReportMetric, experiment: Experiment) -> Element:
         title,
         sentence,
         legend([("best", "on the frontier"), ("other", "not on the frontier")]),
-        area.draw(title, _marks(area, every, best)),
+        area.draw(title, marks(area, every, best, _told)),
     )
 
 
-def _marks(area: Area, every: Sequence[Point], best: Sequence[Point]) -> Iterator[Element]:
+def _told(point: Point) -> str:
+    latency = "∞" if math.isinf(point.cost) else format_seconds(point.cost)
+    return f"{point.name}: {point.gain:.0f} output tokens/s, {latency}"
+
+
+def marks(area: Area, every: Sequence[Point], best: Sequence[Point], told: Callable[[Point], str]) -> Iterator[Element]:
+    """Dots with names and tooltips, and the lines of the frontier and of each configuration."""
     taken: list[tuple[float, float, float, float]] = []
     for _, joined in groupby(every, key=lambda point: point.configuration):
         yield from _line(area, [*joined], "line joined")
     yield from _line(area, best, "line good")
     for point in sorted(every, key=lambda each: each in best):  # the frontier is drawn above the others
-        x, y = area.left(point.throughput), area.top(point.latency)
+        x, y = area.left(point.gain), area.top(point.cost)
         kind = "best" if point in best else "other"
-        latency = "∞" if math.isinf(point.latency) else format_seconds(point.latency)
-        dot = element("circle", cx=x, cy=y, r=4, class_=f"dot {kind}")
-        yield tooltip(dot, f"{point.name}: {point.throughput:.0f} output tokens/s, {latency}")
+        yield tooltip(element("circle", cx=x, cy=y, r=4, class_=f"dot {kind}"), told(point))
         taken.append((x - 5, y - 5, x + 5, y + 5))
     for point in every:
-        x, y = area.left(point.throughput), area.top(point.latency)
+        x, y = area.left(point.gain), area.top(point.cost)
         text = (
-            shortened(point.configuration, _MOST - len(point.at))
-            + point.at
-            + (" ∞" if math.isinf(point.latency) else "")
+            shortened(point.configuration, _MOST - len(point.at)) + point.at + (" ∞" if math.isinf(point.cost) else "")
         )
         box = _place(x, y, len(text) * _LETTER, taken)
         if box is not None:
@@ -153,7 +155,7 @@ def _marks(area: Area, every: Sequence[Point], best: Sequence[Point]) -> Iterato
 
 def _line(area: Area, joined: Sequence[Point], kind: str) -> Iterator[Element]:
     if len(joined) > 1:
-        corners = [(area.left(point.throughput), area.top(point.latency)) for point in joined]
+        corners = [(area.left(point.gain), area.top(point.cost)) for point in joined]
         yield element("path", d="M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in corners), class_=kind)
 
 

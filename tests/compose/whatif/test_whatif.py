@@ -55,12 +55,18 @@ def test_a_second_replica_ends_an_overload(tmp_path: Path, capsys: pytest.Captur
         tmp_path,
         [line(number, good=number < 200) for number in range(400)],
         *("--recorded", "max_num_seqs=8", "--try", "replicas=1,2", "--format", "json"),
+        *("--html", str(tmp_path / "page.html")),
     )
     document, shares = good_shares(capsys)
     assert [each["settings"] for each in document["predictions"]] == [{}, {"replicas": "1"}, {"replicas": "2"}]
     assert shares[0] == shares[1] < 0.9
     assert shares[2] == 1.0
     assert status == (1 if document["contradictions"] else 0)
+    least, most = (document["predictions"][0]["good"]["chat"][end] for end in ("least", "most"))
+    assert least < shares[0] < most, "a slower engine has longer queues"
+    shown = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert f"replicas=2: {shares[2]:.1%} good, 2 GPUs" in shown
+    assert "On the frontier: replicas=2, as recorded, replicas=1;" in shown
 
 
 def test_a_log_that_contradicts_the_prediction_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
