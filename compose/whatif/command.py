@@ -18,7 +18,7 @@ from compose.whatif.engine_model import add_engine_model, engine_model
 from compose.whatif.log_fit import fit_log
 from compose.whatif.prediction import VALIDATED, Prediction, predict
 from compose.whatif.recorded_traffic import read_traffic
-from compose.whatif.report import Answer, document, grid, notes, page
+from compose.whatif.report import UNTRUSTED, Answer, document, grid, notes, page
 from exporters.text.command_flags import add_format, add_request_logs
 from exporters.text.errors import UsageError, parse_flag
 from exporters.text.output_files import write_file
@@ -95,6 +95,8 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         print_grid(grid(answer), Console())
         print("\n".join(notes(answer)))
+        if answer.contradicted:
+            print("\n  ".join([UNTRUSTED, *answer.contradicted]))
     return 1 if answer.contradicted else 0
 
 

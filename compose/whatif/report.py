@@ -17,6 +17,14 @@ from loadgen.report.plot_area import Area, figure, legend, linear, percent, plai
 TOLERANCE = 0.1
 """Difference of a share of good requests beyond its interval from which the prediction is not to be trusted."""
 
+UNTRUSTED = "NOT TO BE TRUSTED for this workload: the prediction for the recorded settings is wrong for"
+_STYLE = STYLE + ".line.interval { stroke: var(--dim); stroke-width: 1 }\nfigure { max-width: 30rem }\n"
+_PLOTS_NOTE = (
+    "The numbers are those of the rows above. On the frontier, no other row has more good requests at the same cost or "
+    "less. A horizontal line is the interval in brackets: where two overlap, the simulator's error does not support the "
+    "difference."
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -75,31 +83,37 @@ def notes(answer: Answer) -> Iterator[str]:
         yield f"{traffic.assumed} requests did not end: their lengths are estimated from those of their class."
     if not traffic.has_prefixes:
         yield "The log has no prefix hashes, so no prompt shares a prefix; write it with --log-prefix-hashes."
-    if answer.contradicted:
-        yield "NOT TO BE TRUSTED for this workload: the prediction for the recorded settings is wrong for"
-        yield from (f"  {each}" for each in answer.contradicted)
 
 
 def page(answer: Answer) -> str:
-    """The table with its notes, and a plot for each class: cost against attainment."""
+    """The table with its notes, and a plot for each class: cost against attainment, with the numbers of the rows."""
     shown, title = grid(answer), "What if"
+    rows = [["" if number == 0 else f"{number}", *row] for number, row in enumerate(shown.rows)]
     content = [
         element("h1", title),
-        table(shown.title, shown.headings, shown.rows, left=shown.left),
+        *_warning(answer),
+        table(shown.title, ["", *shown.headings], rows, left=(0, 1)),
         *(element("p", note, class_="note") for note in notes(answer)),
         element("h2", "Cost and attainment"),
+        element("p", _PLOTS_NOTE, class_="note"),
         element("div", *(_plot(answer, name) for name in answer.classes), class_="plots"),
     ]
-    return html_page(title, content, STYLE + ".line.interval { stroke: var(--dim); stroke-width: 1 }\n")
+    return html_page(title, content, _STYLE)
+
+
+def _warning(answer: Answer) -> Iterator[Element]:
+    if answer.contradicted:
+        lines = element("ul", *(element("li", each) for each in answer.contradicted))
+        yield element("section", element("strong", UNTRUSTED), lines, class_="invalid", role="alert")
 
 
 def _plot(answer: Answer, name: str) -> Element:
     """Attainment of a class to the right, cost upwards; a horizontal line is the interval."""
     unit = "GPUs" if answer.price is None else "cost per hour"
-    predictions = {each.combination.name: each for each in answer.found if name in each.attained}
+    rows = {f"{number}": each for number, each in enumerate(answer.found, start=1) if name in each.attained}
     every = [
-        Point(text, "", each.attained[name].share, each.combination.gpus * (answer.price or 1))
-        for text, each in predictions.items()
+        Point(number, "", each.attained[name].share, each.combination.gpus * (answer.price or 1))
+        for number, each in rows.items()
     ]
     best = frontier(every)
     area = Area(
@@ -113,17 +127,13 @@ def _plot(answer: Answer, name: str) -> Element:
             class_="line interval",
         )
         for point in every
-        for low, high in [predictions[point.name].interval(name)]
+        for low, high in [rows[point.name].interval(name)]
     ]
     title = f"{name}: good requests and {unit}"
-    sentence = (
-        f"On the frontier: {', '.join(point.name for point in best) or 'none'}; every other combination costs as much "
-        "or more and has no more good requests. A horizontal line is the interval in brackets: where two overlap, the "
-        "error of the simulator does not support the difference."
-    )
+    sentence = f"On the frontier: {', '.join(point.name for point in best) or 'none'}."
 
     def told(point: Point) -> str:
-        return f"{point.name}: {point.gain:.1%} good, {point.cost:g} {unit}"
+        return f"{rows[point.name].combination.name}: {point.gain:.1%} good, {point.cost:g} {unit}"
 
     dots = marks(area, every, best, told)
     key = legend([("best", "on the frontier"), ("other", "not on the frontier")])

@@ -66,7 +66,7 @@ def test_a_second_replica_ends_an_overload(tmp_path: Path, capsys: pytest.Captur
     assert least < shares[0] < most, "a slower engine has longer queues"
     shown = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert f"replicas=2: {shares[2]:.1%} good, 2 GPUs" in shown
-    assert "On the frontier: replicas=2, as recorded, replicas=1;" in shown
+    assert "On the frontier: 3, 1, 2." in shown
 
 
 def test_a_log_that_contradicts_the_prediction_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
