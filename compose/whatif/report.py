@@ -21,8 +21,8 @@ UNTRUSTED = "NOT TO BE TRUSTED for this workload: the prediction for the recorde
 _STYLE = STYLE + ".line.interval { stroke: var(--dim); stroke-width: 1 }\nfigure { max-width: 30rem }\n"
 _PLOTS_NOTE = (
     "The numbers are those of the rows above. On the frontier, no other row has more good requests at the same cost or "
-    "less. A horizontal line is the interval in brackets: where two overlap, the simulator's error does not support the "
-    "difference."
+    "less. A horizontal line is the interval in brackets: where two overlap, the simulator's error does not support "
+    "the difference."
 )
 
 
