@@ -1,30 +1,24 @@
 """The three sentences before the table: what changed, what is not known and why, what to do next."""
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from compose.cli import main
 from exporters.analysis.compare.change_failures import ChangeFailures
 from exporters.records.messages import Finished
 from tests.exporters.analysis.compare.sample_logs import CHANGE, Queue, Truth, around_change, queued, seeded, write
+from tests.support.command_line import CommandLine
 
 CALM = Truth()
 BEFORE, AFTER = Queue(offered=6.0, capacity=3.0), Queue(offered=6.0, capacity=4.5, hits=0.92, tpot=0.021)
 WITHIN_CAPACITY = Queue(offered=6.0, capacity=20.0)
 
 
-def report(
-    folder: Path, capsys: pytest.CaptureFixture[str], records: Iterable[Finished], *words: str
-) -> dict[str, Any]:
+def report(folder: Path, cli: CommandLine, records: Iterable[Finished], *words: str) -> Any:
     log = write(folder / "requests.jsonl", records)
-    flags = ("--around", "last", "--window", "150s", "--request-log", str(log), "--format", "json", *words)
-    assert main(["compare", *flags]) == 0
-    content: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return content
+    return cli.json("compare", "--around", "last", "--window", "150s", "--request-log", log, *words)
 
 
 def overload(before: Queue, after: Queue) -> Iterable[Finished]:
@@ -34,11 +28,9 @@ def overload(before: Queue, after: Queue) -> Iterable[Finished]:
     yield from queued(rng, CHANGE + 20, CHANGE + 400, after)
 
 
-def test_an_overload_before_and_after_is_not_called_no_difference(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_overload_before_and_after_is_not_called_no_difference(tmp_path: Path, cli: CommandLine) -> None:
     """Prefix caching made the engine half as fast again, and the load was still above what it serves."""
-    found = report(tmp_path, capsys, overload(BEFORE, AFTER))
+    found = report(tmp_path, cli, overload(BEFORE, AFTER))
     assert found["conclusion"] == [
         (
             "Changed: backlog growth +3.21 to +1.65 /s, completed 48.3 to 73.1 %, output tokens 589 to 895 /s "
@@ -166,9 +158,9 @@ def test_the_conclusion(
     action: dict[str, str | float],
     sentences: list[str],
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    cli: CommandLine,
 ) -> None:
-    found = report(tmp_path, capsys, records, *words)
+    found = report(tmp_path, cli, records, *words)
     assert found["conclusion"] == sentences
     assert ([each["reason"] for each in found["not_known"]], found["next"]) == (reasons, action)
     changed = [(each["class"], each["figure"], each["verdict"]) for each in found["changed"]]

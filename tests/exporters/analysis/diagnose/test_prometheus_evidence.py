@@ -1,17 +1,16 @@
 """Prometheus as a source of evidence: a real one with a quarter of an hour of generated samples."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from compose.cli import main
 from compose.programs.tools import Tools
 from exporters.vocabulary import signals
 from exporters.vocabulary.signals import Signal
 from tests.exporters.analysis.diagnose.workload_logs import START, log, stream
+from tests.support.command_line import CommandLine
 from tests.support.ports import free_port
 from tests.support.prometheus_blocks import prometheus_over
 
@@ -87,20 +86,12 @@ def prometheus(tools: Tools) -> Iterator[str]:
         yield url
 
 
-def report(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
-    assert main(["diagnose", "--format", "json", *words]) == 0
-    found: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return found
-
-
 def known(figures: dict[str, Any]) -> dict[str, float]:
     return {name: each["value"] for name, each in figures.items() if each["value"] is not None}
 
 
-def test_counters_and_histograms_give_the_figures_that_they_have(
-    prometheus: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    found = report(capsys, "--prometheus", prometheus, "--since", str(START), "--until", str(END))
+def test_counters_and_histograms_give_the_figures_that_they_have(prometheus: str, cli: CommandLine) -> None:
+    found = cli.json("diagnose", "--prometheus", prometheus, "--since", str(START), "--until", str(END))
     (siso,) = found["classes"]
     assert known(siso["figures"]) == pytest.approx(
         {
@@ -148,18 +139,16 @@ def test_counters_and_histograms_give_the_figures_that_they_have(
     )
 
 
-def test_the_same_rules_decide(prometheus: str, capsys: pytest.CaptureFixture[str]) -> None:
-    found = report(capsys, "--prometheus", prometheus, "--since", str(START), "--until", str(END))
+def test_the_same_rules_decide(prometheus: str, cli: CommandLine) -> None:
+    found = cli.json("diagnose", "--prometheus", prometheus, "--since", str(START), "--until", str(END))
     (siso,) = found["classes"]
     assert (siso["binding"], siso["lever"]["name"]) == ("queue", "keep prefixes in the cache")
 
 
-def test_a_log_has_the_requests_and_prometheus_the_engine(
-    prometheus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_log_has_the_requests_and_prometheus_the_engine(prometheus: str, tmp_path: Path, cli: CommandLine) -> None:
     requests = (stream(each, queue=0.1, prefill=5, output=9, prompt_tokens=50) for each in range(0, 900, 10))
     path = log(tmp_path, requests)
-    found = report(capsys, "--request-log", path, "--prometheus", prometheus)
+    found = cli.json("diagnose", "--request-log", path, "--prometheus", prometheus)
     (siso,) = found["classes"]
     assert found["sources"] == [path, prometheus]
     assert siso["figures"]["requests"]["value"] == 90

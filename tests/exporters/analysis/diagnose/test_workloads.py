@@ -5,24 +5,22 @@ code, an interactive assistant, strict JSON, and an agent that repeats its promp
 says why.
 """
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from compose.cli import main
 from exporters.records.messages import Finished
 from exporters.vocabulary.signals import OutputKind, OutputResult
 from tests.exporters.analysis.diagnose.workload_logs import log, missed, prompts, stream
+from tests.support.command_line import CommandLine
 
 
-def diagnosed(capsys: pytest.CaptureFixture[str], path: str, *words: str) -> dict[str, tuple[str, str | None]]:
+def diagnosed(cli: CommandLine, path: str, *words: str) -> dict[str, tuple[str, str | None]]:
     """What binds each class, and the name of the lever."""
-    assert main(["diagnose", "--request-log", path, "--format", "json", *words]) == 0
-    report: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return {each["class"]: (each["binding"], each["lever"] and each["lever"]["name"]) for each in report["classes"]}
+    classes = cli.json("diagnose", "--request-log", path, *words)["classes"]
+    return {each["class"]: (each["binding"], each["lever"] and each["lever"]["name"]) for each in classes}
 
 
 def repository_context() -> Iterator[Finished]:
@@ -39,18 +37,18 @@ def repository_context() -> Iterator[Finished]:
         )
 
 
-def test_long_repository_context_needs_prefix_caching(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert diagnosed(capsys, log(tmp_path, repository_context())) == {"liso": ("prefill", "prefix caching")}
+def test_long_repository_context_needs_prefix_caching(tmp_path: Path, cli: CommandLine) -> None:
+    assert diagnosed(cli, log(tmp_path, repository_context())) == {"liso": ("prefill", "prefix caching")}
 
 
-def test_prompts_that_share_nothing_need_faster_prefill(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_prompts_that_share_nothing_need_faster_prefill(tmp_path: Path, cli: CommandLine) -> None:
     requests = [
         stream(
             number * 4.0, queue=0, prefill=6, output=100, request_class="liso", cached_tokens=0, **p, **missed("ttft")
         )
         for number, p in enumerate(prompts(60, 12_288))
     ]
-    assert diagnosed(capsys, log(tmp_path, requests)) == {"liso": ("prefill", "faster prefill")}
+    assert diagnosed(cli, log(tmp_path, requests)) == {"liso": ("prefill", "faster prefill")}
 
 
 def short_queries() -> Iterator[Finished]:
@@ -66,11 +64,11 @@ def short_queries() -> Iterator[Finished]:
         )
 
 
-def test_many_short_queries_need_a_larger_batch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_many_short_queries_need_a_larger_batch(tmp_path: Path, cli: CommandLine) -> None:
     path = log(tmp_path, short_queries())
-    assert diagnosed(capsys, path) == {"siso": ("queue", "larger batch")}
-    assert diagnosed(capsys, path, "--set", "max_num_seqs=16") == {"siso": ("queue", "larger batch")}
-    assert diagnosed(capsys, path, "--set", "max_num_seqs=64") == {"siso": ("queue", "more capacity")}
+    assert diagnosed(cli, path) == {"siso": ("queue", "larger batch")}
+    assert diagnosed(cli, path, "--set", "max_num_seqs=16") == {"siso": ("queue", "larger batch")}
+    assert diagnosed(cli, path, "--set", "max_num_seqs=64") == {"siso": ("queue", "more capacity")}
 
 
 def documents_beside_code(stall: float = 1.5) -> Iterator[Finished]:
@@ -102,9 +100,9 @@ def documents_beside_code(stall: float = 1.5) -> Iterator[Finished]:
     ],
 )
 def test_short_code_beside_long_documents(
-    flags: list[str], stall: float, lever: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    flags: list[str], stall: float, lever: str, tmp_path: Path, cli: CommandLine
 ) -> None:
-    found = diagnosed(capsys, log(tmp_path, documents_beside_code(stall)), *flags)
+    found = diagnosed(cli, log(tmp_path, documents_beside_code(stall)), *flags)
     assert found["siso"] == ("queue", lever)
     assert found["liso"] == ("prefill", "faster prefill")
 
@@ -124,18 +122,14 @@ def assistant(**fields: Any) -> Iterator[Finished]:
         )
 
 
-def test_an_interactive_assistant_needs_speculative_decoding(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_interactive_assistant_needs_speculative_decoding(tmp_path: Path, cli: CommandLine) -> None:
     """The table calls the bottleneck the delay of the first token; its lever shortens what follows it, decode."""
-    assert diagnosed(capsys, log(tmp_path, assistant())) == {"silo": ("decode", "speculative decoding")}
+    assert diagnosed(cli, log(tmp_path, assistant())) == {"silo": ("decode", "speculative decoding")}
 
 
-def test_an_assistant_that_reasons_first_needs_less_reasoning(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_assistant_that_reasons_first_needs_less_reasoning(tmp_path: Path, cli: CommandLine) -> None:
     """The first answer token waits for the decode of the reasoning."""
-    assert diagnosed(capsys, log(tmp_path, assistant(reasoning_tokens=450))) == {"silo": ("decode", "less reasoning")}
+    assert diagnosed(cli, log(tmp_path, assistant(reasoning_tokens=450))) == {"silo": ("decode", "less reasoning")}
 
 
 @pytest.mark.parametrize(
@@ -146,9 +140,7 @@ def test_an_assistant_that_reasons_first_needs_less_reasoning(
         pytest.param(OutputKind.JSON_SCHEMA, OutputResult.TRUNCATED, "higher max_tokens", id="cut"),
     ],
 )
-def test_strict_json(
-    kind: OutputKind, result: OutputResult, lever: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_strict_json(kind: OutputKind, result: OutputResult, lever: str, tmp_path: Path, cli: CommandLine) -> None:
     requests = [
         stream(
             number,
@@ -161,7 +153,7 @@ def test_strict_json(
         )
         for number in range(100)
     ]
-    assert diagnosed(capsys, log(tmp_path, requests)) == {"siso": ("invalid output", lever)}
+    assert diagnosed(cli, log(tmp_path, requests)) == {"siso": ("invalid output", lever)}
 
 
 def agent_loop(cached: int, prefill: float, **fields: Any) -> Iterator[Finished]:
@@ -179,15 +171,11 @@ def agent_loop(cached: int, prefill: float, **fields: Any) -> Iterator[Finished]
         )
 
 
-def test_an_agent_that_repeats_its_prompt_needs_prefix_caching(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_agent_that_repeats_its_prompt_needs_prefix_caching(tmp_path: Path, cli: CommandLine) -> None:
     before = log(tmp_path, agent_loop(0, 6.0, **missed("ttft")))
-    assert diagnosed(capsys, before, "--set", "enable_prefix_caching=False") == {"liso": ("prefill", "prefix caching")}
+    assert diagnosed(cli, before, "--set", "enable_prefix_caching=False") == {"liso": ("prefill", "prefix caching")}
 
 
-def test_a_cache_that_loses_the_prompt_of_an_agent_is_too_small(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_cache_that_loses_the_prompt_of_an_agent_is_too_small(tmp_path: Path, cli: CommandLine) -> None:
     evicted = log(tmp_path, agent_loop(512, 5.5, **missed("ttft")))
-    assert diagnosed(capsys, evicted) == {"liso": ("prefill", "keep prefixes in the cache")}
+    assert diagnosed(cli, evicted) == {"liso": ("prefill", "keep prefixes in the cache")}
