@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from compose.cli import main
 from exporters.engines.changes.config_changes import ConfigChange, ConfigWatch, PendingDeclaration
 from exporters.engines.changes.store import ConfigChangeStore
+from tests.support.command_line import CommandLine
 
 NOW = 2000.0
 
@@ -156,10 +156,10 @@ def test_a_folder_that_cannot_be_created_is_logged_once_and_the_file_is_written_
     ],
 )
 def test_a_path_that_cannot_be_written_is_rejected_at_the_start(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, reason: str
+    tmp_path: Path, cli: CommandLine, name: str, reason: str
 ) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "a-folder").mkdir()
     path = tmp_path / name
-    assert main(["sidecar", "--upstream", "http://127.0.0.1:1", "--state", str(path)]) == 2
-    assert capsys.readouterr().err == f"vllm-slo: --state: {path} cannot be written: {reason}\n"
+    refused = cli.refusal("sidecar", "--upstream", "http://127.0.0.1:1", "--state", path)
+    assert refused == f"--state: {path} cannot be written: {reason}"
