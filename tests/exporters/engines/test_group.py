@@ -17,6 +17,7 @@ from tests.support.fake_engine import Engine, serving
 from tests.support.sidecar_process import sidecar
 from tests.support.waiting import HANG, until
 
+SECRET = "s3cret-s3cret-s3cret-s3cret-s3cret"
 SEVERAL = "http://a/metrics", "http://b/metrics"
 
 
@@ -116,7 +117,10 @@ def test_ambiguous_or_invalid_urls_are_rejected(metrics: str, message: str, cli:
 
 
 @pytest.mark.slow
-async def test_a_sidecar_exposes_every_engine_behind_a_gateway_while_one_is_stalled(tmp_path: Path) -> None:
+async def test_a_sidecar_exposes_every_engine_behind_a_gateway_by_its_name_while_one_is_stalled(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text(SECRET)
+    token.chmod(0o600)
     async with (
         serving(Engine()) as one,
         serving(Engine(version="0.33.0")) as two,
@@ -124,8 +128,9 @@ async def test_a_sidecar_exposes_every_engine_behind_a_gateway_while_one_is_stal
     ):
         urls = (f"{one.url}/metrics", f"{two.url}/metrics", hanging.target.metrics_url)
         flags = [f"--engine-metrics={url}" for url in urls]
+        flags += [f"--engine-name={urls[0]}=vllm-0", f"--admin-token-file={token}"]
         async with sidecar(tmp_path, one.url, *flags) as running:
-            names = [target.name for target in targets(one.url, urls)]
+            names = ["vllm-0", *(target.name for target in targets(one.url, urls[1:]))]
             for name, up in zip(names, (1, 1, 0), strict=True):
                 await running.shows(f"llm_engine_up{{{name}}}", up)
             timeouts = f"llm_engine_scrape_errors_total{{{names[2]},timeout}}"
@@ -135,6 +140,9 @@ async def test_a_sidecar_exposes_every_engine_behind_a_gateway_while_one_is_stal
             after = await running.samples()
             assert after[timeouts] - before[timeouts] < 10  # 10 if each response waited for the stalled scrape
             await running.shows(f"llm_engine_info{{127.0.0.1:{two.port},vllm,0.33.0}}", 1)
+            body = '{"set": {"max_num_seqs": "64"}, "engine": "vllm-0"}'
+            status, text = await running.fetch("/admin/flip", "POST", {"Authorization": f"Bearer {SECRET}"}, body)
+            assert (status, '"vllm-0"' in text) == (200, True)
 
 
 async def test_a_changed_interval_applies_from_the_next_scrape_on() -> None:

@@ -1,14 +1,11 @@
 """An engine is named by --engine-name, by the host at a loopback address, else by its address."""
 
 import socket
-from pathlib import Path
 
 import pytest
 
 from exporters.engines.names import named_targets
 from tests.support.command_line import CommandLine
-from tests.support.fake_engine import Engine, serving
-from tests.support.sidecar_process import sidecar
 
 A, B = "http://127.0.0.1:8001/metrics", "http://127.0.0.1:8002/metrics?x=y"
 
@@ -60,22 +57,3 @@ def test_two_engines_with_one_name_are_rejected(names: tuple[str, ...], cli: Com
     flags = [f"--engine-metrics={url}" for url in (A, B)] + [f"--engine-name={name}" for name in names]
     refused = cli.refusal("sidecar", "--upstream", "http://127.0.0.1:1", *flags)
     assert refused == f"--engine-name: {names[0].rpartition('=')[2]!r} is the name of 2 engines; give each its own"
-
-
-@pytest.mark.slow
-async def test_the_name_is_the_label_of_the_series_and_selects_the_engine_of_a_declaration(tmp_path: Path) -> None:
-    token = tmp_path / "token"
-    token.write_text("s3cret-s3cret-s3cret-s3cret-s3cret\n")
-    token.chmod(0o600)
-    async with serving(Engine()) as engine:
-        flags = (f"--engine-name={engine.url}=vllm-0", "--admin-token-file", str(token))
-        async with sidecar(tmp_path, engine.url, *flags) as running:
-            await running.shows("llm_engine_up{vllm-0}", 1)
-            assert {name for name in await running.samples() if name.startswith("llm_engine_up{")} == {
-                "llm_engine_up{vllm-0}"
-            }
-            headers = {"Authorization": "Bearer s3cret-s3cret-s3cret-s3cret-s3cret"}
-            body = '{"set": {"max_num_seqs": "64"}, "engine": "vllm-0"}'
-            status, text = await running.fetch("/admin/flip", "POST", headers, body)
-            assert status == 200, text
-            assert '"vllm-0"' in text

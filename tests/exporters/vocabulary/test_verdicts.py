@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from math import inf
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporters.vocabulary.signals import Outcome, Verdict
@@ -387,6 +387,7 @@ def test_a_request_that_ends_between_two_deadlines_misses_only_the_first() -> No
 GAPS = st.lists(st.sampled_from([0.01, 0.2, 0.26, 0.9]), max_size=MAX_TOKENS - 1)
 
 
+@settings(max_examples=50)
 @given(
     gaps=GAPS,
     first=st.floats(0, 70),

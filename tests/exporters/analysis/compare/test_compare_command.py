@@ -143,10 +143,9 @@ def test_the_restart_is_excluded(tmp_path: Path, cli: CommandLine) -> None:
 @pytest.mark.slow
 def test_a_time_and_a_revision_find_the_same_change_as_last(tmp_path: Path, cli: CommandLine) -> None:
     log = changed_log(tmp_path, CALM, CALM)
-    times = ("last", "bbb", "2027-01-15T08:00:00Z", "2027-01-15T09:00:00+01:00", "1800000000")
-    reports = [compared(cli, log, "--around", around) for around in times]
+    reports = [compared(cli, log, "--around", around) for around in ("last", "bbb", "2027-01-15T08:00:00Z")]
     windows = [(report["before"], report["after"]) for report in reports]
-    assert windows == [windows[0]] * 5
+    assert windows == [windows[0]] * 3
 
 
 def test_the_table_fits_into_the_terminal_and_explains_its_intervals(
@@ -179,7 +178,6 @@ def test_markdown_has_the_same_rows_and_no_markup_from_the_log(tmp_path: Path, c
     assert {len(re.findall(r"(?<!\\)\|", line)) for line in table} == {7}
 
 
-@pytest.mark.slow
 def test_rotated_and_compressed_logs_are_compared_as_one(tmp_path: Path, cli: CommandLine) -> None:
     log = changed_log(tmp_path, CALM, Truth(wait=0.3))
     whole = compared(cli, log)
@@ -190,7 +188,6 @@ def test_rotated_and_compressed_logs_are_compared_as_one(tmp_path: Path, cli: Co
     assert compared(cli, log) == whole
 
 
-@pytest.mark.slow
 def test_the_same_log_gives_the_same_bytes(tmp_path: Path, cli: CommandLine) -> None:
     log = changed_log(tmp_path, CALM, Truth(wait=0.3))
     assert compared(cli, log) == compared(cli, log)

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporters.analysis.diagnose.concurrency import concurrency
@@ -216,6 +216,7 @@ def test_a_file_without_requests_is_refused(tmp_path: Path) -> None:
     )
 
 
+@settings(max_examples=40)
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 20)), min_size=1))
 def test_the_concurrency_is_that_of_each_second(requests: list[tuple[int, int]]) -> None:
     levels = [
@@ -253,6 +254,7 @@ def chain(path: list[int]) -> list[int]:
     return [hash(tuple(path[: length + 1])) & (2**64 - 1) for length in range(len(path))]
 
 
+@settings(max_examples=40)
 @given(st.lists(st.lists(st.integers(0, 2), max_size=6), max_size=12), st.randoms())
 def test_the_possible_hits_of_all_requests_do_not_depend_on_their_order(prompts: list[list[int]], random: Any) -> None:
     def total(order: list[list[int]]) -> float:
@@ -281,6 +283,7 @@ def test_the_reused_tokens_of_a_request(fields: dict[str, Any], tokens: float | 
     assert reuse.tokens(entry([1, 3], 1024, **fields)) == tokens
 
 
+@settings(max_examples=40)
 @given(st.lists(st.floats(0, 1e6), min_size=1), st.sampled_from((0.5, 0.95, 1.0)))
 def test_a_percentile_is_the_smallest_value_that_the_share_reaches(values: list[float], share: float) -> None:
     found = percentile(values, share)

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporters.analysis.diagnose.evidence import ClassEvidence, EngineEvidence, Fact
@@ -189,6 +189,7 @@ def test_the_first_lever(
 _ANY = st.none() | st.floats(0, 1e6)
 
 
+@settings(max_examples=50)
 @given(
     st.fixed_dictionaries({}, optional={name: _ANY for name, *_ in ClassEvidence(name="c").shown()}),
     st.fixed_dictionaries({}, optional={name: _ANY for name, *_ in EngineEvidence().shown()}),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporters.analysis.requests import conditions
@@ -124,6 +124,7 @@ def naive(line: bytes, tests: list[Callable[[dict[str, Any]], bool]]) -> bool:
 
 
 @pytest.mark.slow
+@settings(max_examples=60)
 @given(
     content=st.lists(lines(), max_size=12),
     tests=st.lists(wanted(), max_size=3),
