@@ -6,8 +6,7 @@ from functools import cached_property
 from itertools import groupby, pairwise
 from pathlib import Path
 
-from exporters.analysis.compare.backlog import Backlog
-from exporters.analysis.compare.change_failures import ChangeFailures
+from exporters.analysis.compare.backlog import Backlog, ChangeFailures
 from exporters.analysis.compare.engine_work import backlog, measure_work
 from exporters.analysis.compare.request import from_entry
 from exporters.analysis.compare.request_figures import measure, offered

@@ -3,10 +3,9 @@
 import math
 from collections.abc import Iterator
 
-from exporters.analysis.diagnose.engine_series import engine_evidence
+from exporters.analysis.diagnose.engine_series import SeriesWindow, Values, engine_evidence
 from exporters.analysis.diagnose.evidence import REQUEST_LOG, ClassEvidence, EngineEvidence, Fact
 from exporters.analysis.diagnose.logged_class import FAILED, WAITED, burn_name
-from exporters.analysis.diagnose.series_window import SeriesWindow, Values
 from exporters.text.errors import UsageError
 from exporters.vocabulary import signals
 from exporters.vocabulary.signals import Label, Outcome, OutputKind, OutputResult, Phase, Signal

@@ -17,7 +17,7 @@ from tests.support.fake_engine import Engine, serving
 from tests.support.sidecar_process import sidecar
 from tests.support.waiting import HANG, until
 
-SECRET = "s3cret-s3cret-s3cret-s3cret-s3cret"
+ADMIN = "s3cret-s3cret-s3cret-s3cret-s3cret"
 SEVERAL = "http://a/metrics", "http://b/metrics"
 
 
@@ -119,7 +119,7 @@ def test_ambiguous_or_invalid_urls_are_rejected(metrics: str, message: str, cli:
 @pytest.mark.slow
 async def test_a_sidecar_exposes_every_engine_behind_a_gateway_by_its_name_while_one_is_stalled(tmp_path: Path) -> None:
     token = tmp_path / "token"
-    token.write_text(SECRET)
+    token.write_text(ADMIN)
     token.chmod(0o600)
     async with (
         serving(Engine()) as one,
@@ -141,7 +141,7 @@ async def test_a_sidecar_exposes_every_engine_behind_a_gateway_by_its_name_while
             assert after[timeouts] - before[timeouts] < 10  # 10 if each response waited for the stalled scrape
             await running.shows(f"llm_engine_info{{127.0.0.1:{two.port},vllm,0.33.0}}", 1)
             body = '{"set": {"max_num_seqs": "64"}, "engine": "vllm-0"}'
-            status, text = await running.fetch("/admin/flip", "POST", {"Authorization": f"Bearer {SECRET}"}, body)
+            status, text = await running.fetch("/admin/flip", "POST", {"Authorization": f"Bearer {ADMIN}"}, body)
             assert (status, '"vllm-0"' in text) == (200, True)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from exporters.analysis.compare.change_failures import ChangeFailures
+from exporters.analysis.compare.backlog import ChangeFailures
 from exporters.records.messages import Finished
 from tests.exporters.analysis.compare.sample_logs import CHANGE, Queue, Truth, around_change, queued, seeded, write
 from tests.support.command_line import CommandLine

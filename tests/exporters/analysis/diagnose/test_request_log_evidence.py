@@ -9,11 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exporters.analysis.diagnose.concurrency import concurrency
 from exporters.analysis.diagnose.evidence import ClassEvidence
 from exporters.analysis.diagnose.logged_class import percentile
-from exporters.analysis.diagnose.prefix_reuse import PrefixReuse
-from exporters.analysis.diagnose.request_log_evidence import RequestLogEvidence
+from exporters.analysis.diagnose.request_log_evidence import PrefixReuse, RequestLogEvidence, concurrency
 from exporters.records.messages import PREFIX_BLOCK, Finished
 from exporters.requestlog.entry import LogEntry
 from exporters.text.errors import UsageError

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporters.analysis.traces.span_parser import Span
-from exporters.analysis.traces.waterfall import axis, tree
+from exporters.analysis.traces.trace_page import axis, tree
 
 
 def span(span_id: str, parent_id: str | None, start: int = 0, end: int = 10) -> Span:

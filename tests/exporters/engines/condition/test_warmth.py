@@ -3,7 +3,7 @@
 import pytest
 
 from exporters.engines.condition.evidence import Contact, Scrape
-from exporters.engines.condition.warmth import Warmth
+from exporters.engines.condition.watch import Warmth
 
 FRESH, USED, NEXT = Scrape(1.0, 1000.0, (0.0,)), Scrape(1.0, 1000.0, (7.0,)), Scrape(9.0, 2000.0, (7.0,))
 NAMELESS = Scrape(1.0, None, (7.0,))
