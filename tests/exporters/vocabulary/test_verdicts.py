@@ -94,27 +94,15 @@ EXPECTED: dict[Measure, dict[str, str]] = {
         "answering after reasoning": GOOD,
         "answering after long reasoning": BAD,
     },
-    Measure.TPOT: {
-        "waiting": UNDECIDED_NO_SIGNAL,
-        "past the ttft deadline": UNDECIDED_NO_SIGNAL,
-        "past first_token_timeout": BAD,
-        "streaming well": UNDECIDED_MET,
-        "streaming after a late first token": UNDECIDED_MET,
-        "too many late gaps": UNDECIDED_MET,
-        "too slow for its tokens": BAD,
-        "past the e2e deadline": UNDECIDED_MET,
-        **dict.fromkeys(REASONING, UNDECIDED_MET),
-    },
-    Measure.ITL_P95: {
-        "waiting": UNDECIDED_NO_SIGNAL,
-        "past the ttft deadline": UNDECIDED_NO_SIGNAL,
-        "past first_token_timeout": BAD,
-        "streaming well": UNDECIDED_MET,
-        "streaming after a late first token": UNDECIDED_MET,
-        "too many late gaps": BAD,
-        "too slow for its tokens": UNDECIDED_MET,
-        "past the e2e deadline": UNDECIDED_MET,
-        **dict.fromkeys(REASONING, UNDECIDED_MET),
+    **{
+        measure: {
+            **dict.fromkeys(MOMENTS, UNDECIDED_MET),
+            "waiting": UNDECIDED_NO_SIGNAL,
+            "past the ttft deadline": UNDECIDED_NO_SIGNAL,
+            "past first_token_timeout": BAD,
+            missed: BAD,
+        }
+        for measure, missed in ((Measure.TPOT, "too slow for its tokens"), (Measure.ITL_P95, "too many late gaps"))
     },
     Measure.E2E: {
         **dict.fromkeys(MOMENTS, UNDECIDED_MET),

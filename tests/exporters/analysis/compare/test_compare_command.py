@@ -188,11 +188,6 @@ def test_rotated_and_compressed_logs_are_compared_as_one(tmp_path: Path, cli: Co
     assert compared(cli, log) == whole
 
 
-def test_the_same_log_gives_the_same_bytes(tmp_path: Path, cli: CommandLine) -> None:
-    log = changed_log(tmp_path, CALM, Truth(wait=0.3))
-    assert compared(cli, log) == compared(cli, log)
-
-
 @pytest.mark.parametrize(
     "words, text",
     [

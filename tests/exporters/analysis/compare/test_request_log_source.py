@@ -243,22 +243,25 @@ def test_invalid_lines_are_counted_and_skipped(tmp_path: Path) -> None:
     assert note.startswith(f"{path}: skipped lines that are not requests: {len(GARBAGE)}; the first is line {first}: ")
 
 
-def test_a_file_without_requests_is_rejected(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        pytest.param(
+            b"\n".join(GARBAGE),
+            f"no request in {len(GARBAGE)} lines (line 1: JSON is malformed: invalid character (byte 27)); give files "
+            "that `vllm-slo sidecar --request-log FILE` has written",
+            id="no request",
+        ),
+        pytest.param(None, "cannot be read: no such file or directory", id="missing"),
+    ],
+)
+def test_a_file_without_requests_is_rejected(tmp_path: Path, content: bytes | None, message: str) -> None:
     path = tmp_path / "access.log"
-    path.write_bytes(b"\n".join(GARBAGE))
+    if content is not None:
+        path.write_bytes(content)
     with pytest.raises(UsageError) as refused:
         RequestLogSource([path], SPEC)
-    assert str(refused.value) == (
-        f"--request-log: {path}: no request in {len(GARBAGE)} lines "
-        "(line 1: JSON is malformed: invalid character (byte 27)); "
-        "give files that `vllm-slo sidecar --request-log FILE` has written"
-    )
-
-
-def test_a_missing_file_is_rejected(tmp_path: Path) -> None:
-    with pytest.raises(UsageError) as refused:
-        RequestLogSource([tmp_path / "gone.jsonl"], SPEC)
-    assert str(refused.value) == f"--request-log: {tmp_path / 'gone.jsonl'}: cannot be read: no such file or directory"
+    assert str(refused.value) == f"--request-log: {path}: {message}"
 
 
 def test_omitted_figures_are_listed(tmp_path: Path) -> None:

@@ -137,15 +137,6 @@ def test_a_smaller_size_shrinks_the_file_of_an_earlier_run(path: Path) -> None:
     assert path.stat().st_size < 0.6 * MIB
 
 
-def test_a_restart_keeps_what_was_stored(path: Path) -> None:
-    first = SpanStore(path, keep=HOUR, max_bytes=64 * MIB)
-    first.add(spans(1, 2), NOW)
-    first.close()
-    second = SpanStore(path, keep=HOUR, max_bytes=64 * MIB)
-    assert numbered(second) == [1, 2]
-    second.close()
-
-
 def test_reading_and_writing_at_the_same_time_lose_nothing(store: SpanStore) -> None:
     done = threading.Event()
     counts: list[int] = []
