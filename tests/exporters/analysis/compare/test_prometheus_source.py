@@ -1,8 +1,7 @@
 """Prometheus as a source: a real one with an hour of generated samples, and servers without usable responses."""
 
 import time
-from collections.abc import Iterator
-from itertools import chain
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +10,12 @@ import pytest
 from compose.programs.tools import Tools
 from exporters.vocabulary import signals
 from tests.exporters.analysis.compare.sample_logs import seeded, traffic, write
+from tests.exporters.analysis.sample_series import EVERY, lines
 from tests.support.command_line import CommandLine
 from tests.support.fake_prometheus import FakePrometheus
 from tests.support.ports import free_port
 from tests.support.prometheus_blocks import prometheus_over
 
-EVERY = 15
 CHANGE = time.time() // EVERY * EVERY - 1800.0
 """Half an hour ago, at the time of a scrape."""
 
@@ -49,33 +48,26 @@ COUNTERS: dict[str, tuple[float, float]] = {
 }
 
 
-def lines() -> Iterator[str]:
-    """The samples of one hour in OpenMetrics, one per scrape."""
-    families: dict[str, list[str]] = {}
+def counted(before: float, after: float) -> Callable[[int], float]:
+    """A counter from half an hour before the change on."""
+    return lambda scrape: (min(scrape, 0) + 120) * before + max(scrape, 0) * after
 
-    def sample(series: str, at: float, value: float) -> None:
-        families.setdefault(series.partition("{")[0], []).append(f"{series} {value} {at}\n")
 
-    for series, increase in COUNTERS.items():
-        total = 0.0
-        for step in range(-120, 110):
-            sample(series, CHANGE + step * EVERY, total)
-            total += increase[step >= 0]
-    for step in range(-120, 110):
-        at = CHANGE + step * EVERY
-        sample(f'{signals.IN_FLIGHT.name}{{{LABELS},phase="waiting"}}', at, 2)
-        sample(f'{signals.ENGINE_UP.name}{{engine="e"}}', at, float(step not in {0, 1}))
-        revision = ("b" if step >= 0 else "a") * 12
-        sample(f'{signals.ENGINE_CONFIG_INFO.name}{{engine="e",revision="{revision}"}}', at, 1)
-        if step >= 0:
-            setting = 'engine="e",setting="enable_prefix_caching",old="False",new="True"'
-            sample(f"{signals.ENGINE_CONFIG_CHANGE.name}{{{setting}}}", at, CHANGE)
-    return chain.from_iterable(families.values())
+CONFIG = {
+    f'{signals.IN_FLIGHT.name}{{{LABELS},phase="waiting"}}': lambda _: 2.0,
+    f'{signals.ENGINE_UP.name}{{engine="e"}}': lambda scrape: float(scrape not in {0, 1}),
+    f'{signals.ENGINE_CONFIG_INFO.name}{{engine="e",revision="{"a" * 12}"}}': lambda scrape: None if scrape >= 0 else 1,
+    f'{signals.ENGINE_CONFIG_INFO.name}{{engine="e",revision="{"b" * 12}"}}': lambda scrape: 1 if scrape >= 0 else None,
+    f'{signals.ENGINE_CONFIG_CHANGE.name}{{engine="e",setting="enable_prefix_caching",old="False",new="True"}}': (
+        lambda scrape: CHANGE if scrape >= 0 else None
+    ),
+}
 
 
 @pytest.fixture(scope="module")
 def prometheus(tools: Tools) -> Iterator[str]:
-    with prometheus_over(lines(), free_port(), tools) as url:
+    series = {name: counted(*increases) for name, increases in COUNTERS.items()} | CONFIG
+    with prometheus_over(lines(series, CHANGE, range(-120, 110)), free_port(), tools) as url:
         yield url
 
 

@@ -1,6 +1,7 @@
 """Prometheus as a source of evidence: a real one with a quarter of an hour of generated samples."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,12 @@ from compose.programs.tools import Tools
 from exporters.vocabulary import signals
 from exporters.vocabulary.signals import Signal
 from tests.exporters.analysis.diagnose.workload_logs import START, log, stream
+from tests.exporters.analysis.sample_series import EVERY, counter, lines
 from tests.support.command_line import CommandLine
 from tests.support.ports import free_port
 from tests.support.prometheus_blocks import prometheus_over
 
-EVERY, STEPS = 15, 60
+STEPS = 60
 END = START + EVERY * STEPS
 
 LABELS = 'model="m",class="siso"'
@@ -68,21 +70,11 @@ GAUGES = {
 }
 
 
-def lines() -> Iterator[str]:
-    """The samples in OpenMetrics, family by family."""
-    families: dict[str, list[str]] = {}
-    for step in range(STEPS + 1):
-        at = START + step * EVERY
-        values = {series: each * step for series, each in COUNTERS.items()} | GAUGES
-        for series, value in values.items():
-            families.setdefault(series.partition("{")[0], []).append(f"{series} {value} {at}\n")
-    for family in families.values():
-        yield from family
-
-
 @pytest.fixture(scope="module")
 def prometheus(tools: Tools) -> Iterator[str]:
-    with prometheus_over(lines(), free_port(), tools) as url:
+    series = {name: counter(each) for name, each in COUNTERS.items()}
+    series |= {name: partial(lambda value, _: value, each) for name, each in GAUGES.items()}
+    with prometheus_over(lines(series, START, range(STEPS + 1)), free_port(), tools) as url:
         yield url
 
 
