@@ -63,8 +63,7 @@ class PrometheusFigures:
                 **self.engine_work(window),
             }
         }
-        order = [name for name in self._spec.class_names if name in ended]
-        for name in [*order, *sorted(ended.keys() - set(order))]:
+        for name in self._spec.in_order(ended):
             arrived = arrivals.get(name, nothing)
             by_class[name] = {
                 figures.OFFERED: _offered(sum(arrived), window),

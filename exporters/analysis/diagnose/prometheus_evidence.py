@@ -44,11 +44,7 @@ class PrometheusEvidence:
         self._add_times(facts, requests)
         self._add_tokens(facts, requests)
         unknown = {name: Fact(None, REQUEST_LOG) for name in ("client_paused", "longest", "cached_p50", "cached_p95")}
-        order = [name for name in self._spec.class_names if name in requests]
-        return [
-            ClassEvidence(name=name, **{**unknown, **facts[name]})
-            for name in [*order, *sorted(requests.keys() - set(order))]
-        ]
+        return [ClassEvidence(name=name, **{**unknown, **facts[name]}) for name in self._spec.in_order(requests)]
 
     def open_requests(self) -> dict[str, dict[str, Fact]]:
         """The requests of each class that wait for a first token at the end: they are in no log and no histogram."""

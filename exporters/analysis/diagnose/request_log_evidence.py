@@ -123,13 +123,12 @@ class RequestLogEvidence:
 
     def classes(self) -> list[ClassEvidence]:
         """Evidence of each class, in the order of the SLO file."""
-        order = [name for name in self._spec.class_names if name in self._classes]
         medians = {name: each.prompt_p50 for name, each in self._classes.items()}
         return [
             self._classes[name].evidence(
                 {other: tokens for other, tokens in medians.items() if other != name and tokens}
             )
-            for name in [*order, *sorted(self._classes.keys() - set(order))]
+            for name in self._spec.in_order(self._classes)
         ]
 
     def engine(self) -> EngineEvidence:

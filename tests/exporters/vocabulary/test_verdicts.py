@@ -16,6 +16,7 @@ from exporters.vocabulary.verdicts import (
     applicable_slos,
     goodput,
     judge_request,
+    nearest_rank,
     outcome_of_status,
 )
 from tests.support.slo_files import sli
@@ -413,6 +414,13 @@ def test_each_verdict_is_reported_once_and_early_ones_are_final(
         mean = (at - (100 + first)) / (tokens - 1)
         if abs(mean - 0.1) > 1e-9:
             assert judge.verdicts["tpot"] is (Verdict.BAD if mean > 0.1 or hung else Verdict.GOOD)
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=1), st.sampled_from((50, 95, 100)))
+def test_a_percentile_is_the_smallest_value_that_the_share_reaches(values: list[float], percent: int) -> None:
+    found = nearest_rank(sorted(values), percent)
+    assert sum(each <= found for each in values) >= percent / 100 * len(values)
+    assert sum(each < found for each in values) < percent / 100 * len(values)
 
 
 @pytest.mark.parametrize(
