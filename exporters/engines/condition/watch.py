@@ -17,24 +17,6 @@ from exporters.vocabulary.signals import Signal
 _COUNTERS = (signals.ENGINE_PROMPT_TOKENS, signals.ENGINE_GENERATION_TOKENS, signals.ENGINE_KV_USAGE)
 _HISTOGRAMS = (signals.ENGINE_DURATION, signals.ENGINE_TTFT, signals.ENGINE_INTER_TOKEN)
 
-TEXTS = {
-    Reason.NOT_SEEN: "it has not been scraped yet",
-    Reason.NOT_LISTENING: "it does not answer yet",
-    Reason.EXITED: "it has stopped listening, and may be starting again",
-    Reason.EXITED_AGAIN: "it has stopped listening again",
-    Reason.START_TOO_LONG: "it has not answered for longer than a start may take",
-    Reason.FIRST_REQUESTS: "its first requests take long, as while it compiles",
-    Reason.WORKS: "it works",
-    Reason.IDLE: "no request waits for it",
-    Reason.METRICS_UNREADABLE: "its metrics cannot be read",
-    Reason.QUEUE: "requests wait for capacity",
-    Reason.NO_PROGRESS: "requests wait for it, and nothing moves",
-    Reason.NO_RESPONSE: "it accepts connections and does not answer",
-    Reason.RANK_STALLED: "requests wait for one of its ranks, and nothing moves there",
-    Reason.FAILS: "it fails all requests",
-    Reason.PAUSED: "it sleeps, or has paused generation",
-}
-
 logger = logging.getLogger("vllm_slo.engines")
 
 
@@ -120,7 +102,7 @@ class ConditionWatch:
     def explanation(self, now: float) -> str:
         """The reason of the state, with the evidence."""
         condition = self.condition
-        text = TEXTS[condition.reason]
+        text = condition.reason.text
         last = condition.last
         if condition.reason is Reason.NO_PROGRESS and last is not None:
             scrape, counts = last.scrape, [f"{last.requests.awaited} at the relay"]
