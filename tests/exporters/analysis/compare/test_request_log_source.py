@@ -173,14 +173,6 @@ def test_lines_without_a_revision_are_no_change(tmp_path: Path) -> None:
     assert log.search_scope == f"{path} (requests by config revision: unknown 2)"
 
 
-def test_several_files_are_one_log(tmp_path: Path) -> None:
-    old = write(tmp_path / "requests.jsonl.1", every(1, CHANGE - 5, CHANGE))
-    new = write(tmp_path / "requests.jsonl", every(1, CHANGE, CHANGE + 5))
-    log = RequestLogSource([new, old], SPEC)
-    assert log.name == f"{new}, {old}"
-    assert len(log.changes) == 1
-
-
 @pytest.mark.parametrize(
     "outcomes, outages",
     [

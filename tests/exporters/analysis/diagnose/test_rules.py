@@ -155,6 +155,9 @@ CHUNKED = {"enable_chunked_prefill": "True"}
         pytest.param(
             WAITS | {"prompt_p50": 512, "other_prompt": 2048}, CHUNKED, {}, "separate engines for long prompts"
         ),
+        pytest.param(
+            PREFILLS | {"prompt_p50": 99, "other_prompt": 4096}, CHUNKED, {}, "separate engines for long prompts"
+        ),
         pytest.param(WAITS | {"prompt_p50": 513, "other_prompt": 2048}, CHUNKED, {}, "more capacity", id="not longer"),
         pytest.param(WAITS | {"prompt_p50": 99, "other_prompt": 2047}, CHUNKED, {}, "more capacity", id="not long"),
         pytest.param(

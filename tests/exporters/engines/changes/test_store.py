@@ -48,12 +48,6 @@ def test_a_change_while_the_sidecar_is_down_is_dated_to_the_engines_start(path: 
     assert reloaded_watch(path).observe({"caching": "False", "block_size": "16"}, 2500.0, 9000.0) == expected
 
 
-def test_an_engine_with_the_same_settings_is_no_config_change(path: Path) -> None:
-    watch = reloaded_watch(path)
-    assert watch.observe({"caching": "True", "block_size": "16"}, 1020.0, 9000.0) == []
-    assert watch.changes == changed_watch().changes
-
-
 def test_nothing_is_written_while_nothing_changes(path: Path) -> None:
     store, watch = ConfigChangeStore(path), changed_watch()
     store.save({"engine:8000": watch.history}, NOW)
