@@ -406,7 +406,7 @@ async def test_a_hurried_scrape_does_not_wait_for_the_interval() -> None:
         scraper.set_interval(600.0)
         running = asyncio.create_task(scraper.run())
         await until(lambda: scraper.state.up)
-        scraper.hurry()  # the last scrape has just begun
+        scraper.hurry(age=HANG)  # the last scrape has just begun
         await asyncio.sleep(0.02)
         assert engine.scrapes == 1
         scraper.hurry(age=0.0)

@@ -145,8 +145,13 @@ LASTING = {
 }
 """States that last for more than a twentieth of an episode."""
 
+BUSY = {"queue_of_minutes", "hang_that_ends"}
+EPISODES = [
+    pytest.param(kind, id=kind.__name__, marks=[pytest.mark.slow] if kind.__name__ in BUSY else []) for kind in KINDS
+]
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+
+@pytest.mark.parametrize("kind", EPISODES)
 def test_an_episode(kind: Kind) -> None:
     result = run(kind, 1)
     assert result.is_right
