@@ -13,6 +13,13 @@ from tests.support.command_line import CommandLine
 
 CALM = Truth()
 BEFORE, AFTER = Queue(offered=6.0, capacity=3.0), Queue(offered=6.0, capacity=4.5, hits=0.92, tpot=0.021)
+OF_THE_CHANGE = "532 of the 576 requests in flight at the change failed, and 84 that arrived between the windows."
+OFFER_LESS = (
+    "Next: to compare waits, offer the same schedule before and after at less than 3 requests/s, which is what the "
+    "engine served while the backlog grew (`vllm-slo load run`, `vllm-slo load compare`)."
+)
+LONGER = "Next: to find smaller differences, use longer windows; --window 10m halves the intervals."
+NOTHING = "No figure changed by more than chance explains."
 WITHIN_CAPACITY = Queue(offered=6.0, capacity=20.0)
 
 
@@ -35,8 +42,7 @@ def test_an_overload_before_and_after_is_not_called_no_difference(tmp_path: Path
         (
             "Changed: backlog growth +3.21 to +1.65 /s, completed 48.3 to 73.1 %, output tokens 589 to 895 /s "
             "(+52%), prompt tokens 1668 to 202 /s (-88%), cached tokens 0 to 2295 /s, cache hits 0 to 91.9 %, "
-            "TPOT mean 15 to 21 ms (+40%); 532 of the 576 requests in flight at the change failed, and 84 that "
-            "arrived between the windows."
+            f"TPOT mean 15 to 21 ms (+40%); {OF_THE_CHANGE}"
         ),
         (
             "Not known: by how much SLOs, goodput, TTFT, E2E and TPOT changed, because the backlog grew in both "
@@ -44,10 +50,7 @@ def test_an_overload_before_and_after_is_not_called_no_difference(tmp_path: Path
             "served, so a wait depends on how long that has lasted; whether 3 rows changed at all (their "
             "intervals include 0)."
         ),
-        (
-            "Next: to compare waits, offer the same schedule before and after at less than 3 requests/s, which is"
-            " what the engine served while the backlog grew (`vllm-slo load run`, `vllm-slo load compare`)."
-        ),
+        OFFER_LESS,
     ]
     assert found["failed"] == {"between_windows": 616, "in_flight_at_change": 576, "in_flight_failed": 532}
     assert found["backlog"] == {
@@ -74,20 +77,14 @@ def test_an_overload_before_and_after_is_not_called_no_difference(tmp_path: Path
             [
                 (
                     "Changed: backlog growth +3.21 to -0.007 /s, completed 48.3 to 99.9 %, output tokens 589 "
-                    "to 1209 /s "
-                    "(+105%), prompt tokens 1668 to 3420 /s (+105%); 532 of the 576 requests in flight at the change "
-                    "failed, and 84 that arrived between the windows."
+                    f"to 1209 /s (+105%), prompt tokens 1668 to 3420 /s (+105%); {OF_THE_CHANGE}"
                 ),
                 (
                     "Not known: by how much SLOs, goodput, TTFT, E2E and TPOT changed, because the backlog grew before "
                     "the change (85 to 566 waiting requests), so a wait depends on when the request arrived; whether 7 "
                     "rows changed at all (their intervals include 0)."
                 ),
-                (
-                    "Next: to compare waits, offer the same schedule before and after at less than 3 "
-                    "requests/s, which is"
-                    " what the engine served while the backlog grew (`vllm-slo load run`, `vllm-slo load compare`)."
-                ),
+                OFFER_LESS,
             ],
             id="the change ended the overload",
         ),
@@ -97,9 +94,9 @@ def test_an_overload_before_and_after_is_not_called_no_difference(tmp_path: Path
             ["no_difference_shown"],
             {"action": "longer_window", "window_seconds": 600.0},
             [
-                "No figure changed by more than chance explains.",
+                NOTHING,
                 "Not known: whether 23 rows changed at all (their intervals include 0).",
-                "Next: to find smaller differences, use longer windows; --window 10m halves the intervals.",
+                LONGER,
             ],
             id="nothing changed",
         ),
@@ -115,7 +112,7 @@ def test_an_overload_before_and_after_is_not_called_no_difference(tmp_path: Path
                     "(siso)."
                 ),
                 "Not known: whether 18 rows changed at all (their intervals include 0).",
-                "Next: to find smaller differences, use longer windows; --window 10m halves the intervals.",
+                LONGER,
             ],
             id="better and worse",
         ),
@@ -143,7 +140,7 @@ def test_an_overload_before_and_after_is_not_called_no_difference(tmp_path: Path
             ["too_few_events"],
             {"action": "longer_window", "window_seconds": 420.0},
             [
-                "No figure changed by more than chance explains.",
+                NOTHING,
                 "Not known: how 23 rows changed (too few events).",
                 "Next: compare windows of 7m or more (--window 7m), so that all rows have enough events.",
             ],
