@@ -75,7 +75,7 @@ def test_real_differences_are_found_in_their_direction(tmp_path: Path, cli: Comm
     assert wait["difference"]["low"] < (0.1 - 0.4) * 0.693 < wait["difference"]["high"] < 0
 
 
-@pytest.mark.parametrize("changes", [pytest.param(6, marks=pytest.mark.slow), pytest.param(30, marks=pytest.mark.long)])
+@pytest.mark.parametrize("changes", [pytest.param(3, marks=pytest.mark.slow), pytest.param(30, marks=pytest.mark.long)])
 def test_equal_windows_show_a_difference_at_most_at_the_stated_rate(tmp_path: Path, changes: int) -> None:
     """Two classes and changes without an effect: in at most 5 % of them, one or more rows may differ."""
     windows = Window(CHANGE - WINDOW, CHANGE), Window(CHANGE + SETTLE, CHANGE + SETTLE + WINDOW)

@@ -115,6 +115,7 @@ CHUNKED = {"enable_chunked_prefill": "True"}
             WAITS | {"possible_hits": 0.0}, OFF, {"possible_hits": 0.7}, "prefix caching", id="hits of other classes"
         ),
         pytest.param(WAITS, OFF, {}, "prefix caching", id="off, possible unknown"),
+        pytest.param(WAITS, {}, {"possible_hits": 0.7}, "prefix caching", id="switch and actual hits unknown"),
         pytest.param(WAITS, OFF, {"possible_hits": 0.29}, "more capacity", id="off, little to share"),
         pytest.param(WAITS, ON, {"possible_hits": 0.7, "cache_hits": 0.6}, "more capacity", id="on, and it hits"),
         pytest.param(
@@ -162,6 +163,13 @@ CHUNKED = {"enable_chunked_prefill": "True"}
         pytest.param(WAITS | {"prompt_p50": 99, "other_prompt": 2047}, CHUNKED, {}, "more capacity", id="not long"),
         pytest.param(
             PREFILLS | {"possible_hits": 0.7}, OFF, {"possible_hits": 0.0}, "prefix caching", id="its own hits"
+        ),
+        pytest.param(
+            WAITS | {"repeated_bodies": 0.5},
+            {},
+            {"preemptions": 0.1},
+            "response cache",
+            id="same bodies, full KV cache",
         ),
         pytest.param(WAITS, {"cache_dtype": "fp8"}, {"preemptions": 0.1}, "smaller batch", id="KV in FP8 already"),
         pytest.param(
