@@ -1,6 +1,7 @@
 """Scans of request logs: the same requests as a decoder of every line finds, although lines are skipped by bytes."""
 
 import json
+import operator
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -105,12 +106,12 @@ def wanted(draw: st.DrawFn) -> Naive:
         (conditions.goodput(good=truth), good),
         (conditions.status(["503", "2xx"]), lambda entry: entry.get("status") in {503, 200}),
         (
-            conditions.at_least("ttft_ms", bound),
+            conditions.bounded("ttft_ms", operator.ge, bound),
             lambda entry: (entry.get("ttft_ms") or -1) >= bound or (bound == 0 and entry.get("ttft_ms") == 0),
         ),
-        (conditions.at_most("e2e_ms", bound), lambda entry: entry["e2e_ms"] <= bound),
-        (conditions.since(at), lambda entry: _time(entry) >= at),
-        (conditions.until(at), lambda entry: _time(entry) < at),
+        (conditions.bounded("e2e_ms", operator.le, bound), lambda entry: entry["e2e_ms"] <= bound),
+        (conditions.bounded("time", operator.ge, at), lambda entry: _time(entry) >= at),
+        (conditions.bounded("time", operator.lt, at), lambda entry: _time(entry) < at),
     ]
     return draw(st.sampled_from(choices))
 
