@@ -508,6 +508,11 @@ class SloFile:
         """Every value of the label `class`, `other` last."""
         return (*(c.name for c in self.classes), OTHER)
 
+    def in_order(self, names: Iterable[str]) -> list[str]:
+        """These names of classes as in the file, and then those that it does not have."""
+        places = {name: place for place, name in enumerate(self.class_names)}
+        return sorted(names, key=lambda name: (places.get(name, len(places)), name))
+
     @property
     def class_titles(self) -> dict[str, str]:
         """The titles of the classes that have one, by name."""

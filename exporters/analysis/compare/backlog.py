@@ -1,4 +1,4 @@
-"""The requests that wait for their first token over a window, which show whether the offered load can be served."""
+"""The requests that wait in a window, which show whether the load can be served, and those that the change failed."""
 
 import math
 from collections.abc import Sequence
@@ -58,3 +58,31 @@ class Backlog:
         """The growth per second, over the blocks."""
         growths = [late - early for early, late in zip(self.waiting, self.waiting[1:], strict=False)]
         return Measurement(round(self.arrived), block_rate(self.window, growths, lowest=-math.inf))
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeFailures:
+    """Requests that failed between the two windows, by the server's fault; `in_flight` at the end of the first window.
+
+    `in_flight_failed` is None if the source has no individual requests.
+    """
+
+    failed: int
+    in_flight: int
+    in_flight_failed: int | None
+
+    def as_json(self) -> dict[str, int | None]:
+        return {
+            "between_windows": self.failed,
+            "in_flight_at_change": self.in_flight,
+            "in_flight_failed": self.in_flight_failed,
+        }
+
+    @property
+    def text(self) -> str:
+        """A clause for the report."""
+        if self.in_flight_failed is None:
+            return f"{self.failed} requests failed between the windows ({self.in_flight} were in flight at the change)"
+        text = f"{self.in_flight_failed} of the {self.in_flight} requests in flight at the change failed"
+        others = self.failed - self.in_flight_failed
+        return f"{text}, and {others} that arrived between the windows" if others else text

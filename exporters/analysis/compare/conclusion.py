@@ -3,10 +3,8 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 
-from exporters.analysis.compare.backlog import Backlog, Trend
-from exporters.analysis.compare.change_failures import ChangeFailures
+from exporters.analysis.compare.backlog import Backlog, ChangeFailures, Trend
 from exporters.analysis.compare.report import UNBOUNDED, format_value
 from exporters.analysis.estimates.figures import ALL_CLASSES, BACKLOG_GROWTH, FROM_ZERO, OFFERED, Figure, Unit
 from exporters.analysis.estimates.significance import Finding, Row
@@ -18,42 +16,21 @@ CHANGED = (Finding.BETTER, Finding.WORSE, Finding.HIGHER, Finding.LOWER)
 LISTED = 6
 """The most figures of classes in a sentence, for each direction; the table has all."""
 
-Sentences = tuple[str, str, str]
-
-
-class Reason(StrEnum):
-    """Why it is not known whether or by how much a row changed, or what caused its change."""
-
-    LOAD_DIFFERS = "load_differs"
-    BACKLOG = "backlog"
-    TOO_FEW_EVENTS = "too_few_events"
-    NO_DIFFERENCE_SHOWN = "no_difference_shown"
-
-
-class Action(StrEnum):
-    """What to do for an answer."""
-
-    OFFER_LESS = "offer_less"
-    LONGER_SETTLE = "longer_settle"
-    SAME_SCHEDULE = "same_schedule"
-    LONGER_WINDOW = "longer_window"
-    NONE = "none"
-
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """What is not known of these rows; `text` is a clause."""
+    """What is not known of these rows: the reason as in JSON, and a clause."""
 
-    reason: Reason
+    reason: str
     text: str
     rows: Sequence[Row]
 
 
 @dataclass(frozen=True, slots=True)
 class Next:
-    """What to do, and the value for it, such as `window_seconds`, by its name in JSON."""
+    """What to do as in JSON and as a sentence, and the value for it, such as `window_seconds`, by its name in JSON."""
 
-    action: Action
+    action: str
     text: str
     value: Mapping[str, float] = field(default_factory=dict)
 
@@ -62,7 +39,7 @@ class Next:
 class Conclusion:
     """A conclusion as sentences, and as fields of a JSON object."""
 
-    sentences: Sentences
+    sentences: tuple[str, str, str]
     fields: Mapping[str, object]
 
 
@@ -83,10 +60,9 @@ def conclude(
         {
             "changed": [{**_place(row), "verdict": row.finding.value} for row in changed],
             "not_known": [
-                {"reason": each.reason.value, "text": each.text, "rows": list(map(_place, each.rows))}
-                for each in unknown
+                {"reason": each.reason, "text": each.text, "rows": list(map(_place, each.rows))} for each in unknown
             ],
-            "next": {"action": step.action.value, **step.value},
+            "next": {"action": step.action, **step.value},
             "backlog": {name: each.as_json() for name, each in zip(("before", "after"), backlogs, strict=True)},
             "failed": failures.as_json(),
         },
@@ -134,15 +110,15 @@ def _unknown(rows: Sequence[Row], backlogs: tuple[Backlog, Backlog]) -> list[Unk
     if loads:
         named = ", ".join(f"{row.request_class} {_signed(row)}/s" for row in loads)
         text = f"whether the config change or the different load ({named}) caused these changes"
-        unknown.append(Unknown(Reason.LOAD_DIFFERS, text, loads))
+        unknown.append(Unknown("load_differs", text, loads))
     if untested := [row for row in rows if row.finding is Finding.NOT_STATIONARY]:
         names = _names(row.figure for row in untested)
-        unknown.append(Unknown(Reason.BACKLOG, f"by how much {names} changed, because {_trends(backlogs)}", untested))
+        unknown.append(Unknown("backlog", f"by how much {names} changed, because {_trends(backlogs)}", untested))
     if few := [row for row in rows if row.finding is Finding.TOO_FEW]:
-        unknown.append(Unknown(Reason.TOO_FEW_EVENTS, f"how {len(few)} rows changed (too few events)", few))
+        unknown.append(Unknown("too_few_events", f"how {len(few)} rows changed (too few events)", few))
     if equal := [row for row in rows if row.finding is Finding.NO_DIFFERENCE]:
         text = f"whether {len(equal)} rows changed at all (their intervals include 0)"
-        unknown.append(Unknown(Reason.NO_DIFFERENCE_SHOWN, text, equal))
+        unknown.append(Unknown("no_difference_shown", text, equal))
     return unknown
 
 
@@ -181,17 +157,17 @@ def _next(rows: Sequence[Row], plan: Plan, min_events: int, backlogs: tuple[Back
     if grew:
         served = min(each.served_per_second for each in grew)
         return Next(
-            Action.OFFER_LESS,
+            "offer_less",
             f"to compare waits, offer the same schedule before and after at less than {served:.3g} requests/s, "
             "which is what the engine served while the backlog grew (`vllm-slo load run`, `vllm-slo load compare`)",
             {"requests_per_second": float(f"{served:.6g}")},
         )
     if any(each.trend is Trend.SHRANK for each in backlogs):
         text = "leave out the drain of the backlog with a longer --settle after the change or a shorter --window"
-        return Next(Action.LONGER_SETTLE, text)
+        return Next("longer_settle", text)
     if any(row.figure == OFFERED and row.finding in CHANGED for row in rows):
         return Next(
-            Action.SAME_SCHEDULE,
+            "same_schedule",
             "offer the same schedule with both configurations (`vllm-slo load run`), and compare the two runs "
             "request by request (`vllm-slo load compare`)",
         )
@@ -200,14 +176,14 @@ def _next(rows: Sequence[Row], plan: Plan, min_events: int, backlogs: tuple[Back
         window = 60.0 * math.ceil(seconds * needed / 60)
         longer = spell_duration(window)
         text = f"compare windows of {longer} or more (--window {longer}), so that all rows have enough events"
-        return Next(Action.LONGER_WINDOW, text, {"window_seconds": window})
+        return Next("longer_window", text, {"window_seconds": window})
     if any(row.finding is Finding.NO_DIFFERENCE for row in rows):
         window = 60.0 * math.ceil(seconds * 4 / 60)
         text = (
             f"to find smaller differences, use longer windows; --window {spell_duration(window)} halves the intervals"
         )
-        return Next(Action.LONGER_WINDOW, text, {"window_seconds": window})
-    return Next(Action.NONE, "no further measurement is needed")
+        return Next("longer_window", text, {"window_seconds": window})
+    return Next("none", "no further measurement is needed")
 
 
 def _factor(row: Row, min_events: int) -> float:

@@ -4,8 +4,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from exporters.analysis.compare.backlog import Backlog
-from exporters.analysis.compare.change_failures import ChangeFailures
+from exporters.analysis.compare.backlog import Backlog, ChangeFailures
 from exporters.analysis.estimates import figures
 from exporters.analysis.estimates.block_means import block_rate, block_ratio
 from exporters.analysis.estimates.counter_blocks import ByClass, increases, levels, total
@@ -33,7 +32,7 @@ class PrometheusFigures:
         self._prometheus = prometheus
         self._spec = spec
 
-    def measurements(self, window: Window) -> Measurements:
+    def measurements(self, window: Window, lead: float) -> Measurements:
         ended = self._increase(signals.REQUESTS, window)
         client_errors = self._increase(signals.REQUESTS, window, f'{{{Label.OUTCOME}="{Outcome.CLIENT_ERROR}"}}')
         judged, good = (self._increase(each, window) for each in (signals.GOODPUT_EVENTS, signals.GOODPUT_REQUESTS))
@@ -64,8 +63,7 @@ class PrometheusFigures:
                 **self.engine_work(window),
             }
         }
-        order = [name for name in self._spec.class_names if name in ended]
-        for name in [*order, *sorted(ended.keys() - set(order))]:
+        for name in self._spec.in_order(ended):
             arrived = arrivals.get(name, nothing)
             by_class[name] = {
                 figures.OFFERED: _offered(sum(arrived), window),

@@ -6,10 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import groupby
 
-from exporters.analysis.compare.backlog import Backlog
-from exporters.analysis.compare.change_failures import ChangeFailures
 from exporters.analysis.compare.prometheus_figures import PrometheusFigures
-from exporters.analysis.estimates.figures import Measurement, Measurements
 from exporters.analysis.estimates.windows import Change, Coverage, Window
 from exporters.analysis.prometheus_api import FlagPrometheus, Series
 from exporters.text.errors import UsageError
@@ -22,13 +19,12 @@ POINTS = 5000
 """The most points of a range query; Prometheus rejects more than 11,000."""
 
 
-class PrometheusSource:
+class PrometheusSource(PrometheusFigures):
     """The series of sidecars in one Prometheus, from `span.start` to `span.end`."""
 
     def __init__(self, url: str, spec: SloFile, span: Window) -> None:
+        super().__init__(FlagPrometheus(url), spec)
         self.name = url
-        self._prometheus = FlagPrometheus(url)
-        self._figures = PrometheusFigures(self._prometheus, spec)
         self._span = span
 
     @property
@@ -80,19 +76,6 @@ class PrometheusSource:
                 if down:
                     outages.append(Window(times[0], times[-1]))
         return outages
-
-    def measurements(self, window: Window, lead: float) -> Measurements:
-        return self._figures.measurements(window)
-
-    def preemptions(self, window: Window) -> Measurement:
-        """The preemptions of all engines, which a request log does not have."""
-        return self._figures.preemptions(window)
-
-    def backlog(self, window: Window) -> Backlog:
-        return self._figures.backlog(window)
-
-    def failures(self, change: Window) -> ChangeFailures:
-        return self._figures.failures(change)
 
     def notes(self, before: Window, after: Window) -> Sequence[str]:
         """Remarks on how the figures are counted."""

@@ -6,8 +6,7 @@ from functools import cached_property
 from itertools import groupby, pairwise
 from pathlib import Path
 
-from exporters.analysis.compare.backlog import Backlog
-from exporters.analysis.compare.change_failures import ChangeFailures
+from exporters.analysis.compare.backlog import Backlog, ChangeFailures
 from exporters.analysis.compare.engine_work import backlog, measure_work
 from exporters.analysis.compare.request import from_entry
 from exporters.analysis.compare.request_figures import measure, offered
@@ -107,8 +106,6 @@ class RequestLogSource:
         return outages
 
     def measurements(self, window: Window, lead: float) -> Measurements:
-        names = {request.request_class for request in self._requests}
-        order = [name for name in self._spec.class_names if name in names]
         by_class: dict[str, Mapping[Figure, Measurement]] = {
             ALL_CLASSES: {
                 OFFERED: offered(self._requests, window),
@@ -116,7 +113,7 @@ class RequestLogSource:
                 **measure_work(self._requests, window),
             }
         }
-        for name in [*order, *sorted(names - set(order))]:
+        for name in self._spec.in_order({request.request_class for request in self._requests}):
             requests = [request for request in self._requests if request.request_class == name]
             figures = measure(requests, window, lead, self._spec)
             # Some logs have no TTFT at all; a failed stream then does not mean an infinite TTFT.

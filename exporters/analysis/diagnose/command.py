@@ -13,7 +13,6 @@ from exporters.analysis.diagnose.evidence import ClassEvidence, EngineEvidence, 
 from exporters.analysis.diagnose.prometheus_evidence import PrometheusEvidence
 from exporters.analysis.diagnose.report import Report, as_json, print_report
 from exporters.analysis.diagnose.request_log_evidence import RequestLogEvidence
-from exporters.analysis.diagnose.roofline_floor import with_floor
 from exporters.analysis.diagnose.rules import diagnose
 from exporters.analysis.diagnose.thresholds import CACHED
 from exporters.requestlog.files import find_logs
@@ -28,7 +27,7 @@ from exporters.text.command_flags import (
 from exporters.text.errors import UsageError
 from exporters.text.yaml_reader import nearest
 from exporters.vocabulary import slo_file
-from exporters.vocabulary.ceilings import read_ceilings
+from exporters.vocabulary.ceilings import Ceilings, read_ceilings
 from exporters.vocabulary.slo_file import SloFile
 
 LOOK_BACK = 3600.0
@@ -36,6 +35,9 @@ LOOK_BACK = 3600.0
 
 PIPE_WIDTH = 160
 """Columns of a table that is not printed to a terminal."""
+
+DRAFTS = 3
+"""Draft tokens per request whose cost is estimated, as in the examples of vLLM's documentation."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -83,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
     sources = [each for each in (log, prometheus) if each is not None]
     engine = _with_settings(_engine(log, prometheus), settings)
     if ceilings:
-        engine = with_floor(engine, ceilings, str(arguments.roofline))
+        engine = _with_floor(engine, ceilings, str(arguments.roofline))
     classes = sources[0].classes()
     if log and prometheus:
         classes = [_with_open(of, prometheus.open_requests().get(of.name, {})) for of in classes]
@@ -165,6 +167,24 @@ def _cache_notes(classes: Iterable[ClassEvidence]) -> Iterator[str]:
                 f"Answers look cached (class {of.name}): {of.say('cached_answers')}. A decode takes longer, so "
                 "the figures of the class are not those of the engine alone."
             )
+
+
+def _with_floor(engine: EngineEvidence, ceilings: Ceilings, origin: str) -> EngineEvidence:
+    """Add the floors of TPOT by the roofline, if the running batch is known.
+
+    A step gives each request of the batch a token, so it takes batch / tokens per second. With draft tokens it
+    computes as many tokens as a batch of `DRAFTS + 1` times as many requests.
+    """
+    if not engine.running.value:
+        return engine
+    batch = max(1.0, engine.running.value)
+    step = batch / ceilings.decode_of(batch)
+    drafted = batch * (DRAFTS + 1)
+    return replace(
+        engine,
+        tpot_floor=Fact(step, f"{origin} at batch {batch:,.0f}"),
+        draft_floor=Fact(drafted / ceilings.decode_of(drafted) / step, f"{origin} at batch {drafted:,.0f}"),
+    )
 
 
 def _with_settings(engine: EngineEvidence, given: Mapping[str, str]) -> EngineEvidence:

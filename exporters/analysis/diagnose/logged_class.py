@@ -1,7 +1,7 @@
 """The logged requests of one class, and the evidence that they give."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from math import isfinite
 from typing import Any
@@ -11,6 +11,7 @@ from exporters.requestlog.entry import LogEntry
 from exporters.vocabulary.signals import Outcome, OutputKind, OutputResult, Verdict
 from exporters.vocabulary.slo_file import Measure, Slo
 from exporters.vocabulary.token_pace import FEWEST_TOKENS, cache_pace
+from exporters.vocabulary.verdicts import nearest_rank
 
 FIRST_TOKEN = frozenset({Measure.TTFT, Measure.TTFT_ANSWER, Measure.QUEUE, Measure.PREFILL})
 DECODE = frozenset({Measure.TPOT, Measure.ITL_P95, Measure.DECODE})
@@ -20,11 +21,6 @@ WAITED = frozenset({Outcome.CLIENT_ABORT, Outcome.TIMEOUT_FIRST_TOKEN, Outcome.T
 
 FEW = 20
 """Requests; with fewer that missed an SLO, the parts of TTFT are those of all requests."""
-
-
-def percentile(values: Sequence[float], share: float) -> float:
-    """The nearest-rank percentile of one or more values."""
-    return sorted(values)[max(0, -(-int(share * 1000) * len(values) // 1000) - 1)]
 
 
 class LoggedClass:
@@ -141,7 +137,7 @@ class LoggedClass:
     @property
     def prompt_p50(self) -> float:
         """0 if no prompt tokens are known."""
-        return percentile(self._values.get("prompt", [0.0]), 0.5)
+        return nearest_rank(sorted(self._values.get("prompt", [0.0])), 50)
 
     def total(self, name: str) -> float:
         """The sum of `shareable` tokens and `hashed` prompts, or of `cached` tokens and `looked_up` prompts."""
@@ -187,7 +183,8 @@ class LoggedClass:
         share = len(self._failed_at) / self.requests
         if not self._failed_at:
             return {"failed": Fact(share, origin)}
-        first, last = (percentile(self._failed_at, share) for share in (0.025, 0.975))
+        ordered, outside = sorted(self._failed_at), len(self._failed_at) // 40
+        first, last = ordered[outside], ordered[-1 - outside]
         since, until = (datetime.fromtimestamp(at, UTC).isoformat(" ", "seconds")[:19] for at in (first, last))
         time = (last - first) / max(self._end - self._start, 1e-9)
         return {
@@ -218,7 +215,7 @@ class LoggedClass:
         return burns
 
     def _times(self) -> dict[str, Fact | None]:
-        named: dict[str, Any] = {name: self._percentile(name, 0.5, f"{name}_ms of {{:,}} requests") for name in _TIMES}
+        named: dict[str, Any] = {name: self._percentile(name, 50, f"{name}_ms of {{:,}} requests") for name in _TIMES}
         slow = [part for part in self._parts if part[0]]
         which, parts = ("that missed an SLO on TTFT", slow) if len(slow) >= FEW else ("with engine times", self._parts)
         whole = sum(sum(part[1:]) for part in parts)
@@ -228,14 +225,14 @@ class LoggedClass:
                 named[f"{name}_share"] = Fact(sum(part[at] for part in parts) / whole, origin)
         if self._parts:
             named["engine_times"] = Fact(len(self._parts) / self.requests, f"queue_ms of {self.requests:,} requests")
-        named["stall_ratio"] = self._percentile("stall_ratio", 0.5, "median of itl_p95_ms / itl_p50_ms, {:,} streams")
+        named["stall_ratio"] = self._percentile("stall_ratio", 50, "median of itl_p95_ms / itl_p50_ms, {:,} streams")
         named["decode_share"] = self._ratio("decode", "decoded_e2e", "decode_ms or e2e_ms - ttft_ms of {:,} requests")
         return named
 
     def _tokens(self) -> dict[str, Fact | None]:
         return {
             **{
-                f"{name}_p{percent}": self._percentile(name, percent / 100, f"{field} of {{:,}} requests")
+                f"{name}_p{percent}": self._percentile(name, percent, f"{field} of {{:,}} requests")
                 for name, field in (
                     ("prompt", "prompt_tokens"),
                     ("output", "completion_tokens"),
@@ -243,7 +240,7 @@ class LoggedClass:
                 )
                 for percent in (50, 95)
             },
-            "longest": self._percentile("length", 1.0, "prompt_tokens + completion_tokens of {:,} requests"),
+            "longest": self._percentile("length", 100, "prompt_tokens + completion_tokens of {:,} requests"),
             "reasoning": self._ratio("reasoning", "reasoned", "reasoning_tokens of {:,} requests"),
             "possible_hits": self._ratio("shareable", "hashed", "prefix_hashes of {:,} requests, unlimited cache"),
             "actual_hits": self._ratio("cached", "looked_up", "cached_tokens of {:,} requests"),
@@ -253,9 +250,9 @@ class LoggedClass:
         total = self.requests if whole is None else self._counts[whole]
         return Fact(self._counts[part] / total, origin.format(total)) if total else None
 
-    def _percentile(self, name: str, share: float, origin: str) -> Fact | None:
+    def _percentile(self, name: str, percent: int, origin: str) -> Fact | None:
         values = self._values.get(name)
-        return Fact(percentile(values, share), origin.format(len(values))) if values else None
+        return Fact(nearest_rank(sorted(values), percent), origin.format(len(values))) if values else None
 
     def _ratio(self, part: str, whole: str, origin: str) -> Fact | None:
         total = self.total(whole)

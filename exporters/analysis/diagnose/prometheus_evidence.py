@@ -3,10 +3,9 @@
 import math
 from collections.abc import Iterator
 
-from exporters.analysis.diagnose.engine_series import engine_evidence
+from exporters.analysis.diagnose.engine_series import SeriesWindow, Values, engine_evidence
 from exporters.analysis.diagnose.evidence import REQUEST_LOG, ClassEvidence, EngineEvidence, Fact
 from exporters.analysis.diagnose.logged_class import FAILED, WAITED, burn_name
-from exporters.analysis.diagnose.series_window import SeriesWindow, Values
 from exporters.text.errors import UsageError
 from exporters.vocabulary import signals
 from exporters.vocabulary.signals import Label, Outcome, OutputKind, OutputResult, Phase, Signal
@@ -45,11 +44,7 @@ class PrometheusEvidence:
         self._add_times(facts, requests)
         self._add_tokens(facts, requests)
         unknown = {name: Fact(None, REQUEST_LOG) for name in ("client_paused", "longest", "cached_p50", "cached_p95")}
-        order = [name for name in self._spec.class_names if name in requests]
-        return [
-            ClassEvidence(name=name, **{**unknown, **facts[name]})
-            for name in [*order, *sorted(requests.keys() - set(order))]
-        ]
+        return [ClassEvidence(name=name, **{**unknown, **facts[name]}) for name in self._spec.in_order(requests)]
 
     def open_requests(self) -> dict[str, dict[str, Fact]]:
         """The requests of each class that wait for a first token at the end: they are in no log and no histogram."""

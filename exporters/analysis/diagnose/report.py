@@ -1,7 +1,7 @@
 """A diagnosis as text for a terminal, conclusions first, and as JSON."""
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -117,9 +117,9 @@ def print_report(report: Report, console: Console, *, verbose: bool) -> None:
         for note in report.notes:
             console.print(Text(note))
         return
-    console.print(_class_table([of for of, _ in report.classes]))
+    console.print(_figures("figure", {of.name: of for of, _ in report.classes}))
     console.print()
-    console.print(_engine_table(report.engine))
+    console.print(_figures("engine", {"": report.engine}))
     for line in _foot(report):
         console.print()
         console.print(Text(line))
@@ -152,27 +152,18 @@ def _unknown(report: Report) -> str:
     return f"unknown: {'; '.join(titles[:MOST_UNKNOWN])}{more} (--verbose: all figures)"
 
 
-def _class_table(classes: Sequence[ClassEvidence]) -> Table:
+def _figures(title: str, facts: Mapping[str, Facts]) -> Table:
+    """A column for each of the facts, which are of one kind."""
     grid = Table(box=None, padding=(0, 1, 0, 0), header_style="bold", pad_edge=False)
-    grid.add_column("figure")
-    for of in classes:
-        grid.add_column(Text(of.name), justify="right")
+    grid.add_column(title)
+    for name in facts:
+        grid.add_column(Text(name), justify="right")
     grid.add_column("from, or what would give it", overflow="fold")
-    for row in zip(*(of.shown() for of in classes), strict=True):
-        _, title, quantity, _ = row[0]
-        facts = [fact for *_, fact in row]
-        known = [fact for fact in facts if fact.value is not None]
-        grid.add_row(title, *(_cell(fact.value, quantity) for fact in facts), Text((known or facts)[0].origin))
-    return grid
-
-
-def _engine_table(engine: EngineEvidence) -> Table:
-    grid = Table(box=None, padding=(0, 1, 0, 0), header_style="bold", pad_edge=False)
-    grid.add_column("engine")
-    grid.add_column("", justify="right")
-    grid.add_column("from, or what would give it", overflow="fold")
-    for _, title, quantity, fact in engine.shown():
-        grid.add_row(title, _cell(fact.value, quantity), Text(fact.origin))
+    for row in zip(*(each.shown() for each in facts.values()), strict=True):
+        _, name, quantity, _ = row[0]
+        cells = [fact for *_, fact in row]
+        known = [fact for fact in cells if fact.value is not None]
+        grid.add_row(name, *(_cell(fact.value, quantity) for fact in cells), Text((known or cells)[0].origin))
     return grid
 
 

@@ -1,19 +1,74 @@
 """Request logs as a source of evidence: every request with its times, tokens and outcome."""
 
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import accumulate
 from pathlib import Path
 
-from exporters.analysis.diagnose.concurrency import Interval, concurrency
 from exporters.analysis.diagnose.evidence import ClassEvidence, EngineEvidence, Fact
 from exporters.analysis.diagnose.logged_class import LoggedClass
-from exporters.analysis.diagnose.prefix_reuse import PrefixReuse
+from exporters.records.messages import PREFIX_BLOCK
 from exporters.requestlog.entry import LogEntry
 from exporters.requestlog.reader import LogReader
 from exporters.text.errors import UsageError
 from exporters.vocabulary.signals import WARM_UP
 from exporters.vocabulary.slo_file import SloFile
+
+Interval = tuple[float, float]
+"""Start and end in unix seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Concurrency:
+    """Requests in a state at once, weighted by time, from the first start to the last end."""
+
+    mean: float
+    p50: int
+    p95: int
+
+
+def concurrency(intervals: Iterable[Interval]) -> Concurrency | None:
+    """None if no interval has a duration."""
+    steps = sorted(step for start, end in intervals if end > start for step in ((start, 1), (end, -1)))
+    if not steps:
+        return None
+    at_level: dict[int, float] = {}
+    level, since = 0, steps[0][0]
+    for at, change in steps:
+        at_level[level] = at_level.get(level, 0.0) + at - since
+        level, since = level + change, at
+    total = sum(at_level.values())
+    levels = sorted(at_level)
+    passed = list(accumulate(at_level[each] for each in levels))
+    p50, p95 = (levels[bisect_left(passed, share * total)] for share in (0.5, 0.95))
+    return Concurrency(sum(each * seconds for each, seconds in at_level.items()) / total, p50, p95)
+
+
+@dataclass(slots=True)
+class PrefixReuse:
+    """The hits of a prefix cache of unlimited size: all blocks of all classes, as a class can reuse those of another.
+
+    Which request is the first with a block depends on the order of the log; the sum over all requests does not.
+    """
+
+    _seen: set[int] = field(default_factory=set)
+
+    def tokens(self, entry: LogEntry) -> float | None:
+        """Add a request; its prompt tokens in blocks that an earlier one began with, estimated from characters.
+
+        The whole prompt counts if it is repeated. None if the log has no hashes or no prompt tokens.
+        """
+        if entry.prefix_hashes is None or not entry.prompt_tokens:
+            return None
+        hashes = [int(each, 16) for each in entry.prefix_hashes]
+        blocks = next((index for index, each in enumerate(hashes) if each not in self._seen), len(hashes))
+        self._seen.update(hashes[blocks:])
+        if entry.prompt_repeat:
+            return float(entry.prompt_tokens)
+        return entry.prompt_tokens * blocks * PREFIX_BLOCK / max(entry.prefix_characters or 0, PREFIX_BLOCK)
 
 
 class RequestLogEvidence:
@@ -68,13 +123,12 @@ class RequestLogEvidence:
 
     def classes(self) -> list[ClassEvidence]:
         """Evidence of each class, in the order of the SLO file."""
-        order = [name for name in self._spec.class_names if name in self._classes]
         medians = {name: each.prompt_p50 for name, each in self._classes.items()}
         return [
             self._classes[name].evidence(
                 {other: tokens for other, tokens in medians.items() if other != name and tokens}
             )
-            for name in [*order, *sorted(self._classes.keys() - set(order))]
+            for name in self._spec.in_order(self._classes)
         ]
 
     def engine(self) -> EngineEvidence:

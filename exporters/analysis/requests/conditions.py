@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -59,17 +58,6 @@ def status(codes: Iterable[str]) -> Condition:
     return Condition(("status",), lambda row: (code := str(row.status)).startswith(starts) and len(code) == 3, texts)
 
 
-def at_least(name: str, bound: float) -> Condition:
-    return Condition((name,), lambda row: (value := getattr(row, name)) is not None and value >= bound)
-
-
-def at_most(name: str, bound: float) -> Condition:
-    return Condition((name,), lambda row: (value := getattr(row, name)) is not None and value <= bound)
-
-
-def since(time: datetime) -> Condition:
-    return Condition(("time",), lambda row: row.time >= time)
-
-
-def until(time: datetime) -> Condition:
-    return Condition(("time",), lambda row: row.time < time)
+def bounded(name: str, compare: Callable[[Any, Any], bool], bound: Any) -> Condition:
+    """The field has a value that compares with the bound."""
+    return Condition((name,), lambda row: (value := getattr(row, name)) is not None and compare(value, bound))

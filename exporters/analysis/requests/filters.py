@@ -2,6 +2,7 @@
 
 import argparse
 import math
+import operator
 import re
 from collections.abc import Iterable, Iterator
 
@@ -86,13 +87,14 @@ def wanted(arguments: argparse.Namespace, now: float) -> Iterator[Condition]:
     if arguments.stream or arguments.unary:
         yield conditions.flag("stream", value=arguments.stream)
     if arguments.since:
-        yield conditions.since(moment("--since", arguments.since, now))
+        yield conditions.bounded("time", operator.ge, moment("--since", arguments.since, now))
     if arguments.until:
-        yield conditions.until(moment("--until", arguments.until, now))
-    for bound, condition in (("min", conditions.at_least), ("max", conditions.at_most)):
+        yield conditions.bounded("time", operator.lt, moment("--until", arguments.until, now))
+    for bound, compare in (("min", operator.ge), ("max", operator.le)):
         for text in values[bound] or ():
             name, number = _pair(f"--{bound}", text, "ttft_ms=500")
-            yield condition(check_field(f"--{bound}", name, NUMBERS), parse_flag(f"--{bound}", number, _number))
+            field = check_field(f"--{bound}", name, NUMBERS)
+            yield conditions.bounded(field, compare, parse_flag(f"--{bound}", number, _number))
 
 
 def _check(flag: str, value: str, known: Iterable[str]) -> str:

@@ -4,50 +4,62 @@ import argparse
 import json
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
 from exporters.analysis.roofline.formulas import Drafts, Setup
 from exporters.analysis.roofline.gpus import SHIPPED, Dtype, Gpu, find_gpu, read_gpus
 from exporters.analysis.roofline.model_shape import MAX_SIZE, read_shape
-from exporters.text.command_flags import add_format
+from exporters.text.command_flags import Option, add_fields, add_format
 from exporters.text.errors import UsageError
 from exporters.text.units import number
 from exporters.vocabulary.ceilings import BATCH, DECODE, KV_TOKENS, PREFILL
 
 BATCHES = (1, 8, 50, 200, 1000)
+_DTYPE = Option("DTYPE", choices=[*map(str, Dtype)])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFlags:
+    """The model and its GPUs, with vLLM's names where vLLM has the same flag."""
+
+    gpu: Annotated[str, Option("NAME")]
+    """GPU, such as 'RTX 6000 Ada' or H200"""
+    gpu_file: Annotated[Path, Option("FILE", Path)] = SHIPPED
+    """YAML file of GPUs (default: the shipped file)"""
+    model_config: Annotated[Path, Option("FILE", Path)]
+    """the model's config.json"""
+    parameters: Annotated[float | None, Option("N", float)] = None
+    """number of parameters, such as 14.8e9 (default: counted)"""
+    dtype: Annotated[str, _DTYPE] = "bf16"
+    """dtype of matrix products (default %(default)s)"""
+    weight_dtype: Annotated[str | None, _DTYPE] = None
+    """dtype of the weights, such as int4 (default: --dtype)"""
+    kv_dtype: Annotated[str, _DTYPE] = "bf16"
+    """dtype of the KV cache (default %(default)s)"""
+    tensor_parallel: Annotated[int, Option("N", int)] = 1
+    """number of GPUs (default %(default)s)"""
+    gpu_memory_utilization: Annotated[float, Option("SHARE", float)] = 0.9
+    """share of the GPU memory to use (default %(default)s)"""
+    context: Annotated[int, Option("TOKENS", int)] = 0
+    """tokens of each request in the KV cache; includes attention in the calculation (default: %(default)s)"""
+
+
+@dataclass(frozen=True, slots=True)
+class DraftFlags:
+    """Speculative decoding."""
+
+    draft_config: Annotated[Path | None, Option("FILE", Path)] = None
+    """the config.json of a draft model or an EAGLE-3 head, in 16 bits (default: no speculative decoding)"""
+    draft_tokens: Annotated[int, Option("N", int)] = 3
+    """draft tokens of each step (default %(default)s)"""
+    acceptance: Annotated[float, Option("SHARE", float)] = 0.7
+    """probability that a draft token is accepted if all before it are (default %(default)s)"""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the flags, with vLLM's names where vLLM has the same flag."""
-    parser.add_argument("--gpu", required=True, metavar="NAME", help="GPU, such as 'RTX 6000 Ada' or H200")
-    parser.add_argument(
-        "--gpu-file", type=Path, default=SHIPPED, metavar="FILE", help="YAML file of GPUs (default: the shipped file)"
-    )
-    parser.add_argument("--model-config", required=True, type=Path, metavar="FILE", help="the model's config.json")
-    parser.add_argument(
-        "--parameters", type=float, metavar="N", help="number of parameters, such as 14.8e9 (default: counted)"
-    )
-    _add_dtype(parser, "--dtype", "dtype of matrix products (default %(default)s)", "bf16")
-    _add_dtype(parser, "--weight-dtype", "dtype of the weights, such as int4 (default: --dtype)")
-    _add_dtype(parser, "--kv-dtype", "dtype of the KV cache (default %(default)s)", "bf16")
-    parser.add_argument(
-        "--tensor-parallel", type=int, default=1, metavar="N", help="number of GPUs (default %(default)s)"
-    )
-    parser.add_argument(
-        "--gpu-memory-utilization",
-        type=float,
-        default=0.9,
-        metavar="SHARE",
-        help="share of the GPU memory to use (default %(default)s)",
-    )
-    parser.add_argument(
-        "--context",
-        type=int,
-        default=0,
-        metavar="TOKENS",
-        help="tokens of each request in the KV cache; includes attention in the calculation (default: %(default)s)",
-    )
+    add_fields(parser, ModelFlags)
     parser.add_argument(
         "--batch",
         action="append",
@@ -55,28 +67,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help=f"number of requests decoded together (repeatable; default: {', '.join(map(str, BATCHES))})",
     )
-    parser.add_argument(
-        "--draft-config",
-        type=Path,
-        metavar="FILE",
-        help="the config.json of a draft model or an EAGLE-3 head, in 16 bits (default: no speculative decoding)",
-    )
-    parser.add_argument(
-        "--draft-tokens", type=int, default=3, metavar="N", help="draft tokens of each step (default %(default)s)"
-    )
-    parser.add_argument(
-        "--acceptance",
-        type=float,
-        default=0.7,
-        metavar="SHARE",
-        help="probability that a draft token is accepted if all before it are (default %(default)s)",
-    )
+    add_fields(parser, DraftFlags)
     add_format(parser)
     parser.set_defaults(run=run)
-
-
-def _add_dtype(parser: argparse.ArgumentParser, flag: str, text: str, default: str | None = None) -> None:
-    parser.add_argument(flag, default=default, choices=[*map(str, Dtype)], metavar="DTYPE", help=text)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -35,10 +35,8 @@ CREATE TABLE spans (
 CREATE INDEX arrivals ON spans (received);
 CREATE INDEX requests ON spans (start) WHERE request IS NOT NULL;
 """
-_COLUMNS = (
-    "received", "trace_id", "span_id", "start", "span",
-    "duration", "request_id", "class", "tenant", "model", "route", "outcome", "verdict", "slos", "request",
-)  # fmt: skip
+_OF_REQUEST = ("duration", "request_id", "class", "tenant", "model", "route", "outcome", "verdict")
+_COLUMNS = ("received", "trace_id", "span_id", "start", "span", *_OF_REQUEST, "slos", "request")
 _INSERT = f"INSERT OR REPLACE INTO spans ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"  # noqa: S608
 
 FILTERED = ("class", "tenant", "model", "route", "outcome")
@@ -188,16 +186,6 @@ def _row(span: Span, now: float) -> tuple[Any, ...]:
     ids = (now, span.trace_id, span.span_id, span.start, msgspec.json.encode(span))
     if request is None:
         return (*ids, *(None,) * (len(_COLUMNS) - len(ids)))
-    return (
-        *ids,
-        request.duration,
-        request.request_id,
-        request.request_class,
-        request.tenant,
-        request.model,
-        request.route,
-        request.outcome,
-        request.verdict,
-        "".join(f"\n{slo}={verdict}" for slo, verdict in request.slos.items()) + "\n",
-        msgspec.json.encode(request),
-    )
+    fields = msgspec.to_builtins(request)
+    slos = "".join(f"\n{slo}={verdict}" for slo, verdict in request.slos.items()) + "\n"
+    return (*ids, *map(fields.get, _OF_REQUEST), slos, msgspec.json.encode(request))

@@ -6,6 +6,7 @@ KV cache, and output that arrives at a relay. docs/engine-state.md has the table
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Self
 
 from exporters.engines.condition.evidence import Contact, Evidence
 
@@ -22,23 +23,30 @@ class State(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why an engine is in its state."""
+    """Why an engine is in its state, with a clause that says so."""
 
-    NOT_SEEN = "not_seen"
-    NOT_LISTENING = "not_listening"
-    EXITED = "exited"
-    EXITED_AGAIN = "exited_again"
-    START_TOO_LONG = "start_too_long"
-    FIRST_REQUESTS = "first_requests"
-    WORKS = "works"
-    IDLE = "idle"
-    METRICS_UNREADABLE = "metrics_unreadable"
-    QUEUE = "queue"
-    NO_PROGRESS = "no_progress"
-    NO_RESPONSE = "no_response"
-    RANK_STALLED = "rank_stalled"
-    FAILS = "fails"
-    PAUSED = "paused"
+    text: str
+
+    def __new__(cls, name: str, text: str = "") -> Self:
+        member = str.__new__(cls, name)
+        member._value_, member.text = name, text
+        return member
+
+    NOT_SEEN = "not_seen", "it has not been scraped yet"
+    NOT_LISTENING = "not_listening", "it does not answer yet"
+    EXITED = "exited", "it has stopped listening, and may be starting again"
+    EXITED_AGAIN = "exited_again", "it has stopped listening again"
+    START_TOO_LONG = "start_too_long", "it has not answered for longer than a start may take"
+    FIRST_REQUESTS = "first_requests", "its first requests take long, as while it compiles"
+    WORKS = "works", "it works"
+    IDLE = "idle", "no request waits for it"
+    METRICS_UNREADABLE = "metrics_unreadable", "its metrics cannot be read"
+    QUEUE = "queue", "requests wait for capacity"
+    NO_PROGRESS = "no_progress", "requests wait for it, and nothing moves"
+    NO_RESPONSE = "no_response", "it accepts connections and does not answer"
+    RANK_STALLED = "rank_stalled", "requests wait for one of its ranks, and nothing moves there"
+    FAILS = "fails", "it fails all requests"
+    PAUSED = "paused", "it sleeps, or has paused generation"
 
 
 @dataclass(frozen=True, slots=True)

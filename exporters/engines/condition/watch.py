@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from exporters.engines.condition.evidence import Contact, Evidence, Requests, Scrape
 from exporters.engines.condition.rule import LIMITS, Condition, Limits, Reason, State, observe
-from exporters.engines.condition.warmth import Warmth
 from exporters.engines.normalisation import EngineMetrics
 from exporters.engines.state import EngineState
 from exporters.exposition.accumulators import Labels
@@ -18,25 +17,37 @@ from exporters.vocabulary.signals import Signal
 _COUNTERS = (signals.ENGINE_PROMPT_TOKENS, signals.ENGINE_GENERATION_TOKENS, signals.ENGINE_KV_USAGE)
 _HISTOGRAMS = (signals.ENGINE_DURATION, signals.ENGINE_TTFT, signals.ENGINE_INTER_TOKEN)
 
-TEXTS = {
-    Reason.NOT_SEEN: "it has not been scraped yet",
-    Reason.NOT_LISTENING: "it does not answer yet",
-    Reason.EXITED: "it has stopped listening, and may be starting again",
-    Reason.EXITED_AGAIN: "it has stopped listening again",
-    Reason.START_TOO_LONG: "it has not answered for longer than a start may take",
-    Reason.FIRST_REQUESTS: "its first requests take long, as while it compiles",
-    Reason.WORKS: "it works",
-    Reason.IDLE: "no request waits for it",
-    Reason.METRICS_UNREADABLE: "its metrics cannot be read",
-    Reason.QUEUE: "requests wait for capacity",
-    Reason.NO_PROGRESS: "requests wait for it, and nothing moves",
-    Reason.NO_RESPONSE: "it accepts connections and does not answer",
-    Reason.RANK_STALLED: "requests wait for one of its ranks, and nothing moves there",
-    Reason.FAILS: "it fails all requests",
-    Reason.PAUSED: "it sleeps, or has paused generation",
-}
-
 logger = logging.getLogger("vllm_slo.engines")
+
+
+class Warmth:
+    """Whether the process of an engine is warm: as `vllm-slo load warm-up --ready` reports, until the process ends.
+
+    An engine that has worked before the first scrape is warm too, so that a restarted sidecar fails no replica.
+    """
+
+    def __init__(self) -> None:
+        self.warm = False
+        self._scraped = False
+        self._stopped = False
+        """Whether it has refused connections since the last scrape."""
+        self._started_at: float | None = None
+
+    def report(self) -> None:
+        """The engine is warm now."""
+        self.warm = True
+
+    def observe(self, contact: Contact, scrape: Scrape | None) -> None:
+        """Take what the last attempt to scrape met, and the last successful scrape."""
+        if contact is Contact.REFUSED:
+            self._stopped = True
+        if contact is not Contact.ANSWERS or scrape is None:
+            return
+        if not self._scraped:
+            self.warm = self.warm or (any(scrape.work) and not self._stopped)
+        elif scrape.started_at != self._started_at or (self._stopped and scrape.started_at is None):
+            self.warm = False
+        self._scraped, self._stopped, self._started_at = True, False, scrape.started_at
 
 
 class ConditionWatch:
@@ -91,7 +102,7 @@ class ConditionWatch:
     def explanation(self, now: float) -> str:
         """The reason of the state, with the evidence."""
         condition = self.condition
-        text = TEXTS[condition.reason]
+        text = condition.reason.text
         last = condition.last
         if condition.reason is Reason.NO_PROGRESS and last is not None:
             scrape, counts = last.scrape, [f"{last.requests.awaited} at the relay"]

@@ -33,10 +33,7 @@ def vector(*series: dict[str, str]) -> tuple[int, Any]:
             "update the sidecars: this version writes route, earlier ones endpoint; then render rules and boards",
             id="endpoint",
         ),
-        *(
-            pytest.param(each, SCRAPE, id=each)
-            for each in ("job", "instance", "namespace", "pod", "service", "container")
-        ),
+        pytest.param("pod", SCRAPE, id="a label of every target"),
         pytest.param(
             "model",
             "rename or remove the target label model (labels, relabel_configs, podTargetLabels, targetLabels), "

@@ -2,6 +2,7 @@
 
 import json
 import signal
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -9,11 +10,11 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from compose.cli import main
 from exporters.engines.bearer_token import EngineToken
-from exporters.engines.scrape_targets import Target, targets
+from exporters.engines.scrape_targets import targets
 from exporters.engines.scraper import Scraper
 from tests.exporters.engines.scraping import TLS
+from tests.support.command_line import CommandLine
 from tests.support.fake_engine import Engine, serving
 from tests.support.sidecar_process import sidecar
 
@@ -74,36 +75,38 @@ def write(path: Path, text: str, *, mode: int = 0o600) -> None:
     path.chmod(mode)
 
 
-def scraper_of(target: Target, models: list[str], token: EngineToken | None) -> Scraper:
-    return Scraper(target, 1.0, models.extend, TLS, token=token)
+def scraper_of(engine: Engine, token: EngineToken | None, metrics: Sequence[str] = ()) -> Scraper:
+    (target,) = targets(engine.url, metrics)
+    return Scraper(target, 1.0, lambda _: None, TLS, token=token)
 
 
-def counted(scraper: Scraper) -> dict[str, int]:
-    return {reason: count for reason, count in scraper.state.errors.items() if count}
+async def scraped(
+    engine: Engine, session: aiohttp.ClientSession, token: EngineToken | None
+) -> tuple[bool, tuple[str, ...], dict[str, int]]:
+    """After two scrapes: whether the engine is up, its models, and the errors."""
+    async with serving(engine):
+        scraper = scraper_of(engine, token)
+        await scraper.scrape(session)
+        await scraper.scrape(session)
+    return (
+        scraper.state.up,
+        scraper.state.models,
+        {name: count for name, count in scraper.state.errors.items() if count},
+    )
 
 
 async def test_the_models_and_metrics_of_an_engine_with_a_key_are_read_with_the_token(
     session: aiohttp.ClientSession, token: EngineToken
 ) -> None:
-    models: list[str] = []
-    async with serving(GuardedEngine(guards_metrics=True)) as engine:
-        (target,) = targets(engine.url, ())
-        scraper = scraper_of(target, models, token)
-        await scraper.scrape(session)
-    assert (scraper.state.up, models, counted(scraper)) == (True, ["tiny"], {})
+    assert await scraped(GuardedEngine(guards_metrics=True), session, token) == (True, ("tiny",), {})
 
 
 @pytest.mark.parametrize("status", [401, 403])
 async def test_models_that_may_not_be_read_are_counted_and_logged_once(
     session: aiohttp.ClientSession, caplog: pytest.LogCaptureFixture, status: int
 ) -> None:
-    models: list[str] = []
-    async with serving(GuardedEngine(status=status)) as engine:
-        (target,) = targets(engine.url, ())
-        scraper = scraper_of(target, models, None)
-        await scraper.scrape(session)
-        await scraper.scrape(session)
-    assert (scraper.state.up, models, counted(scraper)) == (True, [], {"models_unauthorized": 2})
+    engine = GuardedEngine(status=status)
+    assert await scraped(engine, session, None) == (True, (), {"models_unauthorized": 2})
     assert caplog.messages == [f"{engine.url}/v1/models returned status {status}: {ADVICE}. {COUNT_AS_OTHER}"]
 
 
@@ -111,12 +114,8 @@ async def test_models_that_may_not_be_read_are_counted_and_logged_once(
 async def test_metrics_that_may_not_be_read_are_a_failed_scrape_logged_once(
     session: aiohttp.ClientSession, caplog: pytest.LogCaptureFixture, token: EngineToken, status: int
 ) -> None:
-    async with serving(GuardedEngine(key="another", status=status, guards_metrics=True)) as engine:
-        (target,) = targets(engine.url, ())
-        scraper = scraper_of(target, [], token)
-        await scraper.scrape(session)
-        await scraper.scrape(session)
-    assert (scraper.state.up, counted(scraper)) == (False, {"unauthorized": 2, "models_unauthorized": 2})
+    engine = GuardedEngine(key="another", status=status, guards_metrics=True)
+    assert await scraped(engine, session, token) == (False, (), {"unauthorized": 2, "models_unauthorized": 2})
     assert caplog.messages == [
         f"{engine.url}/metrics returned status {status}: {REJECTED}. Until then, llm_engine_up is 0",
         f"{engine.url}/v1/models returned status {status}: {REJECTED}. {COUNT_AS_OTHER}",
@@ -127,17 +126,15 @@ async def test_a_new_token_is_used_from_the_next_scrape_on_and_the_change_is_log
     session: aiohttp.ClientSession, caplog: pytest.LogCaptureFixture, token: EngineToken, path: Path
 ) -> None:
     caplog.set_level("INFO")
-    models: list[str] = []
     async with serving(GuardedEngine(key="renewed", guards_metrics=True)) as engine:
-        (target,) = targets(engine.url, ())
-        scraper = scraper_of(target, models, token)
+        scraper = scraper_of(engine, token)
         await scraper.scrape(session)
         caplog.clear()
         write(path, "renewed")
         token.read()
         await scraper.scrape(session)
         await scraper.scrape(session)
-    assert (scraper.state.up, models) == (True, ["tiny"])
+    assert (scraper.state.up, scraper.state.models) == (True, ("tiny",))
     assert caplog.messages == [
         f"{engine.url}/metrics accepts requests again",
         f"{engine.url}/v1/models accepts requests again",
@@ -150,8 +147,7 @@ async def test_a_redirect_to_another_host_does_not_get_the_token(
     engine, elsewhere = GuardedEngine(guards_metrics=True), GuardedEngine()
     async with serving(engine), serving(elsewhere):
         engine.moved_to = f"{elsewhere.url}/v1/models"
-        (target,) = targets(engine.url, ())
-        await scraper_of(target, [], token).scrape(session)
+        await scraper_of(engine, token).scrape(session)
     assert (engine.authorizations, elsewhere.authorizations) == ([f"Bearer {KEY}"], [None])
 
 
@@ -161,9 +157,7 @@ async def test_a_url_with_credentials_keeps_them_and_they_are_not_logged(
     engine = GuardedEngine(guards_metrics=True)
     async with serving(engine):
         address = engine.url.removeprefix("http://")
-        (target,) = targets(engine.url, [f"http://me:pass@{address}/metrics?key=k3y"])
-        scraper = scraper_of(target, [], token)
-        await scraper.scrape(session)
+        await scraper_of(engine, token, [f"http://me:pass@{address}/metrics?key=k3y"]).scrape(session)
     assert engine.authorizations == ["Basic bWU6cGFzcw==", f"Bearer {KEY}"]
     reason = "it rejects the credentials in its URL"
     assert caplog.messages == [
@@ -185,15 +179,13 @@ INVALID = "a token is one word of printable ASCII in one line"
         pytest.param(b"\xff", "PATH is not UTF-8 text", id="no text"),
     ],
 )
-def test_an_invalid_token_file_is_rejected(
-    path: Path, capsys: pytest.CaptureFixture[str], content: bytes | None, message: str
-) -> None:
+def test_an_invalid_token_file_is_rejected(path: Path, cli: CommandLine, content: bytes | None, message: str) -> None:
     if content is None:
         path.unlink()
     else:
         path.write_bytes(content)
-    assert main(["sidecar", "--upstream", "http://127.0.0.1:1", "--engine-token-file", str(path)]) == 2
-    assert capsys.readouterr().err == f"vllm-slo: --engine-token-file: {message.replace('PATH', str(path))}\n"
+    refused = cli.refusal("sidecar", "--upstream", "http://127.0.0.1:1", "--engine-token-file", path)
+    assert refused == f"--engine-token-file: {message.replace('PATH', str(path))}"
 
 
 @pytest.mark.slow

@@ -1,14 +1,11 @@
 """An engine is named by --engine-name, by the host at a loopback address, else by its address."""
 
 import socket
-from pathlib import Path
 
 import pytest
 
-from compose.cli import main
 from exporters.engines.names import named_targets
-from tests.support.fake_engine import Engine, serving
-from tests.support.sidecar_process import sidecar
+from tests.support.command_line import CommandLine
 
 A, B = "http://127.0.0.1:8001/metrics", "http://127.0.0.1:8002/metrics?x=y"
 
@@ -40,13 +37,12 @@ def test_names(
     assert [each.name for each in named_targets(upstream, metrics, flags)] == expected
 
 
-def test_all_mistakes_in_names_are_reported_in_one_run(capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_mistakes_in_names_are_reported_in_one_run(cli: CommandLine) -> None:
     names = ("vllm-0", "http://c=c", f"{A}=a", f"{A}=b", f"{B}=a b")
     flags = [f"--engine-metrics={url}" for url in (A, B)] + [f"--engine-name={name}" for name in names]
-    assert main(["sidecar", "--upstream", "http://127.0.0.1:1", *flags]) == 2
     form = "is not URL=NAME, such as http://127.0.0.1:8000=vllm-0; use letters, digits and _.:/- in the name"
-    assert capsys.readouterr().err.splitlines() == [
-        f"vllm-slo: --engine-name: 'vllm-0' {form}",
+    assert cli.refusal("sidecar", "--upstream", "http://127.0.0.1:1", *flags).splitlines() == [
+        f"--engine-name: 'vllm-0' {form}",
         f"--engine-name: 'http://c' is not an engine of this sidecar; known: {A}, {B}",
         f"--engine-name: {A!r} has two names, 'a' and 'b'; keep one",
         f"--engine-name: {f'{B}=a b'!r} {form}",
@@ -57,29 +53,7 @@ def test_all_mistakes_in_names_are_reported_in_one_run(capsys: pytest.CaptureFix
     "names",
     [pytest.param((f"{A}=a", f"{B}=a"), id="given twice"), pytest.param((f"{A}=127.0.0.1:8002",), id="default")],
 )
-def test_two_engines_with_one_name_are_rejected(names: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_engines_with_one_name_are_rejected(names: tuple[str, ...], cli: CommandLine) -> None:
     flags = [f"--engine-metrics={url}" for url in (A, B)] + [f"--engine-name={name}" for name in names]
-    assert main(["sidecar", "--upstream", "http://127.0.0.1:1", *flags]) == 2
-    name = names[0].rpartition("=")[2]
-    assert capsys.readouterr().err == (
-        f"vllm-slo: --engine-name: {name!r} is the name of 2 engines; give each its own\n"
-    )
-
-
-@pytest.mark.slow
-async def test_the_name_is_the_label_of_the_series_and_selects_the_engine_of_a_declaration(tmp_path: Path) -> None:
-    token = tmp_path / "token"
-    token.write_text("s3cret-s3cret-s3cret-s3cret-s3cret\n")
-    token.chmod(0o600)
-    async with serving(Engine()) as engine:
-        flags = (f"--engine-name={engine.url}=vllm-0", "--admin-token-file", str(token))
-        async with sidecar(tmp_path, engine.url, *flags) as running:
-            await running.shows("llm_engine_up{vllm-0}", 1)
-            assert {name for name in await running.samples() if name.startswith("llm_engine_up{")} == {
-                "llm_engine_up{vllm-0}"
-            }
-            headers = {"Authorization": "Bearer s3cret-s3cret-s3cret-s3cret-s3cret"}
-            body = '{"set": {"max_num_seqs": "64"}, "engine": "vllm-0"}'
-            status, text = await running.fetch("/admin/flip", "POST", headers, body)
-            assert status == 200, text
-            assert '"vllm-0"' in text
+    refused = cli.refusal("sidecar", "--upstream", "http://127.0.0.1:1", *flags)
+    assert refused == f"--engine-name: {names[0].rpartition('=')[2]!r} is the name of 2 engines; give each its own"

@@ -1,7 +1,7 @@
 """The class of a request."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporters.relay.dialects.paths import METERED, endpoint_of_path
@@ -111,6 +111,7 @@ def test_classes_match_exactly_the_endpoints_that_the_relay_measures() -> None:
     assert {endpoint_of_path(path) for path in METERED} == set(MEASURED)
 
 
+@settings(max_examples=40)
 @given(st.none() | st.text(), st.floats(0, 1e6), st.none() | st.integers(0, 10**6), st.sampled_from(MEASURED))
 def test_every_request_has_a_class_of_the_bounded_list(
     header: str | None, prompt: float, most: int | None, endpoint: Endpoint

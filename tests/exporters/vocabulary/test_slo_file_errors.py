@@ -1,7 +1,5 @@
 """Mistakes in the SLO file are reported together, each with position, reason and fix."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +7,7 @@ import pytest
 from exporters.text.errors import UsageError
 from exporters.text.yaml_reader import FileError
 from exporters.vocabulary.slo_file import load, loads
+from tests.support.command_line import CommandLine
 from tests.support.slo_files import MINIMAL, MISTAKES
 
 
@@ -73,27 +72,20 @@ def test_a_class_without_a_name_cannot_be_referenced() -> None:
         pytest.param("- a\n", "slos.yaml:1:1: expected a mapping with ", id="a list"),
         pytest.param("a: [1\n", "slos.yaml:2:1: invalid YAML: ", id="invalid YAML"),
         pytest.param("a: \x00\n", "slos.yaml:1:1: invalid YAML: ", id="a zero byte"),
-        pytest.param("[" * 5000, "slos.yaml:1:1: invalid YAML: lists or mappings are nested too deeply", id="too deep"),
+        pytest.param("[" * 1000, "slos.yaml:1:1: invalid YAML: lists or mappings are nested too deeply", id="too deep"),
     ],
 )
 def test_a_file_that_is_not_a_mapping_is_rejected(text: str, message: str) -> None:
     assert refusal(text).startswith(message)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "command", [["alerts", "explain", "--slos"], ["sidecar", "--upstream", "http://127.0.0.1:1", "--slos"]]
 )
-def test_a_command_with_an_invalid_file_exits_with_2(tmp_path: Path, command: list[str]) -> None:
+def test_a_command_with_an_invalid_file_exits_with_2(tmp_path: Path, command: list[str], cli: CommandLine) -> None:
     path = tmp_path / "slos.yaml"
     path.write_text(MINIMAL.replace("95%", "100%"))
-    main = "import sys; from compose.cli import main; sys.exit(main())"
-    done = subprocess.run(
-        [sys.executable, "-c", main, *command, str(path)], capture_output=True, text=True, check=False, timeout=120
-    )
-    assert done.returncode == 2
-    assert done.stderr.startswith(f"vllm-slo: {path}:8:76: slos[0].objective: 100% leaves no error budget")
-    assert "Traceback" not in done.stderr
+    assert cli.refusal(*command, path).startswith(f"{path}:8:76: slos[0].objective: 100% leaves no error budget")
 
 
 def test_a_missing_file_is_reported(tmp_path: Path) -> None:

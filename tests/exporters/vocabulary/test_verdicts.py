@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from math import inf
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporters.vocabulary.signals import Outcome, Verdict
@@ -16,6 +16,7 @@ from exporters.vocabulary.verdicts import (
     applicable_slos,
     goodput,
     judge_request,
+    nearest_rank,
     outcome_of_status,
 )
 from tests.support.slo_files import sli
@@ -69,19 +70,7 @@ MOMENTS = {
     "answering after long reasoning": Moment(end=9, first_token=1, gaps=(0.05,) * 10, first_answer=8.5),
 }
 REASONING = [name for name in MOMENTS if "reasoning" in name]
-OUTCOMES = (
-    Outcome.OK,
-    Outcome.CLIENT_ABORT,
-    Outcome.TIMEOUT_FIRST_TOKEN,
-    Outcome.TIMEOUT_IDLE,
-    Outcome.TIMEOUT_TOTAL,
-    Outcome.TRUNCATED,
-    Outcome.UPSTREAM_ERROR,
-    Outcome.UPSTREAM_UNREACHABLE,
-    Outcome.REJECTED,
-    Outcome.CLIENT_ERROR,
-)
-# One letter per outcome, in the order above: good, bad, abandoned, - for no event.
+# One letter per outcome, in the order of `Outcome`: good, bad, abandoned, - for no event.
 UNDECIDED_NO_SIGNAL = "-abbbbbbb-"
 UNDECIDED_MET = "gabbbbbbb-"
 BAD, GOOD = "b" * 10, "g" * 10
@@ -106,27 +95,15 @@ EXPECTED: dict[Measure, dict[str, str]] = {
         "answering after reasoning": GOOD,
         "answering after long reasoning": BAD,
     },
-    Measure.TPOT: {
-        "waiting": UNDECIDED_NO_SIGNAL,
-        "past the ttft deadline": UNDECIDED_NO_SIGNAL,
-        "past first_token_timeout": BAD,
-        "streaming well": UNDECIDED_MET,
-        "streaming after a late first token": UNDECIDED_MET,
-        "too many late gaps": UNDECIDED_MET,
-        "too slow for its tokens": BAD,
-        "past the e2e deadline": UNDECIDED_MET,
-        **dict.fromkeys(REASONING, UNDECIDED_MET),
-    },
-    Measure.ITL_P95: {
-        "waiting": UNDECIDED_NO_SIGNAL,
-        "past the ttft deadline": UNDECIDED_NO_SIGNAL,
-        "past first_token_timeout": BAD,
-        "streaming well": UNDECIDED_MET,
-        "streaming after a late first token": UNDECIDED_MET,
-        "too many late gaps": BAD,
-        "too slow for its tokens": UNDECIDED_MET,
-        "past the e2e deadline": UNDECIDED_MET,
-        **dict.fromkeys(REASONING, UNDECIDED_MET),
+    **{
+        measure: {
+            **dict.fromkeys(MOMENTS, UNDECIDED_MET),
+            "waiting": UNDECIDED_NO_SIGNAL,
+            "past the ttft deadline": UNDECIDED_NO_SIGNAL,
+            "past first_token_timeout": BAD,
+            missed: BAD,
+        }
+        for measure, missed in ((Measure.TPOT, "too slow for its tokens"), (Measure.ITL_P95, "too many late gaps"))
     },
     Measure.E2E: {
         **dict.fromkeys(MOMENTS, UNDECIDED_MET),
@@ -141,13 +118,7 @@ EXPECTED: dict[Measure, dict[str, str]] = {
     # These requests ask for no JSON.
     Measure.VALID_OUTPUT: dict.fromkeys(MOMENTS, "-" * 10),
 }
-LETTERS = {"g": Verdict.GOOD, "b": Verdict.BAD, "a": Verdict.ABANDONED, "-": None}
-ROWS = [
-    pytest.param(measure, moment, outcome, LETTERS[letter], id=f"{measure}: {outcome} when {moment}")
-    for measure, by_moment in EXPECTED.items()
-    for moment, letters in by_moment.items()
-    for outcome, letter in zip(OUTCOMES, letters, strict=True)
-]
+LETTERS = {Verdict.GOOD: "g", Verdict.BAD: "b", Verdict.ABANDONED: "a", None: "-"}
 
 
 def request(
@@ -184,18 +155,15 @@ def verdict(slo: Slo, request: EndedRequest) -> Verdict | None:
     return judge_request([slo], FIRST_TOKEN_TIMEOUT, request).get(slo.name)
 
 
-def test_the_table_has_all_outcomes_moments_and_signals() -> None:
-    assert set(OUTCOMES) == set(Outcome)
-    assert set(EXPECTED) == set(Measure)
-    assert all(set(by_moment) == set(MOMENTS) for by_moment in EXPECTED.values())
-
-
-@pytest.mark.parametrize("measure,moment,outcome,expected", ROWS)
-def test_the_verdict_is_as_documented(
-    measure: Measure, moment: str, outcome: Outcome, expected: Verdict | None
-) -> None:
-    ended = request(MOMENTS[moment], outcome, reasons=moment in REASONING)
-    assert verdict(slo(measure), ended) is expected
+@pytest.mark.parametrize("measure", Measure)
+def test_the_verdict_at_each_moment_and_outcome_is_as_documented(measure: Measure) -> None:
+    found = {
+        name: "".join(
+            LETTERS[verdict(slo(measure), request(moment, outcome, reasons=name in REASONING))] for outcome in Outcome
+        )
+        for name, moment in MOMENTS.items()
+    }
+    assert found == EXPECTED[measure]
 
 
 @pytest.mark.parametrize("measure", [Measure.TTFT, Measure.TTFT_ANSWER, Measure.TPOT, Measure.ITL_P95])
@@ -216,22 +184,24 @@ def test_a_unary_request_is_judged_by_its_e2e_only_if_the_slo_sets_unary_e2e(
     assert verdict(slo(measure, unary=Unary.E2E), unary) is expected
 
 
-@pytest.mark.parametrize("measure", [Measure.TPOT, Measure.ITL_P95])
-@pytest.mark.parametrize("outcome", OUTCOMES)
+BETWEEN_TOKENS = pytest.mark.parametrize("measure", [Measure.TPOT, Measure.ITL_P95])
+
+
+@BETWEEN_TOKENS
 @pytest.mark.parametrize(
     "n,max_tokens", [pytest.param(2, MAX_TOKENS, id="two choices"), pytest.param(1, 1, id="one token")]
 )
-def test_a_signal_that_a_request_cannot_have_makes_no_event(
-    measure: Measure, outcome: Outcome, n: int, max_tokens: int
-) -> None:
-    assert (
-        verdict(slo(measure), request(MOMENTS["past first_token_timeout"], outcome, n=n, max_tokens=max_tokens)) is None
-    )
+def test_a_signal_that_a_request_cannot_have_makes_no_event(measure: Measure, n: int, max_tokens: int) -> None:
+    hung = MOMENTS["past first_token_timeout"]
+    ended = [request(hung, outcome, n=n, max_tokens=max_tokens) for outcome in Outcome]
+    assert {verdict(slo(measure), each) for each in ended} == {None}
 
 
-@pytest.mark.parametrize("measure", [Measure.TPOT, Measure.ITL_P95])
-def test_one_token_of_many_allowed_has_no_time_between_tokens(measure: Measure) -> None:
+@BETWEEN_TOKENS
+def test_the_time_between_tokens_needs_two_of_them(measure: Measure) -> None:
     assert verdict(slo(measure), request(Moment(end=2, first_token=1), Outcome.OK)) is None
+    two = request(Moment(end=2, first_token=1, gaps=(0.05,)), Outcome.OK, max_tokens=2)
+    assert verdict(slo(measure), two) is Verdict.GOOD
 
 
 @pytest.mark.parametrize("measure", [Measure.QUEUE, Measure.PREFILL, Measure.DECODE])
@@ -241,7 +211,7 @@ def test_an_unknown_engine_time_makes_no_event(measure: Measure) -> None:
     assert verdict(slo(measure), unknown) is None
 
 
-@pytest.mark.parametrize("measure", list(Measure))
+@pytest.mark.parametrize("measure", Measure)
 def test_a_rejection_makes_no_event_if_the_slo_excludes_it(measure: Measure) -> None:
     assert verdict(slo(measure, rejected=Rejected.EXCLUDE), request(MOMENTS["waiting"], Outcome.REJECTED)) is None
 
@@ -252,17 +222,11 @@ def test_an_slo_that_does_not_apply_leaves_the_others() -> None:
     assert judge_request(slos, FIRST_TOKEN_TIMEOUT, unary) == {"e2e": Verdict.GOOD}
 
 
-def test_a_value_equal_to_the_threshold_is_good() -> None:
-    assert verdict(slo(Measure.TTFT), request(Moment(end=9, first_token=5.0), Outcome.OK)) is Verdict.GOOD
-    assert verdict(slo(Measure.E2E), request(Moment(end=30.0), Outcome.OK)) is Verdict.GOOD
-    answered = request(Moment(end=9, first_token=1.0, first_answer=8.0), Outcome.OK, reasons=True)
-    assert verdict(slo(Measure.TTFT_ANSWER), answered) is Verdict.GOOD
-
-
-def live_judge(*measures: Measure, max_tokens: int = MAX_TOKENS) -> Judge:
+def live_judge(*measures: Measure, max_tokens: int = MAX_TOKENS, structured: bool = False) -> Judge:
+    """The judge of a stream that arrived at 100 s."""
     slos = [replace(slo(measure), name=measure) for measure in measures]
     return Judge(
-        applicable_slos(slos, stream=True, several=True),
+        applicable_slos(slos, stream=True, several=True, structured=structured),
         zero=100.0,
         first_token_timeout=FIRST_TOKEN_TIMEOUT,
         max_tokens=max_tokens,
@@ -279,7 +243,7 @@ def test_a_hung_engine_consumes_error_budget_while_it_hangs() -> None:
     assert judge.deadline() is None
 
 
-@pytest.mark.parametrize("measure", list(Measure))
+@pytest.mark.parametrize("measure", Measure)
 def test_without_a_first_token_timeout_only_a_threshold_has_a_deadline(measure: Measure) -> None:
     judge = Judge(applicable_slos([slo(measure)], stream=True, several=True), zero=100.0, first_token_timeout=inf)
     has_deadline = measure in {Measure.TTFT, Measure.TTFT_ANSWER, Measure.E2E}
@@ -308,15 +272,12 @@ def test_the_answer_has_its_deadline_while_the_model_reasons() -> None:
 
 
 def test_time_in_which_the_client_does_not_read_extends_the_deadline_of_the_answer() -> None:
-    judge = live_judge(Measure.TTFT_ANSWER, Measure.E2E)
-    judge.first_token(101.0)
-    assert judge.check_deadlines(110.0, paused=3.0) == []
-    assert judge.deadline() == 111.0
-    assert judge.first_answer(107.5) == [("ttft_answer", Verdict.GOOD)]
-    late = live_judge(Measure.TTFT_ANSWER, Measure.E2E)
-    late.first_token(101.0)
-    late.check_deadlines(110.0, paused=3.0)
-    assert late.first_answer(108.5) == [("ttft_answer", Verdict.BAD)]
+    for answer_at, verdict in ((107.5, Verdict.GOOD), (108.5, Verdict.BAD)):
+        judge = live_judge(Measure.TTFT_ANSWER, Measure.E2E)
+        judge.first_token(101.0)
+        assert judge.check_deadlines(110.0, paused=3.0) == []
+        assert judge.deadline() == 111.0
+        assert judge.first_answer(answer_at) == [("ttft_answer", verdict)]
     ended = live_judge(Measure.TTFT_ANSWER, Measure.E2E)
     ended.first_token(101.0)
     assert ended.ended(Ending(at=129.0, outcome=Outcome.OK, paused=21.5)) == [("e2e", Verdict.GOOD)]
@@ -328,45 +289,44 @@ def test_a_judge_without_an_slo_on_the_answer_awaits_none() -> None:
     assert live_judge(Measure.TTFT_ANSWER).awaits_answer
 
 
-@pytest.mark.parametrize("outcome, letter", [*zip(OUTCOMES, "-abbbbbbb-", strict=True)])
-@pytest.mark.parametrize("valid", [True, False, None])
-def test_output_that_was_checked_has_its_verdict_and_other_output_that_of_the_outcome(
-    valid: bool | None, outcome: Outcome, letter: str
-) -> None:
-    slos = [slo(Measure.VALID_OUTPUT)]
-    judge = Judge(applicable_slos(slos, stream=True, several=True, structured=True), zero=0.0, first_token_timeout=60.0)
+@pytest.mark.parametrize(
+    "valid, verdicts",
+    [(True, [("valid_output", Verdict.GOOD)]), (False, [("valid_output", Verdict.BAD)]), (None, [])],
+)
+def test_output_that_was_checked_has_its_verdict(valid: bool | None, verdicts: list[tuple[str, Verdict]]) -> None:
+    judge = live_judge(Measure.TTFT_ANSWER, Measure.VALID_OUTPUT, structured=True)
+    assert judge.first_answer(101.0) == [("ttft_answer", Verdict.GOOD)]
     assert judge.deadline() is None
-    if outcome is Outcome.OK:
-        verdicts = judge.output_checked(valid=valid)
-        assert verdicts == ([] if valid is None else [("it", Verdict.GOOD if valid else Verdict.BAD)])
-        assert judge.ended(Ending(at=61.0, outcome=outcome)) == []
-    else:
-        judge.ended(Ending(at=61.0, outcome=outcome))
-        assert judge.verdicts.get("it") is LETTERS[letter]
+    assert judge.output_checked(valid=valid) == verdicts
+    assert judge.ended(Ending(at=161.0, outcome=Outcome.OK)) == []
 
 
-def test_the_first_token_of_the_answer_leaves_the_validity_of_the_output_open() -> None:
-    slos = [replace(slo(measure), name=measure) for measure in (Measure.TTFT_ANSWER, Measure.VALID_OUTPUT)]
-    judge = Judge(applicable_slos(slos, stream=True, several=True, structured=True), zero=0.0, first_token_timeout=60.0)
-    assert judge.first_answer(1.0) == [("ttft_answer", Verdict.GOOD)]
-    assert judge.output_checked(valid=False) == [("valid_output", Verdict.BAD)]
+def test_output_that_was_not_checked_has_the_verdict_of_the_outcome() -> None:
+    found = ""
+    for outcome in (each for each in Outcome if each is not Outcome.OK):
+        judge = live_judge(Measure.VALID_OUTPUT, structured=True)
+        judge.ended(Ending(at=161.0, outcome=outcome))
+        found += LETTERS[judge.verdicts.get("valid_output")]
+    assert found == UNDECIDED_MET[1:]
 
 
-def test_late_gaps_are_bad_once_the_remaining_tokens_cannot_change_the_verdict() -> None:
-    judge = live_judge(Measure.ITL_P95)
-    judge.first_token(101.0)
+@pytest.mark.parametrize(
+    "measures, gap, max_tokens, bad_at",
+    [
+        pytest.param([], 0.3, MAX_TOKENS, 3, id="once the remaining tokens cannot change the verdict"),
+        pytest.param([], 1.0, 40, 2, id="once they are more than a twentieth of 39 gaps"),
+        pytest.param([Measure.TPOT], 0.3, MAX_TOKENS, 3, id="not for TPOT"),
+        pytest.param([Measure.QUEUE], 1.1, MAX_TOKENS, 3, id="not for the queue time"),
+        pytest.param([Measure.DECODE], 21.0, MAX_TOKENS, 3, id="not for decode"),
+    ],
+)
+def test_late_gaps_are_bad_for_the_itl(measures: list[Measure], gap: float, max_tokens: int, bad_at: int) -> None:
+    judge = live_judge(Measure.ITL_P95, *measures, max_tokens=max_tokens)
     assert judge.late_gap == 0.25
-    assert judge.chunk(101.3, 0.3, 1) == []
-    assert judge.chunk(101.6, 0.3, 2) == []
-    assert judge.chunk(101.9, 0.3, 3) == [("itl_p95", Verdict.BAD)]
-    assert judge.ended(Ending(at=102.0, outcome=Outcome.OK)) == []
-
-
-@pytest.mark.parametrize("other,gap", [(Measure.TPOT, 0.3), (Measure.QUEUE, 1.1), (Measure.DECODE, 21.0)])
-def test_late_gaps_are_bad_for_no_other_signal(other: Measure, gap: float) -> None:
-    judge = live_judge(Measure.ITL_P95, other)
     judge.first_token(101.0)
-    assert [judge.chunk(101.0 + gap * n, gap, n) for n in (1, 2, 3)] == [[], [], [("itl_p95", Verdict.BAD)]]
+    found = [judge.chunk(101.0 + gap * n, gap, n) for n in range(1, bad_at + 1)]
+    assert found == [*[[]] * (bad_at - 1), [("itl_p95", Verdict.BAD)]]
+    assert "itl_p95" not in dict(judge.ended(Ending(at=102.0, outcome=Outcome.OK)))
 
 
 def test_a_tpot_is_bad_once_the_remaining_tokens_would_be_too_late_even_without_gaps() -> None:
@@ -377,33 +337,31 @@ def test_a_tpot_is_bad_once_the_remaining_tokens_would_be_too_late_even_without_
     assert judge.chunk(105.11, 0.02, 2) == [("tpot", Verdict.BAD)]
 
 
-def test_the_mean_gap_of_an_early_end_is_judged_by_the_tokens_that_came() -> None:
-    early = Moment(end=5, first_token=1, gaps=(0.19,) * 20)  # 3.8 s, and max_tokens allow 4 s
-    assert verdict(slo(Measure.TPOT), request(early, Outcome.OK)) is Verdict.BAD
+@pytest.mark.parametrize(
+    "measure, moment, expected",
+    [
+        # 3.8 s, and max_tokens allow 4 s
+        pytest.param(Measure.TPOT, Moment(5, 1, (0.19,) * 20), Verdict.BAD, id="an early end has the tokens that came"),
+        pytest.param(
+            Measure.ITL_P95, Moment(9, 1, (0.05,) * 57 + (0.3,) * 3), Verdict.GOOD, id="more tokens, more late gaps"
+        ),
+        pytest.param(
+            Measure.ITL_P95, Moment(9, 1, (0.05,) * 38 + (0.3,) * 2), Verdict.GOOD, id="a twentieth may be late"
+        ),
+        pytest.param(Measure.TTFT, Moment(9, 5.0), Verdict.GOOD, id="TTFT at its threshold"),
+        pytest.param(Measure.E2E, Moment(30.0), Verdict.GOOD, id="E2E at its threshold"),
+        pytest.param(
+            Measure.TTFT_ANSWER, Moment(9, 1.0, first_answer=8.0), Verdict.GOOD, id="the answer at its threshold"
+        ),
+    ],
+)
+def test_a_verdict_at_the_edge(measure: Measure, moment: Moment, expected: Verdict) -> None:
+    assert verdict(slo(measure), request(moment, Outcome.OK, reasons=True)) is expected
 
 
-def test_more_tokens_than_allowed_may_have_more_late_gaps() -> None:
-    long = Moment(end=9, first_token=1, gaps=(0.05,) * 57 + (0.3,) * 3)
-    assert verdict(slo(Measure.ITL_P95), request(long, Outcome.OK)) is Verdict.GOOD
-
-
-@pytest.mark.parametrize("measure", [Measure.TPOT, Measure.ITL_P95])
-def test_two_tokens_have_a_time_between_them(measure: Measure) -> None:
-    two = request(Moment(end=2, first_token=1, gaps=(0.05,)), Outcome.OK, max_tokens=2)
-    assert verdict(slo(measure), two) is Verdict.GOOD
-
-
-def test_late_gaps_are_bad_once_they_are_more_than_a_twentieth_of_all_gaps_that_are_allowed() -> None:
-    judge = live_judge(Measure.ITL_P95, max_tokens=40)  # 39 gaps, of which one may be late
-    judge.first_token(101.0)
-    assert [judge.chunk(101.0 + n, 1.0, n) for n in (1, 2)] == [[], [("itl_p95", Verdict.BAD)]]
-
-
-def test_a_twentieth_of_all_gaps_may_be_late() -> None:
-    forty = Moment(end=9, first_token=1, gaps=(0.05,) * 38 + (0.3,) * 2)
-    assert verdict(slo(Measure.ITL_P95), request(forty, Outcome.OK)) is Verdict.GOOD
-    one_token = live_judge(Measure.ITL_P95)
-    assert one_token.first_token(101.0) + one_token.ended(Ending(at=102.0, outcome=Outcome.OK)) == []
+def test_one_token_has_no_itl() -> None:
+    judge = live_judge(Measure.ITL_P95)
+    assert judge.first_token(101.0) + judge.ended(Ending(at=102.0, outcome=Outcome.OK)) == []
 
 
 def test_the_first_token_may_arrive_at_its_timeout() -> None:
@@ -418,11 +376,12 @@ def test_a_request_that_ends_between_two_deadlines_misses_only_the_first() -> No
 GAPS = st.lists(st.sampled_from([0.01, 0.2, 0.26, 0.9]), max_size=MAX_TOKENS - 1)
 
 
+@settings(max_examples=50)
 @given(
     gaps=GAPS,
     first=st.floats(0, 70),
     answer=st.integers(0, MAX_TOKENS),
-    outcome=st.sampled_from(OUTCOMES),
+    outcome=st.sampled_from(Outcome),
     rest=st.floats(0, 10),
 )
 def test_each_verdict_is_reported_once_and_early_ones_are_final(
@@ -457,6 +416,13 @@ def test_each_verdict_is_reported_once_and_early_ones_are_final(
             assert judge.verdicts["tpot"] is (Verdict.BAD if mean > 0.1 or hung else Verdict.GOOD)
 
 
+@given(st.lists(st.floats(0, 1e6), min_size=1), st.sampled_from((50, 95, 100)))
+def test_a_percentile_is_the_smallest_value_that_the_share_reaches(values: list[float], percent: int) -> None:
+    found = nearest_rank(sorted(values), percent)
+    assert sum(each <= found for each in values) >= percent / 100 * len(values)
+    assert sum(each < found for each in values) < percent / 100 * len(values)
+
+
 @pytest.mark.parametrize(
     "verdicts,good",
     [
@@ -473,15 +439,10 @@ def test_goodput_counts_requests_good_for_all_their_slos(verdicts: list[Verdict]
 @pytest.mark.parametrize(
     "status,outcome",
     [
-        pytest.param(200, Outcome.OK, id="200"),
-        pytest.param(307, Outcome.OK, id="307, redirects are relayed unchanged"),
-        pytest.param(399, Outcome.OK, id="399"),
-        pytest.param(400, Outcome.CLIENT_ERROR, id="400"),
-        pytest.param(429, Outcome.REJECTED, id="429"),
-        pytest.param(499, Outcome.CLIENT_ERROR, id="499"),
-        pytest.param(500, Outcome.UPSTREAM_ERROR, id="500"),
-        pytest.param(503, Outcome.REJECTED, id="503"),
-        pytest.param(504, Outcome.UPSTREAM_ERROR, id="504"),
+        *((status, Outcome.OK) for status in (200, 307, 399)),  # redirects are relayed unchanged
+        *((status, Outcome.CLIENT_ERROR) for status in (400, 499)),
+        *((status, Outcome.REJECTED) for status in (429, 503)),
+        *((status, Outcome.UPSTREAM_ERROR) for status in (500, 504)),
     ],
 )
 def test_a_status_has_one_outcome(status: int, outcome: Outcome) -> None:

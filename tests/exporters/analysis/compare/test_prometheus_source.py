@@ -1,23 +1,21 @@
 """Prometheus as a source: a real one with an hour of generated samples, and servers without usable responses."""
 
-import json
 import time
-from collections.abc import Iterator
-from itertools import chain
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from compose.cli import main
 from compose.programs.tools import Tools
 from exporters.vocabulary import signals
 from tests.exporters.analysis.compare.sample_logs import seeded, traffic, write
+from tests.exporters.analysis.sample_series import EVERY, lines
+from tests.support.command_line import CommandLine
 from tests.support.fake_prometheus import FakePrometheus
 from tests.support.ports import free_port
 from tests.support.prometheus_blocks import prometheus_over
 
-EVERY = 15
 CHANGE = time.time() // EVERY * EVERY - 1800.0
 """Half an hour ago, at the time of a scrape."""
 
@@ -50,46 +48,35 @@ COUNTERS: dict[str, tuple[float, float]] = {
 }
 
 
-def lines() -> Iterator[str]:
-    """The samples of one hour in OpenMetrics, one per scrape."""
-    families: dict[str, list[str]] = {}
+def counted(before: float, after: float) -> Callable[[int], float]:
+    """A counter from half an hour before the change on."""
+    return lambda scrape: (min(scrape, 0) + 120) * before + max(scrape, 0) * after
 
-    def sample(series: str, at: float, value: float) -> None:
-        families.setdefault(series.partition("{")[0], []).append(f"{series} {value} {at}\n")
 
-    for series, increase in COUNTERS.items():
-        total = 0.0
-        for step in range(-120, 110):
-            sample(series, CHANGE + step * EVERY, total)
-            total += increase[step >= 0]
-    for step in range(-120, 110):
-        at = CHANGE + step * EVERY
-        sample(f'{signals.IN_FLIGHT.name}{{{LABELS},phase="waiting"}}', at, 2)
-        sample(f'{signals.ENGINE_UP.name}{{engine="e"}}', at, float(step not in {0, 1}))
-        revision = ("b" if step >= 0 else "a") * 12
-        sample(f'{signals.ENGINE_CONFIG_INFO.name}{{engine="e",revision="{revision}"}}', at, 1)
-        if step >= 0:
-            setting = 'engine="e",setting="enable_prefix_caching",old="False",new="True"'
-            sample(f"{signals.ENGINE_CONFIG_CHANGE.name}{{{setting}}}", at, CHANGE)
-    return chain.from_iterable(families.values())
+CONFIG = {
+    f'{signals.IN_FLIGHT.name}{{{LABELS},phase="waiting"}}': lambda _: 2.0,
+    f'{signals.ENGINE_UP.name}{{engine="e"}}': lambda scrape: float(scrape not in {0, 1}),
+    f'{signals.ENGINE_CONFIG_INFO.name}{{engine="e",revision="{"a" * 12}"}}': lambda scrape: None if scrape >= 0 else 1,
+    f'{signals.ENGINE_CONFIG_INFO.name}{{engine="e",revision="{"b" * 12}"}}': lambda scrape: 1 if scrape >= 0 else None,
+    f'{signals.ENGINE_CONFIG_CHANGE.name}{{engine="e",setting="enable_prefix_caching",old="False",new="True"}}': (
+        lambda scrape: CHANGE if scrape >= 0 else None
+    ),
+}
 
 
 @pytest.fixture(scope="module")
 def prometheus(tools: Tools) -> Iterator[str]:
-    with prometheus_over(lines(), free_port(), tools) as url:
+    series = {name: counted(*increases) for name, increases in COUNTERS.items()} | CONFIG
+    with prometheus_over(lines(series, CHANGE, range(-120, 110)), free_port(), tools) as url:
         yield url
 
 
-def compared(capsys: pytest.CaptureFixture[str], url: str, *words: str) -> dict[str, Any]:
-    assert main(["compare", "--prometheus", url, "--format", "json", *words]) == 0
-    report: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return report
+def compared(cli: CommandLine, url: str, *words: str) -> Any:
+    return cli.json("compare", "--prometheus", url, *words)
 
 
-def test_counters_and_histograms_give_the_figures_that_they_have(
-    prometheus: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    report = compared(capsys, prometheus, "--around", "last")
+def test_counters_and_histograms_give_the_figures_that_they_have(prometheus: str, cli: CommandLine) -> None:
+    report = compared(cli, prometheus, "--around", "last")
     rows = {row["figure"]: row for row in report["rows"] if row["class"] == "siso"}
     assert {name: row["verdict"] for name, row in rows.items()} == {
         "offered": "no difference shown",
@@ -113,8 +100,8 @@ def test_counters_and_histograms_give_the_figures_that_they_have(
     assert waits["before"]["value"] == pytest.approx(1.5)
 
 
-def test_the_work_of_the_engine_is_compared_by_blocks(prometheus: str, capsys: pytest.CaptureFixture[str]) -> None:
-    report = compared(capsys, prometheus, "--around", "last")
+def test_the_work_of_the_engine_is_compared_by_blocks(prometheus: str, cli: CommandLine) -> None:
+    report = compared(cli, prometheus, "--around", "last")
     rows = {row["figure"]: row for row in report["rows"] if row["class"] == "all classes"}
     found = {
         name: (row["before"]["value"], row["after"]["value"], row["verdict"])
@@ -132,29 +119,23 @@ def test_the_work_of_the_engine_is_compared_by_blocks(prometheus: str, capsys: p
     assert report["conclusion"][0].startswith("Changed: completed 100 to 80 %, output tokens 40 to 60 /s (+50%), ")
 
 
-def test_a_request_log_has_its_preemptions_from_prometheus(
-    prometheus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_request_log_has_its_preemptions_from_prometheus(prometheus: str, tmp_path: Path, cli: CommandLine) -> None:
     log = write(tmp_path / "requests.jsonl", traffic(seeded(1), CHANGE - 700, 1400.0), None)
-    report = compared(capsys, prometheus, "--request-log", str(log), "--around", f"{CHANGE:.0f}")
+    report = compared(cli, prometheus, "--request-log", str(log), "--around", f"{CHANGE:.0f}")
     assert {row["figure"]: row["verdict"] for row in report["rows"]}["preemptions"] == "better"
     assert not any("Preemptions" in note for note in report["notes"])
 
 
-def test_the_time_of_the_change_is_exact_and_its_restart_is_excluded(
-    prometheus: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    report = compared(capsys, prometheus, "--around", "last")
+def test_the_time_of_the_change_is_exact_and_its_restart_is_excluded(prometheus: str, cli: CommandLine) -> None:
+    report = compared(cli, prometheus, "--around", "last")
     assert report["change"] == "enable_prefix_caching: False -> True"
     assert report["before"] == {"start": CHANGE - 600, "end": CHANGE}
     assert CHANGE + 28 < report["restart"]["end"] < CHANGE + 30  # the third scrape is the first with an engine
     assert report["after"]["start"] == report["restart"]["end"] + 30
 
 
-def test_a_time_and_a_revision_find_the_same_change(prometheus: str, capsys: pytest.CaptureFixture[str]) -> None:
-    windows = [
-        compared(capsys, prometheus, "--around", around)["before"] for around in ("last", "bbb", f"{CHANGE:.0f}")
-    ]
+def test_a_time_and_a_revision_find_the_same_change(prometheus: str, cli: CommandLine) -> None:
+    windows = [compared(cli, prometheus, "--around", around)["before"] for around in ("last", "bbb", f"{CHANGE:.0f}")]
     assert windows == [windows[0]] * 3
 
 
@@ -165,21 +146,16 @@ def test_a_time_and_a_revision_find_the_same_change(prometheus: str, capsys: pyt
             "ccc",
             "--around: no config change to revision 'ccc' found in the last day of {url} "
             "(llm_engine_config_change_timestamp_seconds); known: bbbbbbbbbbbb",
-            id="no such revision",
         ),
         pytest.param(
             "1700000000",
             "--prometheus: {url} has no llm_requests_total between 1699998740 and 1700001260 (unix seconds); "
             "is the sidecar scraped?",
-            id="a time without samples",
         ),
     ],
 )
-def test_a_change_that_was_not_found(
-    prometheus: str, around: str, text: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["compare", "--prometheus", prometheus, "--around", around]) == 2
-    assert capsys.readouterr().err == f"vllm-slo: {text.format(url=prometheus)}\n"
+def test_a_change_that_was_not_found(prometheus: str, around: str, text: str, cli: CommandLine) -> None:
+    assert cli.refusal("compare", "--prometheus", prometheus, "--around", around) == text.format(url=prometheus)
 
 
 NO_SAMPLES = b'{"status":"success","data":{"resultType":"matrix","result":[]}}'
@@ -195,45 +171,19 @@ NO_SAMPLES = b'{"status":"success","data":{"resultType":"matrix","result":[]}}'
             "give the time of the change (RFC 3339 or unix seconds)",
             id="no change",
         ),
-        pytest.param(
-            200,
-            b"<html>",
-            "--prometheus: a query of {url} failed: the response is not from Prometheus",
-            id="a web page",
-        ),
-        pytest.param(
-            400,
-            b'{"status":"error","error":"query timed out"}',
-            "--prometheus: a query of {url} failed: query timed out",
-            id="an error of Prometheus",
-        ),
-        pytest.param(502, b"", "--prometheus: a query of {url} failed: HTTP 502 Bad Gateway", id="a proxy's error"),
+        (200, b"<html>", "--prometheus: a query of {url} failed: the response is not from Prometheus"),
     ],
 )
-def test_an_unusable_response_is_rejected(
-    status: int, body: bytes, text: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unusable_response_is_rejected(status: int, body: bytes, text: str, cli: CommandLine) -> None:
     with FakePrometheus(lambda _path, _parameters: (status, body)) as server:
-        assert main(["compare", "--around", "last", "--prometheus", server.url]) == 2
-    assert capsys.readouterr().err == f"vllm-slo: {text.format(url=server.url)}\n"
+        assert cli.refusal("compare", "--around", "last", "--prometheus", server.url) == text.format(url=server.url)
 
 
-@pytest.mark.parametrize(
-    "url, text",
-    [
-        pytest.param(
-            "127.0.0.1:9090",
-            "--prometheus: '127.0.0.1:9090' is not a valid URL; write one such as http://127.0.0.1:9090",
-            id="no scheme",
-        ),
-        pytest.param(
-            "http://127.0.0.1:9",
-            "cannot reach Prometheus at http://127.0.0.1:9: connection refused; "
-            "set --prometheus to its address, such as http://127.0.0.1:9090",
-            id="no listener",
-        ),
-    ],
-)
-def test_an_unusable_url_is_rejected(url: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["compare", "--around", "last", "--prometheus", url]) == (3 if "cannot reach" in text else 2)
-    assert capsys.readouterr().err == f"vllm-slo: {text}\n"
+def test_an_unusable_url_is_rejected(cli: CommandLine) -> None:
+    assert cli.refusal("compare", "--around", "last", "--prometheus", "127.0.0.1:9090") == (
+        "--prometheus: '127.0.0.1:9090' is not a valid URL; write one such as http://127.0.0.1:9090"
+    )
+    assert cli.refusal("compare", "--around", "last", "--prometheus", "http://127.0.0.1:9", status=3) == (
+        "cannot reach Prometheus at http://127.0.0.1:9: connection refused; "
+        "set --prometheus to its address, such as http://127.0.0.1:9090"
+    )

@@ -173,14 +173,6 @@ def test_lines_without_a_revision_are_no_change(tmp_path: Path) -> None:
     assert log.search_scope == f"{path} (requests by config revision: unknown 2)"
 
 
-def test_several_files_are_one_log(tmp_path: Path) -> None:
-    old = write(tmp_path / "requests.jsonl.1", every(1, CHANGE - 5, CHANGE))
-    new = write(tmp_path / "requests.jsonl", every(1, CHANGE, CHANGE + 5))
-    log = RequestLogSource([new, old], SPEC)
-    assert log.name == f"{new}, {old}"
-    assert len(log.changes) == 1
-
-
 @pytest.mark.parametrize(
     "outcomes, outages",
     [
@@ -243,22 +235,25 @@ def test_invalid_lines_are_counted_and_skipped(tmp_path: Path) -> None:
     assert note.startswith(f"{path}: skipped lines that are not requests: {len(GARBAGE)}; the first is line {first}: ")
 
 
-def test_a_file_without_requests_is_rejected(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        pytest.param(
+            b"\n".join(GARBAGE),
+            f"no request in {len(GARBAGE)} lines (line 1: JSON is malformed: invalid character (byte 27)); give files "
+            "that `vllm-slo sidecar --request-log FILE` has written",
+            id="no request",
+        ),
+        pytest.param(None, "cannot be read: no such file or directory", id="missing"),
+    ],
+)
+def test_a_file_without_requests_is_rejected(tmp_path: Path, content: bytes | None, message: str) -> None:
     path = tmp_path / "access.log"
-    path.write_bytes(b"\n".join(GARBAGE))
+    if content is not None:
+        path.write_bytes(content)
     with pytest.raises(UsageError) as refused:
         RequestLogSource([path], SPEC)
-    assert str(refused.value) == (
-        f"--request-log: {path}: no request in {len(GARBAGE)} lines "
-        "(line 1: JSON is malformed: invalid character (byte 27)); "
-        "give files that `vllm-slo sidecar --request-log FILE` has written"
-    )
-
-
-def test_a_missing_file_is_rejected(tmp_path: Path) -> None:
-    with pytest.raises(UsageError) as refused:
-        RequestLogSource([tmp_path / "gone.jsonl"], SPEC)
-    assert str(refused.value) == f"--request-log: {tmp_path / 'gone.jsonl'}: cannot be read: no such file or directory"
+    assert str(refused.value) == f"--request-log: {path}: {message}"
 
 
 def test_omitted_figures_are_listed(tmp_path: Path) -> None:

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from compose.cli import main
 from exporters.vocabulary import signals
 from exporters.vocabulary.signals import Verdict
 from tests.exporters.analysis.diagnose.workload_logs import log, prompts, stream
+from tests.support.command_line import CommandLine
 from tests.support.fake_prometheus import FakePrometheus
 
 
@@ -33,11 +33,8 @@ def overloaded(tmp_path: Path) -> str:
     )
 
 
-def test_the_report_opens_with_the_conclusion_and_its_evidence(
-    overloaded: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["diagnose", "--request-log", overloaded, "--verbose"]) == 0
-    words = " ".join(capsys.readouterr().out.split())
+def test_the_report_opens_with_the_conclusion_and_its_evidence(overloaded: str, cli: CommandLine) -> None:
+    words = " ".join(cli("diagnose", "--request-log", overloaded, "--verbose").split())
     assert words.startswith(
         f"source: {overloaded} time: 2027-01-15 08:00:00 to 2027-01-15 08:00:41 UTC "
         "siso: bound by queue: queue time / TTFT 90 % (queue_ms, sum of 30 requests that missed an SLO on TTFT); "
@@ -57,9 +54,8 @@ def test_the_report_opens_with_the_conclusion_and_its_evidence(
     assert "KV cache use, p95 unknown diagnose --prometheus URL" in words
 
 
-def test_without_verbose_the_report_fits_a_screen(overloaded: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["diagnose", "--request-log", overloaded]) == 0
-    lines = capsys.readouterr().out.splitlines()
+def test_without_verbose_the_report_fits_a_screen(overloaded: str, cli: CommandLine) -> None:
+    lines = cli("diagnose", "--request-log", overloaded).splitlines()
     assert len(lines) < 24
     (unknown,) = [line for line in lines if line.startswith("unknown: ")]
     assert "KV cache use, p95" in unknown
@@ -67,9 +63,8 @@ def test_without_verbose_the_report_fits_a_screen(overloaded: str, capsys: pytes
     assert not [line for line in lines if line.startswith("figure ")]
 
 
-def test_the_json_has_stable_keys(overloaded: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["diagnose", "--request-log", overloaded, "--format", "json", "--set", "max-model-len=4096"]) == 0
-    report = json.loads(capsys.readouterr().out)
+def test_the_json_has_stable_keys(overloaded: str, cli: CommandLine) -> None:
+    report = cli.json("diagnose", "--request-log", overloaded, "--set", "max-model-len=4096")
     assert list(report) == ["sources", "start", "end", "classes", "engine", "notes"]
     (found,) = report["classes"]
     assert list(found) == ["class", "binding", "conclusion", "because", "lever", "figures"]
@@ -94,14 +89,13 @@ def test_the_json_has_stable_keys(overloaded: str, capsys: pytest.CaptureFixture
     )
 
 
-def test_a_note_says_that_answers_look_cached(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_note_says_that_answers_look_cached(tmp_path: Path, cli: CommandLine) -> None:
     generated = [stream(n, queue=0, prefill=0.1, output=101, body_repeat=False) for n in range(10)]
     cached = [
         stream(n, queue=0, prefill=0, frontend=0.002, output=101, tpot=0, body_repeat=True) for n in range(10, 30)
     ]
     path = log(tmp_path, [*generated, *cached])
-    assert main(["diagnose", "--request-log", path, "--format", "json"]) == 0
-    _, note = json.loads(capsys.readouterr().out)["notes"]
+    _, note = cli.json("diagnose", "--request-log", path)["notes"]
     assert note == (
         "Answers look cached (class siso): repeated bodies answered as by a response cache 100 % (e2e_ms / "
         "completion_tokens below 4 ms, of 20 with body_repeat). A decode takes longer, so the figures of the class "
@@ -109,17 +103,14 @@ def test_a_note_says_that_answers_look_cached(tmp_path: Path, capsys: pytest.Cap
     )
 
 
-def test_the_roofline_gives_the_floor_of_tpot(
-    overloaded: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_roofline_gives_the_floor_of_tpot(overloaded: str, tmp_path: Path, cli: CommandLine) -> None:
     roofline = tmp_path / "roofline.json"
     decode = {"1": 50.0, "8": 400.0, "64": 3200.0}
     roofline.write_text(
         json.dumps({"prefill_tokens_per_second": 10_000, "decode_tokens_per_second": decode, "kv_tokens": 1})
     )
-    words = ["--request-log", overloaded, "--roofline", str(roofline), "--format", "json"]
-    assert main(["diagnose", *words]) == 0
-    figures = json.loads(capsys.readouterr().out)["engine"]["figures"]
+    report = cli.json("diagnose", "--request-log", overloaded, "--roofline", roofline)
+    figures = report["engine"]["figures"]
     assert figures["running"]["value"] == 3  # 2.9 s each, one a second
     assert figures["tpot_floor"] == {"value": 0.02, "unit": "seconds", "from": f"{roofline} at batch 3"}
     assert figures["draft_floor"]["value"] == 1.0  # reading the weights takes as long for 12 tokens as for 3
@@ -128,54 +119,53 @@ def test_the_roofline_gives_the_floor_of_tpot(
 @pytest.mark.parametrize(
     "words, message",
     [
-        pytest.param([], "give --request-log FILE, --prometheus URL, or both", id="no source"),
-        pytest.param(["--request-log", "none.jsonl"], "none.jsonl: no such file, and no rotated file of that name"),
-        pytest.param(
-            ["--request-log", "{log}", "--class", "sisi"],
-            "--class: no request has class 'sisi'; did you mean 'siso'?",
-            id="class",
-        ),
-        pytest.param(
-            ["--request-log", "{log}", "--set", "max_num_seqs"],
+        ("", "give --request-log FILE, --prometheus URL, or both"),
+        ("--request-log none.jsonl", "none.jsonl: no such file, and no rotated file of that name"),
+        ("--request-log {log} --class sisi", "--class: no request has class 'sisi'; did you mean 'siso'?"),
+        (
+            "--request-log {log} --set max_num_seqs",
             "--set: 'max_num_seqs' has no name and value; write for example max_num_seqs=128",
-            id="setting",
         ),
-        pytest.param(
-            ["--request-log", "{log}", "--since", "5m", "--until", "10m"],
-            "--since: 5m is not before --until 10m",
-            id="times",
-        ),
-        pytest.param(
-            ["--request-log", "{log}", "--since", "yesterday"],
+        ("--request-log {log} --since 5m --until 10m", "--since: 5m is not before --until 10m"),
+        (
+            "--request-log {log} --since yesterday",
             "--since: 'yesterday' is not a valid time; write unix seconds or RFC 3339, such as 2026-01-31T12:00:00Z",
-            id="time",
         ),
-        pytest.param(
-            ["--request-log", "{log}", "--roofline", "{folder}/none.json"],
+        (
+            "--request-log {log} --roofline {folder}/none.json",
             "{folder}/none.json: cannot be read: no such file or directory",
-            id="roofline",
         ),
     ],
 )
 def test_a_refusal_says_what_would_work(
-    words: list[str], message: str, overloaded: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    words: str, message: str, overloaded: str, tmp_path: Path, cli: CommandLine
 ) -> None:
     names = {"log": overloaded, "folder": tmp_path}
-    assert main(["diagnose", *(word.format(**names) for word in words)]) == 2
-    assert capsys.readouterr().err == f"vllm-slo: {message.format(**names)}\n"
+    assert cli.refusal("diagnose", *words.format(**names).split()) == message.format(**names)
 
 
-def test_a_prometheus_without_the_series_of_a_sidecar_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    nothing = {"data": {"resultType": "vector", "result": []}}
-    with FakePrometheus(lambda *_: (200, nothing)) as fake:
-        assert main(["diagnose", "--prometheus", fake.url, "--until", "1800000000"]) == 2
-    assert capsys.readouterr().err == (
-        f"vllm-slo: --prometheus: {fake.url} has no llm_requests_total that increased in the 1h before 1800000000 "
-        "(unix seconds); is the sidecar scraped? Another time: --since and --until\n"
-    )
+@pytest.mark.parametrize(
+    "status, response, message",
+    [
+        pytest.param(
+            200,
+            {"data": {"resultType": "vector", "result": []}},
+            "{url} has no llm_requests_total that increased in the 1h before 1800000000 (unix seconds); is the sidecar "
+            "scraped? Another time: --since and --until",
+            id="not the series of a sidecar",
+        ),
+        pytest.param(422, {"error": "too many samples"}, "a query of {url} failed: too many samples", id="rejected"),
+    ],
+)
+def test_a_prometheus_that_cannot_be_used_is_refused(
+    status: int, response: object, message: str, cli: CommandLine
+) -> None:
+    with FakePrometheus(lambda *_: (status, response)) as fake:
+        refused = cli.refusal("diagnose", "--prometheus", fake.url, "--until", "1800000000")
+    assert refused == f"--prometheus: {message.format(url=fake.url)}"
 
 
-def test_requests_that_are_all_open_are_diagnosed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_requests_that_are_all_open_are_diagnosed(cli: CommandLine) -> None:
     """No request ends on a hung engine, so no counter increases."""
     now = {
         signals.IN_FLIGHT.name: ({"class": "siso"}, "50"),
@@ -189,8 +179,7 @@ def test_requests_that_are_all_open_are_diagnosed(capsys: pytest.CaptureFixture[
         return 200, {"data": {"resultType": "vector", "result": result}}
 
     with FakePrometheus(respond) as fake:
-        assert main(["diagnose", "--prometheus", fake.url, "--format", "json"]) == 0
-    (siso,) = json.loads(capsys.readouterr().out)["classes"]
+        (siso,) = cli.json("diagnose", "--prometheus", fake.url)["classes"]
     assert siso["conclusion"] == (
         "siso: bound by queue: waiting requests, mean 40 (llm_engine_requests_waiting); try first: more capacity."
     )
@@ -199,9 +188,3 @@ def test_requests_that_are_all_open_are_diagnosed(capsys: pytest.CaptureFixture[
         "open requests without a first token, at the end 50 (llm_requests_in_flight), age of the oldest of them 90 s "
         "(llm_oldest_wait_seconds)"
     )
-
-
-def test_a_query_that_prometheus_rejects_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
-    with FakePrometheus(lambda *_: (422, {"error": "too many samples"})) as fake:
-        assert main(["diagnose", "--prometheus", fake.url]) == 2
-    assert capsys.readouterr().err == (f"vllm-slo: --prometheus: a query of {fake.url} failed: too many samples\n")

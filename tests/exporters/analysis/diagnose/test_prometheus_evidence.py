@@ -1,21 +1,22 @@
 """Prometheus as a source of evidence: a real one with a quarter of an hour of generated samples."""
 
-import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from compose.cli import main
 from compose.programs.tools import Tools
 from exporters.vocabulary import signals
 from exporters.vocabulary.signals import Signal
 from tests.exporters.analysis.diagnose.workload_logs import START, log, stream
+from tests.exporters.analysis.sample_series import EVERY, counter, lines
+from tests.support.command_line import CommandLine
 from tests.support.ports import free_port
 from tests.support.prometheus_blocks import prometheus_over
 
-EVERY, STEPS = 15, 60
+STEPS = 60
 END = START + EVERY * STEPS
 
 LABELS = 'model="m",class="siso"'
@@ -69,38 +70,20 @@ GAUGES = {
 }
 
 
-def lines() -> Iterator[str]:
-    """The samples in OpenMetrics, family by family."""
-    families: dict[str, list[str]] = {}
-    for step in range(STEPS + 1):
-        at = START + step * EVERY
-        values = {series: each * step for series, each in COUNTERS.items()} | GAUGES
-        for series, value in values.items():
-            families.setdefault(series.partition("{")[0], []).append(f"{series} {value} {at}\n")
-    for family in families.values():
-        yield from family
-
-
 @pytest.fixture(scope="module")
 def prometheus(tools: Tools) -> Iterator[str]:
-    with prometheus_over(lines(), free_port(), tools) as url:
+    series = {name: counter(each) for name, each in COUNTERS.items()}
+    series |= {name: partial(lambda value, _: value, each) for name, each in GAUGES.items()}
+    with prometheus_over(lines(series, START, range(STEPS + 1)), free_port(), tools) as url:
         yield url
-
-
-def report(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
-    assert main(["diagnose", "--format", "json", *words]) == 0
-    found: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return found
 
 
 def known(figures: dict[str, Any]) -> dict[str, float]:
     return {name: each["value"] for name, each in figures.items() if each["value"] is not None}
 
 
-def test_counters_and_histograms_give_the_figures_that_they_have(
-    prometheus: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    found = report(capsys, "--prometheus", prometheus, "--since", str(START), "--until", str(END))
+def test_counters_and_histograms_give_the_figures_that_they_have(prometheus: str, cli: CommandLine) -> None:
+    found = cli.json("diagnose", "--prometheus", prometheus, "--since", str(START), "--until", str(END))
     (siso,) = found["classes"]
     assert known(siso["figures"]) == pytest.approx(
         {
@@ -148,18 +131,16 @@ def test_counters_and_histograms_give_the_figures_that_they_have(
     )
 
 
-def test_the_same_rules_decide(prometheus: str, capsys: pytest.CaptureFixture[str]) -> None:
-    found = report(capsys, "--prometheus", prometheus, "--since", str(START), "--until", str(END))
+def test_the_same_rules_decide(prometheus: str, cli: CommandLine) -> None:
+    found = cli.json("diagnose", "--prometheus", prometheus, "--since", str(START), "--until", str(END))
     (siso,) = found["classes"]
     assert (siso["binding"], siso["lever"]["name"]) == ("queue", "keep prefixes in the cache")
 
 
-def test_a_log_has_the_requests_and_prometheus_the_engine(
-    prometheus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_log_has_the_requests_and_prometheus_the_engine(prometheus: str, tmp_path: Path, cli: CommandLine) -> None:
     requests = (stream(each, queue=0.1, prefill=5, output=9, prompt_tokens=50) for each in range(0, 900, 10))
     path = log(tmp_path, requests)
-    found = report(capsys, "--request-log", path, "--prometheus", prometheus)
+    found = cli.json("diagnose", "--request-log", path, "--prometheus", prometheus)
     (siso,) = found["classes"]
     assert found["sources"] == [path, prometheus]
     assert siso["figures"]["requests"]["value"] == 90

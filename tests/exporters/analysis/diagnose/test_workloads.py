@@ -5,24 +5,16 @@ code, an interactive assistant, strict JSON, and an agent that repeats its promp
 says why.
 """
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from compose.cli import main
 from exporters.records.messages import Finished
 from exporters.vocabulary.signals import OutputKind, OutputResult
 from tests.exporters.analysis.diagnose.workload_logs import log, missed, prompts, stream
-
-
-def diagnosed(capsys: pytest.CaptureFixture[str], path: str, *words: str) -> dict[str, tuple[str, str | None]]:
-    """What binds each class, and the name of the lever."""
-    assert main(["diagnose", "--request-log", path, "--format", "json", *words]) == 0
-    report: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return {each["class"]: (each["binding"], each["lever"] and each["lever"]["name"]) for each in report["classes"]}
+from tests.support.command_line import CommandLine
 
 
 def repository_context() -> Iterator[Finished]:
@@ -39,18 +31,18 @@ def repository_context() -> Iterator[Finished]:
         )
 
 
-def test_long_repository_context_needs_prefix_caching(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert diagnosed(capsys, log(tmp_path, repository_context())) == {"liso": ("prefill", "prefix caching")}
-
-
-def test_prompts_that_share_nothing_need_faster_prefill(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    requests = [
-        stream(
-            number * 4.0, queue=0, prefill=6, output=100, request_class="liso", cached_tokens=0, **p, **missed("ttft")
+def prompts_that_share_nothing() -> Iterator[Finished]:
+    for number, prompt in enumerate(prompts(60, 12_288)):
+        yield stream(
+            number * 4.0,
+            queue=0,
+            prefill=6,
+            output=100,
+            request_class="liso",
+            cached_tokens=0,
+            **prompt,
+            **missed("ttft"),
         )
-        for number, p in enumerate(prompts(60, 12_288))
-    ]
-    assert diagnosed(capsys, log(tmp_path, requests)) == {"liso": ("prefill", "faster prefill")}
 
 
 def short_queries() -> Iterator[Finished]:
@@ -64,13 +56,6 @@ def short_queries() -> Iterator[Finished]:
         yield stream(
             at, queue=start - at, prefill=0.02, frontend=0, output=100, tpot=0.02, prompt_tokens=90, **missed("ttft")
         )
-
-
-def test_many_short_queries_need_a_larger_batch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = log(tmp_path, short_queries())
-    assert diagnosed(capsys, path) == {"siso": ("queue", "larger batch")}
-    assert diagnosed(capsys, path, "--set", "max_num_seqs=16") == {"siso": ("queue", "larger batch")}
-    assert diagnosed(capsys, path, "--set", "max_num_seqs=64") == {"siso": ("queue", "more capacity")}
 
 
 def documents_beside_code(stall: float = 1.5) -> Iterator[Finished]:
@@ -92,23 +77,6 @@ def documents_beside_code(stall: float = 1.5) -> Iterator[Finished]:
             )
 
 
-@pytest.mark.parametrize(
-    "flags, stall, lever",
-    [
-        pytest.param(["--set", "enable_chunked_prefill=False"], 1.5, "chunked prefill", id="off: turn it on"),
-        # vLLM V1 has chunked prefill on, so that the lever of the table is already pulled.
-        pytest.param([], 1.5, "separate engines for long prompts", id="on: the second lever of the table"),
-        pytest.param([], 10.0, "smaller prefill chunks", id="on, and steps with a chunk delay the decode of others"),
-    ],
-)
-def test_short_code_beside_long_documents(
-    flags: list[str], stall: float, lever: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    found = diagnosed(capsys, log(tmp_path, documents_beside_code(stall)), *flags)
-    assert found["siso"] == ("queue", lever)
-    assert found["liso"] == ("prefill", "faster prefill")
-
-
 def assistant(**fields: Any) -> Iterator[Finished]:
     for number in range(60):
         yield stream(
@@ -124,33 +92,9 @@ def assistant(**fields: Any) -> Iterator[Finished]:
         )
 
 
-def test_an_interactive_assistant_needs_speculative_decoding(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The table calls the bottleneck the delay of the first token; its lever shortens what follows it, decode."""
-    assert diagnosed(capsys, log(tmp_path, assistant())) == {"silo": ("decode", "speculative decoding")}
-
-
-def test_an_assistant_that_reasons_first_needs_less_reasoning(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The first answer token waits for the decode of the reasoning."""
-    assert diagnosed(capsys, log(tmp_path, assistant(reasoning_tokens=450))) == {"silo": ("decode", "less reasoning")}
-
-
-@pytest.mark.parametrize(
-    "kind, result, lever",
-    [
-        pytest.param(OutputKind.JSON, OutputResult.INVALID, "structured outputs", id="free JSON"),
-        pytest.param(OutputKind.TOOL_CALL, OutputResult.INVALID, "tool parser of the model", id="tool calls"),
-        pytest.param(OutputKind.JSON_SCHEMA, OutputResult.TRUNCATED, "higher max_tokens", id="cut"),
-    ],
-)
-def test_strict_json(
-    kind: OutputKind, result: OutputResult, lever: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    requests = [
-        stream(
+def strict_json(kind: OutputKind, result: OutputResult) -> Iterator[Finished]:
+    for number in range(100):
+        yield stream(
             number,
             queue=0,
             prefill=0.1,
@@ -159,12 +103,9 @@ def test_strict_json(
             structured_kind=kind,
             structured_result=OutputResult.VALID if number % 10 else result,
         )
-        for number in range(100)
-    ]
-    assert diagnosed(capsys, log(tmp_path, requests)) == {"siso": ("invalid output", lever)}
 
 
-def agent_loop(cached: int, prefill: float, **fields: Any) -> Iterator[Finished]:
+def agent_loop(cached: int, prefill: float) -> Iterator[Finished]:
     """One request after another, of which most is the same PROMPT.md."""
     for number, prompt in enumerate(prompts(40, 6144, shared=5120)):
         yield stream(
@@ -175,19 +116,70 @@ def agent_loop(cached: int, prefill: float, **fields: Any) -> Iterator[Finished]
             request_class="liso",
             cached_tokens=cached,
             **prompt,
-            **fields,
+            **missed("ttft"),
         )
 
 
-def test_an_agent_that_repeats_its_prompt_needs_prefix_caching(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    before = log(tmp_path, agent_loop(0, 6.0, **missed("ttft")))
-    assert diagnosed(capsys, before, "--set", "enable_prefix_caching=False") == {"liso": ("prefill", "prefix caching")}
+INVALID, TRUNCATED = OutputResult.INVALID, OutputResult.TRUNCATED
 
 
-def test_a_cache_that_loses_the_prompt_of_an_agent_is_too_small(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    "requests, flag, expected",
+    [
+        pytest.param(repository_context(), "", {"liso": "prefill: prefix caching"}, id="long repository context"),
+        pytest.param(prompts_that_share_nothing(), "", {"liso": "prefill: faster prefill"}, id="nothing is shared"),
+        pytest.param(short_queries(), "", {"siso": "queue: larger batch"}, id="many short queries"),
+        pytest.param(short_queries(), "max_num_seqs=16", {"siso": "queue: larger batch"}, id="the batch is full"),
+        pytest.param(short_queries(), "max_num_seqs=64", {"siso": "queue: more capacity"}, id="the batch is not full"),
+        pytest.param(
+            documents_beside_code(),
+            "enable_chunked_prefill=False",
+            {"siso": "queue: chunked prefill", "liso": "prefill: faster prefill"},
+            id="short code beside long documents",
+        ),
+        # vLLM V1 has chunked prefill on, so that the lever of the table is already pulled.
+        pytest.param(
+            documents_beside_code(),
+            "",
+            {"siso": "queue: separate engines for long prompts", "liso": "prefill: faster prefill"},
+            id="chunked prefill is on: the second lever of the table",
+        ),
+        pytest.param(
+            documents_beside_code(stall=10.0),
+            "",
+            {"siso": "queue: smaller prefill chunks", "liso": "prefill: faster prefill"},
+            id="it is on, and steps with a chunk delay the decode of others",
+        ),
+        # The table calls the bottleneck the delay of the first token; its lever shortens what follows it, decode.
+        pytest.param(assistant(), "", {"silo": "decode: speculative decoding"}, id="an interactive assistant"),
+        # The first answer token waits for the decode of the reasoning.
+        pytest.param(
+            assistant(reasoning_tokens=450), "", {"silo": "decode: less reasoning"}, id="an assistant that reasons"
+        ),
+        *(
+            pytest.param(
+                strict_json(kind, result), "", {"siso": f"invalid output: {lever}"}, id=f"strict JSON: {lever}"
+            )
+            for kind, result, lever in (
+                (OutputKind.JSON, INVALID, "structured outputs"),
+                (OutputKind.TOOL_CALL, INVALID, "tool parser of the model"),
+                (OutputKind.JSON_SCHEMA, TRUNCATED, "higher max_tokens"),
+            )
+        ),
+        pytest.param(
+            agent_loop(0, 6.0),
+            "enable_prefix_caching=False",
+            {"liso": "prefill: prefix caching"},
+            id="an agent's prompt",
+        ),
+        pytest.param(
+            agent_loop(512, 5.5), "", {"liso": "prefill: keep prefixes in the cache"}, id="a cache that loses it"
+        ),
+    ],
+)
+def test_the_bottleneck_and_the_lever_of_a_workload(
+    requests: Iterator[Finished], flag: str, expected: dict[str, str], tmp_path: Path, cli: CommandLine
 ) -> None:
-    evicted = log(tmp_path, agent_loop(512, 5.5, **missed("ttft")))
-    assert diagnosed(capsys, evicted) == {"liso": ("prefill", "keep prefixes in the cache")}
+    words = ["--set", flag] if flag else []
+    classes = cli.json("diagnose", "--request-log", log(tmp_path, requests), *words)["classes"]
+    assert {each["class"]: f"{each['binding']}: {each['lever']['name']}" for each in classes} == expected

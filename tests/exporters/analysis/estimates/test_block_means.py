@@ -1,5 +1,7 @@
 """Block means: tables of Student's t, sums of blocks, and simulations of a queue that grows."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -60,24 +62,19 @@ def test_the_blocks_have_the_part_of_an_amount_that_is_in_the_window(
 
 def requests(seed: int, queue: Queue) -> list[Request]:
     """A minute before the window, at an empty engine, and the window."""
+    unknown: dict[str, Any] = dict.fromkeys(Request.__struct_fields__)
     return [
         Request(
-            request_class="siso",
-            stream=True,
-            outcome=Outcome.OK,
-            arrived=each.time,
-            ended=each.time + each.e2e,
-            prompt_tokens=each.prompt_tokens,
-            completion_tokens=each.completion_tokens,
-            cached_tokens=0,
-            ttft=each.ttft,
-            ttft_answer=None,
-            first_token_wait=each.ttft,
-            tpot=each.tpot,
-            itl_p95=None,
-            queue=None,
-            slo={},
-            config_revision=None,
+            **{
+                **unknown,
+                "outcome": Outcome.OK,
+                "arrived": each.time,
+                "ended": each.time + each.e2e,
+                "prompt_tokens": each.prompt_tokens,
+                "completion_tokens": each.completion_tokens,
+                "ttft": each.ttft,
+                "tpot": each.tpot,
+            }
         )
         for each in queued(seeded(seed), WINDOW.start - 60, WINDOW.end, queue)
     ]

@@ -170,7 +170,7 @@ def sampled(rng: random.Random, memory: float) -> dict[str, tuple[Estimate, floa
     ],
 )
 def test_the_intervals_contain_the_true_value_at_their_stated_rate(memory: float, least: float) -> None:
-    rng, runs = seeded(11), 300
+    rng, runs = seeded(11), 150
     held: dict[str, int] = dict.fromkeys(("share", "ratio", "p50", "p95", "rate", "amount"), 0)
     apart = dict.fromkeys(held, 0)
     for _ in range(runs):

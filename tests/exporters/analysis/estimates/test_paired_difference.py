@@ -18,7 +18,7 @@ from exporters.analysis.estimates.paired_difference import (
 )
 from tests.exporters.analysis.compare.sample_logs import seeded
 
-RUNS = 150
+RUNS = 80
 REQUESTS = 200
 
 

@@ -6,13 +6,11 @@ import io
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compose.cli import main
 from exporters.analysis.requests import selection
 from exporters.analysis.requests.conditions import Row
 from exporters.analysis.requests.log_fields import NUMBERS, SORTABLE
@@ -20,6 +18,7 @@ from exporters.analysis.requests.selection import Selection
 from exporters.records.messages import Finished
 from exporters.requestlog.writer import RequestLog
 from exporters.vocabulary.signals import Outcome, Verdict
+from tests.support.command_line import CommandLine
 from tests.support.sample_records import finished
 
 GOOD, BAD = {"ttft": Verdict.GOOD, "availability": Verdict.GOOD}, {"ttft": Verdict.BAD, "availability": Verdict.GOOD}
@@ -63,9 +62,12 @@ def log(tmp_path: Path) -> Path:
     return write(tmp_path / "requests.jsonl", RECORDS)
 
 
-def ids(capsys: pytest.CaptureFixture[str], *words: object) -> list[str]:
-    assert main(["requests", "--request-log", *map(str, words), "--format", "json"]) == 0
-    return [json.loads(line)["request_id"] for line in capsys.readouterr().out.splitlines()]
+def printed(cli: CommandLine, log: Path, words: str = "", status: int = 0) -> str:
+    return cli("requests", "--request-log", log, *words.split(), status=status)
+
+
+def ids(cli: CommandLine, log: Path, words: str = "") -> list[str]:
+    return [json.loads(line)["request_id"] for line in printed(cli, log, f"{words} --format json").splitlines()]
 
 
 @pytest.mark.parametrize(
@@ -109,35 +111,28 @@ def ids(capsys: pytest.CaptureFixture[str], *words: object) -> list[str]:
     ],
 )
 def test_filters_order_and_limit(
-    log: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, words: str, found: str
+    log: Path, cli: CommandLine, monkeypatch: pytest.MonkeyPatch, words: str, found: str
 ) -> None:
     monkeypatch.setattr("time.time", lambda: START + 3602)
-    assert ids(capsys, log, *words.split()) == [f"r-{number}" for number in found]
+    assert ids(cli, log, words) == [f"r-{number}" for number in found]
 
 
-def test_a_log_of_an_earlier_release_is_filtered_by_its_endpoint(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_log_of_an_earlier_release_is_filtered_by_its_endpoint(log: Path, cli: CommandLine) -> None:
     log.write_bytes(log.read_bytes().replace(b'"route":', b'"endpoint":'))
-    assert ids(capsys, log, "--route", "/v1/completions") == ["r-3"]
+    assert ids(cli, log, "--route /v1/completions") == ["r-3"]
 
 
-def test_json_lines_are_those_of_the_log_with_the_fields_of_later_versions(
-    log: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_json_lines_are_those_of_the_log_with_the_fields_of_later_versions(log: Path, cli: CommandLine) -> None:
     later = log.read_bytes().replace(b'"record"', b'"a_later_field":[1],"record"')
     log.write_bytes(later)
-    assert main(["requests", "--request-log", str(log), "--format", "json"]) == 0
-    assert capsys.readouterr().out.encode() == later
-    assert (
-        main(["requests", "--request-log", str(log), "--format", "json", "--columns", "slo,queue_ms", "--limit", "1"])
-        == 0
-    )
-    assert capsys.readouterr().out == '{"slo":{"ttft":"abandoned"},"queue_ms":null}\n'
+    assert printed(cli, log, "--format json").encode() == later
+    selected = printed(cli, log, "--format json --columns slo,queue_ms --limit 1")
+    assert selected == '{"slo":{"ttft":"abandoned"},"queue_ms":null}\n'
 
 
-def test_csv_has_the_values_of_the_log(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_csv_has_the_values_of_the_log(log: Path, cli: CommandLine) -> None:
     columns = "time,request_id,stream,status,queue_ms,trace_id,slo"
-    assert main(["requests", "--request-log", str(log), "--format", "csv", "--columns", columns, "--limit", "4"]) == 0
-    rows = [*csv.reader(io.StringIO(capsys.readouterr().out))]
+    rows = [*csv.reader(io.StringIO(printed(cli, log, f"--format csv --columns {columns} --limit 4")))]
     assert rows[:3] == [
         columns.split(","),
         ["2023-11-14T22:13:21.000000+00:00", "r-2", "true", "200", "2000.0", "", "ttft=bad availability=good"],
@@ -145,24 +140,11 @@ def test_csv_has_the_values_of_the_log(log: Path, capsys: pytest.CaptureFixture[
     ]
 
 
-def test_csv_has_no_cell_that_a_spreadsheet_would_execute(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_csv_has_no_cell_that_a_spreadsheet_would_execute(tmp_path: Path, cli: CommandLine) -> None:
     record = finished(model="=HYPERLINK(1)", tenant="+t", request_id="@id", temperature=-1.5)
     path = write(tmp_path / "log", [record])
-    assert (
-        main(
-            [
-                "requests",
-                "--request-log",
-                str(path),
-                "--format",
-                "csv",
-                "--columns",
-                "model,tenant,request_id,temperature",
-            ]
-        )
-        == 0
-    )
-    assert capsys.readouterr().out == "model,tenant,request_id,temperature\n'=HYPERLINK(1),'+t,'@id,-1.5\n"
+    columns = "model,tenant,request_id,temperature"
+    assert printed(cli, path, f"--format csv --columns {columns}") == f"{columns}\n'=HYPERLINK(1),'+t,'@id,-1.5\n"
 
 
 WIDE = """\
@@ -206,6 +188,10 @@ end                            0        0          0      0
 """
 
 
+def stripped(text: str) -> str:
+    return "\n".join(line.rstrip() for line in text.split("\n"))
+
+
 @pytest.mark.parametrize(
     "width, words, table",
     [
@@ -215,50 +201,35 @@ end                            0        0          0      0
     ],
 )
 def test_the_table_fits_its_width(
-    log: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    width: str,
-    words: str,
-    table: str,
+    log: Path, cli: CommandLine, monkeypatch: pytest.MonkeyPatch, width: str, words: str, table: str
 ) -> None:
     monkeypatch.setenv("COLUMNS", width)
-    assert main(["requests", "--request-log", str(log), *words.split()]) == 0
-    out = capsys.readouterr().out
-    assert "\n".join(line.rstrip() for line in out.split("\n")) == table
+    out = printed(cli, log, words)
+    assert stripped(out) == table
     assert all(len(line) <= int(width) for line in out.splitlines())
 
 
 def test_a_table_in_a_pipe_is_as_wide_as_its_columns_and_has_no_colours(
-    log: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    log: Path, cli: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
-    assert main(["requests", "--request-log", str(log)]) == 0
-    out = capsys.readouterr().out
-    assert "\n".join(line.rstrip() for line in out.split("\n")) == WIDE
+    assert stripped(printed(cli, log)) == WIDE
 
 
 def test_a_sorted_and_a_filtered_field_are_columns_and_control_characters_are_not_sent_to_the_terminal(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, cli: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "60")
     log = write(tmp_path / "log", [finished(request_id="\x1b[31m", decode=1.0, prefill=0.25)])
-    assert main(["requests", "--request-log", str(log), "--sort", "decode_ms", "--min", "prefill_ms=1"]) == 0
-    head, row, *_ = capsys.readouterr().out.splitlines()
+    head, row, *_ = printed(cli, log, "--sort decode_ms --min prefill_ms=1").splitlines()
     assert head.split() == ["time", "request_id", "class", "prefill_ms", "decode_ms"]
     assert row.split() == ["22:13:20.250", "\\x1b[31m", "short", "250", "1000"]
 
 
-def test_times_of_several_days_have_a_date(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_times_of_several_days_have_a_date(tmp_path: Path, cli: CommandLine) -> None:
     log = write(tmp_path / "log", [finished(), finished(time=START + 86400)])
-    assert main(["requests", "--request-log", str(log), "--columns", "time"]) == 0
-    assert [line.rstrip() for line in capsys.readouterr().out.splitlines()][:5] == [
-        "time",
-        "2023-11-14 22:13:20.250",
-        "2023-11-15 22:13:20.000",
-        "",
-        "times: UTC",
-    ]
+    table = "time\n2023-11-14 22:13:20.250\n2023-11-15 22:13:20.000\n\ntimes: UTC\n"
+    assert stripped(printed(cli, log, "--columns time")).startswith(table)
 
 
 @given(values=st.lists(st.integers(0, 5) | st.none(), max_size=20), limit=st.integers(1, 25), ascending=st.booleans())
@@ -282,36 +253,29 @@ class Value:
 
 
 def test_a_sorted_output_without_a_limit_is_bounded_and_says_so(
-    log: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    log: Path, cli: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(selection, "MOST_SORTED", 2)
     monkeypatch.setattr("exporters.analysis.requests.command.MOST_SORTED", 2)
-    assert main(["requests", "--request-log", str(log), "--sort", "e2e_ms", "--format", "json"]) == 0
-    printed = capsys.readouterr()
-    assert len(printed.out.splitlines()) == 2
-    assert printed.err == "vllm-slo requests: printed the first 2 of 5 requests; --limit N keeps more in memory\n"
+    assert len(ids(cli, log, "--sort e2e_ms")) == 2
+    assert cli.errors == "vllm-slo requests: printed the first 2 of 5 requests; --limit N keeps more in memory\n"
 
 
-def test_bad_lines_are_reported_and_fail_only_a_strict_run(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_lines_are_reported_and_fail_only_a_strict_run(log: Path, cli: CommandLine) -> None:
     with log.open("ab") as file:
         file.write(b'{"time":"2023-11-14T22:13:20')
-    for words, status in (([], 0), (["--strict"], 1)):
-        assert main(["requests", "--request-log", str(log), "--format", "json", *words]) == status
-        printed = capsys.readouterr()
-        assert len(printed.out.splitlines()) == 5
-        assert printed.err == (
+    for words, status in (("", 0), ("--strict", 1)):
+        assert len(printed(cli, log, f"--format json {words}", status).splitlines()) == 5
+        assert cli.errors == (
             f"vllm-slo requests: {log}: lines that are not requests: 1; the first is line 6: Input data was truncated\n"
         )
 
 
-def test_a_compressed_file_that_ends_early_is_reported(
-    log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_compressed_file_that_ends_early_is_reported(log: Path, tmp_path: Path, cli: CommandLine) -> None:
     first, *_ = log.read_bytes().splitlines(keepends=True)
     (tmp_path / "log.gz").write_bytes(gzip.compress(first)[:-8])
-    assert ids(capsys, tmp_path / "log.gz") == ["r-1"]
-    assert main(["requests", "--request-log", str(tmp_path / "log.gz"), "--format", "json"]) == 0
-    assert capsys.readouterr().err == (
+    assert ids(cli, tmp_path / "log.gz") == ["r-1"]
+    assert cli.errors == (
         f"vllm-slo requests: {tmp_path / 'log.gz'}: lines that are not requests: 1; the first is line 2: Compressed "
         "file ended before the end-of-stream marker was reached\n"
     )
@@ -319,54 +283,41 @@ def test_a_compressed_file_that_ends_early_is_reported(
 
 @pytest.mark.parametrize("form", ["csv", "text"])
 def test_a_number_out_of_range_in_a_field_that_is_only_printed_is_infinite(
-    log: Path, capsys: pytest.CaptureFixture[str], form: str
+    log: Path, cli: CommandLine, form: str
 ) -> None:
     log.write_bytes(log.read_bytes().replace(b'"prompt_tokens":7', b'"prompt_tokens":1e999'))
-    words = ["--request-id", "r-1", "--columns", "prompt_tokens", "--format", form]
-    assert main(["requests", "--request-log", str(log), *words]) == 0
-    assert capsys.readouterr().out.split()[:2] == ["prompt_tokens", "inf"]
+    table = printed(cli, log, f"--request-id r-1 --columns prompt_tokens --format {form}")
+    assert table.split()[:2] == ["prompt_tokens", "inf"]
 
 
 @pytest.mark.parametrize("name", SORTABLE)
-def test_every_field_can_be_sorted_printed_and_decoded(
-    log: Path, capsys: pytest.CaptureFixture[str], name: str
-) -> None:
+def test_every_field_can_be_sorted_printed_and_decoded(log: Path, cli: CommandLine, name: str) -> None:
     for form in ("text", "csv", "json"):
-        assert main(["requests", "--request-log", str(log), "--sort", name, "--columns", name, "--format", form]) == 0
-        printed = capsys.readouterr()
-        assert len(printed.out.splitlines()) >= 5
-        assert printed.err == ""
+        assert len(printed(cli, log, f"--sort {name} --columns {name} --format {form}").splitlines()) >= 5
+        assert cli.errors == ""
 
 
-def test_an_outcome_of_a_later_version_is_printed_and_null_is_bad(
-    log: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_outcome_of_a_later_version_is_printed_and_null_is_bad(log: Path, cli: CommandLine) -> None:
     lines = log.read_bytes().replace(b'"rejected"', b'"later"').replace(b'"client_abort"', b"null")
     log.write_bytes(lines)
-    assert (
-        main(["requests", "--request-log", str(log), "--status", "503", "--format", "csv", "--columns", "outcome"]) == 0
-    )
-    assert capsys.readouterr().out == "outcome\nlater\n"
-    assert main(["requests", "--request-log", str(log), "--format", "csv", "--columns", "outcome"]) == 0
-    assert capsys.readouterr().err == (
+    assert printed(cli, log, "--status 503 --format csv --columns outcome") == "outcome\nlater\n"
+    printed(cli, log, "--format csv --columns outcome")
+    assert cli.errors == (
         f"vllm-slo requests: {log}: lines that are not requests: 1; the first is line 5: Expected `str`, got `null` - "
         "at `$.outcome`\n"
     )
 
 
-def test_a_query_without_a_match_shows_when_the_log_ends(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["requests", "--request-log", str(log), "--since", "5m"]) == 0
-    printed = capsys.readouterr()
-    assert printed.out == "0 of 0 matching requests; 5 lines read\n"
-    assert printed.err == (
+def test_a_query_without_a_match_shows_when_the_log_ends(log: Path, cli: CommandLine) -> None:
+    assert printed(cli, log, "--since 5m") == "0 of 0 matching requests; 5 lines read\n"
+    assert cli.errors == (
         "vllm-slo requests: no request matches; the last request in the log arrived at 2023-11-14T22:13:24+00:00\n"
     )
 
 
-def test_an_empty_log_has_no_requests(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_empty_log_has_no_requests(tmp_path: Path, cli: CommandLine) -> None:
     (tmp_path / "log").touch()
-    assert main(["requests", "--request-log", str(tmp_path / "log")]) == 0
-    assert capsys.readouterr().out == "0 of 0 matching requests; 0 lines read\n"
+    assert printed(cli, tmp_path / "log") == "0 of 0 matching requests; 0 lines read\n"
 
 
 OTHER_NUMBERS = ", ".join(name for name in NUMBERS if name != "ttft_ms")
@@ -375,72 +326,47 @@ OTHER_NUMBERS = ", ".join(name for name in NUMBERS if name != "ttft_ms")
 @pytest.mark.parametrize(
     "words, message",
     [
-        pytest.param("--format xml", "--format: 'xml' is unknown; known: text, json, csv, mooncake", id="format"),
-        pytest.param(
-            "--min ttft=1",
-            f"--min: 'ttft' is not a field that can be used here; known: ttft_ms, {OTHER_NUMBERS}",
-            id="field of --min",
-        ),
-        pytest.param(
-            "--columns quue_ms",
-            "--columns: 'quue_ms' is not a field that can be used here; known: queue_ms, ",
-            id="column",
-        ),
-        pytest.param(
-            "--sort slo", "--sort: 'slo' is not a field that can be used here; known: time, request_id, ", id="sort"
-        ),
-        pytest.param("--min ttft_ms=fast", "--min: 'fast' is not a number", id="number"),
-        pytest.param("--max ttft_ms=nan", "--max: 'nan' is not a number", id="not a number"),
-        pytest.param(
-            "--max ttft_ms", "--max: 'ttft_ms' has no name and value; write for example ttft_ms=500", id="no value"
-        ),
-        pytest.param("--slo bad", "--slo: 'bad' has no name and value; write for example ttft=bad", id="no SLO"),
-        pytest.param("--slo ttft=badd", "--slo: 'badd' is unknown; did you mean 'bad'?", id="verdict"),
-        pytest.param("--goodput abandoned", "--goodput: 'abandoned' is unknown; known: good, bad", id="goodput"),
-        pytest.param("--outcome aborted", "--outcome: 'aborted' is unknown; ", id="outcome"),
-        pytest.param("--status 5x", "--status: '5x' is not an HTTP status; write for example 503 or 5xx", id="status"),
-        pytest.param("--stream --unary", "--stream and --unary exclude each other", id="both kinds"),
-        pytest.param(
-            "--limit 0", "--limit: '0' is not a number of requests; write a whole number of at least 1", id="limit"
-        ),
-        pytest.param(
+        ("--format xml", "--format: 'xml' is unknown; known: text, json, csv, mooncake"),
+        ("--min ttft=1", f"--min: 'ttft' is not a field that can be used here; known: ttft_ms, {OTHER_NUMBERS}"),
+        ("--columns quue_ms", "--columns: 'quue_ms' is not a field that can be used here; known: queue_ms, "),
+        ("--sort slo", "--sort: 'slo' is not a field that can be used here; known: time, request_id, "),
+        ("--min ttft_ms=fast", "--min: 'fast' is not a number"),
+        ("--max ttft_ms=nan", "--max: 'nan' is not a number"),
+        ("--max ttft_ms", "--max: 'ttft_ms' has no name and value; write for example ttft_ms=500"),
+        ("--slo bad", "--slo: 'bad' has no name and value; write for example ttft=bad"),
+        ("--slo ttft=badd", "--slo: 'badd' is unknown; did you mean 'bad'?"),
+        ("--goodput abandoned", "--goodput: 'abandoned' is unknown; known: good, bad"),
+        ("--outcome aborted", "--outcome: 'aborted' is unknown; "),
+        ("--status 5x", "--status: '5x' is not an HTTP status; write for example 503 or 5xx"),
+        ("--stream --unary", "--stream and --unary exclude each other"),
+        ("--limit 0", "--limit: '0' is not a number of requests; write a whole number of at least 1"),
+        (
             "--since soon",
             "--since: 'soon' is not a valid time; write unix seconds or RFC 3339, such as 2026-01-31T12:00:00Z",
-            id="since",
         ),
-        pytest.param("--until 1e300", "--until: '1e300' is out of range", id="until"),
-        pytest.param("--around r-9", "--around: no request has the request_id or record 'r-9'", id="around"),
+        ("--until 1e300", "--until: '1e300' is out of range"),
+        ("--around r-9", "--around: no request has the request_id or record 'r-9'"),
         pytest.param(
             "--around same",
             "--around: several requests have the request_id 'same'; write one of their records: run:6 "
             "(2023-11-14T22:13:20.250000+00:00), run:7 (2023-11-14T22:13:20.250000+00:00)",
-            id="around several",
         ),
-        pytest.param(
+        (
             "--around r-1 --sort time",
             "--around prints the requests in order of arrival, so --sort cannot be used with it",
-            id="around and sort",
         ),
-        pytest.param(
-            "- --around r-1",
-            "--around reads the log twice, so it needs files; standard input and pipes are read once",
-            id="around standard input",
-        ),
+        ("- --around r-1", "--around reads the log twice, so it needs files; standard input and pipes are read once"),
     ],
 )
-def test_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str], words: str, message: str) -> None:
+def test_wrong_usage(tmp_path: Path, cli: CommandLine, words: str, message: str) -> None:
     log = write(tmp_path / "log", [*RECORDS, finished(request_id="same"), finished(request_id="same")])
-    try:
-        status: Any = main(["requests", "--request-log", str(log), *words.split()])
-    except SystemExit as exited:
-        status = exited.code
-    assert status == 2
-    assert message in capsys.readouterr().err
+    printed(cli, log, words, 2)
+    assert message in cli.errors
 
 
-def test_a_file_without_any_request_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_without_any_request_is_refused(tmp_path: Path, cli: CommandLine) -> None:
     (tmp_path / "log").write_bytes(b"nginx: 200\n")
-    assert main(["requests", "--request-log", str(tmp_path / "log")]) == 2
-    assert capsys.readouterr().err.splitlines()[-1] == (
+    printed(cli, tmp_path / "log", status=2)
+    assert cli.errors.splitlines()[-1] == (
         "vllm-slo: no line is a request; give files that `vllm-slo sidecar --request-log FILE` has written"
     )

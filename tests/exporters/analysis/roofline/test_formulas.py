@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compose.simulator.engine.speculative_config import EAGLE3_HEADS
@@ -142,6 +142,7 @@ BATCHES = st.integers(1, 5000)
 ROUNDING = 1 + 1e-9
 
 
+@settings(max_examples=30)
 @given(SETUPS, BATCHES, st.floats(1, 10))
 def test_more_bandwidth_is_never_slower_and_does_not_change_prefill(drawn: Setup, batch: int, times: float) -> None:
     faster = replace(drawn, gpu=replace(drawn.gpu, bandwidth=drawn.gpu.bandwidth * times))
@@ -149,12 +150,14 @@ def test_more_bandwidth_is_never_slower_and_does_not_change_prefill(drawn: Setup
     assert faster.prefill_rate() == drawn.prefill_rate()
 
 
+@settings(max_examples=30)
 @given(SETUPS, BATCHES)
 def test_a_larger_batch_gives_more_tokens_and_each_request_no_more(drawn: Setup, batch: int) -> None:
     assert drawn.decode_rate(batch + 1) * ROUNDING >= drawn.decode_rate(batch)
     assert drawn.decode_rate(batch + 1) / (batch + 1) <= drawn.decode_rate(batch) / batch * ROUNDING
 
 
+@settings(max_examples=30)
 @given(SETUPS, BATCHES, st.sampled_from((2, 4, 8)))
 def test_gpus_divide_the_work_while_kv_heads_can_be_divided(drawn: Setup, batch: int, gpus: int) -> None:
     alone = replace(drawn, shape=replace(drawn.shape, kv_heads=8, heads=64))
@@ -165,13 +168,14 @@ def test_gpus_divide_the_work_while_kv_heads_can_be_divided(drawn: Setup, batch:
     assert together.kv_tokens() >= gpus * alone.kv_tokens()  # the weights are stored only once
 
 
-@pytest.mark.slow
+@settings(max_examples=30)
 @given(SETUPS, BATCHES)
 def test_decode_is_memory_bound_exactly_up_to_the_crossover(drawn: Setup, batch: int) -> None:
     end = drawn.crossover()
     assert drawn.is_memory_bound(batch) == (end is None or batch <= end)
 
 
+@settings(max_examples=30)
 @given(SETUPS, BATCHES, st.integers(1, 10_000))
 def test_requests_with_more_context_are_never_faster(drawn: Setup, batch: int, more: int) -> None:
     longer = replace(drawn, context=drawn.context + more)
@@ -179,6 +183,7 @@ def test_requests_with_more_context_are_never_faster(drawn: Setup, batch: int, m
     assert longer.prefill_rate() <= drawn.prefill_rate()
 
 
+@settings(max_examples=30)
 @given(SETUPS)
 def test_weights_and_kv_cache_fit_into_the_usable_memory(drawn: Setup) -> None:
     tokens = drawn.kv_tokens()

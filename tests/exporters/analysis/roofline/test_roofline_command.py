@@ -6,29 +6,27 @@ from typing import Any
 
 import pytest
 
-from compose.cli import main
-from exporters.text.errors import UsageError
 from exporters.vocabulary.ceilings import Ceilings, read_ceilings
 from tests.exporters.analysis.roofline.model_configs import LLAMA_70B, MIXTRAL, QWEN_14B, write
+from tests.support.command_line import CommandLine
 from tests.support.sidecar_process import sidecar
 
 DOCS = Path(__file__).parents[4] / "docs" / "roofline.md"
 
 
-def roofline(folder: Path, model: object, *flags: str) -> int:
-    return main(["roofline", "--model-config", str(write(folder, model)), *flags])
+def roofline(cli: CommandLine, folder: Path, model: object, gpu: str, flags: str = "", status: int = 0) -> str:
+    words = ("--model-config", write(folder, model), "--gpu", gpu, *flags.split())
+    return cli("roofline", *words, status=status)
 
 
-def test_the_docs_have_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert roofline(tmp_path, QWEN_14B, "--gpu", "RTX 6000 Ada") == 0
-    output = capsys.readouterr().out
+def test_the_docs_have_the_table(tmp_path: Path, cli: CommandLine) -> None:
+    output = roofline(cli, tmp_path, QWEN_14B, "RTX 6000 Ada")
     assert "".join(f"    {line}".rstrip() + "\n" for line in output.splitlines()) in DOCS.read_text()
 
 
-def test_the_table_of_a_mixture_on_two_gpus_with_context(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    flags = ("--gpu", "h100", "--tensor-parallel", "2", "--context", "4000", "--batch", "1", "--batch", "256")
-    assert roofline(tmp_path, MIXTRAL, *flags) == 0
-    assert capsys.readouterr().out == (
+def test_the_table_of_a_mixture_on_two_gpus_with_context(tmp_path: Path, cli: CommandLine) -> None:
+    flags = "--tensor-parallel 2 --context 4000 --batch 1 --batch 256"
+    assert roofline(cli, tmp_path, MIXTRAL, "h100", flags) == (
         "GPU             2 x H100: 989.5 TFLOP/s bf16, 3350 GB/s, 80 GiB "
         "(NVIDIA H100 Tensor Core GPU datasheet, SXM (1,979 and 3,958 with sparsity))\n"
         "Weights         46.70 B parameters, 12.75 B active: 93.4 GB (bf16)\n"
@@ -43,26 +41,22 @@ def test_the_table_of_a_mixture_on_two_gpus_with_context(tmp_path: Path, capsys:
     )
 
 
-def test_weights_that_do_not_fit_are_reported_with_flags_that_would_fit(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert roofline(tmp_path, LLAMA_70B, "--gpu", "H100", "--batch", "1") == 1
-    lines = capsys.readouterr().out.splitlines()
+def test_weights_that_do_not_fit_are_reported_with_flags_that_would_fit(tmp_path: Path, cli: CommandLine) -> None:
+    lines = roofline(cli, tmp_path, LLAMA_70B, "H100", "--batch 1", status=1).splitlines()
     assert lines[4] == "KV cache        327,680 B per token (bf16); does not fit"
     assert lines[-1] == (
         "The weights do not fit: 141.1 GB, available 77.3 GB (90 % of the memory). Would fit: --tensor-parallel 2, "
         "or --weight-dtype fp8, or --gpu 'B200'."
     )
-    for flags in (("--tensor-parallel", "2"), ("--weight-dtype", "fp8"), ("--gpu", "B200")):
-        assert roofline(tmp_path, LLAMA_70B, "--gpu", "H100", *flags) == 0
+    for flags in ("--tensor-parallel 2", "--weight-dtype fp8", "--gpu B200"):
+        roofline(cli, tmp_path, LLAMA_70B, "H100", flags)
 
 
 @pytest.fixture
-def path(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+def path(tmp_path: Path, cli: CommandLine) -> Path:
     """The JSON of Qwen2.5-14B on one H200."""
-    assert roofline(tmp_path, QWEN_14B, "--gpu", "H200", "--format", "json", "--batch", "1", "--batch", "8") == 0
     path = tmp_path / "roofline.json"
-    path.write_text(capsys.readouterr().out)
+    path.write_text(roofline(cli, tmp_path, QWEN_14B, "H200", "--format json --batch 1 --batch 8"))
     return path
 
 
@@ -84,64 +78,36 @@ def test_the_sidecar_reads_the_json(path: Path) -> None:
 @pytest.mark.parametrize(
     "flags, message",
     [
-        pytest.param(["--dtype", "bf61"], "--dtype: 'bf61' is unknown; did you mean 'bf16'?", id="an unknown dtype"),
+        ("--dtype bf61", "--dtype: 'bf61' is unknown; did you mean 'bf16'?"),
         pytest.param(
-            ["--gpu", "T4"],
+            "--gpu T4",
             "--dtype: the datasheet of T4 has no figure for bf16; it has fp16, int8; for smaller weights only, use "
             "--weight-dtype",
-            id="a dtype without a figure in the datasheet",
         ),
-        pytest.param(
-            ["--weight-dtype", "int3"],
-            "--weight-dtype: 'int3' is unknown; did you mean 'int8'?",
-            id="an unknown weight dtype",
+        ("--weight-dtype int3", "--weight-dtype: 'int3' is unknown; did you mean 'int8'?"),
+        ("--kv-dtype auto", "--kv-dtype: 'auto' is unknown; known: fp16, bf16, fp8, int8, fp4, int4"),
+        ("--parameters=-14e9", "--parameters: -1.4e+10 is out of range; write a number above 0, such as 14.8e9"),
+        ("--parameters nan", "--parameters: nan is out of range; write a number above 0, such as 14.8e9"),
+        *(
+            pytest.param(
+                f"--tensor-parallel {size}",
+                f"--tensor-parallel: 40 heads and 8 KV heads cannot be divided among {size} GPUs; "
+                "use one of 1, 2, 4, 8, 40",
+            )
+            for size in (0, 5)
         ),
-        pytest.param(
-            ["--kv-dtype", "auto"],
-            "--kv-dtype: 'auto' is unknown; known: fp16, bf16, fp8, int8, fp4, int4",
-            id="an unknown KV dtype",
-        ),
-        pytest.param(
-            ["--parameters=-14e9"],
-            "--parameters: -1.4e+10 is out of range; write a number above 0, such as 14.8e9",
-            id="negative parameters",
-        ),
-        pytest.param(
-            ["--parameters", "nan"],
-            "--parameters: nan is out of range; write a number above 0, such as 14.8e9",
-            id="parameters that are not a number",
-        ),
-        pytest.param(
-            ["--tensor-parallel", "0"],
-            "--tensor-parallel: 40 heads and 8 KV heads cannot be divided among 0 GPUs; use one of 1, 2, 4, 8, 40",
-            id="no GPUs",
-        ),
-        pytest.param(
-            ["--tensor-parallel", "5"],
-            "--tensor-parallel: 40 heads and 8 KV heads cannot be divided among 5 GPUs; use one of 1, 2, 4, 8, 40",
-            id="GPUs that do not divide the KV heads",
-        ),
-        pytest.param(
-            ["--gpu-memory-utilization", "90"],
+        (
+            "--gpu-memory-utilization 90",
             "--gpu-memory-utilization: 90 is not a share; write a number above 0, at most 1",
-            id="a share in percent",
         ),
-        pytest.param(
-            ["--context=-1"], "--context: -1 is out of range; use 0 to 10,000,000 tokens", id="negative context"
-        ),
-        pytest.param(["--batch", "0"], "--batch: '0' is not a number of requests; use 1 or more", id="an empty batch"),
+        ("--context=-1", "--context: -1 is out of range; use 0 to 10,000,000 tokens"),
+        ("--batch 0", "--batch: '0' is not a number of requests; use 1 or more"),
+        ("--model-config none.json", "none.json: cannot be read: no such file or directory"),
     ],
 )
-def test_a_wrong_flag_is_rejected_with_valid_values(
-    flags: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert roofline(tmp_path, QWEN_14B, "--gpu", "H200", *flags) == 2
-    assert capsys.readouterr() == ("", f"vllm-slo: {message}\n")
-
-
-def test_a_missing_config_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["roofline", "--gpu", "H200", "--model-config", f"{tmp_path}/none.json"]) == 2
-    assert capsys.readouterr().err == f"vllm-slo: {tmp_path}/none.json: cannot be read: no such file or directory\n"
+def test_a_wrong_flag_is_rejected_with_valid_values(flags: str, message: str, tmp_path: Path, cli: CommandLine) -> None:
+    assert roofline(cli, tmp_path, QWEN_14B, "H200", flags, status=2) == ""
+    assert cli.errors == f"vllm-slo: {message}\n"
 
 
 ADVICE = "FILE: create this file with: vllm-slo roofline --format json"
@@ -168,14 +134,12 @@ ADVICE = "FILE: create this file with: vllm-slo roofline --format json"
     ],
 )
 def test_a_file_with_other_content_is_rejected_by_the_sidecar(
-    document: dict[str, Any], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    document: dict[str, Any], message: str, tmp_path: Path, cli: CommandLine
 ) -> None:
     path = tmp_path / "roofline.json"
     path.write_text(json.dumps(document))
-    with pytest.raises(UsageError):
-        read_ceilings(path)
-    assert main(["sidecar", "--upstream", "http://127.0.0.1:1", "--roofline", str(path)]) == 2
-    assert capsys.readouterr().err == f"vllm-slo: {message}\n".replace("FILE", str(path))
+    refused = cli.refusal("sidecar", "--upstream", "http://127.0.0.1:1", "--roofline", path)
+    assert refused == message.replace("FILE", str(path))
 
 
 @pytest.mark.slow

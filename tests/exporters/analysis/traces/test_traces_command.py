@@ -13,6 +13,7 @@ from opentelemetry.sdk.trace.export import SpanExportResult
 
 from exporters.configuration.otlp_endpoints import Collector
 from exporters.sidecar.tracing.span_exporter import exporter
+from tests.support.command_line import CommandLine
 from tests.support.ports import busy_port, free_port
 from tests.support.sample_traces import bad_request
 from tests.support.sidecar_process import ROOT, command, environment, run_command
@@ -51,54 +52,47 @@ async def get(url: str) -> str:
         return await response.text()
 
 
+async def sent(url: str, number: int, *, compressed: bool) -> None:
+    """Send the spans of a request with the exporter of the sidecar."""
+    sdk = exporter(Collector(url=f"{url}/v1/traces", gzip=compressed))
+    assert await asyncio.to_thread(sdk.export, bad_request(number)) is SpanExportResult.SUCCESS
+    await asyncio.to_thread(sdk.shutdown)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("compressed", [True, False])
-async def test_spans_of_the_sidecars_exporter_are_shown_also_after_a_restart(tmp_path: Path, compressed: bool) -> None:
+async def test_spans_of_the_sidecars_exporter_are_shown_after_a_restart_until_they_are_too_old(tmp_path: Path) -> None:
     file = tmp_path / "traces.db"
+    pages = [f"/traces/{number:032x}" for number in (1, 2)]
     async with running(file) as url:
-        sdk = exporter(Collector(url=f"{url}/v1/traces", gzip=compressed))
-        assert await asyncio.to_thread(sdk.export, bad_request(1)) is SpanExportResult.SUCCESS
-        await asyncio.to_thread(sdk.shutdown)
-        first = await get(f"{url}/traces/{1:032x}")
-        assert "chat tiny" in first
+        for number, compressed in ((1, True), (2, False)):
+            await sent(url, number, compressed=compressed)
+        before = [await get(url + page) for page in pages]
+        assert all("chat tiny" in page for page in before)
     async with running(file, "--keep", "2h", "--trace-max-size", "16MiB") as url:
-        assert await get(f"{url}/traces/{1:032x}") == first
-        assert f"/traces/{1:032x}" in await get(f"{url}/?verdict=bad&class=short")
-
-
-@pytest.mark.slow
-async def test_what_a_restart_finds_too_old_is_deleted(tmp_path: Path) -> None:
-    file = tmp_path / "traces.db"
-    async with running(file) as url:
-        sdk = exporter(Collector(url=f"{url}/v1/traces"))
-        await asyncio.to_thread(sdk.export, bad_request(1))
-        await asyncio.to_thread(sdk.shutdown)
+        assert [await get(url + page) for page in pages] == before
+        assert pages[0] in await get(f"{url}/?verdict=bad&class=short")
     async with running(file, "--keep", "1ms"):
         pass
     with contextlib.closing(sqlite3.connect(file)) as database:
         assert database.execute("SELECT count(*) FROM spans").fetchone() == (0,)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "flags, message",
     [
-        pytest.param(("--keep", "0s"), "--keep: '0s' is not a valid duration; write a number with a unit, such as "
-                     "250ms, 30s or 10m", id="no time"),
-        pytest.param(("--trace-max-size", "1MiB"), "--trace-max-size: 1MiB is too small; write at least 16MiB",
-                     id="no space"),
-        pytest.param(("--trace-max-size", "big"), "--trace-max-size: 'big' is not a valid size; write bytes or a "
-                     "number with a unit, such as 64KiB or 256MiB", id="no size"),
-        pytest.param(("--trace-file", "/nonexistent/t.db"), "--trace-file: /nonexistent/t.db cannot be written: no "
-                     "such file or directory", id="no folder"),
-        pytest.param(("--listen", "4318"), "--listen: '4318' is not a valid address; write HOST:PORT, such as "
-                     "127.0.0.1:8001", id="no address"),
+        (
+            "--keep 0s",
+            "--keep: '0s' is not a valid duration; write a number with a unit, such as 250ms, 30s or 10m",
+        ),
+        ("--trace-max-size 1MiB", "--trace-max-size: 1MiB is too small; write at least 16MiB"),
+        pytest.param(
+            "--trace-max-size big",
+            "--trace-max-size: 'big' is not a valid size; write bytes or a number with a unit, such as 64KiB or 256MiB",
+        ),
     ],
-)  # fmt: skip
-async def test_a_wrong_flag_is_refused(flags: tuple[str, ...], message: str, tmp_path: Path) -> None:
-    defaults = ("--listen", f"127.0.0.1:{free_port()}", "--trace-file", str(tmp_path / "traces.db"))
-    code, output, errors = await run_command(*defaults, *flags, subcommand="traces")
-    assert (code, output, errors) == (2, "", f"vllm-slo: {message}\n")
+)
+def test_a_wrong_flag_is_refused(flags: str, message: str, cli: CommandLine) -> None:
+    assert cli.refusal("traces", *flags.split()) == message
 
 
 @pytest.mark.slow

@@ -1,10 +1,10 @@
 """The tree of spans on one time axis."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporters.analysis.traces.span_parser import Span
-from exporters.analysis.traces.waterfall import axis, tree
+from exporters.analysis.traces.trace_page import axis, tree
 
 
 def span(span_id: str, parent_id: str | None, start: int = 0, end: int = 10) -> Span:
@@ -35,6 +35,7 @@ def test_children_follow_their_parent_by_start_and_a_span_without_a_stored_paren
 _IDS = st.sampled_from("abcdef")
 
 
+@settings(max_examples=40)
 @given(st.lists(st.tuples(_IDS, st.none() | _IDS), unique_by=lambda pair: pair[0], min_size=1))
 def test_each_span_is_shown_once_even_in_a_cycle(pairs: list[tuple[str, str | None]]) -> None:
     spans = [span(*pair) for pair in pairs]

@@ -495,37 +495,10 @@ def fails_all_requests(rng: Random) -> Plan:
 
 
 Kind = Callable[[Random], Plan]
-KINDS: tuple[Kind, ...] = (
-    light_load,
-    queue_of_minutes,
-    long_prefill_in_chunks,
-    long_prefill_in_one_step,
-    load_of_twenty_minutes,
-    compilation_at_the_first_request,
-    restart,
-    full_cache_with_preemptions,
-    compilation_of_a_grammar,
-    slow_clients,
-    adapter_is_loaded,
-    idle_night,
-    bursts,
-    asleep,
-    counts_at_the_end,
-    counts_at_the_end_of_other_clients,
-    unreadable_metrics,
-    late_scrapes,
-    other_clients,
-    frozen_core_under_load,
-    frozen_core_while_idle,
-    frozen_core_of_other_clients,
-    scheduler_admits_nobody,
-    silent_server_under_load,
-    silent_server_while_idle,
-    frozen_core_that_counts_at_the_end,
-    hang_that_ends,
-    exits_again_and_again,
-    fails_all_requests,
+KINDS: tuple[Kind, ...] = tuple(
+    each for each in [*globals().values()] if getattr(each, "__annotations__", None) == {"rng": Random, "return": Plan}
 )
+"""The functions above that plan an episode."""
 
 
 FOUND_WITHIN = 45.0

@@ -1,13 +1,13 @@
-"""The watch builds the evidence from scrapes and relays, logs each change of state, and exposes it."""
+"""The watch builds the evidence, logs and exposes each change of state; a report of warmth holds for one process."""
 
 import logging
 from dataclasses import replace
 
 import pytest
 
-from exporters.engines.condition.evidence import Requests
+from exporters.engines.condition.evidence import Contact, Requests, Scrape
 from exporters.engines.condition.rule import Limits, Reason, State
-from exporters.engines.condition.watch import ConditionWatch, requests_of
+from exporters.engines.condition.watch import ConditionWatch, Warmth, requests_of
 from exporters.engines.normalisation import normalise
 from exporters.engines.state import EngineState
 from exporters.records.messages import Waits
@@ -126,3 +126,52 @@ def test_the_relays_of_a_sidecar_are_one_piece_of_evidence() -> None:
         output_models=frozenset({"a", "c"}),
         failed=3,
     )
+
+
+FRESH, USED, NEXT = Scrape(1.0, 1000.0, (0.0,)), Scrape(1.0, 1000.0, (7.0,)), Scrape(9.0, 2000.0, (7.0,))
+NAMELESS = Scrape(1.0, None, (7.0,))
+"""An engine that does not expose when it started."""
+
+
+def warmth_after(*seen: Scrape | None, warmth: Warmth | None = None) -> Warmth:
+    """None: the connection is refused."""
+    warmth = warmth or Warmth()
+    for scrape in seen:
+        warmth.observe(Contact.REFUSED if scrape is None else Contact.ANSWERS, scrape)
+    return warmth
+
+
+@pytest.mark.parametrize(
+    "before, after, warm",
+    [
+        pytest.param([FRESH], [], True, id="reported"),
+        pytest.param([], [FRESH], True, id="reported before the first scrape"),
+        pytest.param([FRESH], [FRESH, USED], True, id="the same process"),
+        pytest.param([FRESH], [NEXT], False, id="another process"),
+        pytest.param([FRESH], [None, FRESH], True, id="a connection that failed"),
+        pytest.param([NAMELESS], [None, NAMELESS], False, id="a process without a start time that stopped listening"),
+        pytest.param([NAMELESS], [NAMELESS], True, id="a process without a start time"),
+    ],
+)
+def test_a_report_holds_until_the_process_ends(
+    before: list[Scrape | None], after: list[Scrape | None], *, warm: bool
+) -> None:
+    warmth = warmth_after(*before)
+    warmth.report()
+    assert warmth_after(*after, warmth=warmth).warm is warm
+
+
+@pytest.mark.parametrize(
+    "seen, warm",
+    [
+        pytest.param([], False, id="nothing"),
+        pytest.param([FRESH, USED], False, id="requests after the start of the sidecar"),
+        pytest.param([USED], True, id="requests before it"),
+        pytest.param([USED, NEXT], False, id="another process"),
+        pytest.param([None, USED], False, id="a start after that of the sidecar"),
+    ],
+)
+def test_without_a_report_only_an_engine_that_had_worked_before_is_warm(
+    seen: list[Scrape | None], *, warm: bool
+) -> None:
+    assert warmth_after(*seen).warm is warm
