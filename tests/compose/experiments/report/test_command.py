@@ -136,9 +136,9 @@ def test_a_point_is_on_the_frontier_unless_another_is_at_least_as_good_in_both_a
 ) -> None:
     def exceeded(point: Point) -> bool:
         return any(
-            other.throughput >= point.throughput
-            and other.latency <= point.latency
-            and (other.throughput, other.latency) != (point.throughput, point.latency)
+            other.gain >= point.gain
+            and other.cost <= point.cost
+            and (other.gain, other.cost) != (point.gain, point.cost)
             for other in found
         )
 

@@ -45,7 +45,7 @@ def experiment(tmp_path_factory: pytest.TempPathFactory) -> Experiment:
 
 
 def test_a_point_of_every_configuration_and_level_has_its_throughput_and_latency(experiment: Experiment) -> None:
-    found = {(each.configuration, each.at): (each.throughput, each.latency) for each in points(experiment, TPOT_P50)}
+    found = {(each.configuration, each.at): (each.gain, each.cost) for each in points(experiment, TPOT_P50)}
     assert found == {
         (name, level.text): (tokens * COUNT / SECONDS, tpot) for (name, level), (tokens, tpot) in FIGURES.items()
     }
