@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import socket
 import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -14,12 +13,12 @@ import pytest
 from aiohttp import WSMsgType, web
 
 from exporters.relay.connections import websocket_exchange
-from exporters.relay.tls_acceptor import TlsAcceptor
 from exporters.vocabulary.signals import Endpoint, Outcome, Phase
 from tests.exporters.configuration.certificates import authority, needs_openssl
+from tests.exporters.relay.engines import accepting_tls
 from tests.support.scripted_relay import OK, RawClient, Received, Script, Stage, closes, error_in, ok, sends, staged
 from tests.support.sidecar_process import PATIENCE, sidecar
-from tests.support.waiting import HANG, cpu_time_until, until
+from tests.support.waiting import cpu_time_until, until
 from tests.support.web_server import served
 
 MIB = 1024 * 1024
@@ -126,19 +125,14 @@ async def test_messages_of_all_sizes_pass_both_ways_and_the_duration_is_recorded
 @needs_openssl
 async def test_a_websocket_passes_over_tls(tmp_path: Path) -> None:
     trusted = authority(tmp_path / "trusted")
-    leaf = trusted.issue("leaf")
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(leaf.cert, leaf.key)
-    async with engine(echo) as url, staged(tmp_path, None, upstream=url) as stage:
-        listener = socket.create_server(("127.0.0.1", 0))
-        acceptor = TlsAcceptor(stage.relay, listener, context, HANG, asyncio.get_running_loop())
-        acceptor.start()
-        try:
-            async with opened(listener.getsockname()[1], tls=trusted.client()) as websocket:
-                await check_messages(websocket)
-        finally:
-            acceptor.close()
-        assert (await stage.record()).outcome is Outcome.OK
+    async with (
+        engine(echo) as url,
+        staged(tmp_path, None, upstream=url) as stage,
+        accepting_tls(stage, trusted),
+        opened(stage.port, tls=trusted.client()) as websocket,
+    ):
+        await check_messages(websocket)
+    assert (await stage.record()).outcome is Outcome.OK
 
 
 async def test_the_request_keeps_its_websocket_headers_and_has_no_other_hop_by_hop_header(tmp_path: Path) -> None:
@@ -293,15 +287,6 @@ async def test_a_quiet_websocket_is_cut_by_no_timeout(tmp_path: Path) -> None:
         await client.send(CLOSE_OF_CLIENT)
         client.leave()
         assert (await stage.record()).outcome is Outcome.OK
-
-
-async def test_an_engine_that_does_not_respond_to_the_upgrade_is_cut_by_the_idle_timeout(tmp_path: Path) -> None:
-    async with staged(tmp_path, Received.gone) as stage:
-        client = await stage.client(BEGIN)
-        await stage.reached()
-        stage.relay.cut_timed_out(time.monotonic() + 601)
-        assert (await client.rest()).startswith(b"HTTP/1.1 504 ")
-        assert (await stage.record()).outcome is Outcome.TIMEOUT_IDLE
 
 
 @pytest.mark.parametrize("how", ["close", "abort"])

@@ -15,7 +15,7 @@ from exporters.vocabulary.signals import Outcome, Verdict
 from exporters.vocabulary.slo_file import Latency, Measure, Slo
 from exporters.vocabulary.verdicts import Judge, applicable_slos
 from tests.support import scripted_relay
-from tests.support.api_streams import APIS, Api, block_delta, delta, named, post, unary_request
+from tests.support.api_streams import APIS, Api, named, post, unary_request
 from tests.support.event_streams import forwards, raise_error, stream_meter
 from tests.support.scripted_relay import (
     DONE,
@@ -25,7 +25,6 @@ from tests.support.scripted_relay import (
     Received,
     answers,
     chunk,
-    content,
     holds,
     staged,
     streams,
@@ -35,12 +34,6 @@ from tests.support.waiting import until
 EACH = pytest.mark.parametrize("api", [pytest.param(api, id=name) for name, api in APIS.items()])
 ANSWER_SLO = "  - {name: answer, classes: [short, long], signal: ttft_answer, threshold: 30s, objective: 95%}\n"
 ANSWER_SLOS = SLOS + ANSWER_SLO
-
-TOOL_CALLS = {
-    "chat": b'data: {"choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{"}}]}}]}\n\n',
-    "responses": delta("function_call_arguments", "{"),
-    "messages": block_delta("input_json_delta", "partial_json", "{"),
-}
 
 
 def meter_with_answer_slo(api: Api, verdicts: list[tuple[str, Verdict]], threshold: float = 8.0) -> Meter:
@@ -73,15 +66,6 @@ def test_the_answer_is_judged_when_it_begins_also_after_reasoning_on_the_fast_pa
     meter.stream(api.output, at)
     assert verdicts == [("answer", verdict)]
     assert (meter.first_at, meter.answer_at, meter.chunks) == (1.0, at, 4)
-
-
-@pytest.mark.parametrize("name", TOOL_CALLS)
-def test_a_tool_call_is_an_answer(name: str) -> None:
-    verdicts: list[tuple[str, Verdict]] = []
-    meter = meter_with_answer_slo(APIS[name], verdicts)
-    meter.stream(APIS[name].reasoning, 1.0)
-    meter.stream(TOOL_CALLS[name], 5.0)
-    assert (meter.answer_at, verdicts) == (5.0, [("answer", Verdict.GOOD)])
 
 
 @EACH
@@ -156,13 +140,6 @@ async def test_a_unary_request_is_judged_by_its_e2e_if_the_slo_of_the_answer_set
         await stage.ask(scripted_relay.post(unary_request(APIS["chat"]), path=APIS["chat"].path))
         record = await stage.record()
     assert (record.ttft_answer, record.slo["answer"]) == (None, Verdict.GOOD)
-
-
-def test_the_first_output_that_is_an_answer_is_both() -> None:
-    verdicts: list[tuple[str, Verdict]] = []
-    meter = meter_with_answer_slo(APIS["chat"], verdicts)
-    meter.stream(content("a"), 2.0)
-    assert (meter.first_at, meter.answer_at, verdicts) == (2.0, 2.0, [("answer", Verdict.GOOD)])
 
 
 def details(counts: dict[str, int] | None, kind: str = "completion") -> dict[str, Any]:
