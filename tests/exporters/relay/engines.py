@@ -6,6 +6,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 from exporters.configuration.tls import Trust
 from exporters.relay.tls_acceptor import TlsAcceptor
@@ -45,7 +46,7 @@ async def behind(
     serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
     *,
     tls: bool = False,
-    **settings: object,
+    **settings: Any,
 ) -> AsyncIterator[Stage]:
     """A relay whose engine serves each connection in this way."""
     context, trust = None, Trust()

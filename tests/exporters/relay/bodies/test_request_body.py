@@ -4,6 +4,7 @@ import hashlib
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -168,7 +169,7 @@ def test_the_digest_of_a_prompt_does_not_depend_on_other_fields_or_escapes() -> 
 
 
 TEXT, IMAGE = {"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": "b"}}
-PROMPTS: list[dict[str, object]] = [
+PROMPTS: list[dict[str, Any]] = [
     {"model": "m", "prompt": "a"},
     {"model": "n", "prompt": "a"},
     {"model": "m", "prompt": "b"},

@@ -36,13 +36,14 @@ ANSWER_SLO = "  - {name: answer, classes: [short, long], signal: ttft_answer, th
 ANSWER_SLOS = SLOS + ANSWER_SLO
 
 
-def meter_with_answer_slo(api: Api, verdicts: list[tuple[str, Verdict]], threshold: float = 8.0) -> Meter:
-    """A meter with time zero 0 and one SLO on the first answer token."""
-    slo = Slo(name="answer", classes=("any",), sli=Latency(Measure.TTFT_ANSWER, threshold), objective=0.95)
+def meter_with_answer_slo(api: Api) -> tuple[Meter, list[tuple[str, Verdict]]]:
+    """A meter with time zero 0 and one SLO on the first answer token, and the verdicts that it will have given."""
+    verdicts: list[tuple[str, Verdict]] = []
+    slo = Slo(name="answer", classes=("any",), sli=Latency(Measure.TTFT_ANSWER, 8.0), objective=0.95)
     meter = stream_meter(dialect=METERED[api.path])
     meter.judge = Judge(applicable_slos([slo], stream=True, several=True), zero=0, first_token_timeout=60)
     meter.on_verdicts = lambda given, _: verdicts.extend(given)
-    return meter
+    return meter, verdicts
 
 
 @EACH
@@ -50,8 +51,7 @@ def meter_with_answer_slo(api: Api, verdicts: list[tuple[str, Verdict]], thresho
 def test_the_answer_is_judged_when_it_begins_also_after_reasoning_on_the_fast_path(
     api: Api, at: float, verdict: Verdict
 ) -> None:
-    verdicts: list[tuple[str, Verdict]] = []
-    meter = meter_with_answer_slo(api, verdicts)
+    meter, verdicts = meter_with_answer_slo(api)
     sent: list[bytes] = []
     meter.stream(api.start, 0.5)
     meter.stream(api.reasoning, 1.0)
@@ -70,8 +70,7 @@ def test_the_answer_is_judged_when_it_begins_also_after_reasoning_on_the_fast_pa
 
 @EACH
 def test_time_in_which_the_client_does_not_read_is_not_in_the_time_of_the_answer(api: Api) -> None:
-    verdicts: list[tuple[str, Verdict]] = []
-    meter = meter_with_answer_slo(api, verdicts)
+    meter, verdicts = meter_with_answer_slo(api)
     meter.stream(api.reasoning, 1.0)
     meter.pause(2.0)
     meter.report(meter.judge.check_deadlines(9.0, meter.paused_until(9.0)), 9.0)
@@ -83,8 +82,7 @@ def test_time_in_which_the_client_does_not_read_is_not_in_the_time_of_the_answer
 
 @EACH
 def test_a_pause_that_lasts_until_the_end_is_not_in_the_time_of_the_answer(api: Api) -> None:
-    verdicts: list[tuple[str, Verdict]] = []
-    meter = meter_with_answer_slo(api, verdicts)
+    meter, verdicts = meter_with_answer_slo(api)
     meter.stream(api.reasoning, 1.0)
     meter.pause(2.0)
     meter.finish(Outcome.CLIENT_ABORT, 30.0)

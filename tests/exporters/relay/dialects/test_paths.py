@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from urllib.parse import unquote
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporters.relay.dialects.paths import (
@@ -110,6 +110,7 @@ PARTS = "/ // . .. %2e %2f %252e %0d%0a %20 %00 %ff v1 models metrics é ? #"
 PIECES = st.lists(st.sampled_from(PARTS.split()), max_size=12)
 
 
+@settings(max_examples=50)
 @given(PIECES)
 def test_the_forwarded_target_has_the_same_route_and_cannot_end_the_request_line(pieces: list[str]) -> None:
     target = "/" + "".join(pieces)
@@ -119,6 +120,7 @@ def test_the_forwarded_target_has_the_same_route_and_cannot_end_the_request_line
     assert not set(path) & set(" \r\n\0")
 
 
+@settings(max_examples=50)
 @given(PIECES)
 def test_a_normal_path_has_no_dot_segment_and_no_double_slash(pieces: list[str]) -> None:
     path = normalise("/" + "".join(pieces))

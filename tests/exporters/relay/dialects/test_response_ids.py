@@ -104,10 +104,3 @@ def test_a_stream_has_a_fingerprint_and_is_forwarded_unchanged(
         data = b"data: " + json.dumps(event).encode() + b"\n\n"
         assert meter.stream(data, n / 100) == data
     assert meter.fingerprint == fingerprint
-
-
-def test_a_unary_response_has_a_fingerprint() -> None:
-    meter = stream_meter()
-    meter.unary(json.dumps({"choices": [LAST], "usage": USAGE, "system_fingerprint": "f-1"}).encode())
-    meter.unary_end()
-    assert meter.fingerprint == "f-1"

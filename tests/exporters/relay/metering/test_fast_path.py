@@ -338,12 +338,12 @@ def test_a_stream_whose_chunks_differ_in_more_than_text_stops_learning_patterns(
 @pytest.mark.parametrize("number", ["", ',"n":%d'])
 def test_too_many_small_chunks_at_once_are_left_to_the_parsers(number: str) -> None:
     one = stream_meter()
-    events = [f'data: {{"choices":[{{"text":"x"}}]{number and number % each}}}\n\n'.encode() for each in range(4000)]
+    few = fast_path.MAX_CHUNK_LINES // 4
+    events = [f'data: {{"choices":[{{"text":"x"}}]{number and number % each}}}\n\n'.encode() for each in range(few + 1)]
     for data in events[:2]:
         one.stream(data, 1.0)
     path = one.fast_path(lambda _: None, lambda _: None)
     assert path is not None
-    few = fast_path.MAX_CHUNK_LINES // 4
     assert forwards(path, b"".join(map(chunk, events[:few])))
     assert not forwards(path, b"".join(map(chunk, events[: few + 1])))
     assert one.chunks == 2 + few
