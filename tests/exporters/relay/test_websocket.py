@@ -17,7 +17,7 @@ from exporters.vocabulary.signals import Endpoint, Outcome, Phase
 from tests.exporters.configuration.certificates import authority, needs_openssl
 from tests.exporters.relay.engines import accepting_tls
 from tests.support.scripted_relay import OK, RawClient, Received, Script, Stage, closes, error_in, ok, sends, staged
-from tests.support.sidecar_process import PATIENCE, sidecar
+from tests.support.sidecar_process import PATIENCE
 from tests.support.waiting import cpu_time_until, until
 from tests.support.web_server import served
 
@@ -416,18 +416,3 @@ async def test_the_connection_of_a_websocket_is_not_used_again(tmp_path: Path) -
         await stage.record()
         assert (await stage.ask(b"GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")).endswith(b"ok")
         assert stage.requests[0].writer is not stage.requests[1].writer
-
-
-@pytest.mark.slow
-async def test_a_sidecar_logs_and_counts_a_websocket_that_its_stop_cuts(tmp_path: Path) -> None:
-    async with engine(echo) as url, sidecar(tmp_path, url, "--drain", "0.2s") as running:
-        async with opened(running.port) as websocket:
-            await websocket.send_str("hello")
-            assert await websocket.receive_str() == "hello"
-            async with opened(running.port) as other:
-                await other.send_str("hello")
-            await until(running.lines)
-            assert await running.stop() == 0
-            assert (await websocket.receive()).type in {WSMsgType.CLOSED, WSMsgType.CLOSE, WSMsgType.ERROR}
-        lines = [(line["route"], line["status"], line["outcome"], line["slo"]) for line in running.lines()]
-        assert lines == [("/v1/realtime", 101, "ok", {}), ("/v1/realtime", 101, "upstream_error", {})]
