@@ -23,7 +23,6 @@ pytestmark = pytest.mark.slow
 
 OK = "llm_requests_total{all,tiny,ok,chat_completions,false,other}"
 ERRORS = "llm_sidecar_log_errors_total{}"
-CONNECTIONS = "llm_sidecar_client_connections{relay-0}"
 DROPPED = "llm_sidecar_dropped_log_lines_total{no_space,chat_completions}"
 
 

@@ -14,7 +14,6 @@ from exporters.vocabulary.signals import Outcome, OutputKind, OutputResult
 from tests.contract.recordings import NAMES, recording
 from tests.support.event_streams import stream_meter
 
-CHAT = METERED["/v1/chat/completions"]
 STREAMS = [
     name
     for name in NAMES
