@@ -336,7 +336,8 @@ def test_a_stream_whose_chunks_differ_in_more_than_text_stops_learning_patterns(
 
 
 @pytest.mark.parametrize("number", ["", ',"n":%d'])
-def test_too_many_small_chunks_at_once_are_left_to_the_parsers(number: str) -> None:
+def test_too_many_small_chunks_at_once_are_left_to_the_parsers(monkeypatch: pytest.MonkeyPatch, number: str) -> None:
+    monkeypatch.setattr(fast_path, "MAX_CHUNK_LINES", 2000)
     one = stream_meter()
     few = fast_path.MAX_CHUNK_LINES // 4
     events = [f'data: {{"choices":[{{"text":"x"}}]{number and number % each}}}\n\n'.encode() for each in range(few + 1)]
