@@ -16,7 +16,7 @@ from exporters.engines.vllm_buckets import family as family_of
 from exporters.engines.vllm_buckets import order
 from exporters.vocabulary import signals
 from exporters.vocabulary.signals import Kind
-from tests.contract.expositions import PAGES, RECORDED, VLLM_VERSIONS, vllm
+from tests.contract.expositions import PAGES, RECORDED, VLLM_VERSIONS
 from tests.contract.golden_pages import GOLDEN, exposed
 
 MODEL = "org/model"
@@ -24,16 +24,13 @@ MODEL = "org/model"
 
 @pytest.mark.parametrize("name", PAGES)
 def test_an_exposition_gives_the_series_of_its_golden_file(name: str) -> None:
-    assert exposed(normalise(PAGES[name])) == (GOLDEN / f"{name}.prom").read_text()
+    metrics = normalise(PAGES[name])
+    assert exposed(metrics) == (GOLDEN / f"{name}.prom").read_text()
+    assert not +metrics.faults
 
 
 def test_every_golden_file_has_an_exposition() -> None:
     assert {path.name for path in GOLDEN.iterdir()} == {f"{name}.prom" for name in PAGES}
-
-
-@pytest.mark.parametrize("name", PAGES)
-def test_no_exposition_has_errors(name: str) -> None:
-    assert not +normalise(PAGES[name]).faults
 
 
 # On Ray, a counter has two names.
@@ -102,29 +99,61 @@ def test_the_newer_of_two_names_is_used(signal: signals.Signal, newer: Family, o
     assert list(normalise(only_declared).values[signal].values()) == [5.0]
 
 
-def test_data_parallel_ranks_are_separate() -> None:
-    metrics = normalise(vllm("0.33.0", ranks=3))
-    rejections = metrics.values.pop(signals.ENGINE_REJECTIONS)
-    assert {(rank, model) for rank, model, _ in rejections} == {("0", MODEL)}
-    for signal, values in metrics.values.items():
-        ranks = list(dict.fromkeys((rank, model) for rank, model, *_ in values))
-        assert ranks == [("0", MODEL), ("1", MODEL), ("2", MODEL)], signal.name
-    assert metrics.kv_capacity == {"0": 16000.0, "1": 16000.0, "2": 16000.0}
+def lines(name: str, labels: str, **values: float) -> str:
+    """Samples of a metric by the value of one more label; `labels` has a place for it."""
+    return "".join(f"{name}{{{labels.format(value)}}} {number}\n" for value, number in values.items())
 
 
-def test_gauges_of_several_processes_are_reduced_to_their_maximum() -> None:
-    text = "".join(
-        f'vllm:{name}{{engine="0",model_name="m",pid="{pid}"}} {value}\n'
-        for name, values in (("num_requests_running", (3, 5)), ("kv_cache_usage_perc", (0.25, 0.75)))
-        for pid, value in enumerate(values)
-    )
-    metrics = normalise(text)
-    assert metrics.values == {signals.ENGINE_RUNNING: {("0", "m"): 5.0}, signals.ENGINE_KV_USAGE: {("0", "m"): 0.75}}
+RANK = 'engine="0",model_name="m",'
+SGLANG = 'model_name="m",dp_rank="0",tp_rank="%s",mode="{}"'
+MODES = {"prefill_compute": 100, "prefill_cache": 900, "decode": 50}
 
 
-def test_counters_of_several_processes_are_added() -> None:
-    text = "".join(f'vllm:prompt_tokens_total{{engine="0",model_name="m",pid="{pid}"}} {pid}\n' for pid in (7, 8))
-    assert normalise(text).values == {signals.ENGINE_PROMPT_TOKENS: {("0", "m"): 15.0}}
+@pytest.mark.parametrize(
+    "text, values",
+    [
+        pytest.param(
+            lines("vllm:num_requests_running", RANK + 'pid="{}"', a=3, b=5)
+            + lines("vllm:kv_cache_usage_perc", RANK + 'pid="{}"', a=0.25, b=0.75),
+            {signals.ENGINE_RUNNING: {("0", "m"): 5.0}, signals.ENGINE_KV_USAGE: {("0", "m"): 0.75}},
+            id="the maximum of the gauges of several processes",
+        ),
+        pytest.param(
+            lines("vllm:prompt_tokens_total", RANK + 'pid="{}"', a=7, b=8),
+            {signals.ENGINE_PROMPT_TOKENS: {("0", "m"): 15.0}},
+            id="the sum of the counters of several processes",
+        ),
+        pytest.param(
+            lines("vllm:num_requests_waiting_by_reason", RANK + 'reason="{}"', capacity=7, deferred=2),
+            {signals.ENGINE_DEFERRED: {("0", "m"): 2.0}},
+            id="only waiting requests that are skipped are deferred",
+        ),
+        pytest.param(
+            lines(
+                "vllm:admission_rejections_total", 'model_name="m",reason="{}"', max_num_queued_reqs=7, new=4, newer=5
+            ),
+            {signals.ENGINE_REJECTIONS: {("0", "m", "max_num_queued_reqs"): 7.0, ("0", "m", "other"): 9.0}},
+            id="known values of a label of the engine",
+        ),
+        pytest.param(
+            "".join(lines("sglang:realtime_tokens_total", SGLANG % rank, **MODES) for rank in "01"),
+            {
+                signals.ENGINE_PROMPT_TOKENS_BY_SOURCE: {
+                    ("0", "m", "local_compute"): 100.0,
+                    ("0", "m", "local_cache_hit"): 900.0,
+                }
+            },
+            id="output tokens of SGLang are no prompt tokens",
+        ),
+        pytest.param(
+            lines("tgi_request_failure", 'err="{}"', validation=3, overloaded=4),
+            {signals.ENGINE_REJECTIONS: {("0", "other", "overloaded"): 4.0}},
+            id="only overload failures of TGI are rejections",
+        ),
+    ],
+)
+def test_samples_that_differ_in_other_labels_give_these_values(text: str, values: dict[signals.Signal, object]) -> None:
+    assert normalise(text).values == values
 
 
 def test_histograms_of_one_rank_are_added_at_their_shared_bounds() -> None:
@@ -138,53 +167,12 @@ def test_histograms_of_one_rank_are_added_at_their_shared_bounds() -> None:
     }
 
 
-def test_only_waiting_requests_that_are_skipped_count_as_deferred() -> None:
-    text = "".join(
-        f'vllm:num_requests_waiting_by_reason{{engine="0",model_name="m",reason="{reason}"}} {value}\n'
-        for reason, value in (("capacity", 7), ("deferred", 2))
-    )
-    assert normalise(text).values == {signals.ENGINE_DEFERRED: {("0", "m"): 2.0}}
-
-
-def test_samples_by_a_label_of_the_engine_keep_its_known_values() -> None:
-    text = "".join(
-        f'vllm:admission_rejections_total{{model_name="m",reason="{reason}"}} {value}\n'
-        for reason, value in (("max_num_queued_reqs", 7), ("max_num_queued_tokens", 2), ("new", 4), ("newer", 5))
-    )
-    assert normalise(text).values == {
-        signals.ENGINE_REJECTIONS: {
-            ("0", "m", "max_num_queued_reqs"): 7.0,
-            ("0", "m", "max_num_queued_tokens"): 2.0,
-            ("0", "m", "other"): 9.0,
-        }
-    }
-
-
 @pytest.mark.parametrize("name", ["vllm-0.25.1-recorded", "vllm-0.32.0-recorded", "vllm-0.32.0-connector-recorded"])
 def test_the_sources_of_prompt_tokens_add_up_to_all_prompt_tokens(name: str) -> None:
     values = normalise(PAGES[name]).values
     prompt_tokens = sum(values[signals.ENGINE_PROMPT_TOKENS].values())
     assert prompt_tokens > 0
     assert sum(values[signals.ENGINE_PROMPT_TOKENS_BY_SOURCE].values()) == prompt_tokens
-
-
-def test_output_tokens_of_sglang_are_no_prompt_tokens() -> None:
-    text = "".join(
-        f'sglang:realtime_tokens_total{{model_name="m",dp_rank="0",tp_rank="{rank}",mode="{mode}"}} {value}\n'
-        for rank in "01"
-        for mode, value in (("prefill_compute", 100), ("prefill_cache", 900), ("decode", 50))
-    )
-    assert normalise(text).values == {
-        signals.ENGINE_PROMPT_TOKENS_BY_SOURCE: {
-            ("0", "m", "local_compute"): 100.0,
-            ("0", "m", "local_cache_hit"): 900.0,
-        }
-    }
-
-
-def test_only_overload_failures_of_tgi_are_rejections() -> None:
-    text = 'tgi_request_failure{err="validation"} 3\ntgi_request_failure{err="overloaded"} 4\n'
-    assert normalise(text).values == {signals.ENGINE_REJECTIONS: {("0", "other", "overloaded"): 4.0}}
 
 
 def test_offload_bytes_have_the_older_name_until_the_newer_one_has_a_sample() -> None:
@@ -236,24 +224,6 @@ def test_running_lora_adapters_are_counted(text: str, adapters: float | None, li
     metrics = normalise(text)
     assert metrics.lora == {signal: value for signal, value in expected.items() if value is not None}
     assert metrics.exposed == metrics.lora.keys()
-
-
-def test_names_of_lora_adapters_are_no_labels() -> None:
-    lines = exposed(normalise(PAGES["vllm-0.32.0-lora-recorded"]))
-    assert {
-        'llm_engine_lora_adapters_running{engine="e0"} 0.0',
-        'llm_engine_lora_adapters_limit{engine="e0"} 1.0',
-    } <= set(lines.splitlines())
-    assert "sql" not in lines
-    assert "chat" not in lines
-
-
-def test_a_counter_that_a_restart_has_reset_is_exposed_unchanged() -> None:
-    before, after = (
-        normalise(f'vllm:prompt_tokens_total{{engine="0",model_name="m"}} {value}\n') for value in (900, 12)
-    )
-    assert before.values[signals.ENGINE_PROMPT_TOKENS] == {("0", "m"): 900.0}
-    assert after.values[signals.ENGINE_PROMPT_TOKENS] == {("0", "m"): 12.0}
 
 
 @pytest.mark.parametrize("row", VLLM.rows, ids=lambda row: row.signal.name)

@@ -11,9 +11,9 @@ from alerts.rule_file import rules
 from alerts.rules.groups import to_yaml
 from compose.programs.tools import Tools
 from exporters.analysis.prometheus_api import Prometheus
-from exporters.sidecar.ingest.receiver import MAX_PENDING_RECORDS
 from exporters.vocabulary import slo_file
 from exporters.vocabulary.alert_names import AlertName
+from tests.faults.small_bounds import PENDING_RECORDS
 from tests.support.fake_engine import Engine, serving
 from tests.support.prometheus_process import prometheus
 from tests.support.sidecar_process import ROOT, RUN, SLOS, START, Running, children_by, sidecar
@@ -23,7 +23,6 @@ pytestmark = pytest.mark.slow
 
 OK = "llm_requests_total{all,tiny,ok,chat_completions,false,other}"
 ERRORS = "llm_sidecar_log_errors_total{}"
-CONNECTIONS = "llm_sidecar_client_connections{relay-0}"
 DROPPED = "llm_sidecar_dropped_log_lines_total{no_space,chat_completions}"
 
 
@@ -59,13 +58,16 @@ async def test_while_the_disk_is_full_series_continue_and_afterwards_the_log_is_
 
 
 LINES_OVER_THE_LIMIT = 700
-RECORDS = MAX_PENDING_RECORDS + LINES_OVER_THE_LIMIT
+RECORDS = PENDING_RECORDS + LINES_OVER_THE_LIMIT
 
 RELAY_WITH_RECORDS = f"""\
 import runpy, signal, sys
 sys.path.append({str(ROOT)!r})
 from exporters.relay.record_sender import Sender
+from exporters.sidecar.ingest import receiver
 from tests.support.sample_records import finished
+
+receiver.MAX_PENDING_RECORDS = {PENDING_RECORDS}
 
 start = Sender.start
 
@@ -82,7 +84,7 @@ module = sys.argv[sys.argv.index("-m") + 1]
 sys.argv = [module]
 runpy.run_module(module, run_name="__main__", alter_sys=True)
 """
-"""A child in which a relay that receives SIGUSR1 sends records."""
+"""A child in which a relay that receives SIGUSR1 sends records; fewer lines may wait than usually."""
 
 
 async def test_lines_dropped_on_a_full_disk_are_counted_exactly_and_raise_a_ticket(

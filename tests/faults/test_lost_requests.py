@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
     "path, endpoint, phase, outcome",
     [
         pytest.param("/v1/chat/completions", "chat_completions", "streaming", "ok", id="chat"),
-        pytest.param("/v1/responses", "responses", "waiting", "truncated", id="responses"),
+        pytest.param("/v1/responses", "responses", "waiting", "truncated", marks=pytest.mark.long, id="responses"),
     ],
 )
 async def test_the_open_requests_of_a_killed_relay_are_lost_and_other_relays_are_unaffected(

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from unittest.mock import patch
 
 import h11
 
@@ -141,26 +142,16 @@ def case(rng: random.Random) -> int:
 
 
 async def check(seed: int) -> bool:
-    """Exchange messages; returns True, because all of them are valid.
-
-    Raises:
-        AssertionError: a property does not hold. Any other exception is a bug, too.
-    """
-    await exchange_messages(random.Random(seed))  # noqa: S311 - reproducible
-    return True
-
-
-async def exchange_messages(rng: random.Random) -> None:
     """Let clients and engines send their pieces in any order, over connections that may block.
 
+    Returns True, because all messages are valid.
+
     Raises:
-        AssertionError: a byte of another request follows an incomplete one, or a client has another's response.
+        AssertionError: a byte of another request follows an incomplete one, or a client has another's response. Any
+            other exception is a bug, too.
     """
-    limit, exchange.PARSED_LIMIT = exchange.PARSED_LIMIT, PARSED_LIMIT
-    try:
-        clients, engines = await _exchanged(rng)
-    finally:
-        exchange.PARSED_LIMIT = limit
+    with patch.object(exchange, "PARSED_LIMIT", PARSED_LIMIT):
+        clients, engines = await _exchanged(random.Random(seed))  # noqa: S311 - reproducible
     for engine in engines:
         messages = list(messages_of(bytes(engine.wire.sent)))
         for number, body, _ in messages:
@@ -170,6 +161,7 @@ async def exchange_messages(rng: random.Random) -> None:
         received = client.numbers()
         assert received == [number for number, _ in client.requests[: len(received)]], "the response to another request"
         assert len(received) == len(client.requests) or client.wire.ended, "no response"
+    return True
 
 
 async def _exchanged(rng: random.Random) -> tuple[list[Client], list[Engine]]:

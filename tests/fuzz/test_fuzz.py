@@ -7,24 +7,17 @@ import pytest
 from exporters.relay.connections import exchange, message_heads
 from exporters.relay.connections.exchange_state import ResponseState
 from exporters.relay.metering import meter
-from tests.fuzz.run import TARGETS, FaultFoundError, Target, check_case, make_case
+from tests.fuzz.run import TARGETS, FaultFoundError, Target, check_case
 
+CASES = 60
 EACH = pytest.mark.parametrize("target", [pytest.param(target, id=name) for name, target in TARGETS.items()])
 
 
 @EACH
-@pytest.mark.parametrize(
-    "cases", [pytest.param(100, marks=pytest.mark.slow), pytest.param(500, marks=pytest.mark.long)]
-)
-async def test_mutated_input_finds_no_bug_and_much_of_it_passes_the_parsers(target: Target, cases: int) -> None:
-    deep = [await check_case(target, 1, number) for number in range(1, cases + 1)]
-    assert sum(deep) > cases / 5
-
-
-@EACH
-def test_a_seed_and_a_number_reproduce_a_case(target: Target) -> None:
-    assert make_case(target, 1, 7) == make_case(target, 1, 7)
-    assert len({repr(make_case(target, 1, number)) for number in range(50)}) > 40
+@pytest.mark.slow
+async def test_mutated_input_finds_no_bug_and_much_of_it_passes_the_parsers(target: Target) -> None:
+    deep = [await check_case(target, 1, number) for number in range(1, CASES + 1)]
+    assert sum(deep) > CASES / 5
 
 
 async def _first_fault(target: str) -> str:

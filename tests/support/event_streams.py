@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterable
+from unittest.mock import patch
 
 from exporters.relay.dialects import chat
 from exporters.relay.dialects.dialect import Dialect
@@ -51,3 +52,38 @@ def forwards(path: Forwarding, data: bytes) -> bool:
     path.leave = left.append
     path.data_received(data)
     return not left
+
+
+def begun(*events: bytes, dialect: Dialect = chat) -> tuple[Meter, Forwarding, list[bytes]]:
+    """A meter of a stream after these events, at 1 s, 2 s and so on, its fast path, and what that has forwarded."""
+    meter, sent = stream_meter(dialect=dialect), list[bytes]()
+    for at, event in enumerate(events, 1):
+        meter.stream(event, float(at))
+    path = meter.fast_path(sent.append, raise_error)
+    assert path is not None
+    return meter, path, sent
+
+
+def relayed(meter: Meter, events: Iterable[bytes]) -> list[bytes]:
+    """What the client receives of each of these events, one a second, on the fast path if the meter has one for it."""
+    received: list[bytes] = []
+    for at, event in enumerate(map(chunk, events)):
+        sent: list[bytes] = []
+        path = meter.fast_path(sent.append, raise_error)
+        with patch("exporters.relay.metering.fast_path.time.monotonic", lambda now=float(at): now):
+            forwarded = path is not None and forwards(path, event)
+        assert sent == [event] * forwarded
+        data = event.partition(b"\r\n")[2][:-2]
+        received.append(data if forwarded else meter.stream(data, float(at)))
+    return received
+
+
+def measured(meter: Meter) -> tuple[object, ...]:
+    """All that a meter has found when its stream is over."""
+    outcome = meter.outcome(200, streams=True, complete=True)
+    meter.finish(outcome, 1e9)
+    return (
+        meter.chunks, list(meter.gaps.recent), meter.first_at, meter.answer_at, meter.last_at, meter.prompt_tokens,
+        meter.first_tool_call_at, meter.completion_tokens, meter.cached_tokens, meter.reasoning_tokens,
+        meter.finish_reason, meter.fingerprint, meter.done, outcome,
+    )  # fmt: skip

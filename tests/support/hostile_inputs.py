@@ -348,7 +348,7 @@ def responses() -> Iterator[Input]:
         yield Input(f"response head: {name}", repeated(*items), unary, most=READ - 100)
     value = repeated(OK + b"a:", b"a", b"\r\n\r\n")
     yield Input("response head: in reads of 16 bytes", value, unary, most=READ - 100, read=16)
-    yield Input("interim responses", repeated(b"", b"HTTP/1.1 100 \r\n\r\n", b""), unary)
+    yield Input("interim responses", repeated(b"", b"HTTP/1.1 100 \r\n\r\n", b""), unary, most=96 * 1024)
     for name, (before, item, after) in CONTENTS.items():
         json = repeated(b"{" + before, item, after + b"}")
         for api, request in ANSWERED.items():

@@ -107,13 +107,8 @@ def forwarded_target(target: str) -> str:
     return quote(matched, safe="/:@!$&'()*+,;=") + mark + query
 
 
-def route(target: str, allowed: Iterable[str] = ()) -> Route:
-    """The route of a request target; `allowed` adds exact paths."""
-    return route_of_path(normalise(target), allowed)
-
-
 def route_of_path(path: str, allowed: Iterable[str] = ()) -> Route:
-    """The route of a path that `normalise` has returned."""
+    """The route of a path that `normalise` has returned; `allowed` adds exact paths."""
     listed = _ROUTES.get(path)
     if listed is not None:
         return listed

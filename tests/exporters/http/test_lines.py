@@ -192,7 +192,7 @@ async def test_one_callback_begins_one_request() -> None:
 async def test_requests_that_wait_to_be_parsed_are_read_only_up_to_a_limit() -> None:
     bench = Bench()
     refused = b"GET /sleep HTTP/1.1\r\nhost: x\r\n\r\n"
-    feed(bench.client, refused * 3000)
+    feed(bench.client, refused * 2200)
     assert not bench.client.is_reading()
     while not bench.client.is_reading():
         await settle()

@@ -16,6 +16,7 @@ NAMES = st.from_regex(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,12}", fullmatch=True)
 VALUES = st.from_regex(r"[!-~]([\t -~]{0,20}[!-~])?|", fullmatch=True)
 
 
+@settings(max_examples=40)
 @given(
     st.lists(st.tuples(NAMES, VALUES, st.sampled_from(["", " ", "\t "]), st.sampled_from(["", " ", " \t"])), max_size=6)
 )
@@ -134,7 +135,7 @@ def test_chunks_of_equal_small_size_are_merged_and_not_parsed_one_by_one(
         pytest.param(b"0\r\na: " + b"x" * parser.MAX_TRAILERS, id="trailers over the limit"),
     ],
 )
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(places=CUTS)
 def test_ambiguous_or_malformed_chunks_break_the_body(data: bytes, places: list[int]) -> None:
     body = parser.ChunkedBody()

@@ -1,14 +1,13 @@
 """Event streams, split at any byte."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporters.http import sse
 from exporters.http.sse import Splitter, payload
 from exporters.relay.dialects.chat import decode
 from exporters.relay.metering.meter import MAX_HELD_EVENT
-from exporters.vocabulary.signals import Outcome
 from tests.support.event_streams import cut, stream_meter
 from tests.support.scripted_relay import DONE, ROLE, USAGE, content
 
@@ -25,27 +24,6 @@ def test_events_are_complete_and_in_order_for_any_split_into_reads(
     split = [event for piece in cut(b"".join(events), places) for event in splitter.feed(piece)]
     assert split == events
     assert splitter.release() == b""
-
-
-@given(st.lists(EVENT, max_size=8), LINE_ENDS, st.lists(st.integers(0, 10_000), max_size=40))
-def test_only_the_injected_usage_event_is_removed_and_counts_do_not_depend_on_the_split(
-    events: list[bytes], line_end: bytes, places: list[int]
-) -> None:
-    stream = [*events, DONE]
-    data = b"".join(stream).replace(b"\n", line_end)
-    ours, theirs, whole = (
-        stream_meter(strips_usage=True),
-        stream_meter(strips_usage=False),
-        stream_meter(strips_usage=False),
-    )
-    pieces = cut(data, places)
-    stripped = b"".join([*(ours.stream(piece, 1.0) for piece in pieces), ours.stream_end(1.0)])
-    assert stripped == b"".join(event for event in stream if event != USAGE).replace(b"\n", line_end)
-    assert b"".join(theirs.stream(piece, 1.0) for piece in pieces) == data
-    whole.stream(data, 1.0)
-    for each in (ours, theirs):
-        assert (each.chunks, each.completion_tokens) == (whole.chunks, whole.completion_tokens)
-    assert ours.outcome(200, streams=True, complete=True) is Outcome.OK
 
 
 @given(st.text("a\r\n", max_size=30), st.lists(st.integers(0, 30), max_size=10))
@@ -88,6 +66,7 @@ TIMED = USAGE.replace(b'"metrics"', b'"timings":{"a":1},"metrics"')
 KEPT = b'data: {"choices":[],"timings":{"a":1},"metrics"' + USAGE.partition(b'"metrics"')[2]
 
 
+@settings(max_examples=60)
 @given(st.lists(EVENT | st.just(TIMED), max_size=8), LINE_ENDS, st.lists(st.integers(0, 10_000), max_size=40))
 def test_only_usage_is_removed_from_an_event_with_other_fields_for_any_split(
     events: list[bytes], line_end: bytes, places: list[int]
@@ -152,9 +131,3 @@ def test_the_payload_of_an_event_is_its_data_field(event: bytes, data: bytes) ->
 def test_an_event_has_output_if_any_choice_has_output(event: bytes, output: bool, answer: bool) -> None:
     decoded = decode(event)
     assert (decoded.output, decoded.answer) == (output, answer)
-
-
-def test_a_count_over_the_limit_is_ignored() -> None:
-    ours = stream_meter(strips_usage=False)
-    ours.stream(b'data: {"choices":[],"usage":{"prompt_tokens":99999999999999999999,"completion_tokens":1}}\n\n', 1.0)
-    assert ours.prompt_tokens is None

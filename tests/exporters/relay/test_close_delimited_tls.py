@@ -2,17 +2,14 @@
 
 import asyncio
 import contextlib
-import ssl
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from exporters.configuration.tls import Trust
-from exporters.text import pem_file
 from exporters.vocabulary.signals import Outcome
-from tests.exporters.configuration.certificates import authority, needs_openssl
-from tests.support.scripted_relay import CHAT, DONE, END, EVENTS, Stage, chunk, post, staged
+from tests.exporters.configuration.certificates import needs_openssl
+from tests.exporters.relay.engines import behind
+from tests.support.scripted_relay import CHAT, DONE, END, EVENTS, chunk, post
 
 pytestmark = needs_openssl
 
@@ -39,30 +36,12 @@ class Engine:
             writer.transport.abort()  # FIN without close_notify
 
 
-@contextlib.asynccontextmanager
-async def behind(tmp_path: Path, engine: Engine) -> AsyncIterator[Stage]:
-    """A relay whose engine is this one."""
-    trusted = authority(tmp_path / "trusted")
-    leaf = trusted.issue("leaf")
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(leaf.cert, leaf.key)
-    server = await asyncio.start_server(engine.serve, "127.0.0.1", 0, ssl=context)
-    url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    try:
-        async with staged(
-            tmp_path, None, upstream=url, trust=Trust(ca=pem_file.read(trusted.ca, "--upstream-ca"))
-        ) as stage:
-            yield stage
-    finally:
-        server.close()
-
-
 @pytest.mark.parametrize("notifies", [True, False], ids=["with close_notify", "without close_notify"])
 async def test_without_close_notify_a_response_is_truncated_and_has_no_last_chunk(
     tmp_path: Path, *, notifies: bool
 ) -> None:
     engine = Engine(b"HTTP/1.1 200 OK\r\n\r\n" + BODY, notifies=notifies)
-    async with behind(tmp_path, engine) as stage:
+    async with behind(tmp_path, engine.serve, tls=True) as stage:
         client = await stage.client(HEALTH.format(version="1.1").encode())
         await client.until(chunk(BODY))
         engine.may_end.set()
@@ -73,7 +52,7 @@ async def test_without_close_notify_a_response_is_truncated_and_has_no_last_chun
 @pytest.mark.parametrize("notifies", [True, False], ids=["with close_notify", "without close_notify"])
 async def test_without_close_notify_a_client_of_http_1_0_is_reset(tmp_path: Path, *, notifies: bool) -> None:
     engine = Engine(b"HTTP/1.1 200 OK\r\n\r\n" + BODY, notifies=notifies)
-    async with behind(tmp_path, engine) as stage:
+    async with behind(tmp_path, engine.serve, tls=True) as stage:
         client = await stage.client(HEALTH.format(version="1.0").encode())
         await client.until(BODY)
         engine.may_end.set()
@@ -88,7 +67,7 @@ async def test_without_close_notify_a_client_of_http_1_0_is_reset(tmp_path: Path
 async def test_a_stream_that_has_sent_its_own_end_is_ok_without_close_notify(tmp_path: Path) -> None:
     events = b"".join([*EVENTS, DONE])
     engine = Engine(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n" + events, notifies=False)
-    async with behind(tmp_path, engine) as stage:
+    async with behind(tmp_path, engine.serve, tls=True) as stage:
         client = await stage.client(post(CHAT))
         await client.until(DONE)
         engine.may_end.set()

@@ -2,19 +2,16 @@
 
 import asyncio
 import contextlib
-import ssl
 from collections import Counter
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from exporters.configuration.tls import Trust
 from exporters.relay.connections.upstream import UpstreamConnection
 from exporters.relay.metering.fast_path import FastPath
-from exporters.text import pem_file
 from exporters.vocabulary.signals import Outcome
-from tests.exporters.configuration.certificates import authority, needs_openssl
+from tests.exporters.configuration.certificates import needs_openssl
+from tests.exporters.relay.engines import behind
 from tests.support.scripted_relay import (
     CHAT_WITH_USAGE,
     DONE,
@@ -27,7 +24,6 @@ from tests.support.scripted_relay import (
     chunk,
     content,
     post,
-    staged,
 )
 
 TOKENS = [content(f"token {number}") for number in range(1999)]
@@ -49,24 +45,6 @@ class Engine:
             writer.write(b"".join(map(chunk, [*TOKENS[1:], *LAST])) + END)
             await writer.drain()
         writer.close()
-
-
-@contextlib.asynccontextmanager
-async def relay(tmp_path: Path, engine: Engine, *, tls: bool) -> AsyncIterator[Stage]:
-    context, trust = None, Trust()
-    if tls:
-        trusted = authority(tmp_path / "trusted")
-        leaf = trusted.issue("leaf")
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        context.load_cert_chain(leaf.cert, leaf.key)
-        trust = Trust(ca=pem_file.read(trusted.ca, "--upstream-ca"))
-    server = await asyncio.start_server(engine.serve, "127.0.0.1", 0, ssl=context)
-    url = f"http{'s' if tls else ''}://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    try:
-        async with staged(tmp_path, None, upstream=url, trust=trust) as stage:
-            yield stage
-    finally:
-        server.close()
 
 
 @pytest.fixture
@@ -96,7 +74,7 @@ async def test_a_backlog_takes_the_fast_path_and_arrives_unchanged(
     tls: bool, tmp_path: Path, reads: Counter[str]
 ) -> None:
     engine = Engine()
-    async with relay(tmp_path, engine, tls=tls) as stage:
+    async with behind(tmp_path, engine.serve, tls=tls) as stage:
         response = await response_of(stage, engine)
         record = await stage.record()
     assert body_of(response) == b"".join(EVENTS)
@@ -113,7 +91,7 @@ async def test_an_error_while_counting_leaves_the_fast_path_and_the_stream_uncha
         raise RuntimeError
 
     engine = Engine()
-    async with relay(tmp_path, engine, tls=False) as stage:
+    async with behind(tmp_path, engine.serve, tls=False) as stage:
         monkeypatch.setattr("exporters.relay.metering.meter.Meter.count_chunk", fail)
         response = await response_of(stage, engine)
         record = await stage.record()

@@ -7,7 +7,7 @@ import pytest
 
 from exporters.configuration.origin import origin
 from exporters.configuration.otlp_endpoints import Collector
-from exporters.http.parser import MAX_HEADERS, MAX_OPTIONS, MAX_PATH
+from exporters.http.parser import MAX_OPTIONS
 from exporters.vocabulary.signals import Outcome
 from tests.support.scripted_relay import (
     CHAT,
@@ -35,65 +35,43 @@ GET = b"GET /health HTTP/1.1\r\n"
 
 
 REJECTED = {
-    400: {
-        "two lengths": HEAD + b"content-length: 2\r\ncontent-length: 2\r\n\r\n{}",
-        "two different lengths": HEAD + b"content-length: 2\r\ncontent-length: 3\r\n\r\n{}",
-        "a list of lengths": HEAD + b"content-length: 2, 2\r\n\r\n{}",
-        "a signed length": HEAD + b"content-length: +2\r\n\r\n{}",
-        "a hexadecimal length": HEAD + b"content-length: 0x2\r\n\r\n{}",
-        "length and chunks": HEAD + b"content-length: 2\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
-        "chunks and length": HEAD + b"transfer-encoding: chunked\r\ncontent-length: 2\r\n\r\n0\r\n\r\n",
-        "chunked not last": HEAD + b"transfer-encoding: chunked, identity\r\n\r\n0\r\n\r\n",
-        "an encoding other than chunked": HEAD + b"transfer-encoding: gzip\r\n\r\n",
-        "a chunk size that is not a number": HEAD + b"transfer-encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n",
-        "a negative chunk size": HEAD + b"transfer-encoding: chunked\r\n\r\n-1\r\n{}\r\n0\r\n\r\n",
-        "a chunk size beyond 64 bits": HEAD + b"transfer-encoding: chunked\r\n\r\nfffffffffffffffff\r\n{}\r\n0\r\n\r\n",
-        "a chunk longer than its size": HEAD + b"transfer-encoding: chunked\r\n\r\n2\r\n{}x\r\n0\r\n\r\n",
-        "a folded header": GET + b"host: x\r\n folded: y\r\n\r\n",
-        "a space before the colon": GET + b"host : x\r\n\r\n",
-        "a space in a name": GET + b"host: x\r\nbad name: y\r\n\r\n",
-        "a zero byte in a name": GET + b"host: x\r\nname\x00: y\r\n\r\n",
-        "a zero byte in a value": GET + b"host: x\r\nname: y\x00z\r\n\r\n",
-        "a bare CR in a value": GET + b"host: x\r\nname: y\rz\r\n\r\n",
-        "bare LFs": b"GET /health HTTP/1.1\nhost: x\n\n",
-        "a zero byte in the path": b"GET /he\x00alth HTTP/1.1\r\nhost: x\r\n\r\n",
-        "an unknown version": b"GET /health HTTP/3.7\r\nhost: x\r\n\r\n",
-        "no Host": GET + b"\r\n",
-        "two Hosts": GET + b"host: a\r\nhost: a\r\n\r\n",
-        "no HTTP": b"NONSENSE\r\n\r\n",
-        "too many options of Connection": GET + b"host: x\r\nconnection: a" + b",a" * MAX_OPTIONS + b"\r\n\r\n",
-    },
-    431: {
-        "a head over the limit": GET + b"host: x\r\nbig: " + b"y" * 70_000 + b"\r\n\r\n",
-        "a path over the limit of a head": b"GET /" + b"h" * 70_000 + b" HTTP/1.1\r\nhost: x\r\n\r\n",
-        "too many headers": GET + b"host: x\r\n" + b"a:\r\n" * MAX_HEADERS + b"\r\n",
-    },
-    414: {"a path over the limit": b"GET /" + b"h" * MAX_PATH + b" HTTP/1.1\r\nhost: x\r\n\r\n"},
-    426: {
-        "an upgrade": GET + b"host: x\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\n",
-        "a choice of upgrades": GET + b"host: x\r\nupgrade: h2c, websocket\r\nconnection: upgrade\r\n\r\n",
-        "two upgrades": GET + b"host: x\r\nupgrade: h2c\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\n",
-        "a tunnel": b"CONNECT engine:1 HTTP/1.1\r\nhost: x\r\n\r\n",
-    },
+    "two lengths": HEAD + b"content-length: 2\r\ncontent-length: 2\r\n\r\n{}",
+    "two different lengths": HEAD + b"content-length: 2\r\ncontent-length: 3\r\n\r\n{}",
+    "a list of lengths": HEAD + b"content-length: 2, 2\r\n\r\n{}",
+    "a signed length": HEAD + b"content-length: +2\r\n\r\n{}",
+    "a hexadecimal length": HEAD + b"content-length: 0x2\r\n\r\n{}",
+    "length and chunks": HEAD + b"content-length: 2\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+    "chunks and length": HEAD + b"transfer-encoding: chunked\r\ncontent-length: 2\r\n\r\n0\r\n\r\n",
+    "chunked not last": HEAD + b"transfer-encoding: chunked, identity\r\n\r\n0\r\n\r\n",
+    "an encoding other than chunked": HEAD + b"transfer-encoding: gzip\r\n\r\n",
+    "a chunk size that is not a number": HEAD + b"transfer-encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n",
+    "a negative chunk size": HEAD + b"transfer-encoding: chunked\r\n\r\n-1\r\n{}\r\n0\r\n\r\n",
+    "a chunk size beyond 64 bits": HEAD + b"transfer-encoding: chunked\r\n\r\nfffffffffffffffff\r\n{}\r\n0\r\n\r\n",
+    "a chunk longer than its size": HEAD + b"transfer-encoding: chunked\r\n\r\n2\r\n{}x\r\n0\r\n\r\n",
+    "a folded header": GET + b"host: x\r\n folded: y\r\n\r\n",
+    "a space before the colon": GET + b"host : x\r\n\r\n",
+    "a space in a name": GET + b"host: x\r\nbad name: y\r\n\r\n",
+    "a zero byte in a name": GET + b"host: x\r\nname\x00: y\r\n\r\n",
+    "a zero byte in a value": GET + b"host: x\r\nname: y\x00z\r\n\r\n",
+    "a bare CR in a value": GET + b"host: x\r\nname: y\rz\r\n\r\n",
+    "bare LFs": b"GET /health HTTP/1.1\nhost: x\n\n",
+    "a zero byte in the path": b"GET /he\x00alth HTTP/1.1\r\nhost: x\r\n\r\n",
+    "an unknown version": b"GET /health HTTP/3.7\r\nhost: x\r\n\r\n",
+    "no Host": GET + b"\r\n",
+    "two Hosts": GET + b"host: a\r\nhost: a\r\n\r\n",
+    "no HTTP": b"NONSENSE\r\n\r\n",
+    "too many options of Connection": GET + b"host: x\r\nconnection: a" + b",a" * MAX_OPTIONS + b"\r\n\r\n",
 }
-"""Requests by the status of their response."""
 
 
-@pytest.mark.parametrize(
-    "status, request_bytes",
-    [
-        pytest.param(status, request_bytes, id=name)
-        for status, requests in REJECTED.items()
-        for name, request_bytes in requests.items()
-    ],
-)
+@pytest.mark.parametrize("request_bytes", REJECTED.values(), ids=REJECTED)
 async def test_an_ambiguous_or_malformed_request_is_rejected_once_and_not_forwarded(
-    tmp_path: Path, status: int, request_bytes: bytes
+    tmp_path: Path, request_bytes: bytes
 ) -> None:
     async with staged(tmp_path, ok) as stage:
         # The relay must not parse the following bytes as a request either.
         response = await stage.ask(request_bytes + b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n")
-        assert response.startswith(b"HTTP/1.1 %d " % status)
+        assert response.startswith(b"HTTP/1.1 400 ")
         assert response.count(b"HTTP/1.1") == 1
         assert b"connection: close\r\n" in response
         assert "code" in error_in(response)

@@ -3,8 +3,9 @@
 import asyncio
 import sys
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -63,57 +64,31 @@ def work(callback: Callable[[], object]) -> tuple[int, int]:
     return calls, tracemalloc.get_traced_memory()[1] - before
 
 
-def each(inputs: Iterator[Input]) -> pytest.MarkDecorator:
+def alike(inputs: Iterable[Input], size: int, *, forwarded: bool = False) -> list[Any]:
     """All inputs. Of those with the same name for several APIs, one is not `long`: that of each API in turn."""
-    alike: dict[str, list[Input]] = {}
+    named: dict[str, list[Input]] = {}
     for one in inputs:
-        alike.setdefault(one.name.rpartition(": ")[2], []).append(one)
-    return pytest.mark.parametrize(
-        "sent",
-        [
-            pytest.param(one, id=one.name, marks=() if place == number % len(same) else pytest.mark.long)
-            for number, same in enumerate(alike.values())
-            for place, one in enumerate(same)
-        ],
-    )
+        named.setdefault(one.name.rpartition(": ")[2], []).append(one)
+    return [
+        pytest.param(one, size, forwarded, id=one.name, marks=() if place == number % len(same) else pytest.mark.long)
+        for number, same in enumerate(named.values())
+        for place, one in enumerate(same)
+    ]
 
 
-@each(heads())
-def test_a_hostile_head_causes_little_work(sent: Input) -> None:
-    check(sent, HEAD)
+INPUTS = [
+    *alike(heads(), HEAD),
+    *alike(chunked_bodies(), LINES),
+    *alike(streams(), LINES),
+    *alike(websockets(), LINES),
+    *alike(json_bodies(), JSON, forwarded=True),
+    *alike(forms(), JSON, forwarded=True),
+    *alike(responses(), JSON),
+]
 
 
-@each(chunked_bodies())
-def test_a_hostile_chunked_body_causes_little_work(sent: Input) -> None:
-    check(sent, LINES)
-
-
-@each(streams())
-def test_a_hostile_stream_causes_little_work(sent: Input) -> None:
-    check(sent, LINES)
-
-
-@each(websockets())
-def test_a_hostile_websocket_causes_little_work(sent: Input) -> None:
-    check(sent, LINES)
-
-
-@each(json_bodies())
-def test_a_hostile_body_causes_little_work_and_is_forwarded(sent: Input) -> None:
-    check(sent, JSON, forwarded=True)
-
-
-@each(forms())
-def test_a_hostile_form_causes_little_work_and_is_forwarded(sent: Input) -> None:
-    check(sent, JSON, forwarded=True)
-
-
-@each(responses())
-def test_a_hostile_response_causes_little_work(sent: Input) -> None:
-    check(sent, JSON)
-
-
-def check(sent: Input, size: int, *, forwarded: bool = False) -> None:
+@pytest.mark.parametrize("sent, size, forwarded", INPUTS)
+def test_a_hostile_input_causes_little_work(sent: Input, size: int, forwarded: bool) -> None:
     if sent.read < 100:  # each read costs the same
         sent = replace(sent, most=min(sent.most, 500 * sent.read))
     costs = asyncio.run(costs_of(sent, size, work, FULL if size == JSON else CONFIG))

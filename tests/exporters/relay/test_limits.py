@@ -11,6 +11,7 @@ from exporters.http.parser import MAX_HEADERS, MAX_OPTIONS, MAX_PATH
 from exporters.relay.connections.client import MAX_PIPELINED
 from exporters.relay.connections.exchange import Exchange
 from exporters.vocabulary.signals import Outcome
+from tests.exporters.relay.engines import behind
 from tests.support.scripted_relay import (
     CHAT,
     STREAM_HEAD,
@@ -98,6 +99,7 @@ async def test_a_head_with_too_many_parts_is_rejected(
     async with staged(tmp_path, ok) as stage:
         response = await stage.ask(f"GET {path} HTTP/1.1\r\nhost: x\r\n{headers}\r\n".encode())
         assert response.startswith(f"HTTP/1.1 {status} ".encode())
+        assert b"connection: close\r\n" in response
         assert error_in(response)["message"] == f"vllm-slo: {message}"
         assert stage.requests == []
 
@@ -142,9 +144,7 @@ async def test_an_upload_of_100_mb_is_streamed_and_never_buffered_whole(tmp_path
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
         writer.close()
 
-    engine = await asyncio.start_server(slow, "127.0.0.1", 0)
-    url = f"http://127.0.0.1:{engine.sockets[0].getsockname()[1]}"
-    async with engine, staged(tmp_path, None, upstream=url) as stage:
+    async with behind(tmp_path, slow) as stage:
         client = await stage.client(b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 100000000\r\n\r\n")
         tracemalloc.start()
         try:
@@ -192,10 +192,8 @@ async def test_the_prompts_of_40_streams_are_released_once_they_are_written_to_t
             await reader.read()
         writer.transport.abort()
 
-    engine = await asyncio.start_server(stream, "127.0.0.1", 0)
-    url = f"http://127.0.0.1:{engine.sockets[0].getsockname()[1]}"
-    request = post(CHAT.replace(b"twelve chars", b"x" * 2_000_000))
-    async with engine, staged(tmp_path, None, upstream=url) as stage:
+    request = post(CHAT.replace(b"twelve chars", b"x" * 1_000_000))
+    async with behind(tmp_path, stream) as stage:
         tracemalloc.start()
         try:
             for _ in range(40):

@@ -29,10 +29,6 @@ async def served_one(stage: Stage) -> None:
     await until(lambda: len(stage.relay.connections) == 1)
 
 
-async def free(_: Stage) -> None:
-    """Nothing is prepared."""
-
-
 WITHOUT_HEAD = {
     (400, "bad_request"): b"NONSENSE\r\n\r\n",
     (400, "bad_host"): GET + b"\r\n",

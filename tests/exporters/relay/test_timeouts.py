@@ -10,12 +10,14 @@ import pytest
 
 from exporters.relay.connections.exchange_state import RequestState
 from exporters.vocabulary.signals import Outcome, Verdict
+from tests.exporters.relay.engines import behind
 from tests.support.scripted_relay import (
     CHAT,
     DONE,
     STREAM_HEAD,
     UNARY,
     Received,
+    Script,
     Stage,
     chunk,
     content,
@@ -58,14 +60,19 @@ async def test_an_incomplete_request_times_out_with_408(tmp_path: Path, incomple
         assert [record.outcome for record in stage.records] == [Outcome.OK, *([Outcome.CLIENT_ERROR] * recorded)]
 
 
-async def test_a_client_that_waits_for_its_response_is_not_idle(tmp_path: Path) -> None:
-    may_respond = asyncio.Event()
+def ok_when(may_respond: asyncio.Event) -> Script:
+    """The script of an engine that responds after the event."""
 
     async def later(received: Received) -> None:
         await may_respond.wait()
         await ok(received)
 
-    async with staged(tmp_path, later, client_idle=75.0) as stage:
+    return later
+
+
+async def test_a_client_that_waits_for_its_response_is_not_idle(tmp_path: Path) -> None:
+    may_respond = asyncio.Event()
+    async with staged(tmp_path, ok_when(may_respond), client_idle=75.0) as stage:
         waiting = await stage.client(post(UNARY))
         await stage.reached()
         stage.move_clock(1000)
@@ -85,12 +92,7 @@ class Clock:
 
 async def test_idle_time_counts_from_the_end_of_the_response(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock, may_respond = Clock(monkeypatch), asyncio.Event()
-
-    async def later(received: Received) -> None:
-        await may_respond.wait()
-        await ok(received)
-
-    async with staged(tmp_path, later, client_idle=75.0) as stage:
+    async with staged(tmp_path, ok_when(may_respond), client_idle=75.0) as stage:
         client = await stage.client(post(UNARY, close=False))
         await stage.reached()
         clock.passed = 80.0
@@ -177,12 +179,7 @@ async def test_the_time_before_the_response_to_the_previous_request_does_not_cou
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock, may_respond = Clock(monkeypatch), asyncio.Event()
-
-    async def later(received: Received) -> None:
-        await may_respond.wait()
-        await ok(received)
-
-    async with staged(tmp_path, later) as stage:
+    async with staged(tmp_path, ok_when(may_respond)) as stage:
         client = await stage.client(post(UNARY, close=False) + b"GET /health HTTP/1.1\r\n")
         await stage.reached()
         clock.passed = 60.0
@@ -226,20 +223,19 @@ async def test_a_client_that_leaves_before_it_has_read_done_is_an_abort(tmp_path
         assert (await stage.record()).outcome is Outcome.CLIENT_ABORT
 
 
-@pytest.mark.slow
 async def test_the_time_for_which_a_client_does_not_read_is_not_attributed_to_the_engine(tmp_path: Path) -> None:
     async with staged(tmp_path, flood) as stage:
         slow = await stage.client(post(CHAT))
         await stage.stalled()
-        await asyncio.sleep(1.0)
+        stalled_at = time.monotonic()
+        await asyncio.sleep(0.05)  # time that no event ends
+        stalled = time.monotonic() - stalled_at
         assert (await slow.rest())[-5:] == b"0\r\n\r\n"
         record = await stage.record()
         assert record.outcome is Outcome.OK
-        assert record.paused > 0.7
-        assert record.itl_p95 is not None
-        assert record.itl_p95 < 0.3
+        assert record.paused >= stalled
         assert sum(record.gap_counts.values()) == 200
-        assert record.gap_sum < record.e2e - record.paused + 0.1
+        assert record.gap_sum <= record.e2e - record.paused + 1e-6  # of rounding
 
 
 async def test_a_connection_that_delayed_a_response_reads_the_next_one(tmp_path: Path) -> None:
@@ -334,9 +330,7 @@ async def test_an_engine_that_stops_reading_an_upload_is_silent(tmp_path: Path) 
         await ended.wait()
         writer.transport.abort()
 
-    engine = await asyncio.start_server(never_read, "127.0.0.1", 0)
-    url = f"http://127.0.0.1:{engine.sockets[0].getsockname()[1]}"
-    async with engine, staged(tmp_path, None, upstream=url, cut_idle=600.0) as stage:
+    async with behind(tmp_path, never_read, cut_idle=600.0) as stage:
         client = await stage.connect()
         client.writer.write(b"POST /v1/chat/completions/batch HTTP/1.1\r\nhost: x\r\ncontent-length: 100000000\r\n\r\n")
         client.writer.write(b"x" * 50_000_000)

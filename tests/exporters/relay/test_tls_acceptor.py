@@ -2,36 +2,18 @@
 
 import asyncio
 import contextlib
-import socket
-import ssl
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from exporters.relay.tls_acceptor import TlsAcceptor
 from tests.exporters.configuration.certificates import Authority, authority, needs_openssl
+from tests.exporters.relay.engines import accepting_tls
 from tests.support.scripted_relay import Stage, ok, staged
 from tests.support.waiting import HANG, until
 
 pytestmark = needs_openssl
 
 HEALTH = b"GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
-
-
-@contextlib.asynccontextmanager
-async def accepting(stage: Stage, trusted: Authority, handshake_timeout: float = HANG) -> AsyncIterator[TlsAcceptor]:
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    leaf = trusted.issue("leaf")
-    context.load_cert_chain(leaf.cert, leaf.key)
-    listener = socket.create_server(("127.0.0.1", 0))
-    stage.port = listener.getsockname()[1]
-    acceptor = TlsAcceptor(stage.relay, listener, context, handshake_timeout, asyncio.get_running_loop())
-    acceptor.start()
-    try:
-        yield acceptor
-    finally:
-        acceptor.close()
 
 
 async def ask(stage: Stage, trusted: Authority) -> bytes:
@@ -49,14 +31,14 @@ def trusted(tmp_path: Path) -> Authority:
 
 
 async def test_a_client_is_served_after_its_handshake(tmp_path: Path, trusted: Authority) -> None:
-    async with staged(tmp_path, ok) as stage, accepting(stage, trusted) as acceptor:
+    async with staged(tmp_path, ok) as stage, accepting_tls(stage, trusted) as acceptor:
         assert (await ask(stage, trusted)).endswith(b"ok")
         assert acceptor.handshaking == 0
         assert (await stage.record()).status == 200
 
 
 async def test_above_the_limit_a_client_gets_a_503_after_its_handshake(tmp_path: Path, trusted: Authority) -> None:
-    async with staged(tmp_path, ok) as stage, accepting(stage, trusted):
+    async with staged(tmp_path, ok) as stage, accepting_tls(stage, trusted):
         stage.relay.client_limit = 0
         assert (await ask(stage, trusted)).startswith(b"HTTP/1.1 503 ")
         assert stage.relay.rejected_connections == 1
@@ -66,7 +48,7 @@ async def test_connections_in_their_handshake_take_no_descriptors_of_the_engine(
     tmp_path: Path, trusted: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("exporters.relay.tls_acceptor.MAX_REJECTING", 1)
-    async with staged(tmp_path, ok) as stage, accepting(stage, trusted) as acceptor:
+    async with staged(tmp_path, ok) as stage, accepting_tls(stage, trusted) as acceptor:
         stage.relay.client_limit = 2
         silent = [await stage.connect() for _ in range(3)]
         await until(lambda: acceptor.handshaking == 3)
@@ -81,7 +63,7 @@ async def test_connections_in_their_handshake_take_no_descriptors_of_the_engine(
 
 
 async def test_a_handshake_that_fails_or_times_out_takes_no_descriptor(tmp_path: Path, trusted: Authority) -> None:
-    async with staged(tmp_path, ok) as stage, accepting(stage, trusted, handshake_timeout=0.1) as acceptor:
+    async with staged(tmp_path, ok) as stage, accepting_tls(stage, trusted, handshake_timeout=0.1) as acceptor:
         plain, silent = await stage.connect(), await stage.connect()
         await plain.send(HEALTH)
         for client in (plain, silent):
@@ -94,7 +76,7 @@ async def test_a_handshake_that_fails_or_times_out_takes_no_descriptor(tmp_path:
 
 
 async def test_a_closed_acceptor_accepts_no_connection(tmp_path: Path, trusted: Authority) -> None:
-    async with staged(tmp_path, ok) as stage, accepting(stage, trusted) as acceptor:
+    async with staged(tmp_path, ok) as stage, accepting_tls(stage, trusted) as acceptor:
         acceptor.close()
         with pytest.raises(ConnectionRefusedError):
             await stage.connect()

@@ -64,10 +64,10 @@ async def test_without_a_client_the_sampled_flag_for_the_engine_is_whether_the_t
     assert sent(stage.requests[0], "traceparent") == [f"00-{record.trace_id}-{record.span_id}-{flags}"]
 
 
+@pytest.mark.parametrize("collector", [Collector(url="http://127.0.0.1:1/v1/traces", good_share=0.0), None])
 async def test_engine_spans_that_the_sidecar_receives_are_always_sampled_because_they_wait_for_the_verdicts(
-    tmp_path: Path,
+    tmp_path: Path, collector: Collector | None
 ) -> None:
-    collector = Collector(url="http://127.0.0.1:1/v1/traces", good_share=0.0)
     receivers = (Receiver(True, "127.0.0.1", 1),)
     async with staged(tmp_path, whole_stream, otlp=collector, engine_spans=receivers) as stage:
         await stage.ask(post(CHAT, headers=f"traceparent: 00-{TRACE}-{SPAN}-00\r\n"))
@@ -75,22 +75,6 @@ async def test_engine_spans_that_the_sidecar_receives_are_always_sampled_because
         first, second = await stage.record(1), await stage.record(2)
     assert sent(stage.requests[0], "traceparent") == [f"00-{TRACE}-{first.span_id}-01"]
     assert sent(stage.requests[1], "traceparent") == [f"00-{second.trace_id}-{second.span_id}-01"]
-
-
-async def test_engine_spans_are_requested_without_a_collector_if_they_are_received(tmp_path: Path) -> None:
-    async with staged(tmp_path, whole_stream, engine_spans=(Receiver(True, "127.0.0.1", 1),)) as stage:
-        await stage.ask(post(CHAT, headers=f"traceparent: 00-{TRACE}-{SPAN}-00\r\n"))
-        record = await stage.record()
-    assert sent(stage.requests[0], "traceparent") == [f"00-{TRACE}-{record.span_id}-01"]
-
-
-async def test_with_tracing_on_an_invalid_traceparent_is_replaced_and_tracestate_dropped(tmp_path: Path) -> None:
-    async with staged(tmp_path, whole_stream, otlp=COLLECTOR) as stage:
-        await stage.ask(post(CHAT, headers=f"traceparent: 00-{TRACE.upper()}-{SPAN}-01\r\n{STATE}"))
-        record = await stage.record()
-    assert sent(stage.requests[0], "traceparent") == [f"00-{record.trace_id}-{record.span_id}-01"]
-    assert sent(stage.requests[0], "tracestate") == []
-    assert record.parent_span_id is None
 
 
 async def test_paths_that_are_not_metered_have_no_span_and_keep_their_headers(tmp_path: Path) -> None:

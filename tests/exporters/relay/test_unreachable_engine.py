@@ -10,8 +10,9 @@ from types import SimpleNamespace
 import pytest
 
 from exporters.text.connect_errors import connect_kind
-from exporters.vocabulary.signals import Outcome
+from exporters.vocabulary.signals import Outcome, Verdict
 from tests.exporters.configuration.certificates import authority, needs_openssl
+from tests.exporters.relay.engines import server_context
 from tests.support.scripted_relay import CHAT, UNARY, Stage, error_in, ok, post, staged
 from tests.support.unreachable_engines import (
     Behaviour,
@@ -37,6 +38,7 @@ async def refused(stage: Stage) -> str:
     assert error["code"] == "upstream_unreachable"
     record = await stage.record(len(stage.records))
     assert (record.outcome, record.status) == (Outcome.UPSTREAM_UNREACHABLE, 502)
+    assert (record.prompt_tokens, record.prompt_estimate, {*record.slo.values()}) == (None, 3.0, {Verdict.BAD})
     prefix = f"vllm-slo: the engine at {stage.relay.pool.origin.authority} cannot be reached: "
     message = str(error["message"])
     assert message.startswith(prefix)
@@ -165,11 +167,8 @@ def test_each_error_has_a_kind(error: Exception, kind: str) -> None:
 async def test_an_engine_whose_certificate_is_not_trusted_is_logged_with_the_reason(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    leaf = authority(tmp_path / "authority").issue("engine")
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(leaf.cert, leaf.key)
     async with (
-        behaving(say_nothing, context) as (port, _),
+        behaving(say_nothing, server_context(authority(tmp_path / "authority"))) as (port, _),
         staged(tmp_path, None, upstream=f"https://127.0.0.1:{port}") as stage,
     ):
         reason = "its certificate is not trusted: unable to get local issuer certificate"

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import socket
 import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -14,12 +13,12 @@ import pytest
 from aiohttp import WSMsgType, web
 
 from exporters.relay.connections import websocket_exchange
-from exporters.relay.tls_acceptor import TlsAcceptor
 from exporters.vocabulary.signals import Endpoint, Outcome, Phase
 from tests.exporters.configuration.certificates import authority, needs_openssl
+from tests.exporters.relay.engines import accepting_tls
 from tests.support.scripted_relay import OK, RawClient, Received, Script, Stage, closes, error_in, ok, sends, staged
-from tests.support.sidecar_process import PATIENCE, sidecar
-from tests.support.waiting import HANG, cpu_time_until, until
+from tests.support.sidecar_process import PATIENCE
+from tests.support.waiting import cpu_time_until, until
 from tests.support.web_server import served
 
 MIB = 1024 * 1024
@@ -126,19 +125,14 @@ async def test_messages_of_all_sizes_pass_both_ways_and_the_duration_is_recorded
 @needs_openssl
 async def test_a_websocket_passes_over_tls(tmp_path: Path) -> None:
     trusted = authority(tmp_path / "trusted")
-    leaf = trusted.issue("leaf")
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(leaf.cert, leaf.key)
-    async with engine(echo) as url, staged(tmp_path, None, upstream=url) as stage:
-        listener = socket.create_server(("127.0.0.1", 0))
-        acceptor = TlsAcceptor(stage.relay, listener, context, HANG, asyncio.get_running_loop())
-        acceptor.start()
-        try:
-            async with opened(listener.getsockname()[1], tls=trusted.client()) as websocket:
-                await check_messages(websocket)
-        finally:
-            acceptor.close()
-        assert (await stage.record()).outcome is Outcome.OK
+    async with (
+        engine(echo) as url,
+        staged(tmp_path, None, upstream=url) as stage,
+        accepting_tls(stage, trusted),
+        opened(stage.port, tls=trusted.client()) as websocket,
+    ):
+        await check_messages(websocket)
+    assert (await stage.record()).outcome is Outcome.OK
 
 
 async def test_the_request_keeps_its_websocket_headers_and_has_no_other_hop_by_hop_header(tmp_path: Path) -> None:
@@ -295,15 +289,6 @@ async def test_a_quiet_websocket_is_cut_by_no_timeout(tmp_path: Path) -> None:
         assert (await stage.record()).outcome is Outcome.OK
 
 
-async def test_an_engine_that_does_not_respond_to_the_upgrade_is_cut_by_the_idle_timeout(tmp_path: Path) -> None:
-    async with staged(tmp_path, Received.gone) as stage:
-        client = await stage.client(BEGIN)
-        await stage.reached()
-        stage.relay.cut_timed_out(time.monotonic() + 601)
-        assert (await client.rest()).startswith(b"HTTP/1.1 504 ")
-        assert (await stage.record()).outcome is Outcome.TIMEOUT_IDLE
-
-
 @pytest.mark.parametrize("how", ["close", "abort"])
 @pytest.mark.parametrize(
     "last, outcome",
@@ -431,18 +416,3 @@ async def test_the_connection_of_a_websocket_is_not_used_again(tmp_path: Path) -
         await stage.record()
         assert (await stage.ask(b"GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")).endswith(b"ok")
         assert stage.requests[0].writer is not stage.requests[1].writer
-
-
-@pytest.mark.slow
-async def test_a_sidecar_logs_and_counts_a_websocket_that_its_stop_cuts(tmp_path: Path) -> None:
-    async with engine(echo) as url, sidecar(tmp_path, url, "--drain", "0.2s") as running:
-        async with opened(running.port) as websocket:
-            await websocket.send_str("hello")
-            assert await websocket.receive_str() == "hello"
-            async with opened(running.port) as other:
-                await other.send_str("hello")
-            await until(running.lines)
-            assert await running.stop() == 0
-            assert (await websocket.receive()).type in {WSMsgType.CLOSED, WSMsgType.CLOSE, WSMsgType.ERROR}
-        lines = [(line["route"], line["status"], line["outcome"], line["slo"]) for line in running.lines()]
-        assert lines == [("/v1/realtime", 101, "ok", {}), ("/v1/realtime", 101, "upstream_error", {})]

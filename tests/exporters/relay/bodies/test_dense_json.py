@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exporters.relay.bodies.dense_json import MAX_OBJECTS, MAX_QUOTES, count_strings, has_many_strings
+from exporters.relay.bodies.dense_json import MAX_OBJECTS, MAX_QUOTES, has_many_strings
 from exporters.relay.bodies.request_body import CHARACTERS_PER_TOKEN, LONG_BODY, RequestBody, parse
 from exporters.relay.dialects.paths import METERED
 
@@ -79,6 +79,8 @@ ORDINARY = {
     "calls of tools": filled(TURN[0])[:300] + filled(TURN[1])[:300],
     "images": [user([{"type": "text", "text": TEXT}, IMAGE])] * 4,
     "thousands of short messages": [user("a")] * 2000,
+    "a text about empty texts": [user('"",' * (MIB // 3))],
+    "a text about empty objects": [user('{"a": ""}, {}' * (MIB // 13))],
 }
 DENSE = {
     "messages": (CHAT, {"messages": filled(user("a"))}),
@@ -117,14 +119,6 @@ def test_a_dense_prompt_is_not_decoded(monkeypatch: pytest.MonkeyPatch, path: st
     assert body.prompt_tokens == pytest.approx(estimate, rel=0.001)
 
 
-@pytest.mark.parametrize("text", ['"",', "{}", '{"a": ""}, '])
-def test_a_text_about_empty_values_is_parsed(text: str) -> None:
-    content = text * (MIB // len(text))
-    assert parsed(CHAT, encoded({"messages": [user(content)]})).prompt_tokens == pytest.approx(
-        len(content) / CHARACTERS_PER_TOKEN, rel=0.001
-    )
-
-
 TEXTS = st.text(max_size=9)
 MESSAGE = st.builds(user, TEXTS | st.lists(st.fixed_dictionaries({"type": st.just("text"), "text": TEXTS}), max_size=2))
 PROMPTS = {
@@ -153,7 +147,7 @@ PARAMETERS = st.fixed_dictionaries(
 
 @pytest.mark.slow
 @given(st.sampled_from([*PROMPTS]), st.data(), PARAMETERS, st.booleans())
-@settings(max_examples=30)
+@settings(max_examples=20)
 def test_all_that_is_known_of_a_dense_body_agrees_with_its_values(
     path: str, data: st.DataObject, parameters: dict[str, object], ascii_only: bool
 ) -> None:
@@ -170,13 +164,6 @@ def test_all_that_is_known_of_a_dense_body_agrees_with_its_values(
         assert dense.choices == exact.choices
     alike = {"prompt_tokens": 0.0, "choices": 1, "_digests": None}
     assert msgspec.structs.replace(dense, **alike) == msgspec.structs.replace(exact, **alike)
-
-
-@given(st.lists(st.text(max_size=5), min_size=2, max_size=20))
-def test_strings_are_counted_without_decoding_them(texts: list[str]) -> None:
-    data = json.dumps(texts).encode()
-    assert 2 <= count_strings(data) <= len(texts)
-    assert count_strings(data) == len(texts) or b"\\" in data
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporters.configuration.sidecar import LogContent
@@ -30,6 +30,7 @@ def test_a_prompt_is_cut_at_a_character_within_the_limit(text: str, limit: int, 
         assert len(content.prompt.encode()) > limit - 4
 
 
+@settings(max_examples=50)
 @given(pieces=PIECES, limit=st.integers(1, 100))
 def test_a_completion_is_cut_at_a_character_within_the_limit(pieces: list[tuple[int, int, str]], limit: int) -> None:
     content, whole = LoggedContent(b"{}", limit, HASHING), LoggedContent(b"{}", 10_000, HASHING)

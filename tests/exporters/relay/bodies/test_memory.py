@@ -6,12 +6,13 @@ import itertools
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporters.relay.bodies.memory import BodyMemory
 from exporters.relay.relay import STALLED_UPLOAD_SECONDS
 from exporters.vocabulary.signals import Outcome
+from tests.exporters.relay.engines import behind
 from tests.support.scripted_relay import OK, UNARY, RawClient, Stage, error_in, ok, post, staged
 from tests.support.waiting import until
 
@@ -42,6 +43,7 @@ async def full_stage(tmp_path: Path) -> AsyncIterator[tuple[Stage, list[RawClien
         yield stage, clients
 
 
+@settings(max_examples=50)
 @given(st.lists(st.integers(1, 40) | st.none(), max_size=60))
 def test_uploads_wait_from_seven_eighths_and_requests_from_the_limit_until_a_quarter_is_free(
     sizes: list[int | None],
@@ -140,10 +142,8 @@ async def test_a_body_is_held_until_the_engine_has_read_it_and_gives_way_if_it_d
         writers.append(writer)
 
     writers: list[asyncio.StreamWriter] = []
-    engine = await asyncio.start_server(reads_nothing, "127.0.0.1", 0)
-    url = f"http://127.0.0.1:{engine.sockets[0].getsockname()[1]}"
     large = post(b'{"prompt":"%s"}' % (b"x" * 6_000_000), path="/v1/completions")
-    async with engine, staged(tmp_path, None, upstream=url, max_buffered=LIMIT) as stage:
+    async with behind(tmp_path, reads_nothing, max_buffered=LIMIT) as stage:
         client = await stage.client(large)
         await until(lambda: stage.relay.bodies.held > 6_000_000)
         await until(lambda: bool(stage.relay._open))

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporters.records.messages import PREFIX_BLOCK
@@ -30,6 +30,7 @@ def shared(one: list[int], other: list[int]) -> int:
     return len(list(takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))))
 
 
+@settings(max_examples=40)
 @given(
     st.lists(st.sampled_from("aé\N{GRINNING FACE}"), max_size=6),
     st.lists(st.sampled_from("bc"), max_size=4),
@@ -201,6 +202,7 @@ JSON = st.recursive(
 FIELDS = st.sampled_from(["messages", "prompt", "input", "system", "tools", "model"])
 
 
+@settings(max_examples=30)
 @given(st.dictionaries(FIELDS, JSON))
 def test_no_values_raise_an_error(fields: dict[str, object]) -> None:
     hash_blocks(json.dumps(fields).encode(), SALT)

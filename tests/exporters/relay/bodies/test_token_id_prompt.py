@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from exporters.relay.bodies import request_body
-from exporters.relay.bodies.request_body import LONG_BODY, RequestBody, parse, with_usage
-from exporters.relay.bodies.token_id_prompt import CutBody, cut_prompt
+from exporters.relay.bodies.request_body import LONG_BODY, RequestBody, parse
+from exporters.relay.bodies.token_id_prompt import cut_prompt
 
 IDS = [1, 22, 333] * (LONG_BODY // 4)
 LIST = json.dumps(IDS)
@@ -73,15 +73,3 @@ def test_the_list_of_a_duplicate_name_is_not_cut_if_another_one_counts() -> None
     assert cut_prompt(data) is not None
     assert (parsed := values(data)) is not None
     assert parsed[RequestBody.__struct_fields__.index("prompt_tokens")] == 1
-
-
-def test_a_cut_body_is_restored_by_its_prompt() -> None:
-    data = f'{{"model":"m", "prompt" : {LIST} ,"n":1}}'.encode()
-    assert cut_prompt(data) == CutBody(b'{"model":"m", "prompt":-0 ,"n":1}', LIST.encode())
-
-
-def test_usage_is_added_to_a_body_with_a_long_prompt_of_token_ids() -> None:
-    body = {"prompt": IDS, "stream": True, "stream_options": {"a": 1}, "model": "m"}
-    added = json.loads(b"".join(with_usage(json.dumps(body).encode(), has_options=True)))
-    assert added == {**body, "stream_options": {"a": 1, "include_usage": True}}
-    assert list(added) == list(body)

@@ -1,5 +1,7 @@
 """The state machines of an exchange, for any sequence of events."""
 
+from copy import copy
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -42,51 +44,26 @@ def accepted(state: ExchangeState, events: list[Event]) -> list[Event]:
 
 
 @given(st.booleans(), EVENTS)
-def test_an_exchange_ends_once_and_accepts_no_event_after_its_end(streams: bool, events: list[Event]) -> None:
+def test_laws_of_an_exchange(streams: bool, events: list[Event]) -> None:
     state = ExchangeState(streams=streams)
     legal = accepted(state, events)
+    # It ends once, accepts no event after its end, and can end at any time by an error or a disconnect.
     ends = [event for event in legal if isinstance(event, ResponseEvent) and event is not ResponseEvent.HEAD]
     assert state.over == (state.response in TERMINAL) == bool(ends)
-    assert ends == legal[-1:] if state.over else ends == []
-
-
-@given(st.booleans(), EVENTS)
-def test_every_exchange_can_end_by_a_relay_error_or_a_disconnect(streams: bool, events: list[Event]) -> None:
-    for abandoned in (True, False):
-        state = ExchangeState(streams=streams)
-        accepted(state, events)
-        own_error = ResponseEvent.ERROR if state.response is ResponseState.AWAITED else ResponseEvent.BREAK
-        if not state.over:
-            state.on_response(ResponseEvent.ABANDON if abandoned else own_error)
-        assert state.over
-
-
-@given(st.booleans(), EVENTS)
-def test_a_request_is_sent_at_most_twice_and_its_body_ends_at_most_once(streams: bool, events: list[Event]) -> None:
-    state = ExchangeState(streams=streams)
-    legal = accepted(state, events)
-    sends = legal.count(RequestEvent.CONNECTED)
-    retries = legal.count(RequestEvent.RETRY)
-    assert retries <= 1
+    assert ends == (legal[-1:] if state.over else [])
+    own_error = ResponseEvent.ERROR if state.response is ResponseState.AWAITED else ResponseEvent.BREAK
+    for end in () if state.over else (ResponseEvent.ABANDON, own_error):
+        ending = copy(state)
+        ending.on_response(end)
+        assert ending.over
+    # A request is sent at most twice, a streamed one once, and its body ends at most once.
+    sends, retries = legal.count(RequestEvent.CONNECTED), legal.count(RequestEvent.RETRY)
+    assert state.request.streams == (streams or RequestEvent.STREAM in legal)
+    assert retries <= (0 if state.request.streams else 1)
     assert sends <= 1 + retries
     assert state.request.sent == (sends > retries)
     assert legal.count(RequestEvent.BODY_END) == state.request.body_complete
-
-
-@given(st.booleans(), EVENTS)
-def test_a_streamed_request_is_never_resent(streams: bool, events: list[Event]) -> None:
-    state = ExchangeState(streams=streams)
-    legal = accepted(state, events)
-    assert state.request.streams == (streams or RequestEvent.STREAM in legal)
-    if state.request.streams:
-        assert RequestEvent.RETRY not in legal
-
-
-@given(st.booleans(), EVENTS)
-def test_no_response_starts_before_its_request_is_sent_and_no_request_is_resent_after(
-    streams: bool, events: list[Event]
-) -> None:
-    legal = accepted(ExchangeState(streams=streams), events)
+    # No response starts before its request is sent, and no request is sent again after.
     if ResponseEvent.HEAD in legal:
         begun = legal.index(ResponseEvent.HEAD)
         assert RequestEvent.CONNECTED in legal[:begun]

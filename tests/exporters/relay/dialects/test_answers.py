@@ -15,7 +15,7 @@ from exporters.vocabulary.signals import Outcome, Verdict
 from exporters.vocabulary.slo_file import Latency, Measure, Slo
 from exporters.vocabulary.verdicts import Judge, applicable_slos
 from tests.support import scripted_relay
-from tests.support.api_streams import APIS, Api, block_delta, delta, named, post, unary_request
+from tests.support.api_streams import APIS, Api, named, post, unary_request
 from tests.support.event_streams import forwards, raise_error, stream_meter
 from tests.support.scripted_relay import (
     DONE,
@@ -25,7 +25,6 @@ from tests.support.scripted_relay import (
     Received,
     answers,
     chunk,
-    content,
     holds,
     staged,
     streams,
@@ -36,20 +35,15 @@ EACH = pytest.mark.parametrize("api", [pytest.param(api, id=name) for name, api 
 ANSWER_SLO = "  - {name: answer, classes: [short, long], signal: ttft_answer, threshold: 30s, objective: 95%}\n"
 ANSWER_SLOS = SLOS + ANSWER_SLO
 
-TOOL_CALLS = {
-    "chat": b'data: {"choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{"}}]}}]}\n\n',
-    "responses": delta("function_call_arguments", "{"),
-    "messages": block_delta("input_json_delta", "partial_json", "{"),
-}
 
-
-def meter_with_answer_slo(api: Api, verdicts: list[tuple[str, Verdict]], threshold: float = 8.0) -> Meter:
-    """A meter with time zero 0 and one SLO on the first answer token."""
-    slo = Slo(name="answer", classes=("any",), sli=Latency(Measure.TTFT_ANSWER, threshold), objective=0.95)
+def meter_with_answer_slo(api: Api) -> tuple[Meter, list[tuple[str, Verdict]]]:
+    """A meter with time zero 0 and one SLO on the first answer token, and the verdicts that it will have given."""
+    verdicts: list[tuple[str, Verdict]] = []
+    slo = Slo(name="answer", classes=("any",), sli=Latency(Measure.TTFT_ANSWER, 8.0), objective=0.95)
     meter = stream_meter(dialect=METERED[api.path])
     meter.judge = Judge(applicable_slos([slo], stream=True, several=True), zero=0, first_token_timeout=60)
     meter.on_verdicts = lambda given, _: verdicts.extend(given)
-    return meter
+    return meter, verdicts
 
 
 @EACH
@@ -57,8 +51,7 @@ def meter_with_answer_slo(api: Api, verdicts: list[tuple[str, Verdict]], thresho
 def test_the_answer_is_judged_when_it_begins_also_after_reasoning_on_the_fast_path(
     api: Api, at: float, verdict: Verdict
 ) -> None:
-    verdicts: list[tuple[str, Verdict]] = []
-    meter = meter_with_answer_slo(api, verdicts)
+    meter, verdicts = meter_with_answer_slo(api)
     sent: list[bytes] = []
     meter.stream(api.start, 0.5)
     meter.stream(api.reasoning, 1.0)
@@ -75,19 +68,9 @@ def test_the_answer_is_judged_when_it_begins_also_after_reasoning_on_the_fast_pa
     assert (meter.first_at, meter.answer_at, meter.chunks) == (1.0, at, 4)
 
 
-@pytest.mark.parametrize("name", TOOL_CALLS)
-def test_a_tool_call_is_an_answer(name: str) -> None:
-    verdicts: list[tuple[str, Verdict]] = []
-    meter = meter_with_answer_slo(APIS[name], verdicts)
-    meter.stream(APIS[name].reasoning, 1.0)
-    meter.stream(TOOL_CALLS[name], 5.0)
-    assert (meter.answer_at, verdicts) == (5.0, [("answer", Verdict.GOOD)])
-
-
 @EACH
 def test_time_in_which_the_client_does_not_read_is_not_in_the_time_of_the_answer(api: Api) -> None:
-    verdicts: list[tuple[str, Verdict]] = []
-    meter = meter_with_answer_slo(api, verdicts)
+    meter, verdicts = meter_with_answer_slo(api)
     meter.stream(api.reasoning, 1.0)
     meter.pause(2.0)
     meter.report(meter.judge.check_deadlines(9.0, meter.paused_until(9.0)), 9.0)
@@ -99,8 +82,7 @@ def test_time_in_which_the_client_does_not_read_is_not_in_the_time_of_the_answer
 
 @EACH
 def test_a_pause_that_lasts_until_the_end_is_not_in_the_time_of_the_answer(api: Api) -> None:
-    verdicts: list[tuple[str, Verdict]] = []
-    meter = meter_with_answer_slo(api, verdicts)
+    meter, verdicts = meter_with_answer_slo(api)
     meter.stream(api.reasoning, 1.0)
     meter.pause(2.0)
     meter.finish(Outcome.CLIENT_ABORT, 30.0)
@@ -156,13 +138,6 @@ async def test_a_unary_request_is_judged_by_its_e2e_if_the_slo_of_the_answer_set
         await stage.ask(scripted_relay.post(unary_request(APIS["chat"]), path=APIS["chat"].path))
         record = await stage.record()
     assert (record.ttft_answer, record.slo["answer"]) == (None, Verdict.GOOD)
-
-
-def test_the_first_output_that_is_an_answer_is_both() -> None:
-    verdicts: list[tuple[str, Verdict]] = []
-    meter = meter_with_answer_slo(APIS["chat"], verdicts)
-    meter.stream(content("a"), 2.0)
-    assert (meter.first_at, meter.answer_at, verdicts) == (2.0, 2.0, [("answer", Verdict.GOOD)])
 
 
 def details(counts: dict[str, int] | None, kind: str = "completion") -> dict[str, Any]:

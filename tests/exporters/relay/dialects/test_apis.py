@@ -29,6 +29,7 @@ from tests.support.scripted_relay import (
     Received,
     body_of,
     chunk,
+    content,
     holds,
     sends,
     staged,
@@ -171,15 +172,6 @@ async def test_a_client_that_leaves_after_an_error_has_an_upstream_error(tmp_pat
 
 
 @EACH
-async def test_an_error_of_the_engine_passes_unchanged_and_is_judged(tmp_path: Path, api: Api) -> None:
-    body = b'{"type":"error","error":{"type":"x","message":"no"}}'
-    async with staged(tmp_path, sends(b"HTTP/1.1 500 No\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))) as stage:
-        assert (await stage.ask(post(api))).endswith(body)
-        record = await stage.record()
-    assert (record.outcome, record.slo) == (Outcome.UPSTREAM_ERROR, {"ttft": Verdict.BAD, "availability": Verdict.BAD})
-
-
-@EACH
 async def test_headers_give_the_class_the_tenant_and_the_time_before_the_relay(tmp_path: Path, api: Api) -> None:
     tenants = "tenants: {header: x-tenant, allow: [acme]}\n"
     async with staged(tmp_path, streams(api.output, api.end), slo_file=SLOS + tenants) as stage:
@@ -212,6 +204,7 @@ async def test_a_missed_deadline_is_reported_while_the_request_is_open(tmp_path:
 @pytest.mark.parametrize(
     "path, event, output, answer",
     [
+        pytest.param("/v1/chat/completions", content("a"), 1, True, id="a chunk"),
         pytest.param("/v1/responses", delta("output_text", "a"), 1, True, id="text"),
         pytest.param("/v1/responses", delta("refusal", "a"), 1, True, id="a refusal"),
         pytest.param("/v1/responses", delta("function_call_arguments", "{"), 1, True, id="arguments of a tool"),

@@ -14,31 +14,29 @@ from exporters.vocabulary.signals import Outcome, OutputKind, OutputResult
 from tests.contract.recordings import NAMES, recording
 from tests.support.event_streams import stream_meter
 
-CHAT = METERED["/v1/chat/completions"]
 STREAMS = [
     name
     for name in NAMES
     if recording(name).path in METERED and recording(name).content.startswith((b"data:", b"event:"))
 ]
+
+
+def objects(name: str) -> list[dict[str, object]]:
+    """The events of a recorded stream that are JSON."""
+    return [json.loads(event.data) for event in recording(name).events if event.data.startswith("{")]
+
+
 ANSWERS = [name for name in NAMES if recording(name).path in METERED and recording(name).content.startswith(b"{")]
+TRANSCRIPT = {"type": "transcript.text.delta", "delta": "a"}
+TRANSCRIBED = {"type": "transcript.text.done", "usage": {"input_tokens": 1, "output_tokens": 2}}
 CALL = {"choices": [{"delta": {"tool_calls": [{"index": 0}, {"index": 1}]}}, {"delta": {"content": "a"}}]}
 EVENTS = [
-    pytest.param("/v1/chat/completions", CALL, id="two tool calls"),
-    pytest.param("/v1/chat/completions", {"choices": [{"text": ""}, {"text": "b"}]}, id="several choices"),
-    pytest.param("/v1/chat/completions", {"choices": [], "id": ["a"], "model": 7}, id="no choice"),
-    pytest.param("/v1/chat/completions", {"error": {"message": "a"}}, id="an error"),
-    pytest.param("/v1/audio/transcriptions", {"type": "transcript.text.delta", "delta": "a"}, id="a transcript"),
-    pytest.param(
-        "/v1/audio/transcriptions",
-        {"type": "transcript.text.done", "usage": {"input_tokens": 1, "output_tokens": 2}},
-        id="the end of a transcript",
-    ),
-    *(
-        pytest.param(recording(name).path, json.loads(data), id=f"{name}-{number}")
-        for name in STREAMS
-        for number, event in enumerate(recording(name).content.split(b"\n\n"))
-        if (data := bytes(payload(event + b"\n\n"))).startswith(b"{")
-    ),
+    pytest.param("/v1/chat/completions", [CALL], id="two tool calls"),
+    pytest.param("/v1/chat/completions", [{"choices": [{"text": ""}, {"text": "b"}]}], id="several choices"),
+    pytest.param("/v1/chat/completions", [{"choices": [], "id": ["a"], "model": 7}], id="no choice"),
+    pytest.param("/v1/chat/completions", [{"error": {"message": "a"}}], id="an error"),
+    pytest.param("/v1/audio/transcriptions", [TRANSCRIPT, TRANSCRIBED], id="a transcript and its end"),
+    *(pytest.param(recording(name).path, objects(name), id=name) for name in STREAMS),
 ]
 
 
@@ -55,11 +53,12 @@ def measured(path: str, data: bytes, *, long: bool) -> list[object]:
     ]
 
 
-@pytest.mark.parametrize("path, event", EVENTS)
-def test_a_long_event_is_measured_as_a_short_one(path: str, event: dict[str, object]) -> None:
-    short = json.dumps(event).encode()
-    long = json.dumps({"filler": "x" * LONG_EVENT, **event}).encode()
-    assert measured(path, long, long=True) == measured(path, short, long=False)
+@pytest.mark.parametrize("path, events", EVENTS)
+def test_a_long_event_is_measured_as_a_short_one(path: str, events: list[dict[str, object]]) -> None:
+    for event in events:
+        short = json.dumps(event).encode()
+        long = json.dumps({"filler": "x" * LONG_EVENT, **event}).encode()
+        assert measured(path, long, long=True) == measured(path, short, long=False)
 
 
 def test_a_long_event_is_decoded_as_one() -> None:

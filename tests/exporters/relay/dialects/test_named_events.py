@@ -5,9 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporters.relay.dialects.paths import METERED
-from exporters.relay.metering.meter import Meter
 from tests.support.api_streams import APIS, MESSAGES, RESPONSES, Api, block_delta, delta, named
-from tests.support.event_streams import forwards, raise_error, stream_as_relay, stream_meter
+from tests.support.event_streams import begun, forwards, measured, raise_error, relayed, stream_as_relay, stream_meter
 from tests.support.scripted_relay import chunk
 
 TEXTS = st.text(max_size=8) | st.sampled_from(
@@ -60,31 +59,13 @@ EVENTS = st.one_of(
 )
 
 
-def measured(meter: Meter) -> tuple[object, ...]:
-    outcome = meter.outcome(200, streams=True, complete=True)
-    meter.finish(outcome, 1e9)
-    return (
-        meter.chunks, list(meter.gaps.recent), meter.first_at, meter.answer_at, meter.last_at, meter.prompt_tokens,
-        meter.first_tool_call_at, meter.completion_tokens, meter.cached_tokens, meter.reasoning_tokens,
-        meter.finish_reason, meter.done, outcome,
-    )  # fmt: skip
-
-
 @settings(max_examples=60)
 @given(st.sampled_from(sorted(METERED)), st.lists(EVENTS, max_size=12))
 def test_named_events_on_the_fast_path_are_counted_and_forwarded_like_parsed_ones(
     path: str, events: list[bytes]
 ) -> None:
     parsed, compared = (stream_meter(dialect=METERED[path]) for _ in range(2))
-    forwarded: list[bytes] = []
-    for at, event in enumerate(events):
-        assert parsed.stream(event, float(at)) == event
-        stream = compared.fast_path(forwarded.append, raise_error)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("exporters.relay.metering.fast_path.time.monotonic", lambda now=float(at): now)
-            if stream is None or not forwards(stream, chunk(event)):
-                forwarded.append(chunk(compared.stream(event, float(at))))
-    assert forwarded == [chunk(event) for event in events]
+    assert relayed(compared, events) == [parsed.stream(event, float(at)) for at, event in enumerate(events)] == events
     assert measured(compared) == measured(parsed)
 
 
@@ -118,12 +99,8 @@ def test_the_deltas_of_a_stream_use_the_fast_path(api: Api, events: list[bytes])
     ],
 )
 def test_any_other_event_is_left_to_the_parsers(event: bytes) -> None:
-    meter = stream_meter(dialect=METERED["/v1/responses"])
-    sent: list[bytes] = []
-    for number in (4, 5):
-        meter.stream(delta("output_text", "b", number), 1.0)
-    stream = meter.fast_path(sent.append, raise_error)
-    assert stream is not None
+    events = (delta("output_text", "b", number) for number in (4, 5))
+    _, stream, _ = begun(*events, dialect=METERED["/v1/responses"])
     assert forwards(stream, chunk(delta("output_text", "c", 6)))
     assert not forwards(stream, chunk(event))
 

@@ -6,25 +6,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
 
 from exporters.records.messages import TOO_LARGE, Finished
 from exporters.relay.bodies.request_body import LONG_BODY, RequestBody
 from exporters.relay.connections.exchange import PARSED_LIMIT
 from exporters.relay.dialects.audio import MAX_FIELD, MAX_PARTS, form_fields
-from exporters.relay.dialects.paths import METERED
-from exporters.vocabulary.signals import Endpoint, Outcome, Verdict
+from exporters.relay.dialects.paths import METERED, endpoint_of_path
+from exporters.vocabulary.signals import Outcome, Verdict
 from tests.support.event_streams import stream_as_relay, stream_meter
 from tests.support.scripted_relay import (
     DONE,
     Received,
+    Script,
     Stage,
     answers,
     body_of,
     chunk,
     content,
-    json_response,
     post,
     sends,
     staged,
@@ -35,7 +33,7 @@ SALT = b"salt"
 HASHING = ThreadPoolExecutor(1, "hashing")
 EMBEDDINGS, RERANK, SCORE, POOLING = "/v1/embeddings", "/v1/rerank", "/v1/score", "/pooling"
 TOKENIZE, DETOKENIZE, COUNT_TOKENS = "/tokenize", "/detokenize", "/v1/messages/count_tokens"
-TRANSCRIPTIONS = "/v1/audio/transcriptions"
+TRANSCRIPTIONS, TRANSLATIONS = "/v1/audio/transcriptions", "/v1/audio/translations"
 
 SLOS = """
 version: 1
@@ -94,12 +92,6 @@ PARTS = [{"type": "text", "text": "abcd"}, {"type": "image_url", "image_url": {"
 def test_the_tokens_of_the_input_are_estimated(path: str, fields: dict[str, object], tokens: float) -> None:
     body = parsed(path, {"model": "m", **fields})
     assert (body.model, body.prompt_tokens, body.stream, body.max_tokens) == ("m", tokens, False, None)
-
-
-@given(st.sampled_from([EMBEDDINGS, TOKENIZE, TRANSCRIPTIONS]), st.binary(max_size=80))
-@example(EMBEDDINGS, b'{"input":' + b"[" * 10_000 + b"]" * 10_000 + b"}")
-def test_no_bytes_raise_an_error(path: str, data: bytes) -> None:
-    METERED[path].parse(data, SALT, HASHING)
 
 
 def test_the_hash_depends_on_the_model_and_on_each_input() -> None:
@@ -270,33 +262,28 @@ async def test_the_route_selects_the_class_and_its_slos(
     assert record.slo == ({} if request_class in {"other", "warm-up"} else {request_class: Verdict.GOOD})
 
 
-async def test_the_model_of_a_form_is_read_and_the_form_is_unchanged(tmp_path: Path) -> None:
-    async with staged(
-        tmp_path, answers({"text": "hi", "usage": {"type": "duration", "seconds": 3}}), slo_file=SLOS
-    ) as stage:
-        _, record = await asked(stage, TRANSCRIPTIONS, FORM)
+TRANSCRIPT_TOKENS = {"type": "tokens", "input_tokens": 14, "output_tokens": 5, "total_tokens": 19}
+DURATION = {"type": "duration", "seconds": 3}
+PLAIN = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 2\r\n\r\nhi"
+
+
+@pytest.mark.parametrize(
+    "path, script, tokens",
+    [
+        pytest.param(TRANSCRIPTIONS, answers({"text": "hi", "usage": DURATION}), (None, None), id="a duration"),
+        pytest.param(TRANSLATIONS, answers({"text": "hi", "usage": TRANSCRIPT_TOKENS}), (14, 5), id="tokens"),
+        pytest.param(TRANSCRIPTIONS, sends(PLAIN), (None, None), id="only text"),
+    ],
+)
+async def test_the_model_of_a_form_is_read_and_the_form_is_unchanged(
+    tmp_path: Path, path: str, script: Script, tokens: tuple[int | None, int | None]
+) -> None:
+    async with staged(tmp_path, script, slo_file=SLOS) as stage:
+        _, record = await asked(stage, path, FORM)
         assert stage.requests[0].body == FORM
     assert (record.model, record.outcome, record.slo) == ("whisper", Outcome.OK, GOOD)
-    assert (record.prompt_tokens, record.completion_tokens, record.prompt_sha256) == (None, None, None)
-    assert (record.api, record.prompt_estimate) == (Endpoint.AUDIO_TRANSCRIPTIONS, None)
-
-
-async def test_the_token_counts_of_a_transcript_are_read(tmp_path: Path) -> None:
-    async def script(received: Received) -> None:
-        usage = {"type": "tokens", "input_tokens": 14, "output_tokens": 5, "total_tokens": 19}
-        await received.send(json_response({"text": "hi", "usage": usage}))
-
-    async with staged(tmp_path, script, slo_file=SLOS) as stage:
-        _, record = await asked(stage, "/v1/audio/translations", FORM)
-    assert (record.api, record.prompt_tokens, record.completion_tokens) == (Endpoint.AUDIO_TRANSLATIONS, 14, 5)
-
-
-async def test_a_transcript_of_text_is_ok_without_tokens(tmp_path: Path) -> None:
-    async with staged(
-        tmp_path, sends(b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 2\r\n\r\nhi"), slo_file=SLOS
-    ) as stage:
-        _, record = await asked(stage, TRANSCRIPTIONS, FORM)
-    assert (record.outcome, record.prompt_tokens, record.slo) == (Outcome.OK, None, GOOD)
+    assert (record.prompt_tokens, record.completion_tokens) == tokens
+    assert (record.api, record.prompt_sha256, record.prompt_estimate) == (endpoint_of_path(path), None, None)
 
 
 @pytest.mark.parametrize("value", [b"true", b"True", b"1"])
@@ -328,11 +315,7 @@ def transcript_event(**fields: object) -> bytes:
 
 
 DELTAS = [transcript_event(type="transcript.text.delta", delta=text) for text in ("Hel", "lo ", "you")]
-DONE_EVENT = transcript_event(
-    type="transcript.text.done",
-    text="Hello you",
-    usage={"type": "tokens", "input_tokens": 14, "output_tokens": 5, "total_tokens": 19},
-)
+DONE_EVENT = transcript_event(type="transcript.text.done", text="Hello you", usage=TRANSCRIPT_TOKENS)
 
 
 @pytest.mark.parametrize("last, outcome", [(DONE_EVENT, Outcome.OK), (b"", Outcome.TRUNCATED)])

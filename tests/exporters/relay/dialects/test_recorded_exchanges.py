@@ -109,7 +109,7 @@ def test_a_recorded_unary_response_has_its_figures(name: str) -> None:
     assert figures(meter, recorded, streams=False) == FIGURES[name]
 
 
-@pytest.mark.parametrize("every", [pytest.param(37, id="some"), pytest.param(1, id="all", marks=pytest.mark.long)])
+@pytest.mark.parametrize("every", [pytest.param(61, id="some"), pytest.param(1, id="all", marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", STREAMS)
 def test_a_recorded_stream_has_its_figures_and_times_its_tool_call_for_any_split_into_two_reads(
     name: str, every: int

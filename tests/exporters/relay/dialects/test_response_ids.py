@@ -1,4 +1,4 @@
-"""The id and the model of a response are read from its first event, or from its unary body."""
+"""The id, the model and the `system_fingerprint` of a response, in its events or its unary body."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 from exporters.relay.dialects import chat
 from exporters.relay.dialects.paths import METERED
-from exporters.relay.metering.meter import Meter
+from exporters.relay.metering.meter import MAX_FINGERPRINT, Meter
 from tests.contract.recordings import NAMES, Recording, recording
 from tests.support.event_streams import stream_meter
 from tests.support.scripted_relay import CHAT, answers, post, staged
@@ -72,3 +72,35 @@ async def test_the_record_has_the_id_and_model_and_the_response_is_measured_with
         record = await stage.record()
     assert (record.completion_tokens, record.finish_reason) == (2, "stop")
     assert (record.response_id, record.response_model) == identified
+
+
+TEXT = {"index": 0, "delta": {"content": "a"}, "finish_reason": None}
+LAST = {"index": 0, "delta": {}, "finish_reason": "stop"}
+USAGE = {"prompt_tokens": 3, "completion_tokens": 2}
+
+
+@pytest.mark.parametrize(
+    "events, fingerprint",
+    [
+        pytest.param(
+            [{"choices": [TEXT]}, {"choices": [LAST]}, {"choices": [], "usage": USAGE, "system_fingerprint": "f-1"}],
+            "f-1",
+            id="with the usage, as vLLM sends it",
+        ),
+        pytest.param([{"choices": [TEXT]}, {"choices": [LAST], "system_fingerprint": "f-1"}], "f-1",
+            id="with the last chunk"),
+        pytest.param([{"choices": [TEXT], "system_fingerprint": "f-1"}] * 3, "f-1", id="with each chunk"),
+        pytest.param([{"choices": [LAST], "system_fingerprint": None}, {"choices": [], "system_fingerprint": ""}], None,
+            id="if it is switched off"),
+        pytest.param([{"choices": [TEXT]}], None, id="nowhere"),
+        pytest.param([{"choices": [LAST], "system_fingerprint": "x" * 5_000}], "x" * MAX_FINGERPRINT, id="truncated"),
+    ],
+)  # fmt: skip
+def test_a_stream_has_a_fingerprint_and_is_forwarded_unchanged(
+    events: list[dict[str, object]], fingerprint: str | None
+) -> None:
+    meter = stream_meter()
+    for n, event in enumerate(events):
+        data = b"data: " + json.dumps(event).encode() + b"\n\n"
+        assert meter.stream(data, n / 100) == data
+    assert meter.fingerprint == fingerprint

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from exporters.relay.dialects.paths import endpoint_of_path
 from exporters.requestlog.writer import log_entry
 from exporters.vocabulary.signals import Endpoint, Outcome
 from tests.contract.recordings import recording
@@ -33,6 +34,9 @@ BACKGROUND = RESPONSES.request.replace(b"{", b'{"background":true,', 1)
         ("DELETE", "/v1/responses/resp_1"),
         ("POST", "/v1/responses/resp_1/cancel"),
         ("POST", "/v1/chat/completions/batch"),
+        ("GET", "/v1/models"),
+        ("GET", "/health"),
+        ("POST", "/v1/audio/speech?x=1"),
     ],
 )
 async def test_a_request_without_tokens_passes_with_its_duration_and_outcome(
@@ -41,11 +45,13 @@ async def test_a_request_without_tokens_passes_with_its_duration_and_outcome(
     async with staged(tmp_path, ok) as stage:
         request = f"{method} {path} HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{{}}"
         assert (await stage.ask(request.encode())).endswith(OK.partition(b"\r\n\r\n")[2])
+        assert stage.requests[0].head.startswith(f"{method} {path} HTTP/1.1\r\n".encode())
         assert stage.requests[0].body == b"{}"
         record = await stage.record()
-    assert (record.outcome, record.route, record.metered) == (Outcome.OK, path, False)
+    route = path.partition("?")[0]
+    assert (record.outcome, record.route, record.metered) == (Outcome.OK, route, False)
     assert (record.slo, record.goodput, record.request_class, record.model) == ({}, None, "other", "")
-    assert record.api is (Endpoint.OTHER if path.endswith("batch") else Endpoint.RESPONSES_BY_ID)
+    assert record.api is endpoint_of_path(route)
     assert record.e2e > 0
 
 

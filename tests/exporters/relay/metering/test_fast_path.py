@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporters.http.parser import ChunkedBody
@@ -13,9 +13,8 @@ from exporters.relay.dialects import chat
 from exporters.relay.metering import fast_path
 from exporters.relay.metering.fast_path import FastPath, Forwarding, Pattern, learn
 from exporters.relay.metering.gaps import MAX_FOLDED
-from exporters.relay.metering.meter import Meter
 from exporters.vocabulary.signals import Outcome
-from tests.support.event_streams import cut, forwards, raise_error, stream_meter
+from tests.support.event_streams import begun, cut, forwards, measured, raise_error, relayed, stream_meter
 from tests.support.scripted_relay import chunk
 
 
@@ -62,14 +61,7 @@ EVENTS = st.one_of(
 )
 
 
-def counts(one: Meter) -> tuple[object, ...]:
-    one.finish(Outcome.OK, 1e3)
-    return (
-        one.chunks, list(one.gaps.recent), one.first_at, one.answer_at, one.last_at, one.first_tool_call_at,
-        one.prompt_tokens, one.completion_tokens, one.reasoning_tokens, one.finish_reason, one.fingerprint,
-    )  # fmt: skip
-
-
+@settings(max_examples=50)
 @given(st.lists(EVENTS, max_size=20), st.booleans(), st.booleans())
 def test_chunks_on_the_fast_path_are_counted_and_forwarded_like_parsed_chunks(
     events: list[bytes], ascii_only: bool, strips_usage: bool
@@ -82,23 +74,12 @@ def test_chunks_on_the_fast_path_are_counted_and_forwarded_like_parsed_chunks(
             else e
             for e in events
         ]
-    parsed, compared = stream_meter(strips_usage=strips_usage), stream_meter(strips_usage=strips_usage)
-    expected: list[bytes] = []
-    forwarded: list[bytes] = []
-    for at, one in enumerate(events):
-        expected.append(parsed.stream(one, float(at)))
-        stream = compared.fast_path(forwarded.append, raise_error)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("exporters.relay.metering.fast_path.time.monotonic", lambda now=float(at): now)
-            if stream is not None and forwards(stream, chunk(one)):
-                forwarded[-1] = forwarded[-1].partition(b"\r\n")[2][:-2]
-            else:
-                forwarded.append(compared.stream(one, float(at)))
-    assert forwarded == expected
-    assert counts(compared) == counts(parsed)
+    parsed, compared = (stream_meter(strips_usage=strips_usage) for _ in range(2))
+    assert relayed(compared, events) == [parsed.stream(event, float(at)) for at, event in enumerate(events)]
+    assert measured(compared) == measured(parsed)
 
 
-@pytest.mark.parametrize("compiled_from", [1, fast_path.COMPILED_FROM])
+@pytest.mark.parametrize("compiled_from", [1, 1 << 30])
 @given(st.lists(EVENTS, max_size=24), st.lists(st.integers(0, 10_000), max_size=12))
 def test_reads_that_begin_and_end_anywhere_are_counted_and_forwarded_like_parsed_ones(
     compiled_from: int, events: list[bytes], places: list[int]
@@ -133,15 +114,11 @@ def test_reads_that_begin_and_end_anywhere_are_counted_and_forwarded_like_parsed
     held = b"" if path is None else path._held
     assert b"".join(whole).startswith(b"".join(forwarded))
     assert len(b"".join(whole)) - len(b"".join(forwarded)) <= len(held)
-    assert counts(compared) == counts(parsed)
+    assert measured(compared) == measured(parsed)
 
 
 def test_the_chunks_of_a_plain_stream_use_the_fast_path() -> None:
-    one = stream_meter(strips_usage=True)
-    sent: list[bytes] = []
-    one.stream(event({"content": "Once"}), 1.0)
-    stream = one.fast_path(sent.append, raise_error)
-    assert stream is not None
+    one, stream, sent = begun(event({"content": "Once"}))
     for text in (" upon", " a", " time", ",", " 漢字", "🙂"):
         data = chunk(event({"content": text}, dump=lambda value: json.dumps(value, ensure_ascii=False)))
         assert forwards(stream, data)
@@ -150,11 +127,7 @@ def test_the_chunks_of_a_plain_stream_use_the_fast_path() -> None:
 
 
 def test_several_chunks_of_one_read_use_the_fast_path_and_have_one_arrival_time() -> None:
-    one = stream_meter()
-    sent: list[bytes] = []
-    one.stream(event({"content": "Once"}), 1.0)
-    stream = one.fast_path(sent.append, raise_error)
-    assert stream is not None
+    one, stream, sent = begun(event({"content": "Once"}))
     data = b"".join(chunk(event({"content": text})) for text in (" upon", " a", " time"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("exporters.relay.metering.fast_path.time.monotonic", lambda: 3.0)
@@ -167,11 +140,7 @@ def test_several_chunks_with_rising_numbers_use_the_fast_path_and_the_usage_of_t
     def numbered(number: int) -> bytes:
         return event({"content": "x"}, usage={"prompt_tokens": 9, "completion_tokens": number})
 
-    one = stream_meter()
-    sent: list[bytes] = []
-    one.stream(numbered(1), 1.0)
-    stream = one.fast_path(sent.append, raise_error)
-    assert stream is not None
+    one, stream, sent = begun(numbered(1))
     data = b"".join(chunk(numbered(number)) for number in (2, 9, 10))
     assert forwards(stream, data)
     assert sent == [data]
@@ -191,12 +160,7 @@ def test_chunks_with_rising_numbers_use_the_fast_path_and_their_usage_is_read(du
         more = {"created": 1_700_000_000 + number, "sequence_number": 2 * number}
         return event({"content": f" {number}"}, dump=dump, **more, usage=usage)
 
-    one = stream_meter()
-    sent: list[bytes] = []
-    for number in (1, 2):
-        one.stream(numbered(number), float(number))
-    stream = one.fast_path(sent.append, raise_error)
-    assert stream is not None
+    one, stream, sent = begun(numbered(1), numbered(2))
     for number in (3, 9, 10, 1000, 2):
         data = chunk(numbered(number))
         assert forwards(stream, data)
@@ -206,13 +170,8 @@ def test_chunks_with_rising_numbers_use_the_fast_path_and_their_usage_is_read(du
 
 
 def test_usage_is_read_from_the_last_chunk_also_if_its_numbers_are_those_of_the_pattern() -> None:
-    one = stream_meter()
     first = event({"content": "x"}, usage={"prompt_tokens": 1, "completion_tokens": 2})
-    one.stream(first, 0.0)
-    one.stream(event({"content": ""}, usage={"prompt_tokens": 1, "completion_tokens": 0}), 1.0)
-    sent: list[bytes] = []
-    stream = one.fast_path(sent.append, raise_error)
-    assert stream is not None
+    one, stream, _ = begun(first, event({"content": ""}, usage={"prompt_tokens": 1, "completion_tokens": 0}))
     assert forwards(stream, chunk(first))
     one.finish(Outcome.OK, 1e9)
     assert one.completion_tokens == 2
@@ -235,17 +194,12 @@ def number_after(number: bytes) -> bytes:
         pytest.param(number_after(b"1").replace(b'"m"', b'"1"'), id="another change"),
     ],
 )
-@pytest.mark.parametrize("compiled_from", [1, fast_path.COMPILED_FROM])
+@pytest.mark.parametrize("compiled_from", [1, 1 << 30])
 def test_a_chunk_that_differs_in_anything_but_varying_numbers_is_left_to_the_parsers(
     data: bytes, compiled_from: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("exporters.relay.metering.fast_path.COMPILED_FROM", compiled_from)
-    one = stream_meter()
-    sent: list[bytes] = []
-    for number in (b"1", b"2"):
-        one.stream(number_after(number), float(number))
-    stream = one.fast_path(sent.append, raise_error)
-    assert stream is not None
+    _, stream, _ = begun(number_after(b"1"), number_after(b"2"))
     assert forwards(stream, chunk(number_after(b"123")))
     assert not forwards(stream, chunk(data))
 
@@ -292,11 +246,7 @@ def test_a_chunk_that_cannot_be_counted_is_left_to_the_parsers() -> None:
     ],
 )
 def test_any_other_read_is_left_to_the_parsers(data: bytes) -> None:
-    one = stream_meter(strips_usage=False)
-    sent: list[bytes] = []
-    one.stream(event({"content": "Once"}), 1.0)
-    stream = one.fast_path(sent.append, raise_error)
-    assert stream is not None
+    one, stream, sent = begun(event({"content": "Once"}))
     assert not forwards(stream, data)
     assert (one.chunks, sent) == (1, [])
 
@@ -315,27 +265,19 @@ FIRST = chunk(event({"content": "a"}))
     ],
 )
 def test_the_rest_of_a_read_that_begins_with_chunks_of_the_pattern_is_left_to_the_parsers(rest: bytes) -> None:
-    one = stream_meter(strips_usage=False)
-    sent: list[bytes] = []
+    one, path, sent = begun(event({"content": "Once"}))
     left: list[bytes] = []
-    one.stream(event({"content": "Once"}), 1.0)
-    path = one.fast_path(sent.append, raise_error)
-    assert path is not None
     path.leave = left.append
     path.data_received(FIRST + FIRST + rest)
     assert (one.chunks, sent, left) == (3, [FIRST + FIRST], [rest])
 
 
-@pytest.mark.parametrize("size", range(1, len(FIRST)))
-def test_the_beginning_of_a_chunk_waits_for_its_rest_without_leaving_the_fast_path(size: int) -> None:
-    one = stream_meter(strips_usage=False)
-    sent: list[bytes] = []
-    one.stream(event({"content": "Once"}), 1.0)
-    path = one.fast_path(sent.append, raise_error)
-    assert path is not None
-    assert forwards(path, FIRST + FIRST[:size])
-    assert forwards(path, FIRST[size:])
-    assert (one.chunks, sent) == (3, [FIRST, FIRST])
+def test_the_beginning_of_a_chunk_waits_for_its_rest_without_leaving_the_fast_path() -> None:
+    for size in range(1, len(FIRST)):
+        one, path, sent = begun(event({"content": "Once"}))
+        assert forwards(path, FIRST + FIRST[:size])
+        assert forwards(path, FIRST[size:])
+        assert (one.chunks, sent) == (3, [FIRST, FIRST]), size
 
 
 def test_the_beginning_of_a_chunk_is_left_to_the_parsers_at_the_end_of_the_connection() -> None:
@@ -394,14 +336,15 @@ def test_a_stream_whose_chunks_differ_in_more_than_text_stops_learning_patterns(
 
 
 @pytest.mark.parametrize("number", ["", ',"n":%d'])
-def test_too_many_small_chunks_at_once_are_left_to_the_parsers(number: str) -> None:
+def test_too_many_small_chunks_at_once_are_left_to_the_parsers(monkeypatch: pytest.MonkeyPatch, number: str) -> None:
+    monkeypatch.setattr(fast_path, "MAX_CHUNK_LINES", 2000)
     one = stream_meter()
-    events = [f'data: {{"choices":[{{"text":"x"}}]{number and number % each}}}\n\n'.encode() for each in range(4000)]
+    few = fast_path.MAX_CHUNK_LINES // 4
+    events = [f'data: {{"choices":[{{"text":"x"}}]{number and number % each}}}\n\n'.encode() for each in range(few + 1)]
     for data in events[:2]:
         one.stream(data, 1.0)
     path = one.fast_path(lambda _: None, lambda _: None)
     assert path is not None
-    few = fast_path.MAX_CHUNK_LINES // 4
     assert forwards(path, b"".join(map(chunk, events[:few])))
     assert not forwards(path, b"".join(map(chunk, events[: few + 1])))
     assert one.chunks == 2 + few

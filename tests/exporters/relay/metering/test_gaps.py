@@ -37,17 +37,21 @@ def test_a_short_stream_is_exact(values: list[float]) -> None:
     }
 
 
+def assert_alike(stream_gaps: Gaps, exact: Gaps) -> None:
+    folded, unfolded = (gaps.summary(1, 50, 95, 99) for gaps in (stream_gaps, exact))
+    assert len(stream_gaps) == len(exact)
+    assert folded.counts == unfolded.counts
+    assert folded.total == pytest.approx(unfolded.total)
+    assert folded.percentiles == pytest.approx(unfolded.percentiles, rel=0.0101)
+
+
 @pytest.mark.parametrize("many", [MAX_EXACT - 1, MAX_EXACT, MAX_EXACT + 1, 10 * MAX_EXACT + 7])
 def test_a_long_stream_has_exact_counts_and_percentiles_within_1_percent(many: int) -> None:
     rng = random.Random(many)  # noqa: S311 - reproducible
     values = [rng.lognormvariate(-4, 1.5) for _ in range(many)]
-    stream_gaps, exact = filled(values, fold=True), filled(values, fold=False)
+    stream_gaps = filled(values, fold=True)
     assert len(stream_gaps.recent) < MAX_EXACT
-    assert len(stream_gaps) == many
-    folded, unfolded = stream_gaps.summary(1, 50, 95, 99), exact.summary(1, 50, 95, 99)
-    assert folded.counts == unfolded.counts
-    assert folded.total == pytest.approx(unfolded.total)
-    assert folded.percentiles == pytest.approx(unfolded.percentiles, rel=0.0101)
+    assert_alike(stream_gaps, filled(values, fold=False))
 
 
 def test_gaps_of_zero_seconds_can_be_folded() -> None:
@@ -58,14 +62,9 @@ def test_gaps_of_zero_seconds_can_be_folded() -> None:
 
 @pytest.mark.parametrize("many", [MAX_FOLDED + 1, 3 * MAX_FOLDED])
 def test_many_gaps_are_folded_a_part_at_a_time(many: int) -> None:
-    stream_gaps, exact = Gaps(BOUNDS), filled([0.01 * number for number in range(many)], fold=False)
-    stream_gaps.recent.extend(exact.recent)
-    folds = [len(stream_gaps.recent)]
+    stream_gaps, exact = (filled([0.01 * number for number in range(many)], fold=False) for _ in range(2))
+    sizes = [len(stream_gaps.recent)]
     while stream_gaps.fold():
-        folds.append(len(stream_gaps.recent))
-        assert folds[-2] - folds[-1] <= MAX_FOLDED
-    assert len(stream_gaps) == many
-    folded, unfolded = stream_gaps.summary(1, 50, 99), exact.summary(1, 50, 99)
-    assert folded.counts == unfolded.counts
-    assert folded.total == pytest.approx(unfolded.total)
-    assert folded.percentiles == pytest.approx(unfolded.percentiles, rel=0.0101)
+        sizes.append(len(stream_gaps.recent))
+        assert sizes[-2] - sizes[-1] <= MAX_FOLDED
+    assert_alike(stream_gaps, exact)

@@ -9,13 +9,9 @@ from exporters.vocabulary.signals import Outcome, Verdict
 from tests.support.scripted_relay import (
     CHAT,
     DONE,
-    END,
     EVENTS,
-    STREAM_HEAD,
     USAGE,
-    Received,
     body_of,
-    chunk,
     post,
     staged,
     streams,
@@ -113,18 +109,3 @@ async def test_usage_is_injected_if_the_client_declines_it(tmp_path: Path, optio
         assert body_of(await stage.ask(post(body))) == b"".join([*EVENTS, DONE])
         assert json.loads(stage.requests[0].body)["stream_options"] == {"include_usage": True}
         assert (await stage.record()).completion_tokens == 3
-
-
-@pytest.mark.parametrize("size", [1, 2, 7, 64])
-async def test_events_split_over_reads_are_measured_and_forwarded_alike(tmp_path: Path, size: int) -> None:
-    async def fragments(received: Received) -> None:
-        await received.send(STREAM_HEAD)
-        data = b"".join([*EVENTS, USAGE, DONE])
-        for start in range(0, len(data), size):
-            await received.send(chunk(data[start : start + size]))
-        await received.send(END)
-
-    async with staged(tmp_path, fragments) as stage:
-        assert body_of(await stage.ask(post(CHAT))) == b"".join(EVENTS) + DONE
-        record = await stage.record()
-        assert (record.outcome, record.completion_tokens, record.cached_tokens) == (Outcome.OK, 3, 4)

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from exporters.relay.dialects.paths import METERED
@@ -349,6 +349,7 @@ JSONS = st.recursive(
 SPOILERS = ["", "{", "}", "[", "]", ",", ":", '"', "\\", "0", "-", ".", "e", "\n", "\x01", "t", "\\u12", "\ufeff", "/"]
 
 
+@settings(max_examples=50)
 @given(value=JSONS, spoiler=st.sampled_from(SPOILERS), at=st.integers(0, 100), spaces=st.sampled_from([None, 1]))
 @example(value=None, spoiler="", at=0, spaces=None)
 def test_an_answer_is_valid_if_a_strict_parser_accepts_it(
@@ -362,6 +363,7 @@ def test_an_answer_is_valid_if_a_strict_parser_accepts_it(
     assert output.check() == Checked(JSON, VALID if strictly(text) else INVALID)
 
 
+@settings(max_examples=40)
 @given(st.sampled_from(sorted(METERED)), st.binary(max_size=60) | JSONS.map(lambda value: json.dumps(value).encode()))
 def test_no_event_raises_an_error(path: str, event: bytes) -> None:
     meter = checking_meter(path, JSON)
