@@ -166,7 +166,8 @@ class Scheduler:
         index = 0
         while index < len(self.running) and budget:
             job = self.running[index]
-            count = min(len(job.tokens) - job.computed + self._draft(job), budget)
+            drafted = self._draft(job) if self._draft_tokens else 0
+            count = min(len(job.tokens) - job.computed + drafted, budget)
             while not self._grow(job, count):
                 last = max(self.running, key=_rank) if self._by_priority else self.running[-1]
                 self.running.remove(last)
@@ -236,17 +237,19 @@ class Scheduler:
             drafted = job.computed - len(job.tokens)
             accepted = self._accepted(drafted)
             job.computed -= drafted - accepted
-            new = min(1 + accepted, job.output_length - job.generated)
-            job.tokens += [job.generate(job.generated + index) for index in range(new)]
+            before = len(job.tokens) - job.prompt_length
+            after = min(before + 1 + accepted, job.output_length)
+            job.tokens.extend(map(job.generate, range(before, after)))
             gap = None if job.last_token_at is None else ends - job.last_token_at
             if job.first_token_at is None:
                 job.first_token_at = ends
             job.last_token_at = ends
             job.chunks += 1
-            if job.done:
-                finished = True
+            finish = None
+            if after == job.output_length:
+                finished, finish = True, job.finish
                 self._free(job)
-            tokens.append(Token(job, gap, job.finish if job.done else None, new, drafted, accepted))
+            tokens.append(Token(job, gap, finish, after - before, drafted, accepted))
         if finished:
             self.running = [job for job in self.running if not job.done]
         return tokens
@@ -259,9 +262,9 @@ class Scheduler:
         """Allocate blocks for `count` more tokens; returns False and changes nothing if too few are free."""
         end = job.computed + count
         missing = self._blocks_for(end) - len(job.blocks)
-        if missing > self.pool.free:
-            return False
         if missing > 0:
+            if missing > self.pool.free:
+                return False
             job.blocks += self.pool.allocate(missing)
         if self._flags.enable_prefix_caching:
             self._register(job, min(end, len(job.tokens)))  # draft tokens may be rejected
