@@ -117,6 +117,7 @@ def test_every_file_that_cannot_be_read_is_reported_in_one_run(tmp_path: Path) -
     ]
 
 
+@pytest.mark.slow
 def test_configurations_and_rates_that_no_run_has_chosen_are_left_out(tmp_path: Path) -> None:
     path = write_experiment(tmp_path, more="rates: [2, 4]\nrequests: 20\n" + CLAIMS)
     out = tmp_path / "out"

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compose.simulator.api.chat_request import Endpoint, parse_request
@@ -163,6 +163,7 @@ OTHERS = ("background", "store", "previous_response_id", "tools", "seed", "strea
         partial(parse_request, Endpoint.COMPLETIONS),
     ],
 )
+@settings(max_examples=50)
 @given(body=JSON | st.dictionaries(st.sampled_from(FIELDS + OTHERS), JSON | TURNS, max_size=2).map(VALID.__or__))
 def test_a_body_is_accepted_or_rejected_with_an_error_of_the_api(
     parse: Callable[[Any, ServedModel], object], body: Any
