@@ -1,11 +1,10 @@
-"""`vllm-slo webhook`: receives Alertmanager's notifications and prints them; the container lab runs it as a module."""
+"""`vllm-slo webhook`: receives Alertmanager's notifications and prints them."""
 
 import argparse
 import asyncio
 import logging
 import os
 import signal
-import sys
 from pathlib import Path
 
 from compose.lab.webhook import NotificationStore, format_notification, serve
@@ -25,19 +24,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add_logging_flags(parser)
     parser.set_defaults(run=_run)
-
-
-def main() -> int:
-    """Run without the command line of `vllm-slo`."""
-    parser = argparse.ArgumentParser(
-        prog="python -m compose.lab.webhook_process", description="Receive webhook requests of Alertmanager."
-    )
-    configure(parser)
-    try:
-        return _run(parser.parse_args())
-    except UsageError as error:
-        print(f"webhook: {error}", file=sys.stderr)
-        return 2
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -63,7 +49,3 @@ async def _serve(notifications: NotificationStore, host: str, port: int) -> None
     async with serve(notifications, host, port):
         _log.info("waiting for notifications at http://%s:%d", host, port)
         await stop.wait()
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

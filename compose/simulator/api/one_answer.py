@@ -1,14 +1,15 @@
-"""Parses embeddings requests, and formats their responses as vLLM does."""
+"""Parses the requests of which vLLM answers at once, embeddings, tokenize and detokenize, and makes their responses."""
 
 import base64
 import random
 import struct
 from typing import Any
 
+from compose.simulator.api.chat_request import chat_prompt
 from compose.simulator.engine.completion import Completion
 from compose.simulator.engine.request import EngineRequest, FieldError, RequestError, ServedModel, fields, required
 from compose.simulator.engine.scheduler import FinishReason
-from compose.simulator.engine.tokenizer import encode
+from compose.simulator.engine.tokenizer import decode, encode
 
 DIMENSIONS = 16
 _ONE_STEP = Completion(1, FinishReason.STOP, 0, 1)
@@ -52,6 +53,28 @@ def embeddings_body(id_: str, created: int, model: str, prompts: list[list[int]]
     }
 
 
+def tokenize(raw_body: Any, served: ServedModel) -> dict[str, Any]:
+    """The tokens of a prompt or of messages.
+
+    Raises:
+        RequestError: the body is invalid.
+    """
+    body = fields(raw_body)
+    served.check_name(body)
+    tokens = chat_prompt(body) if "messages" in body else encode(_text(required(body, "prompt")))
+    return {"count": len(tokens), "max_model_len": served.max_model_len, "tokens": tokens, "token_strs": None}
+
+
+def detokenize(raw_body: Any, served: ServedModel) -> dict[str, Any]:
+    """The text of tokens; raises as `tokenize` does."""
+    body = fields(raw_body)
+    served.check_name(body)
+    tokens = required(body, "tokens")
+    if tokens != [] and not _are_tokens(tokens):
+        raise FieldError("list_type", "tokens", "Input should be a valid list", tokens)
+    return {"prompt": decode(tokens)}
+
+
 def _prompts(given: Any) -> list[list[int]]:
     inputs = [given] if isinstance(given, str) or _are_tokens(given) else given
     if (
@@ -73,3 +96,9 @@ def _embedding(prompt: list[int], encoding: Any) -> list[float] | str:
     if encoding == "base64":
         return base64.b64encode(struct.pack(f"<{DIMENSIONS}f", *values)).decode()
     return values
+
+
+def _text(prompt: Any) -> str:
+    if not isinstance(prompt, str):
+        raise FieldError("string_type", "prompt", "Input should be a valid string", prompt)
+    return prompt

@@ -247,7 +247,7 @@ def engine_is(state: str, up: int, engine: str = "vllm:8000") -> tuple[str, ...]
 
 
 def test_upstream() -> None:
-    cases = {
+    cases: dict[str, SidecarPage | Unread] = {
         "serving": page(*engine_is("serving", 1), connect_errors("lookup", 0)),
         "wedged": page(*engine_is("wedged", 0)),
         "down, though its metrics can be read": page(*engine_is("down", 1)),

@@ -12,7 +12,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from compose.doctor.engine_pods import EnginePod, engine_pods, read_engine_pods
-from compose.doctor.finding import Place, Unread
+from compose.doctor.finding import Finding, Place, Unread
 from compose.doctor.prometheus_checks import target_names
 from compose.doctor.prometheus_reading import read_prometheus
 from compose.programs.tools import Tools
@@ -76,7 +76,8 @@ async def test_a_planted_fault_is_found_unless_it_is_corrected(tools: Tools, tmp
         {keys.get(key, key): value for key, value in each.items()}
         for each in POD_MONITOR["spec"]["podMetricsEndpoints"][0]["relabelings"]
     ]
-    found, places = {}, {}
+    found: dict[str, Finding] = {}
+    places: dict[str, str] = {}
     for name, extra, relabel_configs in (("planted", NOT_PATCHED, []), ("corrected", "", relabelings)):
         (tmp_path / name).mkdir()
         labels = {"__meta_kubernetes_namespace": "inference", "__meta_kubernetes_pod_name": "vllm-0"}

@@ -169,6 +169,7 @@ def test_rules() -> None:
 
 def test_labels() -> None:
     pod, endpoint = (Collision(label, ["llm_requests_total"], ["llm"]) for label in ("pod", "endpoint"))
+    cases: dict[str, Sequence[Collision] | Unread]
     cases = {"none": [], "one": [pod], "two": [endpoint, pod], "not read": REFUSED}
     found = {name: label_collisions(replace(reading(), collisions=each)) for name, each in cases.items()}
     assert_golden("labels", found)
@@ -244,11 +245,12 @@ async def test_a_real_prometheus_shows_the_rules_and_settings_that_it_was_given(
     assert down.found.startswith(f"1 of 1 are not up: 127.0.0.1:{port}: ")
 
 
+Counts = Mapping[tuple[str, str], int] | Unread
 A, B = ("10.0.0.1:9464", "a:8000"), ("10.0.0.2:9464", "b:8000")
 
 
 def test_config_revisions() -> None:
-    cases = {
+    cases: dict[str, tuple[Counts, Counts]] = {
         "each new revision has a change": ({A: 1, B: 2}, {B: 1}),
         "a revision without a change": ({A: 1, B: 2}, {A: 1}),
         "no engine": ({}, {}),

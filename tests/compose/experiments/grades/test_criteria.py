@@ -10,8 +10,8 @@ import pytest
 from alerts.prices import ApiPrice, Prices
 from compose.cli import main
 from compose.experiments.grades.criteria import Grade, Graded, graded
+from compose.experiments.grades.grade_command import RunningCost
 from compose.experiments.grades.measured_cells import MeasuredCell, read_measured
-from compose.experiments.grades.running_costs import RunningCost
 from compose.experiments.setup.cell_store import Cell, CellStatus, Configuration, ExperimentRecord
 from exporters.requestlog.entry import LogEntry
 from exporters.vocabulary.signals import Outcome

@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from compose.cli import main
-from compose.experiments.report.found_rates import FoundRate, found_rates
+from compose.experiments.report.found_rates import FoundRate, found_rates, ranking
 from compose.experiments.report.groups import read_groups
-from compose.experiments.report.ranking import ranking
 from compose.experiments.setup import experiment_file
 from loadgen.search.attainment import Attainment, Tally, Verdicts
 from loadgen.search.rate_search import Answer, Finding, Limits, search
