@@ -1,23 +1,14 @@
-"""Golden files of findings, one for each check: `WRITE_FINDINGS=1 pytest tests/compose/doctor` writes them."""
+"""Golden files of findings, one for each check."""
 
-import os
 from collections.abc import Mapping
-from pathlib import Path
 
 from compose.doctor.finding import Finding
-
-GOLDEN = Path(__file__).parent / "golden"
+from tests.compose import golden_texts
 
 
 def assert_golden(check: str, found: Mapping[str, Finding], places: Mapping[str, str] | None = None) -> None:
     """The finding of each case is that of the file, as a whole; `places` names what differs in each run."""
-    text = "".join(f"{case}: {_text(finding)}\n" for case, finding in found.items())
-    for place, name in (places or {}).items():
-        text = text.replace(place, name)
-    file = GOLDEN / f"{check}.txt"
-    if os.environ.get("WRITE_FINDINGS"):
-        file.write_text(text, encoding="utf-8")
-    assert text == file.read_text(encoding="utf-8")
+    golden_texts.assert_golden(__file__, check, {case: _text(each) for case, each in found.items()}, places)
 
 
 def _text(finding: Finding) -> str:

@@ -15,6 +15,7 @@ from compose.doctor.rule_difference import rendered
 from compose.lab.rewrite_config import COMPOSE_DIRECTORY
 from compose.programs.tools import Tools
 from exporters.vocabulary.slo_file import SHIPPED, load
+from tests.compose import golden_texts
 from tests.support.fake_engine import Engine, serving
 from tests.support.ports import free_lab_ports, free_port
 from tests.support.prometheus_process import prometheus
@@ -124,51 +125,25 @@ def test_a_prometheusrule_is_compared_like_a_rule_file(
     assert findings(capsys)["rule file"]["found"] == f"all {count(SHIPPED)} rules are those of the shipped SLO file"
 
 
-@pytest.mark.parametrize(
-    "words,message",
-    [
-        pytest.param(
-            ["--upstream", "localhost:8000"],
-            "--upstream: 'localhost:8000' is not a valid URL; write http://host:port, such as {engine}",
-            id="no URL",
-        ),
-        pytest.param(
-            ["--sidecar", "http://a:b@localhost:9464"],
-            "--sidecar: credentials in the URL would be printed, and are not supported; remove them",
-            id="credentials",
-        ),
-        pytest.param(["--clients", "0"], "--clients: 0 is not a number of clients; use 1 or more", id="no clients"),
-        pytest.param(
-            ["--request-log-total", "8 GB"],
-            "--request-log-total: '8 GB' is not a valid size; write bytes or a number with a unit, such as 64KiB or "
-            "256MiB",
-            id="no size",
-        ),
-        pytest.param(
-            ["--slos", "{folder}/none"], "{folder}/none: cannot be read: no such file or directory", id="no SLO file"
-        ),
-        pytest.param(
-            ["--rules", "{folder}/none"], "{folder}/none: cannot be read: no such file or directory", id="no rule file"
-        ),
-        pytest.param(
-            ["--rules", "{folder}/list"],
-            "--rules: {folder}/list is not a rule file; write one with: vllm-slo alerts render",
-            id="another file",
-        ),
-        pytest.param(
-            ["--engine-token-file", "{folder}/list"],
-            "--engine-token-file: {folder}/list: a token is one word of printable ASCII in one line",
-            id="no token",
-        ),
-    ],
-)
-def test_wrong_usage_is_refused(
-    flags: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path, words: list[str], message: str
-) -> None:
+REFUSED = {
+    "no URL": "--upstream localhost:8000",
+    "credentials": "--sidecar http://a:b@localhost:9464",
+    "no clients": "--clients 0",
+    "no size": "--request-log-total 8GB",
+    "another file": "--rules {folder}/list",
+    "no token": "--engine-token-file {folder}/list",
+}
+
+
+def test_wrong_usage_is_refused(flags: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """`test_bad_input.py` has files that cannot be read."""
     (tmp_path / "list").write_text("- a\n- b\n")
+    found = {}
+    for case, words in REFUSED.items():
+        assert main([*flags, *words.format(folder=tmp_path).split()]) == 2
+        found[case] = capsys.readouterr().err.strip()
     engine = "http://127.0.0.1:" + flags[-1].partition("engine=")[2].partition(",")[0]
-    assert main([*flags, *(word.format(folder=tmp_path) for word in words)]) == 2
-    assert capsys.readouterr().err == f"vllm-slo: {message.format(folder=tmp_path, engine=engine)}\n"
+    golden_texts.assert_golden(__file__, "refusals", found, {engine: "ENGINE", str(tmp_path): "FOLDER"})
 
 
 async def test_the_token_is_sent_to_the_engine(flags: list[str], tmp_path: Path) -> None:
