@@ -7,7 +7,7 @@ from pathlib import Path
 
 def assert_golden(test: str, name: str, found: Mapping[str, str], places: Mapping[str, str] | None = None) -> None:
     """The text of each case is that of the file; `places` names what differs in each run, `test` is its `__file__`."""
-    text = "".join(f"{case}: {each}\n" for case, each in found.items())
+    text = "".join(f"{case}: {each}".replace("\n", "\n    ") + "\n" for case, each in found.items())
     for place, instead in (places or {}).items():
         text = text.replace(place, instead)
     file = Path(test).parent / "golden" / f"{name}.txt"

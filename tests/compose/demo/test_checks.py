@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from compose.demo import checks
 from compose.demo.checks import Check
+from compose.demo.incidents import count_incidents
 from compose.demo.request_log_totals import ClassFigures
 from compose.lab.webhook import Notification
 from exporters.analysis.prometheus_api import Sample
@@ -105,3 +106,24 @@ def test_the_windows_exclude_the_transitions() -> None:
         "overload": (90, 160),
         "after change": (180, 280),
     }
+
+
+def test_an_incident_is_a_group_that_goes_from_nothing_firing_to_firing() -> None:
+    """Groups are by model; others are given."""
+    one, other = notification(1, model="m"), notification(1, model="m", slo="x")
+    cases = {
+        "nothing": [],
+        "one": [one],
+        "two": [one, other],
+        "two models": [one, notification(1, model="n")],
+        "joined and partly resolved": [
+            one,
+            notification(2, model="m", slo="x"),
+            notification(9, "resolved", model="m"),
+        ],
+        "opened again": [one, notification(2, "resolved", model="m"), notification(3, model="m")],
+    }
+    found = {name: str(count_incidents(arrivals, "page")) for name, arrivals in cases.items()}
+    found["another receiver"] = str(count_incidents([one], "ticket"))
+    found["other groups"] = str(count_incidents([one, other], "page", ["slo", "model"]))
+    assert_golden(__file__, "incidents", found)

@@ -13,4 +13,4 @@ def assert_golden(check: str, found: Mapping[str, Finding], places: Mapping[str,
 
 def _text(finding: Finding) -> str:
     """State and evidence; below them what was looked at, the cost and the fix."""
-    return f"{finding.state}: {finding.found}\n    {finding.looked_at} | {finding.cost} | {finding.fix}".rstrip("| ")
+    return f"{finding.state}: {finding.found}\n{finding.looked_at} | {finding.cost} | {finding.fix}".rstrip("| ")
