@@ -186,9 +186,12 @@ def test_a_recorded_run_of_a_real_engine_is_graded(tmp_path: Path, capsys: pytes
     assert capsys.readouterr().out == (GOLDEN / "h200-criteria.txt").read_text()
 
 
+WINDOWS = ("windows --every 0s", "windows --rolling 0s")
+
+
 def test_a_wrong_use_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = {}
-    for flags in ("", "--gpu-hour-price 4", "--gpu-hour-price 0"):
-        assert main(["experiment", "grade", str(tmp_path), *flags.split()]) == 2
-        found[flags or "no experiment"] = capsys.readouterr().err.strip()
+    for words in ("grade", "grade --gpu-hour-price 4", "grade --gpu-hour-price 0", "score --reference 0", *WINDOWS):
+        assert main(["experiment", *words.split(), str(tmp_path)]) == 2
+        found[words] = capsys.readouterr().err.strip()
     assert_golden(__file__, "refusals", found, {str(tmp_path): "FOLDER"})
