@@ -26,10 +26,6 @@ from tests.support.waiting import wait_until
 LAB = COMPOSE_DIRECTORY / "slos.yaml"
 
 
-def count(slos: Path) -> int:
-    return len(rendered(load(slos)))
-
-
 @pytest.fixture
 def flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Ports on which nothing listens, and no programs on PATH."""
@@ -80,49 +76,24 @@ def test_the_sidecar_s_environment_names_its_engine_and_its_log(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "slos,extra,state,found,status",
-    [
-        pytest.param(LAB, [], "ok", f"all {count(LAB)} rules are those of the SLO file of the lab", 0, id="lab"),
-        pytest.param(
-            SHIPPED, [], "ok", f"all {count(SHIPPED)} rules are those of the shipped SLO file", 0, id="shipped"
-        ),
-        pytest.param(
-            SHIPPED,
-            ["--slos", str(LAB)],
-            "failed",
-            f"the rules are not those of {COMPOSE_DIRECTORY / 'slos.yaml'}: ",
-            1,
-            id="of another file than the one named",
-        ),
-    ],
-)
 def test_a_rule_file_is_compared_by_its_content(
-    flags: list[str],
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    slos: Path,
-    extra: list[str],
-    state: str,
-    found: str,
-    status: int,
-) -> None:
-    rules = tmp_path / "rules.yaml"
-    rules.write_text(render(load(slos)))
-    assert main([*flags, "--rules", str(rules), *extra]) == status
-    finding = findings(capsys)["rule file"]
-    assert (finding["state"], finding["looked_at"]) == (state, str(rules))
-    assert finding["found"].startswith(found)
-
-
-@pytest.mark.slow
-def test_a_prometheusrule_is_compared_like_a_rule_file(
     flags: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
+    """How the rules of another file differ depends on both files, and is left out."""
     assert main(["alerts", "render", "--format", "prometheusrule", "--out", str(tmp_path)]) == 0
     capsys.readouterr()
-    assert main([*flags, "--rules", str(tmp_path / "prometheusrule.yaml")]) == 0
-    assert findings(capsys)["rule file"]["found"] == f"all {count(SHIPPED)} rules are those of the shipped SLO file"
+    for name, slos in (("lab", LAB), ("shipped", SHIPPED)):
+        (tmp_path / f"{name}.yaml").write_text(render(load(slos)))
+    found, other = {}, ["--slos", str(LAB)]
+    for name, extra in (("lab", []), ("shipped", []), ("prometheusrule", []), ("shipped", other)):
+        file = str(tmp_path / f"{name}.yaml")
+        status = main([*flags, "--rules", file, *extra])
+        finding = findings(capsys)["rule file"]
+        assert finding["looked_at"] == file
+        text = finding["found"].partition(": ")[0]
+        found[f"{name}, {'the other SLO file' if extra else 'no SLO file'}"] = f"{status}: {finding['state']}: {text}"
+    places = {str(LAB): "LAB", **{f"all {len(rendered(load(each)))} ": "all " for each in (LAB, SHIPPED)}}
+    golden_texts.assert_golden(__file__, "rule file", found, places)
 
 
 REFUSED = {
