@@ -119,7 +119,7 @@ async def test_a_child_that_ignores_sigterm_is_killed_with_its_group(processes: 
     while not (text := child.log.read_text()):
         await asyncio.sleep(0.02)
     await processes.stop()
-    assert not is_alive(child.pid)
+    assert not child.alive
     assert wait_until(lambda: not is_alive(int(text)))
 
 
