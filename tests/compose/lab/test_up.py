@@ -1,5 +1,6 @@
 """`vllm-slo up` starts, serves and stops with all its processes."""
 
+import contextlib
 import json
 import os
 import re
@@ -15,6 +16,7 @@ from compose.lab.ports import Ports
 from compose.lab.run_directory import RunDirectory
 from compose.lab.services import OURS
 from exporters.text.errors import UsageError
+from loadgen.results.record import read_run
 from tests.compose.golden_texts import assert_golden
 from tests.support.ports import busy_port, free_lab_ports
 from tests.support.waiting import HANG, wait_until
@@ -49,6 +51,13 @@ def is_up(*services: str) -> tuple[str, ...]:
     return tuple(rf"{service} is up at http://127\.0\.0\.1:\d+" for service in services)
 
 
+def has_started(load: Path) -> bool:
+    """Whether the load runs, after its first requests, which find out about the engine."""
+    with contextlib.suppress(UsageError):  # the file is missing
+        return bool(read_run(load).start)
+    return False
+
+
 @pytest.mark.slow
 def test_the_lab_starts_serves_a_load_and_stops_with_all_its_processes(tmp_path: Path) -> None:
     log = tmp_path / "requests.jsonl"
@@ -62,7 +71,7 @@ def test_the_lab_starts_serves_a_load_and_stops_with_all_its_processes(tmp_path:
         children = descendants(process.pid)
         assert len(children) >= 7  # the sidecar has two of its own
         read_until(process, r"siso \S+/s open \d+ goodput")
-        assert wait_until(lambda: bool(classes()))
+        assert wait_until(lambda: has_started(tmp_path / "load") and "siso" in classes())
         process.send_signal(signal.SIGTERM)
         output, errors = process.communicate(timeout=HANG)
     assert process.returncode == 0, errors
