@@ -212,6 +212,7 @@ def _sidecar(settings: CellSettings, folder: Path, ports: Ports) -> Service:
 
 def _load(settings: CellSettings, plan: CellPlan, ports: Ports) -> Service:
     flags = {"--target": ports.url("relay"), "--out": str(plan.folder), "--slos": str(settings.directory / SLOS)}
+    flags |= {"--scenario": str(plan.folder / SCENARIO)}
     flags |= {"--experiment": plan.experiment, "--configuration": plan.group}
     if settings.metrics is not None:
         flags["--metrics"] = str(settings.metrics)
@@ -222,15 +223,7 @@ def _load(settings: CellSettings, plan: CellPlan, ports: Ports) -> Service:
     return Service(
         name="load",
         # The cell is INVALID where the report of the load says so.
-        command=(
-            *OURS,
-            "load",
-            "run",
-            "--scenario",
-            str(plan.folder / SCENARIO),
-            *as_arguments(flags),
-            "--allow-invalid",
-        ),
+        command=(*OURS, "load", "run", *as_arguments(flags), "--allow-invalid"),
         may_exit=True,
         grace=60,
     )
