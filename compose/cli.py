@@ -30,7 +30,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "alerts": ("alerts.command", "check and explain the SLO file; render rules and routes"),
         "dashboards": ("dashboards.command", "render Grafana dashboards, audit their queries, preview them"),
         "deploy": ("compose.deploy.command", "render an SLO file as values of the Helm chart"),
-        "webhook": ("compose.lab.webhook_process", "print the notifications of Alertmanager, to test a page"),
+        "webhook": ("compose.lab.webhook", "print the notifications of Alertmanager, to test a page"),
     },
     "look into": {
         "requests": ("exporters.analysis.requests.command", "filter and sort the requests of a request log"),

@@ -8,7 +8,6 @@ and become blocks together, which the next pass reads.
 import contextlib
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -20,7 +19,7 @@ from alerts.promql.expression import quote
 from compose.backfill.block_files import END, BlockMaker
 from compose.backfill.replay import timestamp
 from compose.backfill.rule_order import TimedRule
-from compose.lab.ports import HOST
+from compose.lab.ports import HOST, unused
 from compose.processes.child_processes import PARENT_DEATH_SIGNAL, tail
 from exporters.analysis.prometheus_api import Prometheus, PrometheusError, Series
 from exporters.exposition.accumulators import format_float
@@ -146,9 +145,7 @@ def temporary_prometheus(program: Path, data: Path, folder: Path) -> Iterator[Pr
     """
     config, log = folder / "prometheus.yml", folder / "prometheus.log"
     config.write_text("{}\n", encoding="utf-8")
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        address = f"{HOST}:{probe.getsockname()[1]}"
+    address = f"{HOST}:{unused(1)[0]}"
     flags = [
         f"--config.file={config}",
         f"--storage.tsdb.path={data}",

@@ -95,7 +95,7 @@ async def _demo(config: LabConfig, spec: SloFile, tools: Tools, console: LabCons
     )
     async with running(config, spec, tools, console.print_line, console.print_notification) as lab:
         load = await lab.start_load(str(config.scenario))
-        return await lab.during(_run_and_check(lab, load, console, baseline))
+        return await lab.processes.during(_run_and_check(lab, load, console, baseline))
 
 
 async def _run_and_check(lab: Lab, load: ChildProcess, console: LabConsole, baseline: float) -> list[Check]:

@@ -1,13 +1,13 @@
 """Checks of this machine: open files, disks and ports."""
 
-import http.client
 import os
 import resource
 import shutil
 import threading
 from pathlib import Path
 
-from compose.doctor.finding import Finding, State, Unread
+from compose.doctor.finding import Finding, Place, State, Unread
+from compose.doctor.http_fetch import Response, fetch
 from compose.doctor.sidecar_reading import SidecarPage
 from compose.lab.ports import HOST, SERVICES, Ports, is_busy
 from exporters.configuration.sidecar import SidecarConfig
@@ -136,7 +136,7 @@ def free_ports(ports: Ports) -> Finding:
     """Whether each port of the lab is free, or used by the lab or the sidecar itself."""
     looked_at = f"ports of the lab on {HOST}"
     busy = [name for name in SERVICES if is_busy(getattr(ports, name))]
-    foreign = [name for name in busy if not any(_responds(getattr(ports, name), path) for path in _HEALTH[name])]
+    foreign = [name for name in busy if not any(_responds(ports.url(name), path) for path in _HEALTH[name])]
     if foreign:
         return Finding(
             State.WARNING,
@@ -150,12 +150,6 @@ def free_ports(ports: Ports) -> Finding:
     return Finding(State.OK, looked_at, f"all {len(SERVICES)} are free")
 
 
-def _responds(port: int, path: str) -> bool:
-    connection = http.client.HTTPConnection(HOST, port, timeout=1.0)
-    try:
-        connection.request("GET", path)
-        return connection.getresponse().status == http.client.OK
-    except (OSError, http.client.HTTPException):
-        return False
-    finally:
-        connection.close()
+def _responds(url: str, path: str) -> bool:
+    response = fetch(Place(url, "--ports", named=False), path)
+    return isinstance(response, Response) and response.status == 200

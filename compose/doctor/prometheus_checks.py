@@ -34,7 +34,7 @@ def targets(reading: PrometheusReading, spec: SloFile) -> Finding:
     cost = "dashboards, alerts and budgets miss the requests and the engines of these targets"
     if isinstance(reading.targets, Unread):
         return reading.targets.not_checked(looked_at)
-    ours = our_targets(reading.targets, spec)
+    ours = _our_targets(reading.targets, spec)
     if not ours:
         jobs_found = sorted({str(each.get("labels", {}).get(Label.JOB)) for each in reading.targets})
         found = f"there are none; jobs with targets: {', '.join(jobs_found) or 'none'}"
@@ -54,11 +54,8 @@ def targets(reading: PrometheusReading, spec: SloFile) -> Finding:
 def target_names(reading: PrometheusReading, spec: SloFile) -> Finding:
     """Whether the instance of each target that is a pod has the name of the pod."""
     looked_at = f"label {Label.INSTANCE} of the targets"
-    if isinstance(reading.targets, Unread):
-        return reading.targets.not_checked(looked_at)
-    ours = our_targets(reading.targets, spec)
-    if not ours:
-        return Unread("there are no targets", f"name the scrape job {jobs(spec)[0]}").not_checked(looked_at)
+    if isinstance(ours := _present_targets(reading, spec), Unread):
+        return ours.not_checked(looked_at)
     found = [
         f"{instance} is the pod {discovered.get(_NAMESPACE)}/{discovered[_POD]}"
         for each in ours
@@ -83,14 +80,12 @@ def scrape_interval(reading: PrometheusReading, spec: SloFile | Unread) -> Findi
     looked_at = "scrape_interval of the targets"
     if isinstance(spec, Unread):
         return spec.not_checked(looked_at)
-    if isinstance(reading.targets, Unread):
-        return reading.targets.not_checked(looked_at)
+    if isinstance(ours := _present_targets(reading, spec), Unread):
+        return ours.not_checked(looked_at)
     try:
-        intervals = {parse_duration(str(each["scrapeInterval"])) for each in our_targets(reading.targets, spec)}
+        intervals = {parse_duration(str(each["scrapeInterval"])) for each in ours}
     except (KeyError, InvalidValueError):
         return Unread("the server does not show the interval of its targets").not_checked(looked_at)
-    if not intervals:
-        return Unread("there are no targets", f"name the scrape job {jobs(spec)[0]}").not_checked(looked_at)
     expected = spell_duration(spec.scrape_interval)
     found = f"{', '.join(map(spell_duration, sorted(intervals)))}, and the SLO file has {expected}"
     if intervals == {spec.scrape_interval}:
@@ -165,11 +160,9 @@ def classic_histograms(reading: PrometheusReading, spec: SloFile) -> Finding:
     looked_at = "convert_classic_histograms_to_nhcb"
     if isinstance(reading.config, Unread):
         return reading.config.not_checked(looked_at)
-    if isinstance(reading.targets, Unread):
-        return reading.targets.not_checked(looked_at)
-    pools = {each.get("scrapePool") for each in our_targets(reading.targets, spec)}
-    if not pools:
-        return Unread("there are no targets", f"name the scrape job {jobs(spec)[0]}").not_checked(looked_at)
+    if isinstance(ours := _present_targets(reading, spec), Unread):
+        return ours.not_checked(looked_at)
+    pools = {each.get("scrapePool") for each in ours}
     common = reading.config.get("global") or {}
     converted = [
         str(job["job_name"])
@@ -209,7 +202,15 @@ def config_revisions(reading: PrometheusReading) -> Finding:
     return Finding(State.OK, looked_at, f"no revision without a change; engines: {len(reading.revisions)}")
 
 
-def our_targets(active: Sequence[Mapping[str, Any]], spec: SloFile) -> list[Mapping[str, Any]]:
+def _present_targets(reading: PrometheusReading, spec: SloFile) -> list[Mapping[str, Any]] | Unread:
+    """Our targets, at least one."""
+    if isinstance(reading.targets, Unread):
+        return reading.targets
+    none = Unread("there are no targets", f"name the scrape job {jobs(spec)[0]}")
+    return _our_targets(reading.targets, spec) or none
+
+
+def _our_targets(active: Sequence[Mapping[str, Any]], spec: SloFile) -> list[Mapping[str, Any]]:
     """The targets whose job the rules read."""
     names = jobs(spec)
     return [each for each in active if each.get("labels", {}).get(Label.JOB) in names]

@@ -89,30 +89,21 @@ def read_prometheus(place: Place) -> PrometheusReading:
     def query(read: Callable[[], _T]) -> _T | Unread:
         return attempt("/api/v1/query", read)
 
+    reads: dict[str, Callable[[], Any]] = {
+        "version": lambda: get("/api/v1/status/buildinfo", lambda data: str(data["version"])),
+        "flags": lambda: get("/api/v1/status/flags", dict),
+        "config": lambda: get("/api/v1/status/config", lambda data: dict(yaml.safe_load(data["yaml"]))),
+        "targets": lambda: get("/api/v1/targets", lambda data: list(data["activeTargets"]), {"state": "active"}),
+        "rules": lambda: get("/api/v1/rules", lambda data: our_rules(data["groups"])),
+        "collisions": lambda: attempt(LABELS_PATH, lambda: collisions(client, now - _RECENT, now)),
+        "clock": lambda: query(lambda: _server_time(client)),
+        "revisions": lambda: query(lambda: _counts(client, _REVISIONS)),
+        "changed_settings": lambda: query(lambda: _counts(client, _CHANGED_SETTINGS)),
+        "engine_pods": lambda: query(lambda: read_engine_pods(client)),
+    }
     with WorkerThreads(4, "doctor") as pool:
-        version = pool.submit(get, "/api/v1/status/buildinfo", lambda data: str(data["version"]))
-        flags = pool.submit(get, "/api/v1/status/flags", dict)
-        config = pool.submit(get, "/api/v1/status/config", lambda data: dict(yaml.safe_load(data["yaml"])))
-        targets = pool.submit(get, "/api/v1/targets", lambda data: list(data["activeTargets"]), {"state": "active"})
-        rules = pool.submit(get, "/api/v1/rules", lambda data: our_rules(data["groups"]))
-        collided = pool.submit(attempt, LABELS_PATH, lambda: collisions(client, now - _RECENT, now))
-        clock = pool.submit(query, lambda: _server_time(client))
-        revisions = pool.submit(query, lambda: _counts(client, _REVISIONS))
-        changed_settings = pool.submit(query, lambda: _counts(client, _CHANGED_SETTINGS))
-        pods = pool.submit(query, lambda: read_engine_pods(client))
-        return PrometheusReading(
-            place=place,
-            version=version.result(),
-            flags=flags.result(),
-            config=config.result(),
-            targets=targets.result(),
-            rules=rules.result(),
-            collisions=collided.result(),
-            clock=clock.result(),
-            revisions=revisions.result(),
-            changed_settings=changed_settings.result(),
-            engine_pods=pods.result(),
-        )
+        found = dict(zip(reads, pool.map(lambda read: read(), reads.values()), strict=True))
+    return PrometheusReading(place=place, **found)
 
 
 def _client(place: Place) -> Prometheus:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -97,26 +98,22 @@ def best_match(candidates: Sequence[tuple[str, SloFile]], found: Rules, formatte
 
     `formatted` is asked only about the expressions of this file, as it may send a request for each.
     """
-    matches = [
-        Match(name, each, len(expected), difference(expected, found))
-        for name, spec in candidates
-        for each, expected in _with_each_source(spec)
-    ]
-    best = max(matches, key=lambda match: match.total - len(match.difference.missing) - len(match.difference.changed))
-    return replace(best, difference=difference(rendered(best.spec), found, cache(formatted)))
+    rendered_files = [(name, *each) for name, spec in candidates for each in _with_each_source(spec)]
+
+    def agreeing(candidate: tuple[str, SloFile, Rules]) -> int:
+        missing_or_changed = difference(candidate[2], found)
+        return len(candidate[2]) - len(missing_or_changed.missing) - len(missing_or_changed.changed)
+
+    name, spec, expected = max(rendered_files, key=agreeing)
+    return Match(name, spec, len(expected), difference(expected, found, cache(formatted)))
 
 
 def _with_each_source(spec: SloFile) -> Iterator[tuple[SloFile, Rules]]:
     """The file and its rules, with its own source first, as `--source` of the command that renders may differ."""
     yield spec, rendered(spec)
-    for source in Source:
-        if source is not spec.source:
-            other = replace(spec, source=source)
-            try:
-                rules_of_other = rendered(other)
-            except UsageError:  # vLLM counts none of its SLOs
-                continue
-            yield other, rules_of_other
+    for other in (replace(spec, source=source) for source in Source if source is not spec.source):
+        with suppress(UsageError):  # vLLM counts none of its SLOs
+            yield other, rendered(other)
 
 
 def difference(expected: Rules, found: Rules, formatted: Format = lambda _: None) -> Difference:

@@ -85,34 +85,28 @@ class WindowsFlags:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    text = "measure every configuration of an experiment, and continue an interrupted one"
-    run = actions.add_parser("run", help=text, description=f"{text.capitalize()}.")
+
+    def action(name: str, text: str) -> argparse.ArgumentParser:
+        found: argparse.ArgumentParser = actions.add_parser(name, help=text, description=f"{text.capitalize()}.")
+        return found
+
+    run = action("run", "measure every configuration of an experiment, and continue an interrupted one")
     run.add_argument("experiment", metavar="EXPERIMENT", help="a file, or a built-in experiment (see list)")
     add_fields(run, RunFlags)
     run.set_defaults(run=_run)
-    text = "print the results of an experiment by class and configuration"
-    report = actions.add_parser("report", help=text, description=f"{text.capitalize()}.")
-    experiment_report.configure(report)
-    text = "score the cells of an experiment by the criteria in its file, such as those of seed-002"
-    scored = actions.add_parser("score", help=text, description=f"{text.capitalize()}.")
+    experiment_report.configure(action("report", "print the results of an experiment by class and configuration"))
+    scored = action("score", "score the cells of an experiment by the criteria in its file, such as those of seed-002")
     scored.add_argument("folder", type=Path, metavar="DIR", help="output folder of the experiment")
-    scored.add_argument(
-        "--reference",
-        type=float,
-        metavar="N",
-        help="throughput that has all points (default: that of the experiment file)",
-    )
+    text = "throughput that has all points (default: that of the experiment file)"
+    scored.add_argument("--reference", type=float, metavar="N", help=text)
     scored.set_defaults(run=_score)
-    text = "grade the criteria of seed 003 by what experiments have measured"
-    grade = actions.add_parser("grade", help=text, description=f"{text.capitalize()}.")
-    grade_command.configure(grade)
+    grade_command.configure(action("grade", "grade the criteria of seed 003 by what experiments have measured"))
     text = "print the error rate of a rolling window beside the burn rates of a page, over the time of each cell"
-    windows = actions.add_parser("windows", help=text, description=f"{text.capitalize()}.")
+    windows = action("windows", text)
     windows.add_argument("folder", type=Path, metavar="DIR", help="output folder of the experiment")
     add_fields(windows, WindowsFlags)
     windows.set_defaults(run=_windows)
-    text = "list the built-in experiments"
-    actions.add_parser("list", help=text, description=f"{text.capitalize()}.").set_defaults(run=_list)
+    action("list", "list the built-in experiments").set_defaults(run=_list)
 
 
 def _score(arguments: argparse.Namespace) -> int:

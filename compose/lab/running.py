@@ -2,10 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
 
 import aiohttp
 
@@ -21,8 +20,6 @@ from compose.programs.tools import Tools
 from exporters.analysis.prometheus_api import Prometheus
 from exporters.vocabulary.slo_file import SloFile
 
-_T = TypeVar("_T")
-
 
 @dataclass(frozen=True, slots=True)
 class Lab:
@@ -37,14 +34,6 @@ class Lab:
 
     async def start_load(self, scenario: str) -> ChildProcess:
         return await self.processes.start(services.load(self.config, scenario))
-
-    async def during(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """The result of `work`, which runs while every service is up.
-
-        Raises:
-            ServiceFailedError: a service failed; `work` is cancelled.
-        """
-        return await self.processes.during(work)
 
 
 @asynccontextmanager

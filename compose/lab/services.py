@@ -149,7 +149,7 @@ def sidecar(config: LabConfig) -> Service:
         flags["--roofline"] = str(ROOFLINE)
     return Service(
         name="sidecar",
-        command=(*OURS, "sidecar", *_as_arguments(flags)),
+        command=(*OURS, "sidecar", *as_arguments(flags)),
         ready_url=ports.url("sidecar") + "/readyz",
         grace=25,
     )
@@ -160,7 +160,7 @@ def traces(config: LabConfig) -> Service:
     flags = {"--listen": ports.address("traces"), "--trace-file": str(config.directory.traces / "traces.db")}
     return Service(
         name="traces",
-        command=(*OURS, "traces", *_as_arguments(flags)),
+        command=(*OURS, "traces", *as_arguments(flags)),
         ready_url=ports.url("traces") + "/healthz",
     )
 
@@ -206,7 +206,7 @@ def load(config: LabConfig, scenario: str) -> Service:
     return Service(
         name="load",
         # The lab is for looking: on a slow machine its report says INVALID, and the lab goes on.
-        command=(*OURS, "load", "run", "--scenario", scenario, *_as_arguments(flags), "--allow-invalid", *config.load),
+        command=(*OURS, "load", "run", "--scenario", scenario, *as_arguments(flags), "--allow-invalid", *config.load),
         may_exit=True,
         grace=60,
     )
@@ -248,10 +248,11 @@ def preview(config: LabConfig) -> Service:
     }
     return Service(
         name="preview",
-        command=(*OURS, "dashboards", "preview", *_as_arguments(flags)),
+        command=(*OURS, "dashboards", "preview", *as_arguments(flags)),
         ready_url=ports.url("grafana") + "/slo-overview",
     )
 
 
-def _as_arguments(flags: dict[str, str]) -> tuple[str, ...]:
+def as_arguments(flags: dict[str, str]) -> tuple[str, ...]:
+    """Flags and their values as words."""
     return tuple(word for flag in flags.items() for word in flag)

@@ -109,7 +109,7 @@ async def _up(config: LabConfig, spec: SloFile, tools: Tools, console: LabConsol
             await lab.start_load(config.scenario)
             console.print_line(f"load started: scenario {Path(config.scenario).stem}")
         with contextlib.suppress(TimeoutError):
-            await lab.during(asyncio.wait_for(console.follow(lab), length))
+            await lab.processes.during(asyncio.wait_for(console.follow(lab), length))
 
 
 def _vllm_cpu(config: LabConfig, console: LabConsole) -> VllmCpu:

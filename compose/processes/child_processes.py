@@ -73,10 +73,6 @@ class ChildProcess:
     def alive(self) -> bool:
         return self._process.returncode is None
 
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
     async def wait(self) -> int:
         return await self._process.wait()
 

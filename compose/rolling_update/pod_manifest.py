@@ -30,7 +30,8 @@ class PodManifest:
 
     def sidecar_words(self, address: str, folder: Path, changed: Mapping[str, str]) -> tuple[str, ...]:
         """The words for a pod with this address and folder; `changed` has other values of flags, by flag."""
-        places = {"127.0.0.1": address, "0.0.0.0": address, **_folders(folder)}  # noqa: S104 - is replaced
+        places = dict.fromkeys(("127.0.0.1", "0.0.0.0"), address)  # noqa: S104 - is replaced
+        places |= {f"{each}/": f"{folder}/" for each in (_ADMIN, _SLOS, _DATA)}
         words = []
         for word in self.sidecar:
             flag = word.partition("=")[0]
@@ -47,10 +48,6 @@ def read(path: Path = POD) -> PodManifest:
     """The rendered pod."""
     pod: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
     return PodManifest(sidecar=tuple(pod["sidecar"]), hook=tuple(pod["hook"]), grace=float(pod["grace"]))
-
-
-def _folders(folder: Path) -> dict[str, str]:
-    return {f"{_ADMIN}/": f"{folder}/", f"{_SLOS}/": f"{folder}/", f"{_DATA}/": f"{folder}/"}
 
 
 def _replaced(word: str, places: Mapping[str, str]) -> str:

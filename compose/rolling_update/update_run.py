@@ -8,7 +8,6 @@ import shutil
 import time
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from compose.lab import services
 from compose.lab.ports import free_ports
 from compose.lab.rewrite_config import COMPOSE_DIRECTORY
 from compose.lab.run_directory import RunDirectory
-from compose.lab.services import OURS, LabConfig
+from compose.lab.services import OURS, LabConfig, as_arguments
 from compose.processes.child_processes import ChildProcess, ChildProcesses, Service
 from compose.programs.cache import Report
 from compose.programs.haproxy import Haproxy
@@ -175,7 +174,7 @@ class _RollingUpdate:
             "--rate-scale": str(self._config.rate_scale),
             "--grace": "120s",
         }
-        command = (*OURS, "load", "run", "--scenario", str(SCENARIO), *chain(*flags.items()), "--allow-invalid")
+        command = (*OURS, "load", "run", "--scenario", str(SCENARIO), *as_arguments(flags), "--allow-invalid")
         return Service(name="load", command=command, grace=150)
 
     def _write_configs(self) -> None:

@@ -12,6 +12,7 @@ import pytest
 from compose.cli import COMMANDS, GROUPS, main, overview
 from compose.renamed_flags import RENAMED, old_variables
 from exporters.text.environment import variable
+from tests.compose.golden_texts import assert_golden
 from tests.support.command_parsers import leaf_parsers
 
 LEAVES = leaf_parsers()
@@ -133,41 +134,30 @@ def test_the_help_and_the_version_are_printed(capsys: pytest.CaptureFixture[str]
     assert re.fullmatch(re.escape(overview()) + r"\nvllm-slo \d+\.\d+\.\d+\n", capsys.readouterr().out)
 
 
-@pytest.mark.parametrize(
-    "words, message",
-    [
-        ([], "give a command\nsee: vllm-slo --help"),
-        (["diagnos"], "'diagnos' is not a command; did you mean 'diagnose'?\nsee: vllm-slo --help"),
-        (["roofline", "--gpu", "H200", "x"], "the following arguments are required: --model-config"),
-        (["alerts", "check", "--strict", "x"], "'x' is not expected; write --slos FILE"),
-        (["load", "run", "--targt", "x"], "--targt: there is no such flag; did you mean '--target'?"),
-    ],
+WRONG = (
+    "",
+    "diagnos",
+    "roofline --gpu H200 x",
+    "alerts check --strict x",
+    "load run --targt x",
+    "VLLM_SLO_FORMAT=tables load compare a b",
+    "VLLM_SLO_FORMAT=cvs load report a",
+    "VLLM_SLO_STRICT=maybe alerts check",
+    "VLLM_SLO_GPUS=two alerts render",
 )
-def test_wrong_usage_has_one_message(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(words) == 2
-    assert capsys.readouterr().err.startswith(f"vllm-slo: {message}\n")
 
 
-@pytest.mark.parametrize(
-    "variable, value, words, message",
-    [
-        ("FORMAT", "tables", ["load", "compare", "a", "b"], "'tables' is unknown; known: text, json"),
-        ("FORMAT", "cvs", ["load", "report", "a"], "'cvs' is unknown; did you mean 'csv'?"),
-        ("STRICT", "maybe", ["alerts", "check"], "'maybe' is neither true nor false; write one of them"),
-        ("GPUS", "two", ["alerts", "render"], "invalid int value: 'two'"),
-    ],
-)
-def test_a_wrong_value_in_the_environment_is_refused(
-    variable: str,
-    value: str,
-    words: list[str],
-    message: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setenv(f"VLLM_SLO_{variable}", value)
-    assert main(words) == 2
-    assert capsys.readouterr().err == f"vllm-slo: VLLM_SLO_{variable}: {message}\n"
+def test_wrong_usage_has_one_message(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """On the command line, or in a variable of the environment."""
+    found = {}
+    for line in WRONG:
+        with monkeypatch.context() as patch:
+            words = line.split()
+            if line.startswith("VLLM_SLO_"):
+                patch.setenv(*words.pop(0).split("="))
+            assert main(words) == 2
+        found[line or "no command"] = capsys.readouterr().err.strip()
+    assert_golden(__file__, "wrong usage", found)
 
 
 def test_flags_replace_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

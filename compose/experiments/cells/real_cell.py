@@ -17,7 +17,7 @@ from compose.experiments.cells.engine_program import SIMULATOR, EngineProgram
 from compose.experiments.cells.engine_samples import EngineSample, differences, merged, parse_sample, reading
 from compose.experiments.setup.cell_store import SLOS, Cell, CellStatus, EngineReading
 from compose.lab.ports import HOST, Ports, unused
-from compose.lab.services import OURS
+from compose.lab.services import OURS, as_arguments
 from compose.processes.child_processes import ChildProcesses, Service, ServiceFailedError, describe_exit
 from exporters.text.addresses import Address
 from exporters.text.units import spell_duration
@@ -204,7 +204,7 @@ def _sidecar(settings: CellSettings, folder: Path, ports: Ports) -> Service:
     }
     return Service(
         name="sidecar",
-        command=(*OURS, "sidecar", *(word for flag in flags.items() for word in flag)),
+        command=(*OURS, "sidecar", *as_arguments(flags)),
         ready_url=f"http://{metrics}/readyz",
         grace=25 + linger,
     )
@@ -212,6 +212,7 @@ def _sidecar(settings: CellSettings, folder: Path, ports: Ports) -> Service:
 
 def _load(settings: CellSettings, plan: CellPlan, ports: Ports) -> Service:
     flags = {"--target": ports.url("relay"), "--out": str(plan.folder), "--slos": str(settings.directory / SLOS)}
+    flags |= {"--scenario": str(plan.folder / SCENARIO)}
     flags |= {"--experiment": plan.experiment, "--configuration": plan.group}
     if settings.metrics is not None:
         flags["--metrics"] = str(settings.metrics)
@@ -219,11 +220,10 @@ def _load(settings: CellSettings, plan: CellPlan, ports: Ports) -> Service:
         flags["--max-concurrency"] = str(settings.max_concurrency)
     if plan.engine.warm_up is not None:
         flags["--warm-up"] = str(plan.engine.warm_up)
-    arguments = (word for flag in flags.items() for word in flag)
     return Service(
         name="load",
         # The cell is INVALID where the report of the load says so.
-        command=(*OURS, "load", "run", "--scenario", str(plan.folder / SCENARIO), *arguments, "--allow-invalid"),
+        command=(*OURS, "load", "run", *as_arguments(flags), "--allow-invalid"),
         may_exit=True,
         grace=60,
     )

@@ -9,11 +9,10 @@ from compose.experiments.report.conclusions import beside, best, conclusions, ju
 from compose.experiments.report.contents import facts
 from compose.experiments.report.estimates import Value, interval, value
 from compose.experiments.report.floor import floors
-from compose.experiments.report.found_rates import found_rates
+from compose.experiments.report.found_rates import found_rates, ranking
 from compose.experiments.report.frontier import LATENCIES, frontier, points
 from compose.experiments.report.groups import Experiment, Group
 from compose.experiments.report.metrics import ENGINE, METRICS
-from compose.experiments.report.ranking import ranking
 from compose.experiments.setup.cell_store import Claim
 from compose.experiments.setup.level import Level
 from exporters.analysis.estimates.estimates import CONFIDENCE

@@ -8,7 +8,6 @@ from statistics import fmean
 
 from compose.experiments.report.groups import Repeat
 from compose.experiments.setup.cell_store import EngineReading
-from exporters.analysis.estimates.figures import Better
 from exporters.vocabulary.signals import OutputResult
 from loadgen.report.tables import format_seconds
 from loadgen.results.record import ClientOutcome, Record
@@ -82,12 +81,11 @@ class Unit(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ReportMetric:
-    """One metric; `better` is the direction that is an improvement."""
+    """One metric."""
 
     name: str
     title: str
     unit: Unit
-    better: Better
     source: Share | Percentile | PerSecond | Mean | Reading
 
 
@@ -138,11 +136,11 @@ def _received(repeat: Repeat) -> float:
 
 
 def _share(name: str, title: str, of: Callable[[Record], float | None]) -> ReportMetric:
-    return ReportMetric(name, title, Unit.SHARE, Better.HIGHER, Share(of))
+    return ReportMetric(name, title, Unit.SHARE, Share(of))
 
 
 def _time(name: str, title: str, source: Percentile | Mean) -> ReportMetric:
-    return ReportMetric(name, title, Unit.SECONDS, Better.LOWER, source)
+    return ReportMetric(name, title, Unit.SECONDS, source)
 
 
 def _times(name: str, title: str, of: Callable[[Record], float | None]) -> Iterable[ReportMetric]:
@@ -155,12 +153,11 @@ def _reading(
     title: str,
     of: Callable[[EngineReading], float | None],
     unit: Unit = Unit.COUNT,
-    better: Better = Better.LOWER,
     *,
     combine: Callable[[Iterable[float]], float] = fmean,
     exact: bool = False,
 ) -> ReportMetric:
-    return ReportMetric(name, title, unit, better, Reading(lambda repeat: of(repeat.engine), combine, exact))
+    return ReportMetric(name, title, unit, Reading(lambda repeat: of(repeat.engine), combine, exact))
 
 
 GOODPUT = _share("goodput", "goodput, of offered", lambda record: float(record.good is True))
@@ -173,7 +170,6 @@ THROUGHPUT = ReportMetric(
     "output_tokens_per_second",
     "output tokens/s",
     Unit.PER_SECOND,
-    Better.HIGHER,
     PerSecond(lambda record: float(record.completion_tokens or 0)),
 )
 TTFT_MEAN = _time("ttft_mean", "TTFT mean", Mean(_ttft))
@@ -189,19 +185,13 @@ BY_CLASS = (
 """The rows of each class."""
 ENGINE = (
     _reading("generated_tokens", "output tokens generated", lambda engine: engine.generated_tokens),
-    ReportMetric("output_tokens", "output tokens received", Unit.COUNT, Better.HIGHER, Reading(_received)),
+    ReportMetric("output_tokens", "output tokens received", Unit.COUNT, Reading(_received)),
     _reading("preemptions", "preemptions", lambda engine: engine.preemptions),
-    _reading(
-        "kv_capacity_tokens",
-        "KV cache capacity, tokens",
-        lambda engine: engine.kv_capacity_tokens,
-        better=Better.HIGHER,
-        exact=True,
-    ),
+    _reading("kv_capacity_tokens", "KV cache capacity, tokens", lambda engine: engine.kv_capacity_tokens, exact=True),
     _reading("kv_usage_max", "KV cache usage, max", lambda engine: engine.kv_usage_max, Unit.SHARE, combine=max),
     _reading("kv_usage_mean", "KV cache usage, mean", lambda engine: engine.kv_usage_mean, Unit.SHARE),
-    _reading("hit_ratio", "prefix cache hit ratio", _hit_ratio, Unit.SHARE, Better.HIGHER),
-    _reading("draft_acceptance", "draft tokens accepted", _draft_acceptance, Unit.SHARE, Better.HIGHER),
+    _reading("hit_ratio", "prefix cache hit ratio", _hit_ratio, Unit.SHARE),
+    _reading("draft_acceptance", "draft tokens accepted", _draft_acceptance, Unit.SHARE),
     _reading("waiting_max", "requests waiting, max", lambda engine: engine.waiting_max, combine=max),
     _reading("waiting_mean", "requests waiting, mean", lambda engine: engine.waiting_mean),
     _reading("running_max", "requests running, max", lambda engine: engine.running_max, combine=max),

@@ -3,10 +3,9 @@
 from collections.abc import Iterator
 
 from compose.experiments.report.estimates import cell
-from compose.experiments.report.found_rates import Probe, found_rates
+from compose.experiments.report.found_rates import RANKING_NOTE, Probe, found_rates, ranking
 from compose.experiments.report.groups import Experiment
 from compose.experiments.report.metrics import E2E_P99, ENGINE, GOODPUT, THROUGHPUT, TPOT_P99, TTFT_P99
-from compose.experiments.report.ranking import RANKING_NOTE, ranking
 from compose.experiments.report.tables import Grid
 from compose.experiments.setup.rate_judgement import CONFIDENCE
 

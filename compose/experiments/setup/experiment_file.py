@@ -9,10 +9,9 @@ from typing import Annotated, Any
 import yaml
 
 from compose.experiments.setup.cell_store import Criterion, ExpectedFigure, Prediction
-from compose.experiments.setup.file_sections import CRITERION, EXPECTED, FIND_MAX, PREDICTION, SearchLimits
+from compose.experiments.setup.file_sections import CRITERION, EXPECTED, FIND_MAX, PREDICTION, SWEEP, SearchLimits, grid
 from compose.experiments.setup.level import PHASES, Level, levels
 from compose.experiments.setup.pools import ONE_ENGINE, Pools, PoolsKeys, check_classes, read_pools
-from compose.experiments.setup.sweep import SWEEP, grid
 from compose.lab import rewrite_config
 from exporters.text.errors import UsageError
 from exporters.text.yaml_keys import COUNT, DURATION, NAMED, TEXT, Kind, Spread, distinct_list_of, list_of, read

@@ -40,13 +40,6 @@ def around_piece(make_event: Callable[[str], bytes]) -> tuple[bytes, bytes]:
     return before + b'"', b'"' + after
 
 
-def same_chunk(make_event: Callable[[str], bytes]) -> Callable[[bytes, int], bytes]:
-    """Makes HTTP chunks of events that differ only in the text of a token."""
-    # every piece is as long as the placeholder, so the length in the chunk's head is that of each token
-    before, after = around_piece(lambda text: chunk(make_event(text)))
-    return lambda piece, _: before + piece + after
-
-
 class Format(ABC):
     """The bytes of a response on one of the APIs."""
 
@@ -62,7 +55,9 @@ class Format(ABC):
 
     def token_chunk(self) -> Callable[[bytes, int], bytes]:
         """Makes the HTTP chunk of one token, which is not the last, from its text and its number."""
-        return same_chunk(lambda text: self.token_event(text, 0))
+        # every piece is as long as the placeholder, so the length in the chunk's head is that of each token
+        before, after = around_piece(lambda text: chunk(self.token_event(text, 0)))
+        return lambda piece, _: before + piece + after
 
     @abstractmethod
     def token_event(self, text: str, index: int) -> bytes:

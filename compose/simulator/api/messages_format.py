@@ -1,4 +1,4 @@
-"""The bytes of a Messages response as in vLLM: server-sent events, unary bodies, token counts and errors."""
+"""The bytes of a Messages response as in vLLM: server-sent events, unary bodies and errors."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -54,11 +54,6 @@ def error_body(error: RequestError) -> dict[str, Any]:
         return error.body
     inner = error.body["error"]
     return {"type": "error", "error": {"type": inner["type"], "message": inner["message"]}}
-
-
-def token_count(tokens: int) -> dict[str, Any]:
-    """The body of a response of count_tokens."""
-    return {"input_tokens": tokens, "context_management": {"original_input_tokens": tokens}}
 
 
 def messages_event(name: str, **fields: Any) -> bytes:

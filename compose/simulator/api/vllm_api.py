@@ -15,14 +15,13 @@ from aiohttp.typedefs import Handler
 from compose.simulator.api import messages_format
 from compose.simulator.api.chat_format import Format, ResponseFormat, dump
 from compose.simulator.api.chat_request import Endpoint, parse_request
-from compose.simulator.api.embeddings import embeddings_body, parse_embeddings
 from compose.simulator.api.engine_loop import EngineLoop
 from compose.simulator.api.messages_request import count_tokens, parse_messages
+from compose.simulator.api.one_answer import detokenize, embeddings_body, parse_embeddings, tokenize
 from compose.simulator.api.response_cache import ResponseCache
 from compose.simulator.api.response_replay import open_stream, replaying, writer_of
 from compose.simulator.api.responses_format import ResponsesFormat
 from compose.simulator.api.responses_request import parse_responses, response_not_found
-from compose.simulator.api.tokenizer_api import detokenize, tokenize
 from compose.simulator.api.tool_call_formats import ChatToolFormat, MessagesToolFormat, ResponsesToolFormat
 from compose.simulator.api.writers import PoolingWriter, ResponseWriter, StreamWriter, UnaryWriter
 from compose.simulator.engine.flags import VERSION, EngineFlags, EngineFlagsError, apply_changes
@@ -121,7 +120,8 @@ class VllmApi:
         return _json({"detail": "Not Found"}, status=404)
 
     async def count_tokens(self, request: web.Request) -> web.Response:
-        return _json(messages_format.token_count(count_tokens(_body(await request.read()), self._served)))
+        tokens = count_tokens(_body(await request.read()), self._served)
+        return _json({"input_tokens": tokens, "context_management": {"original_input_tokens": tokens}})
 
     async def tokenizer(
         self, answer: Callable[[Any, ServedModel], dict[str, Any]], request: web.Request

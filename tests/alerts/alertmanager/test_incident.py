@@ -55,15 +55,15 @@ async def test_overload_restart_and_overload_open_few_pages(tools: Tools, tmp_pa
     simulator = ("--max-num-seqs", "1", "--restart-seconds", str(restart))
     config = LabConfig(directory=RunDirectory(tmp_path / "run"), ports=free_lab_ports(), slos=path, simulator=simulator)
     async with running(config, slo_file.load(path), tools, print, print) as lab, offered(lab), asyncio.timeout(500):
-        await lab.during(paged(lab, "LLMErrorBudgetBurn"))
+        await lab.processes.during(paged(lab, "LLMErrorBudgetBurn"))
         await set_slots(lab, 2)
-        await lab.during(paged(lab, "LLMEngineDown"))
-        await lab.during(holds(lab, "llm_engine_up == 1"))
-        await lab.during(
+        await lab.processes.during(paged(lab, "LLMEngineDown"))
+        await lab.processes.during(holds(lab, "llm_engine_up == 1"))
+        await lab.processes.during(
             holds(lab, 'llm_slo:tier_bad_events:ratio{slo="ttft",window="5s"} and on () llm_engine_up == 1')
         )
         await set_slots(lab, 256)
-        await lab.during(resolved(lab))
+        await lab.processes.during(resolved(lab))
         pages, tickets = (count_incidents(lab.notifications.received, each) for each in ("page", "ticket"))
     assert pages.opened <= 2, lab.notifications.received
     assert pages.updates <= 4, lab.notifications.received

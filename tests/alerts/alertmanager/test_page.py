@@ -48,7 +48,7 @@ async def test_a_burn_pages_with_all_annotations_and_resolves_when_it_ends(tools
         directory=RunDirectory(tmp_path / "run"), ports=free_lab_ports(), slos=path, simulator=("--max-num-seqs", "1")
     )
     async with running(config, spec, tools, print, print) as lab, offered(lab):
-        page = await lab.during(arrives(lab, "firing"))
+        page = await lab.processes.during(arrives(lab, "firing"))
         model = page.labels["model"]
         expected = {"severity": "page", "alert_source": "vllm-slo", "slo": "ttft", "class": "siso"}
         assert page.receiver == "page"
@@ -68,7 +68,7 @@ async def test_a_burn_pages_with_all_annotations_and_resolves_when_it_ends(tools
         flip = {"max_num_seqs": 256}
         async with lab.http.post(config.upstream + "/simulator/config", json=flip) as response:
             assert response.status == 200
-        ended = await lab.during(arrives(lab, "resolved"))
+        ended = await lab.processes.during(arrives(lab, "resolved"))
         for text in ("summary", "description"):  # it is recorded by now
             assert "budget " in ended.annotations[text].lower()
         assert (ended.labels, ended.receiver, ended.started) == (page.labels, "page", page.started)

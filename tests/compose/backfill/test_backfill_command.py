@@ -15,6 +15,7 @@ from exporters.analysis.prometheus_api import Prometheus
 from exporters.records.messages import Finished
 from exporters.requestlog.writer import RequestLog
 from exporters.vocabulary.signals import Outcome, Verdict
+from tests.compose.golden_texts import assert_golden
 from tests.exporters.analysis.compare.sample_logs import seeded
 from tests.support.sample_records import finished
 
@@ -235,50 +236,22 @@ def test_a_folder_with_files_is_not_changed(tools: Tools, log: Path, capsys: pyt
     assert [path.name for path in out.iterdir()] == ["wal"]
 
 
-@pytest.mark.parametrize(
-    "words, text",
-    [
-        pytest.param(
-            ["--labels", "instance"],
-            "--labels: 'instance' is not NAME=VALUE; write for example job=vllm-slo-sidecar,instance=a:9464",
-            id="a label without a value",
-        ),
-        pytest.param(
-            ["--labels", "region=eu,model=m"],
-            "--labels: series have a label 'model' of their own; choose another name",
-            id="a label of the series",
-        ),
-        pytest.param(
-            ["--step", "5m"],
-            "--step: 5m is too long; use 2m or less, as Prometheus reads samples of the last 5 minutes",
-            id="a long step",
-        ),
-        pytest.param(
-            ["--step", "80s"],
-            "--step: 80s is too long for the recording rules: their shortest window, 5m, needs four samples; use 1m15s "
-            "or less, or --no-rules",
-            id="a step that is too long for the rules",
-        ),
-        pytest.param(
-            ["--max-block-duration", "30m"],
-            "--max-block-duration: 30m is too short; use 2h or more",
-            id="a short block",
-        ),
-        pytest.param(["--promtool", "/no/promtool"], "--promtool: /no/promtool is not a program", id="no promtool"),
-        pytest.param(
-            ["--prometheus-program", "/no/prom"], "--prometheus-program: /no/prom is not a program", id="no prometheus"
-        ),
-        pytest.param(
-            ["--since", "2030-01-01T00:00:00Z"],
-            "no request of this time; give files that `vllm-slo sidecar --request-log FILE` has written",
-            id="no request",
-        ),
-    ],
-)
-def test_a_wrong_flag_is_rejected(
-    words: list[str], text: str, tools: Tools, log: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = log.with_name("blocks")
-    assert run(log, "--out", str(out), "--promtool", str(tools.promtool), *words) == 2
-    assert capsys.readouterr().err == f"vllm-slo: {text}\n"
-    assert not out.exists() or not [*out.iterdir()]
+REFUSED = {
+    "a label without a value": "--labels instance",
+    "a label of the series": "--labels region=eu,model=m",
+    "a long step": "--step 5m",
+    "a step that is too long for the rules": "--step 80s",
+    "a short block": "--max-block-duration 30m",
+    "no promtool": "--promtool /no/promtool",
+    "no prometheus": "--prometheus-program /no/prom",
+    "no request": "--since 2030-01-01T00:00:00Z",
+}
+
+
+def test_a_wrong_flag_is_rejected(tools: Tools, log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found, out = {}, log.with_name("blocks")
+    for case, words in REFUSED.items():
+        assert run(log, "--out", str(out), "--promtool", str(tools.promtool), *words.split()) == 2
+        found[case] = capsys.readouterr().err.strip()
+        assert not out.exists() or not [*out.iterdir()]
+    assert_golden(__file__, "refusals", found)

@@ -1,5 +1,6 @@
-"""The queries that evaluate a recording rule, and failures of the temporary Prometheus."""
+"""The queries that evaluate a recording rule, and failures of the temporary Prometheus and of promtool."""
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from alerts.promql.build import call
 from alerts.rules.groups import Recording
 from compose.backfill import recorded_series
+from compose.backfill.block_files import BlockMaker, block_length
 from compose.backfill.recorded_series import results, temporary_prometheus
 from compose.backfill.rule_order import TimedRule
 from exporters.analysis.prometheus_api import Prometheus, Series
@@ -51,12 +53,33 @@ def test_a_failed_query_names_the_rule() -> None:
     assert str(failed.value) == "llm_slo:objective:ratio: the query has failed: connection refused"
 
 
+def program(path: Path, script: str) -> Path:
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o700)
+    return path
+
+
 def test_a_prometheus_that_does_not_start_is_an_error_with_the_end_of_its_log(tmp_path: Path) -> None:
-    failing = tmp_path / "prometheus"
-    failing.write_text("#!/bin/sh\necho 'opening storage failed' >&2\nexit 1\n")
-    failing.chmod(0o700)
+    failing = program(tmp_path / "prometheus", "echo 'opening storage failed' >&2; exit 1")
     with pytest.raises(UsageError) as failed, temporary_prometheus(failing, tmp_path / "data", tmp_path):
         pytest.fail("it has started")
     assert str(failed.value) == (
         f"{failing}: the temporary Prometheus is not ready; the end of its log:\n    opening storage failed"
     )
+
+
+@pytest.mark.parametrize("longest, length", [(2, 2), (5.9, 2), (6, 6), (24, 18), (54, 54), (744, 486)])
+def test_a_block_is_as_long_as_promtool_makes_it(longest: float, length: float) -> None:
+    assert block_length(longest * 3600) == length * 3600
+
+
+def test_a_failure_of_promtool_is_an_error_with_its_reason(tmp_path: Path) -> None:
+    failing = program(tmp_path / "promtool", "echo 'no space left' >&2; exit 1")
+    with pytest.raises(UsageError) as refused:
+        BlockMaker(failing, 7200).make(tmp_path / "in.om", tmp_path)
+    assert str(refused.value) == "promtool has failed: no space left"
+    failing.chmod(0o600)
+    with pytest.raises(UsageError) as refused:
+        BlockMaker(failing, 7200).make(tmp_path / "in.om", tmp_path)
+    assert str(refused.value) == f"{failing}: cannot be started: permission denied"
+    assert os.listdir(tmp_path) == ["promtool"]  # noqa: PTH208 - one name

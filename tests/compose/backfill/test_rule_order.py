@@ -17,6 +17,7 @@ from tests.support.sample_records import SLOS
 SHIPPED = slo_file.load(slo_file.SHIPPED)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spec", [SHIPPED, SLOS], ids=["shipped", "12 hours"])
 def test_each_rule_is_in_one_pass_after_all_rules_that_it_reads(spec: slo_file.SloFile) -> None:
     ordered = passes(spec)

@@ -1,12 +1,11 @@
 """The checks of the demo on traces: each passes on links that resolve, and fails on others."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-import pytest
-
 from compose.demo import trace_checks
+from compose.demo.checks import Check
 from compose.demo.trace_checks import Exemplar, Page
 from compose.lab.webhook import Notification
 from exporters.analysis.traces.request_search import parse_search
@@ -14,6 +13,7 @@ from exporters.analysis.traces.server import FoundRequests
 from exporters.analysis.traces.span_parser import Request
 from exporters.requestlog.entry import LogEntry
 from exporters.vocabulary.signals import Outcome, Verdict
+from tests.compose.golden_texts import assert_golden
 
 
 def notification(annotations: dict[str, str]) -> Notification:
@@ -80,48 +80,43 @@ def test_the_last_exemplars_are_checked() -> None:
     assert len(found) == trace_checks.EXEMPLARS
 
 
-@pytest.mark.parametrize(
-    "found, page, passed, result",
-    [
-        pytest.param(1, Page(200, [TEN[0]]), True, "1 of the last 1", id="the page shows it"),
-        pytest.param(1, Page(404, []), False, "0 of the last 1", id="no page"),
-        pytest.param(1, Page(200, [request(0, model="other")]), False, "0 of the last 1", id="another model"),
-        pytest.param(1, Page(200, [request(0, request_class="liso")]), False, "0 of the last 1", id="another class"),
-        pytest.param(0, Page(200, []), False, "0 of the last 0", id="no exemplar"),
-    ],
-)
-def test_exemplars_must_lead_to_their_request(found: int, page: Page, passed: bool, result: str) -> None:
-    exemplars = [Exemplar({"class": "siso", "model": "tiny", "le": "1"}, TEN[0].trace_id)] * found
-    check = trace_checks.exemplars_resolve(exemplars, {TEN[0].trace_id: page})
-    assert (check.passed, check.result) == (passed, result)
+def golden(name: str, found: Mapping[str, Check]) -> None:
+    assert_golden(__file__, name, {case: f"{each.passed}: {each.claim}: {each.result}" for case, each in found.items()})
 
 
-@pytest.mark.parametrize(
-    "requests, found, query, passed",
-    [
-        pytest.param(TEN, 12, {}, True, id="as many as in the log"),
-        pytest.param(TEN, 12, {"slo": "ttft"}, True, id="of one SLO"),
-        pytest.param(TEN, 9, {}, False, id="too few"),
-        pytest.param(TEN, 12, {"verdict": "good"}, False, id="a link to good ones"),
-        pytest.param(TEN, 12, {"class": "liso"}, False, id="a link to another class"),
-        pytest.param([*TEN, request(11, request_class="liso")], 12, {}, False, id="another class"),
-        pytest.param([*TEN, request(11, model="other")], 12, {}, False, id="another model"),
-        pytest.param([], 0, {"since": "1012"}, False, id="none"),
-    ],
-)
-def test_the_link_of_the_page_must_list_what_the_log_has(
-    requests: list[Request], found: int, query: dict[str, str], passed: bool
-) -> None:
-    others = [
-        entry(13, slo={"ttft": Verdict.GOOD}),
-        entry(14, request_class="liso"),
-        entry(15, model="other"),
-        entry(200),
-    ]
-    given = {"class": "siso", "model": "tiny", "verdict": "bad", "since": "1000", "until": "1100", **query}
-    search = parse_search(given.items(), 0.0)
-    check = trace_checks.alert_link_lists(search, FoundRequests(found, requests), [*LOG, *others])
-    assert check.passed is passed
+def test_exemplars_must_lead_to_their_request() -> None:
+    exemplar = Exemplar({"class": "siso", "model": "tiny", "le": "1"}, TEN[0].trace_id)
+    cases = {
+        "the page shows it": Page(200, [TEN[0]]),
+        "no page": Page(404, []),
+        "another model": Page(200, [request(0, model="other")]),
+        "another class": Page(200, [request(0, request_class="liso")]),
+    }
+    found = {
+        name: trace_checks.exemplars_resolve([exemplar], {exemplar.trace_id: page}) for name, page in cases.items()
+    }
+    golden("exemplars", found | {"no exemplar": trace_checks.exemplars_resolve([], {})})
+
+
+def test_the_link_of_the_page_must_list_what_the_log_has() -> None:
+    good = entry(13, slo={"ttft": Verdict.GOOD})
+    log = [*LOG, good, entry(14, request_class="liso"), entry(15, model="other"), entry(200)]
+    cases: dict[str, tuple[list[Request], int, dict[str, str]]] = {
+        "as many as in the log": (TEN, 12, {}),
+        "of one SLO": (TEN, 12, {"slo": "ttft"}),
+        "too few": (TEN, 9, {}),
+        "a link to good ones": (TEN, 12, {"verdict": "good"}),
+        "a link to another class": (TEN, 12, {"class": "liso"}),
+        "another class": ([*TEN, request(11, request_class="liso")], 12, {}),
+        "another model": ([*TEN, request(11, model="other")], 12, {}),
+        "none": ([], 0, {"since": "1012"}),
+    }
+    found = {}
+    for name, (requests, count, query) in cases.items():
+        given = {"class": "siso", "model": "tiny", "verdict": "bad", "since": "1000", "until": "1100", **query}
+        search = parse_search(given.items(), 0.0)
+        found[name] = trace_checks.alert_link_lists(search, FoundRequests(count, requests), log)
+    golden("link of the page", found)
 
 
 def test_the_link_of_the_page_is_its_annotation_or_has_the_documented_form() -> None:
@@ -133,33 +128,16 @@ def test_the_link_of_the_page_is_its_annotation_or_has_the_documented_form() -> 
     assert trace_checks.worst_link() == "/?verdict=bad&sort=slowest&limit=10"
 
 
-@pytest.mark.parametrize(
-    "requests, pages, passed, result",
-    [
-        pytest.param(TEN, PAGES, True, "10 of 10, the slowest took 100.0 s", id="all resolve"),
-        pytest.param(
-            TEN, {**PAGES, TEN[3].trace_id: Page(404, [])}, False, "9 of 10, the slowest took 100.0 s", id="no page"
-        ),
-        pytest.param(
-            [*TEN[:9], request(50)],
-            {**PAGES, request(50).trace_id: Page(200, [request(50)])},
-            False,
-            "9 of 10, the slowest took 100.0 s",
-            id="not in the log",
-        ),
-        pytest.param(TEN[:9], PAGES, False, "9 of 9, the slowest took 100.0 s", id="nine"),
-        pytest.param(
-            [*TEN[:9], request(11)],
-            {**PAGES, request(11).trace_id: Page(200, [request(11)])},
-            False,
-            "10 of 10, the slowest took 100.0 s",
-            id="not the slowest",
-        ),
-        pytest.param([], {}, False, "0 of 0", id="none"),
-    ],
-)
-def test_the_worst_ten_must_be_those_of_the_log(
-    requests: Sequence[Request], pages: Mapping[str, Page], passed: bool, result: str
-) -> None:
-    check = trace_checks.worst_resolve(requests, pages, LOG)
-    assert (check.passed, check.result) == (passed, result)
+def test_the_worst_ten_must_be_those_of_the_log() -> None:
+    def beside(other: Request) -> tuple[list[Request], dict[str, Page]]:
+        return [*TEN[:9], other], {**PAGES, other.trace_id: Page(200, [other])}
+
+    cases: dict[str, tuple[list[Request], dict[str, Page]]] = {
+        "all resolve": (TEN, PAGES),
+        "no page": (TEN, {**PAGES, TEN[3].trace_id: Page(404, [])}),
+        "not in the log": beside(request(50)),
+        "nine": (TEN[:9], PAGES),
+        "not the slowest": beside(request(11)),
+        "none": ([], {}),
+    }
+    golden("worst ten", {name: trace_checks.worst_resolve(*each, LOG) for name, each in cases.items()})

@@ -2,22 +2,16 @@
 
 from email.utils import formatdate
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from compose.doctor.clock_check import clocks, proven_drift, query_offset
-from compose.doctor.finding import Finding, State, Unread
+from compose.doctor.finding import State, Unread
 from compose.doctor.http_fetch import Response
 from compose.doctor.prometheus_reading import ServerTime
+from tests.compose.doctor.golden_findings import assert_golden
 
 NOW = 1_795_448_000.0
-LOOKED_AT = "Date headers and time() of Prometheus, against the clock of this machine"
-COST = (
-    "log, spans and series of one request have different times, config changes are drawn at the wrong moment, and "
-    "waits from x-request-start are wrong"
-)
-FIX = "timedatectl set-ntp true, on each machine"
 
 
 def dated(date: str | None, sent_at: float = NOW, received_at: float = NOW + 0.01) -> Response:
@@ -53,36 +47,12 @@ def test_the_time_of_a_query_is_between_its_request_and_its_response(drift: floa
     assert abs(proven_drift((least, greatest))) <= abs(drift) + 1e-6
 
 
-@pytest.mark.parametrize(
-    "drift,expected",
-    [
-        pytest.param(0.0, Finding(State.OK, LOOKED_AT, "agree: Prometheus"), id="same"),
-        pytest.param(-0.4, Finding(State.OK, LOOKED_AT, "agree: Prometheus"), id="less than half a second"),
-        pytest.param(
-            -7.0,
-            Finding(State.WARNING, LOOKED_AT, "differ: Prometheus is at least 7.0 s behind", COST, FIX),
-            id="behind",
-        ),
-        pytest.param(
-            45.0,
-            Finding(State.FAILED, LOOKED_AT, "differ: Prometheus is at least 45.0 s ahead", COST, FIX),
-            id="far ahead",
-        ),
-    ],
-)
-def test_a_drift_costs_the_order_of_events(drift: float, expected: Finding) -> None:
-    assert clocks({"Prometheus": ServerTime(NOW + drift, NOW, NOW)}) == expected
-
-
-def test_a_clock_that_was_not_read_is_named() -> None:
-    refused = Unread("http://127.0.0.1:9464: connection refused")
-    date = formatdate(NOW, usegmt=True)
-    assert clocks({"engine": dated(None), "sidecar": refused, "gateway": dated("yesterday")}) == Finding(
-        State.NOT_CHECKED,
-        LOOKED_AT,
-        "not read: engine, sidecar, gateway",
-        fix="start the services, or set their URLs",
+def test_clocks() -> None:
+    drifts = {"same": 0.0, "less than half a second": -0.4, "behind": -7.0, "far ahead": 45.0}
+    found = {name: clocks({"Prometheus": ServerTime(NOW + drift, NOW, NOW)}) for name, drift in drifts.items()}
+    refused, date = Unread("http://127.0.0.1:9464: connection refused"), formatdate(NOW, usegmt=True)
+    found["none is read"] = clocks({"engine": dated(None), "sidecar": refused, "gateway": dated("yesterday")})
+    found["one is not read"] = clocks(
+        {"engine": dated(date), "sidecar": refused, "Prometheus": ServerTime(NOW + 9, NOW, NOW)}
     )
-    assert clocks({"engine": dated(date), "sidecar": refused, "p": ServerTime(NOW + 9, NOW, NOW)}).found == (
-        "agree: engine; differ: p is at least 9.0 s ahead; not read: sidecar"
-    )
+    assert_golden("clocks", found)

@@ -1,87 +1,48 @@
 """Engines of Kubernetes without a sidecar and pods that are named by their address, planted in a real Prometheus."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from compose.cli import main
 from compose.doctor.engine_pods import EnginePod, engine_pods, read_engine_pods
-from compose.doctor.finding import Finding, State, Unread
+from compose.doctor.finding import Finding, Place, Unread
+from compose.doctor.prometheus_checks import target_names
+from compose.doctor.prometheus_reading import read_prometheus
 from compose.programs.tools import Tools
 from exporters.analysis.prometheus_api import Prometheus, PrometheusError
 from exporters.vocabulary.slo_file import SHIPPED, Source, load
+from tests.compose.doctor.golden_findings import assert_golden
 from tests.support.prometheus_process import prometheus
 from tests.support.waiting import wait_until
 
 SPEC = load(SHIPPED)
+JOB = "vllm-slo-sidecar"
 INSTALL = yaml.safe_load_all((Path(__file__).parents[1] / "helm/golden/smallest.yaml").read_text(encoding="utf-8"))
 (POD_MONITOR,) = (each for each in INSTALL if each["kind"] == "PodMonitor")
-SERIES = "kube_pod_container_info and kube_pod_init_container_info of kube-state-metrics"
-COST = "their requests are in no series, no budget and no alert, unless a sidecar in front of them measures them"
-FIX = (
-    "install them with the chart compose/helm/vllm-slo, or add the sidecar by its template (docs/kubernetes.md, Other "
-    "workloads)"
-)
 
 
 def pods(kind: str, name: str, count: int, *, sidecar: bool = False) -> list[EnginePod]:
     return [EnginePod("inference", f"{name}-{number}", (kind, name), sidecar) for number in range(count)]
 
 
-@pytest.mark.parametrize(
-    "found, text",
-    [
-        pytest.param(
-            [*pods("ReplicaSet", "vllm-6d8f", 2, sidecar=True), *pods("StatefulSet", "chat", 2)],
-            "2 of 4 have no sidecar: StatefulSet inference/chat (chat-0, chat-1)",
-            id="one of two controllers",
-        ),
-        pytest.param(
-            [*pods("StatefulSet", "chat", 4), *pods("<none>", "trial", 1)],
-            "5 of 5 have no sidecar: StatefulSet inference/chat (chat-0, chat-1, chat-2, ...); inference: trial-0",
-            id="many pods, and one without a controller",
-        ),
-    ],
-)
-def test_pods_without_a_sidecar_are_named_by_their_controller(found: list[EnginePod], text: str) -> None:
-    assert engine_pods(found, SPEC) == Finding(State.WARNING, SERIES, text, COST, FIX)
-
-
-@pytest.mark.parametrize(
-    "found, expected",
-    [
-        pytest.param(pods("StatefulSet", "a", 2, sidecar=True), (State.OK, "all 2 have a sidecar", ""), id="all"),
-        pytest.param(
-            [],
-            (
-                State.NOT_CHECKED,
-                "no series of kube-state-metrics has the image of an engine",
-                "in Kubernetes: scrape kube-state-metrics with honor_labels: true",
-            ),
-            id="no series",
-        ),
-        pytest.param(Unread("refused", "start it"), (State.NOT_CHECKED, "refused", "start it"), id="not read"),
-    ],
-)
-def test_without_such_pods_nothing_is_reported(
-    found: Sequence[EnginePod] | Unread, expected: tuple[State, str, str]
-) -> None:
-    state, text, fix = expected
-    assert engine_pods(found, SPEC) == Finding(state, SERIES, text, fix=fix)
-
-
-def test_rules_without_a_sidecar_need_none() -> None:
-    finding = engine_pods(pods("StatefulSet", "chat", 1), replace(SPEC, source=Source.ENGINE))
-    assert (finding.state, finding.found) == (State.NOT_CHECKED, "the rules read vLLM alone, without a sidecar")
+def test_pods_without_a_sidecar_are_named_by_their_controller() -> None:
+    cases: dict[str, Sequence[EnginePod] | Unread] = {
+        "one of two controllers": [*pods("ReplicaSet", "vllm-6d8f", 2, sidecar=True), *pods("StatefulSet", "chat", 2)],
+        "many pods, and one without a controller": [*pods("StatefulSet", "chat", 4), *pods("<none>", "trial", 1)],
+        "all have one": pods("StatefulSet", "a", 2, sidecar=True),
+        "no series": [],
+        "not read": Unread("refused", "start it"),
+    }
+    found = {name: engine_pods(each, SPEC) for name, each in cases.items()}
+    found["rules without a sidecar"] = engine_pods(pods("StatefulSet", "b", 1), replace(SPEC, source=Source.ENGINE))
+    assert_golden("engine pods", found)
 
 
 def kube_state(pod: str, kind: str, images: dict[str, str], phase: str = "Running") -> str:
@@ -108,54 +69,29 @@ OTHERS = (
 NOT_PATCHED = kube_state("chat-0", "StatefulSet", {"chat": "ghcr.io/x/sglang:v0.5@sha256:ab"})
 
 
-@pytest.mark.parametrize(
-    "extra, relabelings, engines, names",
-    [
-        pytest.param(
-            NOT_PATCHED,
-            [],
-            ("warning", "1 of 2 have no sidecar: StatefulSet inference/chat (chat-0)"),
-            ("warning", "127.0.0.1:{port} is the pod inference/vllm-0"),
-            id="planted",
-        ),
-        pytest.param(
-            "",
-            POD_MONITOR["spec"]["podMetricsEndpoints"][0]["relabelings"],
-            ("ok", "all 1 have a sidecar"),
-            ("ok", "no pod is named by its address"),
-            id="the relabelings of the PodMonitor",
-        ),
-    ],
-)
-async def test_a_planted_fault_is_found(
-    extra: str,
-    relabelings: list[dict[str, Any]],
-    engines: tuple[str, str],
-    names: tuple[str, str],
-    tools: Tools,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+async def test_a_planted_fault_is_found_unless_it_is_corrected(tools: Tools, tmp_path: Path) -> None:
+    """A pod without a sidecar, and a target named by its address, which the relabelings of the PodMonitor rename."""
     keys = {"sourceLabels": "source_labels", "targetLabel": "target_label"}
-    async with (
-        serving(PATCHED + OTHERS + extra) as port,
-        prometheus(
-            tools.prometheus,
-            tmp_path,
-            port,
-            job="vllm-slo-sidecar",
-            target_labels={"__meta_kubernetes_namespace": "inference", "__meta_kubernetes_pod_name": "vllm-0"},
-            relabel_configs=[{keys.get(key, key): value for key, value in each.items()} for each in relabelings],
-        ) as url,
-    ):
-        await asyncio.to_thread(wait_until, lambda: shows_pods(url))
-        await asyncio.to_thread(main, ["doctor", "--format", "json", "--prometheus", url])
-        instances = {each.labels["instance"] for each in Prometheus(url).query("up")}
-    checks = {each["check"]: each for each in json.loads(capsys.readouterr().out)["checks"]}
-    state, text = names
-    assert (checks["engine pods"]["state"], checks["engine pods"]["found"]) == engines
-    assert (checks["target names"]["state"], checks["target names"]["found"]) == (state, text.format(port=port))
-    assert instances == ({"inference/vllm-0"} if relabelings else {f"127.0.0.1:{port}"})
+    relabelings = [
+        {keys.get(key, key): value for key, value in each.items()}
+        for each in POD_MONITOR["spec"]["podMetricsEndpoints"][0]["relabelings"]
+    ]
+    found: dict[str, Finding] = {}
+    places: dict[str, str] = {}
+    for name, extra, relabel_configs in (("planted", NOT_PATCHED, []), ("corrected", "", relabelings)):
+        (tmp_path / name).mkdir()
+        labels = {"__meta_kubernetes_namespace": "inference", "__meta_kubernetes_pod_name": "vllm-0"}
+        flags: dict[str, Any] = {"job": JOB, "target_labels": labels, "relabel_configs": relabel_configs}
+        async with (
+            serving(PATCHED + OTHERS + extra) as port,
+            prometheus(tools.prometheus, tmp_path / name, port, **flags) as url,
+        ):
+            await asyncio.to_thread(wait_until, lambda url=url: shows_pods(url))  # type: ignore[misc]
+            read = await asyncio.to_thread(read_prometheus, Place(url, "--prometheus", named=True))
+            found |= {f"{name}, engine pods": engine_pods(read.engine_pods, SPEC)}
+            found |= {f"{name}, target names": target_names(read, SPEC)}
+            places[str(port)] = "PORT"
+    assert_golden("planted faults", found, places)
 
 
 def shows_pods(url: str) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from alerts.rule_file import render
-from compose.doctor.finding import Finding, Place, State, Unread
+from compose.doctor.finding import Place, State, Unread
 from compose.doctor.prometheus_checks import (
     classic_histograms,
     config_revisions,
@@ -24,9 +24,9 @@ from compose.doctor.prometheus_checks import (
 from compose.doctor.prometheus_reading import PrometheusReading, read_prometheus
 from compose.doctor.rule_difference import Difference, Match, best_match, rendered
 from compose.programs.tools import Tools
-from exporters.analysis.label_collisions import COST as HIDDEN
 from exporters.analysis.label_collisions import Collision
 from exporters.vocabulary.slo_file import SHIPPED, SloFile, load
+from tests.compose.doctor.golden_findings import assert_golden
 from tests.support.fake_prometheus import FakePrometheus
 from tests.support.ports import free_port
 from tests.support.prometheus_process import prometheus
@@ -69,59 +69,19 @@ def target(job: str = JOB, health: str = "up", interval: str = "15s", error: str
     }
 
 
-COST = "dashboards, alerts and budgets miss the requests and the engines of these targets"
+Targets = list[dict[str, Any]] | Unread
 
 
-@pytest.mark.parametrize(
-    "active,expected",
-    [
-        pytest.param([target(), target(), target("x", "down")], (State.OK, "2 up", "", ""), id="up"),
-        pytest.param(
-            [target(), target(health="down", error="connection refused")],
-            (
-                State.FAILED,
-                "1 of 2 are not up: 10.0.0.1:9464: connection refused",
-                COST,
-                "curl http://10.0.0.1:9464/metrics",
-            ),
-            id="one is down",
-        ),
-        pytest.param(
-            [target(health="unknown")],
-            (
-                State.FAILED,
-                "1 of 1 are not up: 10.0.0.1:9464: no scrape yet",
-                COST,
-                "curl http://10.0.0.1:9464/metrics",
-            ),
-            id="not scraped yet",
-        ),
-        pytest.param(
-            [target("node"), target("llm")],
-            (
-                State.FAILED,
-                "there are none; jobs with targets: llm, node",
-                COST,
-                f"name the scrape job {JOB}, or set scrape_job in the SLO file",
-            ),
-            id="another name of the job",
-        ),
-        pytest.param(
-            [],
-            (
-                State.FAILED,
-                "there are none; jobs with targets: none",
-                COST,
-                f"name the scrape job {JOB}, or set scrape_job in the SLO file",
-            ),
-            id="no target at all",
-        ),
-        pytest.param(REFUSED, (State.NOT_CHECKED, REFUSED.reason, "", REFUSED.fix), id="not read"),
-    ],
-)
-def test_targets(active: list[dict[str, Any]] | Unread, expected: tuple[State, str, str, str]) -> None:
-    state, found, cost, fix = expected
-    assert targets(reading(active), SPEC) == Finding(state, f"targets of the job {JOB}", found, cost, fix)
+def test_targets() -> None:
+    cases: dict[str, Targets] = {
+        "up": [target(), target(), target("x", "down")],
+        "one is down": [target(), target(health="down", error="connection refused")],
+        "not scraped yet": [target(health="unknown")],
+        "another name of the job": [target("node"), target("llm")],
+        "no target at all": [],
+        "not read": REFUSED,
+    }
+    assert_golden("scrape targets", {name: targets(reading(active), SPEC) for name, active in cases.items()})
 
 
 def in_pod(name: str, instance: str) -> dict[str, Any]:
@@ -129,153 +89,64 @@ def in_pod(name: str, instance: str) -> dict[str, Any]:
     return target() | {"labels": {"job": JOB, "instance": instance}, "discoveredLabels": found}
 
 
-ADDRESS_COST = "pages and boards name an address, for which the pod must be searched"
-ADDRESS_FIX = (
-    "relabel: source_labels: [__meta_kubernetes_namespace, __meta_kubernetes_pod_name], separator: /, "
-    "target_label: instance, as the PodMonitor of the chart does"
-)
-
-
-@pytest.mark.parametrize(
-    "active,expected",
-    [
-        pytest.param(
-            [in_pod("a", "10.0.0.1:9464"), in_pod("b", "inference/b"), in_pod("c", "10.0.0.3:9464")],
-            (State.WARNING, "10.0.0.1:9464 is the pod inference/a and 1 more", ADDRESS_COST, ADDRESS_FIX),
-            id="two are named by their address",
-        ),
-        pytest.param(
-            [target(), in_pod("b", "inference/b"), in_pod("c", "c")],
-            (State.OK, "no pod is named by its address", "", ""),
-            id="named, or not a pod",
-        ),
-        pytest.param([], (State.NOT_CHECKED, "there are no targets", "", f"name the scrape job {JOB}"), id="none"),
-        pytest.param(REFUSED, (State.NOT_CHECKED, REFUSED.reason, "", REFUSED.fix), id="not read"),
-    ],
-)
-def test_target_names(active: list[dict[str, Any]] | Unread, expected: tuple[State, str, str, str]) -> None:
-    state, found, cost, fix = expected
-    assert target_names(reading(active), SPEC) == Finding(state, "label instance of the targets", found, cost, fix)
-
-
-INTERVAL_COST = "counts of a step are less accurate, and alerts on targets that are down or stalled are late or silent"
-INTERVAL_FIX = f"set scrape_interval: 15s for the job {JOB}, or correct the SLO file and render again"
-
-
-@pytest.mark.parametrize(
-    "active,expected",
-    [
-        pytest.param([target(), target("x", interval="1m")], (State.OK, "15s, as in the SLO file", "", ""), id="same"),
-        pytest.param(
-            [target(), target(interval="1m")],
-            (State.FAILED, "15s, 1m, and the SLO file has 15s", INTERVAL_COST, INTERVAL_FIX),
-            id="one differs",
-        ),
-        pytest.param(
-            [target(interval="30s")],
-            (State.FAILED, "30s, and the SLO file has 15s", INTERVAL_COST, INTERVAL_FIX),
-            id="all differ",
-        ),
-        pytest.param(
-            [], (State.NOT_CHECKED, "there are no targets", "", f"name the scrape job {JOB}"), id="no targets"
-        ),
-        pytest.param(
-            [{"labels": {"job": JOB}}],
-            (State.NOT_CHECKED, "the server does not show the interval of its targets", "", ""),
-            id="not shown",
-        ),
-        pytest.param(REFUSED, (State.NOT_CHECKED, REFUSED.reason, "", REFUSED.fix), id="not read"),
-    ],
-)
-def test_the_scrape_interval(active: list[dict[str, Any]] | Unread, expected: tuple[State, str, str, str]) -> None:
-    state, found, cost, fix = expected
-    finding = scrape_interval(reading(active), SPEC)
-    assert finding == Finding(state, "scrape_interval of the targets", found, cost, fix)
-
-
-def test_the_scrape_interval_is_not_checked_against_a_guess() -> None:
-    unknown = Unread("it is not known which SLO file is in use", "vllm-slo doctor --slos FILE")
-    assert scrape_interval(reading([target()]), unknown) == unknown.not_checked("scrape_interval of the targets")
-
-
-@pytest.mark.parametrize(
-    "flags,config,state,found,fix",
-    [
-        pytest.param({"enable-feature": "a,exemplar-storage"}, {}, State.OK, "exemplars are stored", "", id="enabled"),
-        pytest.param(
-            {"enable-feature": ""},
-            {},
-            State.WARNING,
-            "exemplar-storage is not enabled",
-            "prometheus --enable-feature=exemplar-storage",
-            id="not enabled",
-        ),
-        pytest.param(
-            {"enable-feature": "exemplar-storage"},
-            {"storage": {"exemplars": {"max_exemplars": 0}}},
-            State.WARNING,
-            "max_exemplars is 0",
-            "remove max_exemplars: 0",
-            id="none is stored",
-        ),
-        pytest.param(REFUSED, {}, State.NOT_CHECKED, REFUSED.reason, REFUSED.fix, id="not read"),
-    ],
-)
-def test_exemplars(flags: dict[str, str] | Unread, config: dict[str, Any], state: State, found: str, fix: str) -> None:
-    cost = "points of latency panels have no links to traces" if state is State.WARNING else ""
-    finding = exemplars(reading(flags=flags, config=config))
-    assert finding == Finding(state, "--enable-feature, storage.exemplars", found, cost, fix)
-
-
-CONVERTED = (
-    State.FAILED,
-    f"true for the job pool of {JOB}: the _bucket series are not stored",
-    "panels of quantiles are empty, and rules on engine histograms read nothing",
-    "set convert_classic_histograms_to_nhcb: false, or always_scrape_classic_histograms: true, for this job",
-)
-KEPT = (State.OK, "histograms keep their _bucket series", "", "")
-NHCB = {"convert_classic_histograms_to_nhcb": True}
-
-
-@pytest.mark.parametrize(
-    "common,ours,expected",
-    [
-        pytest.param({}, {}, KEPT, id="Prometheus 2, or the default"),
-        pytest.param({}, NHCB, CONVERTED, id="for the job"),
-        pytest.param(NHCB, {}, CONVERTED, id="for all jobs"),
-        pytest.param(NHCB, {"convert_classic_histograms_to_nhcb": False}, KEPT, id="for the others"),
-        pytest.param({}, {**NHCB, "always_scrape_classic_histograms": True}, KEPT, id="both formats"),
-        pytest.param(NHCB, {"always_scrape_classic_histograms": False}, CONVERTED, id="as Prometheus 3 prints it"),
-    ],
-)
-def test_histograms(common: dict[str, Any], ours: dict[str, Any], expected: tuple[State, str, str, str]) -> None:
-    config = {
-        "global": common,
-        "scrape_configs": [{"job_name": f"pool of {JOB}", **ours}, {"job_name": "other", **NHCB}],
+def test_target_names() -> None:
+    by_address = [in_pod("a", "10.0.0.1:9464"), in_pod("b", "inference/b"), in_pod("c", "10.0.0.3:9464")]
+    cases: dict[str, Targets] = {
+        "two are named by their address": by_address,
+        "named, or not a pod": [target(), in_pod("b", "inference/b"), in_pod("c", "c")],
+        "none": [],
+        "not read": REFUSED,
     }
-    state, found, cost, fix = expected
-    finding = classic_histograms(reading([target()], config), SPEC)
-    assert finding == Finding(state, "convert_classic_histograms_to_nhcb", found, cost, fix)
+    assert_golden("target names", {name: target_names(reading(active), SPEC) for name, active in cases.items()})
 
 
-@pytest.mark.parametrize(
-    "active,config,reason",
-    [
-        pytest.param([], {}, "there are no targets", id="no targets"),
-        pytest.param([target()], REFUSED, REFUSED.reason, id="no configuration"),
-        pytest.param(REFUSED, {}, REFUSED.reason, id="neither"),
-    ],
-)
-def test_histograms_are_not_checked_without_targets_or_configuration(
-    active: list[dict[str, Any]] | Unread, config: dict[str, Any] | Unread, reason: str
-) -> None:
-    finding = classic_histograms(reading(active, config), SPEC)
-    assert (finding.state, finding.found) == (State.NOT_CHECKED, reason)
+def test_the_scrape_interval() -> None:
+    cases: dict[str, Targets] = {
+        "same": [target(), target("x", interval="1m")],
+        "one differs": [target(), target(interval="1m")],
+        "all differ": [target(interval="30s")],
+        "no targets": [],
+        "not shown": [{"labels": {"job": JOB}}],
+        "not read": REFUSED,
+    }
+    found = {name: scrape_interval(reading(active), SPEC) for name, active in cases.items()}
+    unknown = Unread("it is not known which SLO file is in use", "vllm-slo doctor --slos FILE")
+    found["the SLO file is a guess"] = scrape_interval(reading([target()]), unknown)
+    assert_golden("scrape interval", found)
+
+
+def test_exemplars() -> None:
+    enabled = {"enable-feature": "a,exemplar-storage"}
+    cases = {
+        "enabled": reading(flags=enabled, config={}),
+        "not enabled": reading(flags={"enable-feature": ""}, config={}),
+        "none is stored": reading(flags=enabled, config={"storage": {"exemplars": {"max_exemplars": 0}}}),
+        "not read": reading(config={}),
+    }
+    assert_golden("exemplars", {name: exemplars(each) for name, each in cases.items()})
+
+
+def test_histograms() -> None:
+    converts, keeps = "convert_classic_histograms_to_nhcb", "always_scrape_classic_histograms"
+    cases = {
+        "Prometheus 2, or the default": ({}, {}),
+        "for the job": ({}, {converts: True}),
+        "for all jobs": ({converts: True}, {}),
+        "for the others": ({converts: True}, {converts: False}),
+        "both formats": ({}, {converts: True, keeps: True}),
+        "as Prometheus 3 prints it": ({converts: True}, {keeps: False}),
+    }
+    found = {}
+    for name, (common, ours) in cases.items():
+        jobs = [{"job_name": f"pool of {JOB}", **ours}, {"job_name": "other", converts: True}]
+        found[name] = classic_histograms(reading([target()], {"global": common, "scrape_configs": jobs}), SPEC)
+    found["no targets"] = classic_histograms(reading([], {}), SPEC)
+    found["no configuration"] = classic_histograms(reading([target()]), SPEC)
+    found["neither"] = classic_histograms(reading(config={}), SPEC)
+    assert_golden("histograms", found)
 
 
 TOTAL = 155
-RULES = "http://127.0.0.1:9090/api/v1/rules"
-RENDER = "vllm-slo alerts render --slos slos.yaml --out"
 
 
 def match(*, missing: int = 0, changed: int = 0) -> Match:
@@ -283,90 +154,25 @@ def match(*, missing: int = 0, changed: int = 0) -> Match:
     return Match("slos.yaml", SPEC, TOTAL, Difference(names[:missing], names[:changed], ()))
 
 
-@pytest.mark.parametrize(
-    "found,place,slos,expected",
-    [
-        pytest.param(
-            match(), PLACE, None, Finding(State.OK, RULES, "all 155 rules are those of slos.yaml"), id="the same"
-        ),
-        pytest.param(
-            match(missing=TOTAL),
-            PLACE,
-            Path("slos.yaml"),
-            Finding(
-                State.FAILED,
-                RULES,
-                "it has none of the rules",
-                "no alert of vllm-slo fires, and no budget is recorded",
-                f"{RENDER} DIR, then: curl -X POST http://127.0.0.1:9090/-/reload",
-            ),
-            id="none is loaded",
-        ),
-        pytest.param(
-            match(changed=2),
-            Path("rules/slo.yml"),
-            Path("slos.yaml"),
-            Finding(
-                State.FAILED,
-                "rules/slo.yml",
-                "the rules are not those of slos.yaml: 2 changed (r0)",
-                "alerts and budgets follow objectives, thresholds or formulas that the SLO file or this version does "
-                "not have",
-                f"{RENDER} rules, then: reload Prometheus",
-            ),
-            id="a file of an earlier SLO file",
-        ),
-        pytest.param(
-            match(changed=2, missing=1),
-            PLACE,
-            None,
-            Finding(
-                State.NOT_CHECKED,
-                RULES,
-                "the rules are not those of slos.yaml (1 missing (r0), 2 changed (r0))",
-                fix="vllm-slo doctor --slos FILE",
-            ),
-            id="the SLO file was guessed",
-        ),
-        pytest.param(REFUSED, PLACE, None, REFUSED.not_checked(RULES), id="not read"),
-        pytest.param(
-            Unread("--rules is not set"),
-            "--rules",
-            None,
-            Unread("--rules is not set").not_checked("--rules"),
-            id="no file",
-        ),
-    ],
-)
-def test_rules(found: Match | Unread, place: Place | Path | str, slos: Path | None, expected: Finding) -> None:
-    assert rule_content(found, place, slos) == expected
+def test_rules() -> None:
+    slos = Path("slos.yaml")
+    found = {
+        "the same": rule_content(match(), PLACE, None),
+        "none is loaded": rule_content(match(missing=TOTAL), PLACE, slos),
+        "a file of an earlier SLO file": rule_content(match(changed=2), Path("rules/slo.yml"), slos),
+        "the SLO file was guessed": rule_content(match(changed=2, missing=1), PLACE, None),
+        "not read": rule_content(REFUSED, PLACE, None),
+        "no file": rule_content(Unread("--rules is not set"), "--rules", None),
+    }
+    assert_golden("rules", found)
 
 
-POD, ENDPOINT = (
-    Collision("pod", ["llm_requests_total"], ["llm"]),
-    Collision("endpoint", ["llm_requests_total"], ["llm"]),
-)
-
-
-@pytest.mark.parametrize(
-    "collided, state, found, cost, fix",
-    [
-        pytest.param([], State.OK, "none is exported_*", "", "", id="none"),
-        pytest.param([POD], State.FAILED, POD.found, HIDDEN, POD.fix, id="one"),
-        pytest.param(
-            [ENDPOINT, POD],
-            State.FAILED,
-            f"{ENDPOINT.found}; {POD.found}",
-            HIDDEN,
-            f"{ENDPOINT.fix}; {POD.fix}",
-            id="two",
-        ),
-        pytest.param(REFUSED, State.NOT_CHECKED, REFUSED.reason, "", REFUSED.fix, id="not read"),
-    ],
-)
-def test_labels(collided: Sequence[Collision] | Unread, state: State, found: str, cost: str, fix: str) -> None:
-    finding = label_collisions(replace(reading(), collisions=collided))
-    assert finding == Finding(state, "labels of the series llm_*", found, cost, fix)
+def test_labels() -> None:
+    pod, endpoint = (Collision(label, ["llm_requests_total"], ["llm"]) for label in ("pod", "endpoint"))
+    cases: dict[str, Sequence[Collision] | Unread]
+    cases = {"none": [], "one": [pod], "two": [endpoint, pod], "not read": REFUSED}
+    found = {name: label_collisions(replace(reading(), collisions=each)) for name, each in cases.items()}
+    assert_golden("labels", found)
 
 
 def test_a_server_without_the_status_endpoints_is_read_as_far_as_it_goes() -> None:
@@ -393,13 +199,7 @@ def test_a_server_without_the_status_endpoints_is_read_as_far_as_it_goes() -> No
     assert found.flags == Unread(f"{fake.url}/api/v1/status/flags: HTTP 404 Not Found", fix)
     assert found.collisions == Unread(f"{fake.url}/api/v1/labels: HTTP 404 Not Found", fix)
     assert found.config == Unread(f"{fake.url}/api/v1/status/config: the response is not from Prometheus", fix)
-    assert server(found) == Finding(
-        State.FAILED,
-        fake.url,
-        f"{fake.url}/api/v1/status/buildinfo: HTTP 404 Not Found",
-        "no alert fires, and dashboards are empty",
-        fix,
-    )
+    assert_golden("prometheus", {"another server": server(found)}, {fake.url: "URL"})
 
 
 def test_a_server_that_is_not_there_is_one_reason_for_all_checks() -> None:
@@ -445,43 +245,22 @@ async def test_a_real_prometheus_shows_the_rules_and_settings_that_it_was_given(
     assert down.found.startswith(f"1 of 1 are not up: 127.0.0.1:{port}: ")
 
 
-SERIES = "llm_engine_config_info of the last day"
+Counts = Mapping[tuple[str, str], int] | Unread
 A, B = ("10.0.0.1:9464", "a:8000"), ("10.0.0.2:9464", "b:8000")
 
 
-@pytest.mark.parametrize(
-    "revisions, changed, expected",
-    [
-        pytest.param(
-            {A: 1, B: 2},
-            {B: 1},
-            Finding(State.OK, SERIES, "no revision without a change; engines: 2"),
-            id="each new revision has a change",
-        ),
-        pytest.param(
-            {A: 1, B: 2},
-            {A: 1},
-            Finding(
-                State.WARNING,
-                SERIES,
-                "10.0.0.2:9464, engine b:8000: 2 revisions, 0 changed settings",
-                "a new revision looks like a config change on boards and in `vllm-slo compare`; its cause is unknown",
-                "update the sidecar, and start it with --state FILE, so that it knows the settings before its restart",
-            ),
-            id="a revision without a change",
-        ),
-        pytest.param({}, {}, Finding(State.NOT_CHECKED, SERIES, "there are no series of an engine"), id="no engine"),
-        pytest.param(
-            REFUSED, REFUSED, Finding(State.NOT_CHECKED, SERIES, REFUSED.reason, fix=REFUSED.fix), id="not read"
-        ),
-    ],
-)
-def test_config_revisions(
-    revisions: Mapping[tuple[str, str], int] | Unread,
-    changed: Mapping[tuple[str, str], int] | Unread,
-    expected: Finding,
-) -> None:
-    assert config_revisions(replace(reading(), revisions=revisions, changed_settings=changed)) == expected
+def test_config_revisions() -> None:
+    cases: dict[str, tuple[Counts, Counts]] = {
+        "each new revision has a change": ({A: 1, B: 2}, {B: 1}),
+        "a revision without a change": ({A: 1, B: 2}, {A: 1}),
+        "no engine": ({}, {}),
+        "not read": (REFUSED, REFUSED),
+    }
+    found = {
+        name: config_revisions(replace(reading(), revisions=revisions, changed_settings=changed))
+        for name, (revisions, changed) in cases.items()
+    }
+    assert_golden("config revisions", found)
 
 
 def test_the_counts_of_revisions_are_read_by_sidecar_and_engine() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from alerts.links import Links
@@ -30,6 +30,7 @@ def test_durations_that_a_rule_file_rounds_are_the_same() -> None:
     assert difference(rendered(spec), in_file(render(spec))).count == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", Source)
 def test_a_rendered_file_has_the_rules_of_its_slo_file(source: Source) -> None:
     """Whatever the links and prices are: they are flags, and not in the SLO file."""
@@ -51,6 +52,7 @@ def change(rule: Rule, part: str) -> Rule:
     return replace(rule, **{part: getattr(rule, part) + 1})
 
 
+@settings(max_examples=30)
 @given(st.sampled_from(KEYS), st.sampled_from(["expression", "interval", "pending_for", "keep_firing_for"]))
 def test_a_change_of_one_rule_is_found(key: tuple[str, tuple[tuple[str, str], ...]], part: str) -> None:
     found = difference(OURS, {**OURS, key: change(OURS[key], part)})
@@ -59,6 +61,7 @@ def test_a_change_of_one_rule_is_found(key: tuple[str, tuple[tuple[str, str], ..
 
 
 @pytest.mark.slow
+@settings(max_examples=30)
 @given(st.sets(st.sampled_from(KEYS), min_size=1))
 def test_missing_and_extra_rules_are_each_other_s_reverse(keys: set[tuple[str, tuple[tuple[str, str], ...]]]) -> None:
     rest = {key: rule for key, rule in OURS.items() if key not in keys}
@@ -86,15 +89,11 @@ def test_white_space_is_no_difference_and_another_spelling_is_asked_about_once()
     assert len(without_format.changed) == len(asked)
 
 
-def test_an_expression_that_the_server_cannot_print_differs() -> None:
-    key = KEYS[0]
-    assert difference(OURS, {**OURS, key: change(OURS[key], "expression")}, lambda _: None).count == 1
-
-
 def never(expression: str) -> str:
     raise AssertionError(expression)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "spec,name,source,formatted",
     [
@@ -121,11 +120,6 @@ def test_without_rules_the_first_file_is_missing_all_of_its_rules() -> None:
     match = best_match([("shipped", SPEC), ("other", with_objective(0.9))], {}, never)
     assert (match.name, match.spec) == ("shipped", SPEC)
     assert len(match.difference.missing) == match.total == len(OURS)
-
-
-def test_a_changed_objective_changes_its_rule_and_nothing_else_is_named_as_missing() -> None:
-    found = difference(rendered(with_objective(0.9)), OURS)
-    assert any(name.startswith("llm_slo:objective:ratio{") for name in found.changed)
 
 
 def test_rules_of_other_groups_are_not_ours() -> None:

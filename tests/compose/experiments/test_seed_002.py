@@ -10,7 +10,7 @@ from compose.experiments.report.frontier import frontier, points
 from compose.experiments.report.groups import Experiment, read_groups
 from compose.experiments.report.metrics import THROUGHPUT, TPOT_P50, TPOT_P99, TTFT_P99
 from compose.experiments.setup.level import PHASES, Level
-from tests.compose.experiments.report.report_figures import figure
+from tests.compose.experiments.report.report_folders import figure
 from tests.support.markdown_tables import DOCS
 
 PAGE = DOCS / "design" / "seed-002.md"

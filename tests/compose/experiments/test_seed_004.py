@@ -14,7 +14,7 @@ from compose.experiments.setup import experiment_file
 from compose.experiments.setup.cell_store import Metric
 from compose.experiments.setup.level import Level
 from loadgen.search.rate_search import Finding
-from tests.compose.experiments.report.report_figures import figure
+from tests.compose.experiments.report.report_folders import figure
 from tests.support.markdown_tables import DOCS, table_rows
 
 PAGE = DOCS / "design" / "seed-004.md"

@@ -31,6 +31,7 @@ configurations:
 
 def write_experiment(folder: Path, *, head: str = HEAD, load: str = LOAD, more: str = "") -> Path:
     """An experiment file with additional keys."""
+    folder.mkdir(exist_ok=True)
     path = folder / "small.yaml"
     path.write_text(head + load + more)
     return path

@@ -1,15 +1,21 @@
-"""Alertmanager's webhook requests and their notifications."""
+"""Alertmanager's webhook requests and their notifications, also in the process of `vllm-slo webhook`."""
 
 import json
+import signal
+import subprocess
+import urllib.request
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 
+from compose.cli import main
 from compose.lab.ports import HOST
+from compose.lab.services import OURS
 from compose.lab.webhook import Notification, NotificationStore, PayloadError, parse_notifications, serve
-from tests.support.ports import free_lab_ports
+from tests.support.ports import busy_port, free_lab_ports
+from tests.support.waiting import HANG, wait_until
 
 ALERT = {
     "status": "firing",
@@ -79,3 +85,53 @@ async def test_over_http_any_path_takes_a_delivery_and_refuses_the_rest(tmp_path
             assert response.status == 400
             assert "missing required field" in await response.text()
     assert [each.name for each in notifications.received] == ["LLMErrorBudgetBurn"]
+
+
+def received(url: str, *flags: str) -> str:
+    """Start a webhook, send it a page and stop it; its log."""
+    command = [*OURS, "webhook", "--listen", url.removeprefix("http://"), *flags]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert wait_until(lambda: is_up(url + "/healthz"))
+            request = urllib.request.Request(url + "/page", data=delivery(ALERT))
+            with urllib.request.urlopen(request, timeout=HANG) as response:
+                assert response.status == 200
+        finally:
+            process.send_signal(signal.SIGTERM)
+        _, log = process.communicate(timeout=HANG)
+    assert process.returncode == 0
+    return log
+
+
+def is_up(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=1):
+            return True
+    except OSError:
+        return False
+
+
+@pytest.mark.slow
+def test_a_page_is_a_line_of_the_log_and_a_line_of_the_file(tmp_path: Path) -> None:
+    url, file = free_lab_ports().url("webhook"), tmp_path / "pages.jsonl"
+    log = received(url, "--out", str(file))
+    assert f" INFO webhook: waiting for notifications at {url}\n" in log
+    assert " INFO webhook: page firing " in log
+    assert log.endswith("LLMErrorBudgetBurn ttft/siso - siso burns\n")
+    (line,) = file.read_text().splitlines()
+    assert json.loads(line)["labels"] == ALERT["labels"]
+
+
+def test_a_wrong_address_a_busy_port_and_a_missing_folder_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "missing" / "pages.jsonl"
+    with busy_port() as port:
+        refused = {
+            ("here",): "--listen: 'here' is not a valid address; write HOST:PORT, such as 127.0.0.1:8001",
+            ("127.0.0.1:0", "--out", str(file)): f"--out {file}: no such file or directory",
+            (f"127.0.0.1:{port}",): f"--listen: cannot listen on 127.0.0.1:{port}: address already in use",
+        }
+        for words, message in refused.items():
+            assert main(["webhook", "--listen", *words]) == 2
+            assert capsys.readouterr().err == f"vllm-slo: {message}\n"

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import aiohttp
@@ -26,6 +27,13 @@ pytestmark = pytest.mark.slow
 
 def python(name: str, code: str, **other: object) -> Service:
     return Service(name=name, command=(sys.executable, "-c", code), **other)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+async def processes(tmp_path: Path) -> AsyncIterator[ChildProcesses]:
+    found = ChildProcesses(tmp_path)
+    yield found
+    await found.stop()
 
 
 def is_alive(pid: int) -> bool:
@@ -54,25 +62,22 @@ def test_the_end_of_a_log_is_its_last_lines(tmp_path: Path) -> None:
     assert tail(tmp_path / "none.log") == "    (empty)"
 
 
-async def test_a_child_that_exits_is_reported_with_the_last_lines_of_its_log(tmp_path: Path) -> None:
-    processes = ChildProcesses(tmp_path)
+async def test_a_child_that_exits_is_reported_with_the_last_lines_of_its_log(
+    processes: ChildProcesses, tmp_path: Path
+) -> None:
     await processes.start(python("steady", "import time; time.sleep(3600)"))
     await processes.start(python("frail", "import sys; print('about to fail'); sys.exit(7)"))
     error = await asyncio.wait_for(processes.wait_for_failure(), HANG)
-    await processes.stop()
     assert str(error) == (f"frail exited with status 7; last lines of {tmp_path / 'frail.log'}:\n    about to fail")
 
 
-async def test_a_missing_program_is_reported_as_a_failed_child(tmp_path: Path) -> None:
-    processes = ChildProcesses(tmp_path)
+async def test_a_missing_program_is_reported_as_a_failed_child(processes: ChildProcesses) -> None:
     await processes.start(Service(name="ghost", command=("/nonexistent/ghost",)))
     error = await asyncio.wait_for(processes.wait_for_failure(), HANG)
     assert str(error).endswith("/nonexistent/ghost: cannot be started: no such file or directory")
-    await processes.stop()
 
 
-async def test_a_completed_load_is_not_a_failure(tmp_path: Path) -> None:
-    processes = ChildProcesses(tmp_path)
+async def test_a_completed_load_is_not_a_failure(processes: ChildProcesses) -> None:
     child = await processes.start(python("load", "pass", may_exit=True))
     assert await child.wait_for_failure() is None
 
@@ -95,19 +100,16 @@ async def test_a_completed_load_is_not_a_failure(tmp_path: Path) -> None:
     ],
 )
 async def test_a_child_that_does_not_become_ready_has_failed(
-    tmp_path: Path, code: str, within: float, message: str
+    processes: ChildProcesses, code: str, within: float, message: str
 ) -> None:
-    processes = ChildProcesses(tmp_path)
     child = await processes.start(python("frail", code, ready_url=free_lab_ports().url("relay")))
     async with aiohttp.ClientSession() as http:
         with pytest.raises(ServiceFailedError, match=message):
             await child.wait_until_ready(http, within)
         assert not await child.is_healthy(http, 0.2)
-    await processes.stop()
 
 
-async def test_a_child_that_ignores_sigterm_is_killed_with_its_group(tmp_path: Path) -> None:
-    processes = ChildProcesses(tmp_path)
+async def test_a_child_that_ignores_sigterm_is_killed_with_its_group(processes: ChildProcesses) -> None:
     code = (
         "import os, signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); child = os.fork()\n"
         "if child: print(child, flush=True)\n"
@@ -117,12 +119,11 @@ async def test_a_child_that_ignores_sigterm_is_killed_with_its_group(tmp_path: P
     while not (text := child.log.read_text()):
         await asyncio.sleep(0.02)
     await processes.stop()
-    assert not is_alive(child.pid)
+    assert not child.alive
     assert wait_until(lambda: not is_alive(int(text)))
 
 
-async def test_children_stop_in_reverse_start_order(tmp_path: Path) -> None:
-    processes = ChildProcesses(tmp_path)
+async def test_children_stop_in_reverse_start_order(processes: ChildProcesses, tmp_path: Path) -> None:
     order = tmp_path / "order"
     code = (
         "import pathlib, signal, sys\n"

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from compose.programs import release_archives
+from compose.programs.debian_packages import relocate
 from compose.programs.release_archives import this_platform
 from compose.programs.tools import find_tools
 from exporters.text.errors import UsageError
@@ -176,3 +177,10 @@ def test_a_failed_package_download_leaves_no_folder(cache: Path, path_folder: Pa
     with pytest.raises(UsageError, match=f"^{reason}; {INSTALL}$"):
         find_tools(cache)
     assert [file.name for file in cache.iterdir()] == ["lock"]
+
+
+def test_the_relative_template_folder_keeps_every_offset_of_the_binary() -> None:
+    binary = b"\x7fELF..\x00/usr/share/prometheus/alertmanager/default.tmpl\x00after"
+    relocated = relocate(binary)
+    assert len(relocated) == len(binary)
+    assert b"\x00usr//share/prometheus/alertmanager/default.tmpl\x00after" in relocated

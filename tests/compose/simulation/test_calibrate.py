@@ -57,6 +57,7 @@ def calibrate(folder: Path, engine: Preset, *words: str) -> int:
     return main(["simulate", "--preset", "toy", "--calibrate", *files, *words])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "memory, compute",
     [pytest.param(0.5, 1.0, id="memory"), pytest.param(1.0, 0.6, id="arithmetic"), pytest.param(0.7, 1.5, id="both")],
@@ -77,6 +78,7 @@ def test_the_coefficients_of_the_engine_that_served_the_log_are_found(
     assert all(error is not None and error < 0.03 for error in errors)
 
 
+@pytest.mark.slow
 def test_the_file_has_the_settings_and_the_range_of_the_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert calibrate(tmp_path, TOY, "--max-num-seqs", "32") == 0
     fitted = read_preset(tmp_path / "fitted.json")
@@ -86,6 +88,7 @@ def test_the_file_has_the_settings_and_the_range_of_the_log(tmp_path: Path, caps
     assert shown[-1] == "holds for 200 to 788 prompt tokens, 20 to 49 completion tokens, 1 to 5 open requests"
 
 
+@pytest.mark.slow
 def test_whatif_reads_the_file_and_names_what_is_outside_its_range(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

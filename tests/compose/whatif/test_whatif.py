@@ -49,6 +49,7 @@ def good_shares(capsys: pytest.CaptureFixture[str]) -> tuple[dict[str, Any], lis
     return document, [each["good"]["chat"]["share"] for each in document["predictions"]]
 
 
+@pytest.mark.slow
 def test_a_second_replica_ends_an_overload(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The toy engine computes 20,000 prompt tokens/s, and 50 requests/s ask for as many."""
     status = whatif(
@@ -89,6 +90,7 @@ def test_requests_that_did_not_end_have_the_lengths_of_their_class(
     assert document["predictions"][0]["output_tokens"] == 200  # as the others got 20 of the 100 that they asked for
 
 
+@pytest.mark.slow
 def test_calibration_finds_the_speed_of_an_engine_that_a_preset_does_not_have(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[4]
 COMMAND = [sys.executable, "-c", "import sys; from compose.cli import main; sys.exit(main())", "experiment", "run"]
 
 
-SHORT = LOAD.replace("duration: 5s, rate: 10", "duration: 2s, rate: 20")
+SHORT = LOAD.replace("duration: 5s, rate: 10", "duration: 1s, rate: 20")
 
 
 def run(path: Path, out: Path, *flags: str) -> subprocess.CompletedProcess[str]:
@@ -89,7 +89,7 @@ def test_a_cell_has_the_requests_of_virtual_time_and_what_the_engine_reported(sc
     assert main(["experiment", "run", str(path), "--virtual", "--out", str(path.parent / "virtual")]) == 0
     first, *lines = scraped.printed.splitlines()
     assert first == (
-        "small: 2 cells with 4s of load; with the requests that are open at the end up to 44s, and engine starts"
+        "small: 2 cells with 2s of load; with the requests that are open at the end up to 42s, and engine starts"
     )
     assert [line.partition(": ")[2].partition(", ")[0] for line in lines] == ["base", "prefix"]
     _, virtual = read_experiment(path.parent / "virtual")

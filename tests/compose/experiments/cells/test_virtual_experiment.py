@@ -147,6 +147,7 @@ def test_virtual_time_runs_the_simulator_only(tmp_path: Path, capsys: pytest.Cap
     assert capsys.readouterr().err == "vllm-slo: --virtual: runs the simulator only; remove --engine vllm-cpu\n"
 
 
+@pytest.mark.slow
 def test_the_list_has_every_built_in_experiment(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["experiment", "list"]) == 0
     listed = [line.partition(":")[0] for line in capsys.readouterr().out.splitlines()]

@@ -67,6 +67,7 @@ def hits(records: list[Record]) -> int:
     return sum(record.cached_tokens or 0 for record in records)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("routing", Routing)
 def test_every_request_ends_and_no_engine_is_left_busy(routing: Routing) -> None:
     fleet, records = run((Pool(3, routing),))
@@ -76,12 +77,14 @@ def test_every_request_ends_and_no_engine_is_left_busy(routing: Routing) -> None
     assert {engine for _, engine in fleet.routed} == set(fleet.engines)
 
 
+@pytest.mark.slow
 def test_round_robin_takes_the_engines_in_turn() -> None:
     fleet, _ = run((Pool(3, Routing.ROUND_ROBIN),))
     engines = [engine for _, engine in fleet.routed]
     assert engines == [fleet.engines[number % 3] for number in range(len(engines))]
 
 
+@pytest.mark.slow
 def test_the_turns_of_a_session_stay_on_one_engine() -> None:
     fleet, records = run((Pool(3, Routing.SESSION),))
     engines = Counter(number for number, _ in {(request.number, engine) for request, engine in fleet.routed})
@@ -89,12 +92,14 @@ def test_the_turns_of_a_session_stay_on_one_engine() -> None:
     assert set(engines.values()) == {1}
 
 
+@pytest.mark.slow
 def test_a_history_is_found_where_the_router_knows_of_it() -> None:
     found = {routing: hits(run((Pool(3, routing),))[1]) for routing in Routing}
     assert found[Routing.SESSION] > found[Routing.ROUND_ROBIN]
     assert found[Routing.PREFIX] > found[Routing.ROUND_ROBIN]
 
 
+@pytest.mark.slow
 def test_a_class_with_a_pool_of_its_own_is_served_as_if_it_were_alone() -> None:
     pools = (Pool(classes=("chat",)), Pool(classes=("batch",)))
     _, both = run(pools, share=3, rate=40)

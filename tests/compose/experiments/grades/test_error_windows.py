@@ -102,17 +102,3 @@ def test_the_command_prints_a_table_of_each_cell(tmp_path: Path, capsys: pytest.
         "prefix, repeat 1: availability",
     ]
     assert ["2s", "0%", *4 * ["0.0"]] in [line.split() for line in lines]
-
-
-@pytest.mark.parametrize(
-    "flag, message",
-    [
-        ("--every", "--every: '0s' is not a valid duration; write a number with a unit, such as 250ms, 30s or 10m"),
-        ("--rolling", "--rolling: '0s' is not a valid duration; write a number with a unit, such as 250ms, 30s or 10m"),
-    ],
-)
-def test_a_window_of_no_length_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], flag: str, message: str
-) -> None:
-    assert main(["experiment", "windows", str(tmp_path), flag, "0s"]) == 2
-    assert capsys.readouterr().err == f"vllm-slo: {message}\n"

@@ -71,11 +71,6 @@ def test_an_experiment_without_a_score_is_refused(tmp_path: Path, capsys: pytest
     assert capsys.readouterr().err == f"vllm-slo: {tmp_path}/out: small has no score; add the key to its file\n"
 
 
-def test_a_reference_of_zero_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["experiment", "score", str(tmp_path), "--reference", "0"]) == 2
-    assert capsys.readouterr().err == "vllm-slo: --reference: 0 is not a throughput; write a number above 0\n"
-
-
 def test_a_criterion_needs_a_known_rule(tmp_path: Path) -> None:
     path = write_experiment(tmp_path, more=SCORE.replace("by: limit", "by: limits").replace("points: 10, ", ""))
     assert [text.partition(": score")[2] for text in mistakes(path)] == [

@@ -1,4 +1,4 @@
-"""Output folders of experiments for tests of the report: cells with made-up requests."""
+"""Output folders of experiments for tests of the report, cells with made-up requests, and their figures."""
 
 import gzip
 import shutil
@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from compose.experiments.report.estimates import value
+from compose.experiments.report.groups import Group
+from compose.experiments.report.metrics import ReportMetric
 from compose.experiments.setup.cell_store import (
     CELL,
     EXPERIMENT,
@@ -22,6 +25,7 @@ from compose.experiments.setup.level import PHASES, Level
 from exporters.vocabulary import slo_file
 from exporters.vocabulary.signals import Verdict
 from loadgen.results.record import REQUESTS, RUN, ClientOutcome, Record, encode_line, write_json
+from loadgen.results.summary import TOTAL
 from loadgen.schedule.phases import Steady
 from tests.exporters.analysis.compare.sample_logs import seeded
 from tests.loadgen.load_records import record, run
@@ -143,3 +147,10 @@ def unpack(name: str, directory: Path) -> Path:
         packed.unlink()
     shutil.copy(slo_file.SHIPPED, directory / SLOS)
     return directory
+
+
+def figure(metric: ReportMetric, group: Group, name: str = TOTAL) -> float:
+    """The value of a class over all repeats."""
+    found = value(metric, group, name)
+    assert found is not None
+    return found.pooled

@@ -25,7 +25,6 @@ from compose.experiments.setup.cell_store import (
     Metric,
     Prediction,
 )
-from exporters.text.errors import UsageError
 from exporters.vocabulary.slo_file import SHIPPED
 from tests.compose.experiments.report.report_folders import Made, requests, write
 
@@ -144,25 +143,3 @@ def test_a_point_is_on_the_frontier_unless_another_is_at_least_as_good_in_both_a
 
     kept = frontier(found)
     assert all((point in kept) is not exceeded(point) for point in found)
-
-
-@pytest.mark.parametrize(
-    "flags, message",
-    [
-        pytest.param(
-            ["nowhere"],
-            "nowhere/experiment.json: not the output of an experiment: no such file or directory",
-            id="no experiment",
-        ),
-        pytest.param(
-            ["OUT", "--slos", "none.yaml"], "none.yaml: cannot be read: no such file or directory", id="no SLO file"
-        ),
-    ],
-)
-def test_what_cannot_be_read_is_refused(
-    out: Path, flags: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(UsageError) as caught:
-        report(*(str(out) if flag == "OUT" else flag for flag in flags))
-    assert str(caught.value) == message

@@ -51,6 +51,7 @@ def test_a_point_of_every_configuration_and_level_has_its_throughput_and_latency
     }
 
 
+@pytest.mark.slow
 def test_the_frontier_is_that_of_a_drawing_by_hand(experiment: Experiment) -> None:
     best = [point.name for point in frontier(points(experiment, TPOT_P50))]
     assert best == ["fast with 50 users", "fast with 10 users", "odd with 10 users"]

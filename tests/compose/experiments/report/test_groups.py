@@ -33,38 +33,21 @@ expected:
   - {configuration: base, metric: goodput, rate: 2, value: 0.75}
   - {configuration: prefix, metric: goodput, value: 1}
 """
-STATES = [
-    pytest.param(
-        Made("odd", status=CellStatus.INVALID, reason="block_size is 16, expected 32"),
-        "INVALID",
-        "block_size is 16, expected 32",
-        id="invalid",
-    ),
-    pytest.param(
-        # what an invalid cell has measured does not count
-        Made("odd", GOOD, status=CellStatus.INVALID, reason="block_size is 16, expected 32"),
-        "INVALID",
-        "block_size is 16, expected 32",
-        id="invalid with records",
-    ),
-    pytest.param(
-        Made("odd", status=CellStatus.FAILED, reason="the engine exited with 1"),
-        "FAILED",
-        "the engine exited with 1",
-        id="failed",
-    ),
-    pytest.param(Made("odd", status=CellStatus.FAILED), "FAILED", "no reason was recorded", id="no reason"),
-    pytest.param(
-        Made("odd", GOOD, stalled=50.0),
-        "INVALID",
-        "the event loop stalled 0 times, for 50.0 s in total: chunk times are late; "
-        "give the load generator a core of its own",
-        id="load generator overloaded",
-    ),
-]
+WRONG_BLOCKS = "block_size is 16, expected 32"
+INVALID, FAILED = CellStatus.INVALID, CellStatus.FAILED
+STALLED = "the event loop stalled 0 times, for 50.0 s in total: chunk times are late; "
+STALLED += "give the load generator a core of its own"
+STATES = {
+    "invalid": (Made("odd", status=INVALID, reason=WRONG_BLOCKS), "INVALID", WRONG_BLOCKS),
+    # what an invalid cell has measured does not count
+    "invalid with records": (Made("odd", GOOD, status=INVALID, reason=WRONG_BLOCKS), "INVALID", WRONG_BLOCKS),
+    "failed": (Made("odd", status=FAILED, reason="the engine exited with 1"), "FAILED", "the engine exited with 1"),
+    "no reason": (Made("odd", status=FAILED), "FAILED", "no reason was recorded"),
+    "load generator overloaded": (Made("odd", GOOD, stalled=50.0), "INVALID", STALLED),
+}
 
 
-@pytest.mark.parametrize("odd, state, reason", STATES)
+@pytest.mark.parametrize("odd, state, reason", STATES.values(), ids=STATES)
 def test_every_table_names_the_state_of_a_configuration_without_figures(
     tmp_path: Path, odd: Made, state: str, reason: str
 ) -> None:
@@ -117,6 +100,7 @@ def test_every_file_that_cannot_be_read_is_reported_in_one_run(tmp_path: Path) -
     ]
 
 
+@pytest.mark.slow
 def test_configurations_and_rates_that_no_run_has_chosen_are_left_out(tmp_path: Path) -> None:
     path = write_experiment(tmp_path, more="rates: [2, 4]\nrequests: 20\n" + CLAIMS)
     out = tmp_path / "out"

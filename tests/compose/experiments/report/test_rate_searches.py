@@ -22,6 +22,7 @@ from loadgen.results.record import SUMMARY, ClientOutcome
 from loadgen.search.attainment import Attainment
 from loadgen.search.rate_search import Answer, Finding
 from tests.compose.experiments.toy_experiment import mistakes, write_experiment
+from tests.compose.golden_texts import assert_golden
 from tests.loadgen.load_records import record
 
 SLOS = """\
@@ -206,72 +207,36 @@ def test_a_probe_is_decided_on_all_of_its_requests(
     assert judged_by.verdicts([], 10.0).attainment is Attainment.UNDECIDED
 
 
-@pytest.mark.parametrize(
-    "answer, text",
-    [
-        (Answer(Finding.BETWEEN, 2, 2.1, ()), "between 2 and 2.1 requests/s"),
-        (Answer(Finding.NONE, None, 0.5, ()), "below the lowest rate: 0.5 requests/s is missed"),
-        (Answer(Finding.ABOVE_CAP, 8, None, ()), ABOVE.replace("64", "8")),
-        (
-            Answer(Finding.UNDECIDED, None, 4, (1, 2)),
-            "undecided: no rate is met, 4 is missed; more requests are needed to decide 1, 2",
-        ),
-        (
-            Answer(Finding.UNDECIDED, 4, None, ()),
-            "undecided: 4 requests/s is met, none is missed; the search has not ended",
-        ),
-    ],
-)  # fmt: skip
-def test_an_answer_says_what_is_known(answer: Answer, text: str) -> None:
-    assert answer_text(answer) == text
+def test_an_answer_says_what_is_known() -> None:
+    answers = {
+        "between": Answer(Finding.BETWEEN, 2, 2.1, ()),
+        "none": Answer(Finding.NONE, None, 0.5, ()),
+        "above": Answer(Finding.ABOVE_CAP, 8, None, ()),
+        "beaten": Answer(Finding.BEATEN, None, 4, ()),
+        "undecided": Answer(Finding.UNDECIDED, None, 4, (1, 2)),
+        "not ended": Answer(Finding.UNDECIDED, 4, None, ()),
+    }
+    assert_golden(__file__, "answers", {name: answer_text(each) for name, each in answers.items()})
 
 
-@pytest.mark.parametrize(
-    "more, flags, message",
-    [
-        (SEARCH, ["--rates", "2"], "--rates: small searches its rates (find_max); remove the flag"),
-        (SEARCH, ["--requests", "0"], "--requests: 0 is not a number of requests; write 1 or more"),
-        (
-            SEARCH,
-            ["--requests", "20"],
-            (
-                "find_max: 20 requests cannot show that tpot of long is met, which takes 16 requests of this class "
-                "without a miss; set requests to 49 or more"
-            ),
-        ),
-        (
-            NOBODY,
-            [],
-            "find_max: no SLO judges a class of the load small; check the class names",
-        ),
-    ],
-)  # fmt: skip
-def test_a_search_that_cannot_end_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: str, flags: list[str], message: str
-) -> None:
-    assert run(write_experiment(tmp_path, more=more), tmp_path / "out", *flags) == 2
-    assert capsys.readouterr().err == f"vllm-slo: {message}\n"
+def test_a_search_that_cannot_end_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = {}
+    for flags in ("--rates 2", "--requests 0", "--requests 20", ""):
+        path = write_experiment(tmp_path, more=SEARCH if flags else NOBODY)
+        assert run(path, tmp_path / "out", *flags.split()) == 2
+        found[flags or "no SLO for a class"] = capsys.readouterr().err.strip()
     assert not (tmp_path / "out").exists()
+    assert_golden(__file__, "refusals", found)
 
 
 def test_mistakes_of_a_search_are_reported_at_once(tmp_path: Path) -> None:
-    more = """\
+    many = """\
 rates: [2]
 find_max: {lowest: 4, highest: 2, requests: 0, resolution: 2, confidence: 0.9}
 predictions: [{configuration: prefix, metric: ttft_p50, baseline: base, direction: lower}]
 expected: []
 """
-    assert mistakes(write_experiment(tmp_path, more=more)) == [
-        "17:8: rates: does not go with find_max, which chooses its rates; remove one of them",
-        "18:45: find_max.requests: expected a whole number of at least 1, found '0'",
-        "18:60: find_max.resolution: 2 is not from 0.01 to 1; write a share of the rate, such as 0.05",
-        "18:63: find_max.confidence: unknown key; known: lowest, highest, requests, resolution",
-        "19:14: predictions: does not go with find_max, which chooses its rates; remove one of them",
-        "20:11: expected: does not go with find_max, which chooses its rates; remove one of them",
-    ]
-
-
-def test_the_highest_rate_is_above_the_lowest(tmp_path: Path) -> None:
-    assert mistakes(write_experiment(tmp_path, more="find_max: {lowest: 4, highest: 2, requests: 100}\n")) == [
-        "17:32: find_max.highest: 2 is not above lowest, 4"
-    ]
+    cases = {"many": many, "the highest rate is not above the lowest": many.splitlines()[1].partition(", req")[0]}
+    cases["the highest rate is not above the lowest"] += ", requests: 100}\n"
+    found = {name: "\n".join(mistakes(write_experiment(tmp_path, more=more))) for name, more in cases.items()}
+    assert_golden(__file__, "mistakes of a search", found)

@@ -1,17 +1,18 @@
 """Predictions are kept, failed or undecided, with the numbers for it."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from msgspec import structs
 
-from compose.experiments.report.conclusions import Verdict, beside, judged
+from compose.experiments.report.conclusions import beside, judged
 from compose.experiments.report.groups import read_groups
 from compose.experiments.setup.cell_store import Direction, EngineReading, ExpectedFigure, Metric, Prediction
 from compose.experiments.setup.level import Level
 from tests.compose.experiments.report.report_folders import ENGINE, Made, requests, write
+from tests.compose.golden_texts import assert_golden
 
-KEPT, FAILED, UNDECIDED = Verdict.KEPT, Verdict.FAILED, Verdict.UNDECIDED
 HALF, MOST = requests(0.5), requests(0.9, seed=2)
 CALM = structs.replace(ENGINE, preemptions=20, kv_capacity_tokens=171_000)
 BARE = EngineReading()
@@ -33,64 +34,48 @@ def bounds(metric: Metric, low: float | None, high: float | None) -> Prediction:
     return Prediction(configuration="new", request_class="siso", metric=metric, low=low, high=high)
 
 
-@pytest.mark.parametrize(
-    "prediction, text, verdict",
-    [
-        pytest.param(direction(Metric.GOODPUT, Direction.HIGHER), "higher than base", KEPT, id="higher"),
-        pytest.param(direction(Metric.GOODPUT, Direction.LOWER), "lower than base", FAILED, id="not lower"),
-        pytest.param(direction(Metric.GOODPUT, Direction.SAME), "same as base", FAILED, id="not the same"),
-        pytest.param(direction(Metric.E2E_P50, Direction.LOWER), "lower than base", UNDECIDED, id="base at its edge"),
-        pytest.param(
-            direction(Metric.GOODPUT, Direction.HIGHER, "base", "base"), "higher than base", UNDECIDED, id="itself"
-        ),
-        pytest.param(
-            direction(Metric.KV_CAPACITY_TOKENS, Direction.SAME, "base", "base"),
-            "same as base",
-            KEPT,
-            id="itself, exact",
-        ),
-        pytest.param(direction(Metric.KV_CAPACITY_TOKENS, Direction.HIGHER), "higher than base", KEPT, id="exact"),
-        pytest.param(direction(Metric.PREEMPTIONS, Direction.LOWER), "lower than base", UNDECIDED, id="one run"),
-        pytest.param(bounds(Metric.GOODPUT, 0.6, None), "at least 60 %", KEPT, id="within"),
-        pytest.param(bounds(Metric.GOODPUT, None, 0.3), "at most 30 %", FAILED, id="outside"),
-        pytest.param(bounds(Metric.GOODPUT, 0.85, 0.95), "at least 85 %, at most 95 %", UNDECIDED, id="at a bound"),
-        pytest.param(bounds(Metric.E2E_P50, 1.0, 3.0), "at least 1 s, at most 3 s", KEPT, id="time"),
-        pytest.param(bounds(Metric.E2E_P99, None, 60.0), "at most 60 s", FAILED, id="infinite time"),
-        pytest.param(bounds(Metric.PREEMPTIONS, 0, 30), "at least 0, at most 30", KEPT, id="engine within"),
-        pytest.param(bounds(Metric.PREEMPTIONS, 30, 50), "at least 30, at most 50", FAILED, id="engine outside"),
-    ],
-)
-def test_a_prediction_is_decided_by_intervals(
-    tmp_path: Path, prediction: Prediction, text: str, verdict: Verdict
-) -> None:
-    found = [*judged(read_groups(write(tmp_path / "out", cells(repeats=1), predictions=[prediction]), None))]
-    assert [(each.text, each.verdict) for each in found] == [(text, verdict)]
-    assert found[0].numbers
+def verdicts(out: Path, predictions: Mapping[str, Prediction], made: list[Made]) -> dict[str, str]:
+    experiment = read_groups(write(out, made, predictions=[*predictions.values()]), None)
+    return {
+        name: f"{each.text}: {each.verdict}: {each.numbers}"
+        for name, each in zip(predictions, judged(experiment), strict=True)
+    }
 
 
-@pytest.mark.parametrize(
-    "repeats, engines, numbers, verdict",
-    [
-        pytest.param(
-            1,
-            (ENGINE, CALM),
-            "20, baseline 262; one run each has no interval, so measure more repeats",
-            UNDECIDED,
-            id="one run each",
-        ),
-        pytest.param(2, (ENGINE, CALM), "20, baseline 262", KEPT, id="all repeats lower"),
-        pytest.param(2, (CALM, ENGINE), "262, baseline 20", FAILED, id="all repeats higher"),
-        pytest.param(2, (ENGINE, ENGINE), "262, baseline 262", UNDECIDED, id="equal"),
-        pytest.param(2, (ENGINE, BARE), "not measured", UNDECIDED, id="not reported"),
-    ],
-)
-def test_figures_of_the_engine_need_repeats(
-    tmp_path: Path, repeats: int, engines: tuple[EngineReading, EngineReading], numbers: str, verdict: Verdict
-) -> None:
-    made = cells(repeats=repeats, engines=engines)
-    prediction = direction(Metric.PREEMPTIONS, Direction.LOWER)
-    found = [*judged(read_groups(write(tmp_path / "out", made, predictions=[prediction]), None))]
-    assert [(each.numbers, each.verdict) for each in found] == [(numbers, verdict)]
+def test_a_prediction_is_decided_by_intervals(tmp_path: Path) -> None:
+    higher, lower, same = Direction.HIGHER, Direction.LOWER, Direction.SAME
+    predictions = {
+        "higher": direction(Metric.GOODPUT, higher),
+        "not lower": direction(Metric.GOODPUT, lower),
+        "not the same": direction(Metric.GOODPUT, same),
+        "base at its edge": direction(Metric.E2E_P50, lower),
+        "itself": direction(Metric.GOODPUT, higher, "base", "base"),
+        "itself, exact": direction(Metric.KV_CAPACITY_TOKENS, same, "base", "base"),
+        "exact": direction(Metric.KV_CAPACITY_TOKENS, higher),
+        "within": bounds(Metric.GOODPUT, 0.6, None),
+        "outside": bounds(Metric.GOODPUT, None, 0.3),
+        "at a bound": bounds(Metric.GOODPUT, 0.85, 0.95),
+        "time": bounds(Metric.E2E_P50, 1.0, 3.0),
+        "infinite time": bounds(Metric.E2E_P99, None, 60.0),
+        "engine within": bounds(Metric.PREEMPTIONS, 0, 30),
+        "engine outside": bounds(Metric.PREEMPTIONS, 30, 50),
+    }
+    assert_golden(__file__, "predictions", verdicts(tmp_path, predictions, cells(repeats=1)))
+
+
+def test_figures_of_the_engine_need_repeats(tmp_path: Path) -> None:
+    cases = {
+        "one run each": (1, (ENGINE, CALM)),
+        "all repeats lower": (2, (ENGINE, CALM)),
+        "all repeats higher": (2, (CALM, ENGINE)),
+        "equal": (2, (ENGINE, ENGINE)),
+        "not reported": (2, (ENGINE, BARE)),
+    }
+    found: dict[str, str] = {}
+    for name, (repeats, engines) in cases.items():
+        lower = {name: direction(Metric.PREEMPTIONS, Direction.LOWER)}
+        found |= verdicts(tmp_path / name, lower, cells(repeats=repeats, engines=engines))
+    assert_golden(__file__, "predictions of the engine", found)
 
 
 def test_a_prediction_and_a_figure_of_the_source_have_a_row_for_each_rate(tmp_path: Path) -> None:

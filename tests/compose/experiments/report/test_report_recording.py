@@ -13,8 +13,7 @@ from compose.experiments.setup import experiment_file
 from compose.experiments.setup.cell_store import Metric
 from exporters.vocabulary.slo_file import SHIPPED
 from loadgen.results.summary import TOTAL
-from tests.compose.experiments.report.report_figures import figure
-from tests.compose.experiments.report.report_folders import RECORDINGS, unpack
+from tests.compose.experiments.report.report_folders import RECORDINGS, figure, unpack
 from tests.support.markdown_tables import DOCS, table_rows
 
 SEED_RULE = RECORDINGS / "seed_rule.yaml"

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from compose.cli import main
-from compose.experiments.report.found_rates import FoundRate, found_rates
+from compose.experiments.report.found_rates import FoundRate, found_rates, ranking
 from compose.experiments.report.groups import read_groups
-from compose.experiments.report.ranking import ranking
 from compose.experiments.setup import experiment_file
 from loadgen.search.attainment import Attainment, Tally, Verdicts
 from loadgen.search.rate_search import Answer, Finding, Limits, search
 from tests.compose.experiments.toy_experiment import HEAD, mistakes, write_experiment
+from tests.compose.golden_texts import assert_golden
 from tests.support.markdown_tables import DOCS, tables
 
 SEARCH = "find_max: {lowest: 1, highest: 64, requests: 100}\n"
@@ -35,30 +35,20 @@ def test_each_combination_is_a_configuration_with_the_default_flags(tmp_path: Pa
     assert experiment.swept
 
 
-@pytest.mark.parametrize(
-    "head, more, expected",
-    [
-        pytest.param(
-            swept("sweep: {max_num_seqs: [1, 1], speculative-config: ['{}'], block-size: []}\n"),
-            SEARCH,
-            [
-                "sweep.max_num_seqs[1]: '1' is listed twice; keep one",
-                "sweep.speculative-config[0]: '{}' cannot be a part of a name; only letters, digits, . and - can",
-                "sweep.block-size: is empty; write the values of the flag, such as [64, 128]",
-                "sweep.max_num_seqs: 'max_num_seqs' is not the name of a flag; write 'max-num-seqs'",
-            ],
-            id="values",
-        ),
-        pytest.param(swept("sweep: {}\n"), SEARCH, ["sweep: has no flag"], id="no flag"),
-        pytest.param(swept("sweep: {max-num-seqs: [1]}\n"), "", ["add find_max"], id="no search"),
-        pytest.param(HEAD + "sweep: {max-num-seqs: [1]}\n", SEARCH, ["write one of them"], id="both"),
-        pytest.param(swept(""), SEARCH, ["write one of them"], id="neither"),
-    ],
-)
-def test_mistakes_are_reported(tmp_path: Path, head: str, more: str, expected: list[str]) -> None:
-    found = mistakes(write_experiment(tmp_path, head=head, more=more))
-    assert len(found) == len(expected)
-    assert [part for part in expected if not any(part in line for line in found)] == []
+def test_mistakes_are_reported(tmp_path: Path) -> None:
+    values = "sweep: {max_num_seqs: [1, 1], speculative-config: ['{}'], block-size: []}\n"
+    cases = {
+        "values": (swept(values), SEARCH),
+        "no flag": (swept("sweep: {}\n"), SEARCH),
+        "no search": (swept("sweep: {max-num-seqs: [1]}\n"), ""),
+        "both": (HEAD + "sweep: {max-num-seqs: [1]}\n", SEARCH),
+        "neither": (swept(""), SEARCH),
+    }
+    found = {
+        name: "\n".join(mistakes(write_experiment(tmp_path, head=head, more=more)))
+        for name, (head, more) in cases.items()
+    }
+    assert_golden(__file__, "mistakes of a sweep", found)
 
 
 @pytest.mark.parametrize("largest", [0.7, 2.0, 3.9, 4.1, 7.0, 30.0])
@@ -83,42 +73,23 @@ def rate(configuration: str, repeat: int, low: float | None, high: float | None)
     return FoundRate(configuration, repeat, {}, Answer(Finding.BETWEEN, low, high, ()), [])
 
 
-@pytest.mark.parametrize(
-    "intervals, expected",
-    [
-        pytest.param(
-            {"a": [(1, 2)], "b": [(2, 3)], "c": [(None, 1)]},
-            [(1, "b", "2 to 3/s", "best"), (2, "a", "1 to 2/s", "worse than b"), (3, "c", "below 1/s", "worse than b")],
-            id="disjoint",
-        ),
-        pytest.param(
-            {"a": [(1, 3)], "b": [(2, None)], "c": [(None, None)]},
-            [
-                (1, "b", "2/s or more", "undecided"),
-                (1, "a", "1 to 3/s", "undecided"),
-                (1, "c", "not known", "undecided"),
-            ],
-            id="overlapping",
-        ),
-        pytest.param(
-            {"a": [(1, 2), (3, 4)], "b": [(2, 3), (4, 5)]},
-            [(1, "b", "2 to 5/s", "best"), (2, "a", "1 to 4/s", "worse than b")],
-            id="better in each repeat",
-        ),
-        pytest.param(
-            {"a": [(1, 2), (4, 5)], "b": [(2, 3), (3, 4)]},
-            [(1, "a", "1 to 5/s", "undecided"), (1, "b", "2 to 4/s", "undecided")],
-            id="better in one repeat only",
-        ),
-    ],
-)
-def test_configurations_whose_intervals_overlap_share_a_place(
-    intervals: dict[str, list[tuple[float | None, float | None]]], expected: list[tuple[int, str, str, str]]
-) -> None:
-    found = [
-        rate(name, repeat, *ends) for name, repeats in intervals.items() for repeat, ends in enumerate(repeats, start=1)
-    ]
-    assert [(each.place, each.configuration, each.text, each.result) for each in ranking(found)] == expected
+def test_configurations_whose_intervals_overlap_share_a_place() -> None:
+    cases: dict[str, dict[str, list[tuple[float | None, float | None]]]] = {
+        "disjoint": {"a": [(1, 2)], "b": [(2, 3)], "c": [(None, 1)]},
+        "overlapping": {"a": [(1, 3)], "b": [(2, None)], "c": [(None, None)]},
+        "better in each repeat": {"a": [(1, 2), (3, 4)], "b": [(2, 3), (4, 5)]},
+        "better in one repeat only": {"a": [(1, 2), (4, 5)], "b": [(2, 3), (3, 4)]},
+    }
+    ranked = {}
+    for name, intervals in cases.items():
+        found = [
+            rate(configuration, repeat, *ends)
+            for configuration, repeats in intervals.items()
+            for repeat, ends in enumerate(repeats, start=1)
+        ]
+        places = (f"{each.place}. {each.configuration}, {each.text}: {each.result}" for each in ranking(found))
+        ranked[name] = "; ".join(places)
+    assert_golden(__file__, "ranking", ranked)
 
 
 @pytest.mark.long

@@ -15,6 +15,7 @@ from loadgen.schedule import scenario
 from loadgen.schedule.phases import ClosedLoop, Steady
 from loadgen.schedule.requests import Workload, schedule_hash
 from tests.compose.experiments.toy_experiment import HEAD, LOAD, mistakes, write_experiment
+from tests.compose.golden_texts import assert_golden
 
 INVALID = Path(__file__).parents[1] / "invalid" / "experiment.yaml"
 
@@ -114,76 +115,28 @@ def test_built_in_experiments_are_valid_and_run_in_the_simulator(name: str) -> N
     slo_file.loads(experiment.slos)
 
 
-def test_all_mistakes_of_a_file_are_reported_at_once() -> None:
-    assert mistakes(INVALID) == [
-        "1:1: the key description is missing",
-        "1:7: name: 'Wrong Name' is not a valid name; use lower-case letters, digits, - and _, starting with a letter",
-        (
-            "4:9: configurations.Base: 'Base' is not a valid name; use lower-case letters, digits, - and _, starting "
-            "with a letter"
-        ),
-        (
-            "4:45: configurations.Base.flags.--max-num-seqs: '--max-num-seqs' is not the name of a flag; write "
-            "'max-num-seqs'"
-        ),
-        (
-            "5:43: configurations.prefix.flags.enable_prefix_caching: 'enable_prefix_caching' is not the name of a "
-            "flag; write 'enable-prefix-caching'"
-        ),
-        "5:50: configurations.prefix.speed: unknown key; known: preset, flags, warm_up, replicas, routing, pools",
-        "6:9: rates[0]: expected a number above 0, found '0'",
-        "7:11: requests: expected a whole number of at least 1, found 'many'",
-        "11:52: load.classes.siso.prompt_tokens.max: max '10' is below min '20'",
-        "17:10: slos.slos[0]: threshold is missing; ttft needs one, such as threshold: 5s",
-        "17:33: slos.slos[0].classes[0]: 'liso' is not a class of this file; did you mean 'siso'?",
-        "19:57: predictions[0].direction: 'up' is unknown; known: higher, lower, same",
-        "21:5: expected[0]: value is missing",
-        (
-            "21:37: expected[0].metric: 'goodness' is unknown; known: goodput, completion, valid_json, "
-            "output_tokens_per_second, "
-            "ttft_mean, ttft_p50, ttft_p99, tpot_p50, tpot_p99, itl_p50, itl_p99, e2e_p50, e2e_p99, preemptions, "
-            "generated_tokens, kv_capacity_tokens, kv_usage_max, hit_ratio, waiting_max"
-        ),
-    ]
-
-
-def test_keys_that_do_not_go_together_are_reported(tmp_path: Path) -> None:
-    more = """\
+def test_all_mistakes_of_a_file_are_reported_at_once(tmp_path: Path) -> None:
+    """Those of each key, and of keys that do not go together."""
+    no_rates = """\
 requests: 3
 predictions:
   - {configuration: prefx, class: shrt, metric: goodput, baseline: bas, direction: higher}
   - {configuration: prefix, metric: goodput}
 expected: [{configuration: basis, class: all, metric: goodput, value: 1}]
 """
-    assert mistakes(write_experiment(tmp_path, more=more)) == [
-        "17:11: requests: needs rates; add them, or remove requests",
-        "19:21: predictions[0].configuration: 'prefx' is not a configuration of this file; did you mean 'prefix'?",
-        "19:35: predictions[0].class: 'shrt' is not a class of the load; did you mean 'short'?",
-        "19:68: predictions[0].baseline: 'bas' is not a configuration of this file; did you mean 'base'?",
-        "20:5: predictions[1]: needs baseline and direction, or low or high; write one of them",
-        "21:28: expected[0].configuration: 'basis' is not a configuration of this file; did you mean 'base'?",
-        "21:42: expected[0].class: 'all' is not a class of the load; known: short, long",
-    ]
-
-
-def test_rates_need_a_load_with_one_phase(tmp_path: Path) -> None:
-    load = LOAD.replace("rate: 10}]", "rate: 10, end_rate: 20}]")
-    assert mistakes(write_experiment(tmp_path, load=load, more="rates: [1]\n")) == [
-        "17:8: rates: needs a load with a single phase of a constant rate, which the rates replace"
-    ]
-
-
-def test_concurrencies_need_a_load_with_users_and_figures_a_load_that_is_measured(tmp_path: Path) -> None:
-    more = """\
+    no_users = """\
 concurrencies: [1, 10]
 predictions: [{configuration: prefix, metric: goodput, rate: 2, baseline: base, direction: higher}]
 expected: [{configuration: base, metric: goodput, value: 1, concurrency: 50}]
 """
-    assert mistakes(write_experiment(tmp_path, more=more)) == [
-        "17:16: concurrencies: needs a load with a single phase with users, whose number the concurrencies replace",
-        "18:15: predictions[0]: at 2/s is not measured; add it to rates or concurrencies",
-        "19:12: expected[0]: with 50 users is not measured; add it to rates or concurrencies",
-    ]
+    ramp = LOAD.replace("rate: 10}]", "rate: 10, end_rate: 20}]")
+    files = {
+        "requests without rates, and unknown names": write_experiment(tmp_path / "a", more=no_rates),
+        "a load without users, and figures that are not measured": write_experiment(tmp_path / "b", more=no_users),
+        "a load whose rate changes": write_experiment(tmp_path / "c", load=ramp, more="rates: [1]\n"),
+    }
+    found = {case: "\n".join(mistakes(path)) for case, path in ({"all keys": INVALID} | files).items()}
+    assert_golden(__file__, "mistakes", found)
 
 
 def test_flags_that_the_simulator_does_not_accept_are_reported_for_all_configurations(tmp_path: Path) -> None:
@@ -197,16 +150,4 @@ configurations:
 """
     with pytest.raises(UsageError) as caught:
         simulated_engine.check(experiment_file.load(write_experiment(tmp_path, head=head)))
-    assert str(caught.value).splitlines() == [
-        (
-            "configurations.big: preset: 'h100' is unknown; known: rtx6000ada-qwen2.5-14b, h200-qwen2.5-14b, "
-            "h200-llama-70b-fp8, t4-qwen2.5-0.5b, half-t4-qwen2.5-0.5b, a100-qwen3.5-35b-a3b, toy"
-        ),
-        "configurations.fast: quantization: 'int2' is not simulated; known: awq, awq_marlin, gptq, gptq_marlin, fp8",
-        "configurations.fast: enforce_eager: 'maybe' is not true or false",
-        (
-            "configurations.fast: gpu_memory_utilization: '2' is not a share; write a number above 0 and up to 1, "
-            "such as 0.9"
-        ),
-        "configurations.fast: max_num_seq: unknown setting; did you mean 'max_num_seqs'?",
-    ]
+    assert_golden(__file__, "flags", {"mistakes": str(caught.value)})

@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from compose.simulator.api.embeddings import DIMENSIONS
+from compose.simulator.api.one_answer import DIMENSIONS
 from tests.compose.simulator.engine_series import value
 from tests.support.simulator import simulator
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from compose.simulator.api.chat_format import Format, chunk
 from compose.simulator.api.messages_format import MessagesFormat
 from compose.simulator.api.responses_format import ResponsesFormat
+from compose.simulator.api.writers import StreamWriter
 from compose.simulator.engine.completion import Completion
 from compose.simulator.engine.scheduler import FinishReason, Job
 
@@ -83,3 +84,34 @@ def test_the_deltas_of_a_messages_stream_are_its_text(drawn: Completion) -> None
         "cache_creation_input_tokens": 32,
         "cache_read_input_tokens": 16,
     }
+
+
+class Connection:
+    """A transport of uvloop: it raises an error if it is written to after it has closed."""
+
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+        self.is_closed = False
+
+    def write(self, data: bytes) -> None:
+        if self.is_closed:
+            raise RuntimeError("unable to perform operation; the handler is closed")
+        self.written.append(data)
+
+    def is_closing(self) -> bool:
+        return self.is_closed
+
+
+async def test_tokens_for_a_closed_connection_are_dropped_and_the_stream_ends() -> None:
+    completion = Completion(3, FinishReason.STOP, start=0, stride=1)
+    job, connection = finished(completion), Connection()
+    writer = StreamWriter(connection, MESSAGES, completion)
+    writer.tokens(job, 1, None)
+    written = len(connection.written)
+
+    connection.is_closed = True
+    writer.tokens(job, 1, None)
+    writer.tokens(job, 1, FinishReason.STOP)
+
+    assert len(connection.written) == written > 0
+    assert writer.finished.done()

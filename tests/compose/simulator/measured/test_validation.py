@@ -20,6 +20,7 @@ def test_the_fit_uses_less_than_a_third_of_the_points() -> None:
     assert 0 < sum(point.fits for point in POINTS) <= len(POINTS) / 3
 
 
+@pytest.mark.slow
 def test_points_that_were_not_used_for_the_fit_are_predicted() -> None:
     pairs = [(point, predict(point, StepTerms())) for point in QUICK[::8]]
     assert len(pairs) >= 8
