@@ -59,11 +59,7 @@ class Receiver(msgspec.Struct, frozen=True):
 
 
 def semconv(text: str) -> Semconv:
-    """Parse a version.
-
-    Raises:
-        UsageError: the version is not supported.
-    """
+    """Parse a version; raises UsageError if the version is not supported."""
     try:
         return Semconv(text)
     except ValueError as error:

@@ -85,11 +85,7 @@ def shortest_size(size: int) -> str:
 
 
 def parse_size(text: str) -> int:
-    """Parse `4096`, `64KiB`, `256MiB` or `1GiB`; returns bytes.
-
-    Raises:
-        InvalidValueError: the text is not a size.
-    """
+    """Parse `4096`, `64KiB`, `256MiB` or `1GiB`; returns bytes. Raises InvalidValueError if the text is not a size."""
     match = _SIZE.fullmatch(text)
     if match is None:
         raise InvalidValueError(

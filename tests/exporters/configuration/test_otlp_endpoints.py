@@ -143,26 +143,3 @@ def test_an_invalid_header_is_rejected_without_its_value(text: str) -> None:
 
 def test_the_repr_contains_no_token() -> None:
     assert "secret" not in repr(Collector(url="grpc://c:4317", headers={"authorization": "Bearer secret"}))
-
-
-@pytest.mark.parametrize(
-    "flags,message",
-    [
-        pytest.param(["--otlp", "c:1"], f"--otlp: 'c:1' {INVALID}; {COLLECTORS}", id="invalid URL"),
-        pytest.param(
-            ["--otlp-header", "a=b"],
-            "--otlp-header: needs a collector; add --otlp URL",
-            id="headers without a collector",
-        ),
-        pytest.param(
-            ["--otlp", "grpc://c", "--otlp-semconv", "1.0"],
-            "--otlp-semconv: '1.0' is not a supported version; use 1.36 or 1.44",
-            id="an unknown version",
-        ),
-    ],
-)
-def test_the_command_reports_the_mistake_and_exits_with_2(
-    flags: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["sidecar", "--upstream", "http://127.0.0.1:1", *flags]) == 2
-    assert capsys.readouterr().err == f"vllm-slo: {message}\n"

@@ -1,10 +1,14 @@
-"""Listeners on a system that does not spread connections over them, and listeners that are bound again."""
+"""Listeners that are bound, refused, shared, waited for and bound again, also without balancing of connections."""
 
 import socket
+import time
 
 import pytest
 
+from exporters.configuration.otlp_endpoints import receiver
 from exporters.sidecar.supervision import listeners
+from exporters.sidecar.supervision.listeners import listen, listen_when_free
+from exporters.sidecar.tracing.collector_flags import check_receivers
 from exporters.text.errors import UsageError
 from tests.support.ports import free_port
 
@@ -12,12 +16,12 @@ from tests.support.ports import free_port
 def test_without_balancing_all_relays_accept_from_one_queue(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listeners, "_BALANCES_LISTENERS", False)
     address = f"127.0.0.1:{free_port()}"
-    ours = listeners.listen(address, "--listen", 3)
+    ours = listen(address, "--listen", 3)
     clients: list[socket.socket] = []
     try:
         assert len({each.fileno() for each in ours}) == 3
         with pytest.raises(UsageError, match="address already in use"):
-            listeners.listen(address, "--listen", 3)
+            listen(address, "--listen", 3)
         for each in ours:
             clients.append(socket.create_connection(ours[0].getsockname()))
             each.accept()[0].close()
@@ -31,7 +35,7 @@ def test_without_balancing_a_relay_that_starts_again_accepts_from_the_same_queue
 ) -> None:
     monkeypatch.setattr(listeners, "_BALANCES_LISTENERS", False)
     address = f"127.0.0.1:{free_port()}"
-    first, second = listeners.listen(address, "--listen", 2)
+    first, second = listen(address, "--listen", 2)
     second.close()
     with first, listeners.bind_again(address, [first], shared=True) as again:
         client = socket.create_connection(first.getsockname())
@@ -42,7 +46,7 @@ def test_without_balancing_a_relay_that_starts_again_accepts_from_the_same_queue
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_port_that_is_bound_again_gets_no_connections_before_its_relay_listens(count: int) -> None:
     address = f"127.0.0.1:{free_port()}"
-    closed, *others = listeners.listen(address, "--listen", count)
+    closed, *others = listen(address, "--listen", count)
     name = closed.getsockname()
     closed.close()
     again = listeners.bind_again(address, others, shared=count > 1)
@@ -77,3 +81,81 @@ def test_a_port_that_another_program_uses_is_not_bound_again() -> None:
         port = other.getsockname()[1]
         with pytest.raises(OSError, match="Address already in use"):
             listeners.bind_again(f"127.0.0.1:{port}", [], shared=True)
+
+
+@pytest.mark.parametrize("first, second", [(2, 2), (2, 1), (1, 2)])
+def test_a_second_sidecar_on_the_port_is_refused(first: int, second: int) -> None:
+    text = f"127.0.0.1:{free_port()}"
+    ours = listen(text, "--listen", first)
+    try:
+        for address in (text, text.replace("127.0.0.1", "")):
+            with pytest.raises(UsageError) as refused:
+                listen(address, "--listen", second)
+            assert str(refused.value) == f"--listen: cannot listen on {address}: address already in use"
+    finally:
+        for each in ours:
+            each.close()
+
+
+def test_connections_come_to_every_listener_of_a_shared_port() -> None:
+    ours = listen(f"127.0.0.1:{free_port()}", "--listen", 3)
+    clients = [socket.create_connection(ours[0].getsockname()) for _ in range(100)]
+    try:
+        for each in ours:
+            each.setblocking(False)
+            each.accept()[0].close()
+    finally:
+        for each in (*ours, *clients):
+            each.close()
+
+
+def test_a_port_is_taken_over_as_soon_as_it_is_free(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    others = listen(address, "--metrics")
+    pauses = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            others[0].close()
+
+    monkeypatch.setattr(time, "sleep", pause)
+    for each in listen_when_free(address, "--metrics", 2):
+        each.close()
+    assert len(pauses) == 3
+    (message,) = caplog.messages
+    assert message == (
+        f"--metrics: cannot listen on {address}: address already in use; retrying for 3 s, because a sidecar may just "
+        "have been killed"
+    )
+
+
+def test_the_port_of_engine_spans_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    (other,) = listen(address, "--engine-spans")
+    monkeypatch.setattr(time, "sleep", lambda _: other.close())
+    check_receivers([receiver(f"http://{address}")])
+
+
+@pytest.mark.parametrize(
+    "address, reason, pauses",
+    [
+        ("127.0.0.1:{port}", "address already in use", True),
+        ("192.0.2.1:{port}", "cannot assign requested address", False),
+    ],
+)
+def test_an_address_that_remains_in_use_or_cannot_be_used_is_refused(
+    monkeypatch: pytest.MonkeyPatch, address: str, reason: str, *, pauses: bool
+) -> None:
+    paused: list[float] = []
+    monkeypatch.setattr(listeners, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(listeners, "TAKEOVER_SECONDS", 0.01)
+    monkeypatch.setattr(time, "sleep", paused.append)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        text = address.format(port=other.getsockname()[1])
+        with pytest.raises(UsageError) as refused:
+            listen_when_free(text, "--listen")
+    assert str(refused.value) == f"--listen: cannot listen on {text}: {reason}"
+    assert bool(paused) == pauses
