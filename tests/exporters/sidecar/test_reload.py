@@ -12,7 +12,7 @@ import pytest
 from tests.faults.sidecar_state import kill_exporter, kill_relay
 from tests.support.fake_engine import Engine, serving
 from tests.support.sidecar_process import QUICK_RESTARTS, RUN, START, Running, sidecar
-from tests.support.waiting import until
+from tests.support.waiting import growing_pause, until
 
 pytestmark = pytest.mark.slow
 
@@ -226,9 +226,10 @@ async def test_with_an_invalid_file_a_sighup_keeps_the_old_slos_and_reads_the_ot
 
 
 async def keep_reloading(running: Running) -> None:
+    began = time.monotonic()
     while True:
         running.process.send_signal(signal.SIGHUP)
-        await asyncio.sleep(0.005)
+        await growing_pause(began)
 
 
 async def test_a_child_that_is_starting_at_a_sighup_uses_the_new_file(tmp_path: Path) -> None:
