@@ -98,28 +98,18 @@ def test_an_invalid_receiver_url_is_rejected_with_an_example(text: str, message:
     assert str(caught.value) == f"--engine-spans: {message}; {RECEIVERS}"
 
 
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_that_is_in_use_or_given_twice_is_reported_before_the_start(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(listeners, "TAKEOVER_SECONDS", 0.0)
-
-
-@pytest.mark.usefixtures("impatient")
-def test_a_receiver_port_in_use_is_reported_before_the_start(capsys: pytest.CaptureFixture[str]) -> None:
-    with busy_port() as port:
-        where = f"127.0.0.1:{port}"
-        for scheme in ("grpc", "http"):
-            assert main(["sidecar", "--upstream", "http://127.0.0.1:1", "--engine-spans", f"{scheme}://{where}"]) == 2
+    with busy_port() as busy:
+        free = free_port()
+        for port, schemes in ((busy, ["grpc"]), (busy, ["http"]), (free, ["grpc", "http"])):
+            words = [word for scheme in schemes for word in ("--engine-spans", f"{scheme}://127.0.0.1:{port}")]
+            assert main(["sidecar", "--upstream", "http://127.0.0.1:1", *words]) == 2
             assert capsys.readouterr().err == (
-                f"vllm-slo: --engine-spans: cannot listen on {where}: address already in use\n"
+                f"vllm-slo: --engine-spans: cannot listen on 127.0.0.1:{port}: address already in use\n"
             )
-
-
-@pytest.mark.usefixtures("impatient")
-def test_two_receivers_need_two_ports(capsys: pytest.CaptureFixture[str]) -> None:
-    where = f"127.0.0.1:{free_port()}"
-    flags = ["--engine-spans", f"grpc://{where}", "--engine-spans", f"http://{where}"]
-    assert main(["sidecar", "--upstream", "http://127.0.0.1:1", *flags]) == 2
-    assert capsys.readouterr().err == f"vllm-slo: --engine-spans: cannot listen on {where}: address already in use\n"
 
 
 def test_header_flags_override_the_environment_and_values_may_contain_equals_signs() -> None:

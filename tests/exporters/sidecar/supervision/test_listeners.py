@@ -2,6 +2,8 @@
 
 import socket
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 
@@ -13,21 +15,25 @@ from exporters.text.errors import UsageError
 from tests.support.ports import free_port
 
 
-def test_without_balancing_all_relays_accept_from_one_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def sockets() -> Iterator[ExitStack]:
+    """Closes the sockets that are entered into it."""
+    with ExitStack() as stack:
+        yield stack
+
+
+def test_without_balancing_all_relays_accept_from_one_queue(
+    monkeypatch: pytest.MonkeyPatch, sockets: ExitStack
+) -> None:
     monkeypatch.setattr(listeners, "_BALANCES_LISTENERS", False)
     address = f"127.0.0.1:{free_port()}"
-    ours = listen(address, "--listen", 3)
-    clients: list[socket.socket] = []
-    try:
-        assert len({each.fileno() for each in ours}) == 3
-        with pytest.raises(UsageError, match="address already in use"):
-            listen(address, "--listen", 3)
-        for each in ours:
-            clients.append(socket.create_connection(ours[0].getsockname()))
-            each.accept()[0].close()
-    finally:
-        for each in (*ours, *clients):
-            each.close()
+    ours = [*map(sockets.enter_context, listen(address, "--listen", 3))]
+    assert len({each.fileno() for each in ours}) == 3
+    with pytest.raises(UsageError, match="address already in use"):
+        listen(address, "--listen", 3)
+    for each in ours:
+        sockets.enter_context(socket.create_connection(ours[0].getsockname()))
+        each.accept()[0].close()
 
 
 def test_without_balancing_a_relay_that_starts_again_accepts_from_the_same_queue(
@@ -44,27 +50,24 @@ def test_without_balancing_a_relay_that_starts_again_accepts_from_the_same_queue
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_a_port_that_is_bound_again_gets_no_connections_before_its_relay_listens(count: int) -> None:
+def test_a_port_that_is_bound_again_gets_no_connections_before_its_relay_listens(
+    count: int, sockets: ExitStack
+) -> None:
     address = f"127.0.0.1:{free_port()}"
-    closed, *others = listen(address, "--listen", count)
+    closed, *others = map(sockets.enter_context, listen(address, "--listen", count))
     name = closed.getsockname()
     closed.close()
-    again = listeners.bind_again(address, others, shared=count > 1)
-    clients: list[socket.socket] = []
-    try:
-        if others:
-            clients.extend(socket.create_connection(name) for _ in range(50))
-            for _ in clients:
-                others[0].accept()[0].close()
-        else:
-            with pytest.raises(ConnectionRefusedError):
-                socket.create_connection(name)
-        again.listen()
-        while not _accepts(again):
-            clients.append(socket.create_connection(name))
-    finally:
-        for each in (again, *others, *clients):
-            each.close()
+    again = sockets.enter_context(listeners.bind_again(address, others, shared=count > 1))
+    if others:
+        for _ in range(50):
+            sockets.enter_context(socket.create_connection(name))
+            others[0].accept()[0].close()
+    else:
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(name)
+    again.listen()
+    while not _accepts(again):
+        sockets.enter_context(socket.create_connection(name))
 
 
 def _accepts(listener: socket.socket) -> bool:
@@ -84,29 +87,23 @@ def test_a_port_that_another_program_uses_is_not_bound_again() -> None:
 
 
 @pytest.mark.parametrize("first, second", [(2, 2), (2, 1), (1, 2)])
-def test_a_second_sidecar_on_the_port_is_refused(first: int, second: int) -> None:
+def test_a_second_sidecar_on_the_port_is_refused(first: int, second: int, sockets: ExitStack) -> None:
     text = f"127.0.0.1:{free_port()}"
-    ours = listen(text, "--listen", first)
-    try:
-        for address in (text, text.replace("127.0.0.1", "")):
-            with pytest.raises(UsageError) as refused:
-                listen(address, "--listen", second)
-            assert str(refused.value) == f"--listen: cannot listen on {address}: address already in use"
-    finally:
-        for each in ours:
-            each.close()
+    for each in listen(text, "--listen", first):
+        sockets.enter_context(each)
+    for address in (text, text.replace("127.0.0.1", "")):
+        with pytest.raises(UsageError) as refused:
+            listen(address, "--listen", second)
+        assert str(refused.value) == f"--listen: cannot listen on {address}: address already in use"
 
 
-def test_connections_come_to_every_listener_of_a_shared_port() -> None:
-    ours = listen(f"127.0.0.1:{free_port()}", "--listen", 3)
-    clients = [socket.create_connection(ours[0].getsockname()) for _ in range(100)]
-    try:
-        for each in ours:
-            each.setblocking(False)
-            each.accept()[0].close()
-    finally:
-        for each in (*ours, *clients):
-            each.close()
+def test_connections_come_to_every_listener_of_a_shared_port(sockets: ExitStack) -> None:
+    ours = [*map(sockets.enter_context, listen(f"127.0.0.1:{free_port()}", "--listen", 3))]
+    for _ in range(100):
+        sockets.enter_context(socket.create_connection(ours[0].getsockname()))
+    for each in ours:
+        each.setblocking(False)
+        each.accept()[0].close()
 
 
 def test_a_port_is_taken_over_as_soon_as_it_is_free(
