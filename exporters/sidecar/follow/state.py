@@ -40,11 +40,7 @@ class FollowStateFile:
         self._save_failed = False
 
     def check(self) -> None:
-        """Check that the file can be written, and that it belongs to the followed log.
-
-        Raises:
-            UsageError: it cannot be written, or belongs to another log.
-        """
+        """Check that the file can be written and belongs to the followed log; raises UsageError if not."""
         try:
             create_folder(self._path)
             self._temporary_path.open("wb").close()
