@@ -6,16 +6,18 @@ from typing import Any
 import msgspec
 
 from exporters.requestlog.entry import LogEntry
+from exporters.text.yaml_keys import field_docstrings
 
 
 def field_table() -> Iterator[str]:
     """The lines of a Markdown table with name, type and meaning of every field."""
     (schema,), definitions = msgspec.json.schema_components([LogEntry], ref_template="{name}")
-    fields = definitions[schema["$ref"]]["properties"]
+    types, docstrings = definitions[schema["$ref"]]["properties"], field_docstrings(LogEntry)
     yield "| field | type | meaning |"
     yield "|---|---|---|"
-    for name, field in fields.items():
-        yield f"| `{name}` | {_type(field, definitions)} | {field['description']} |"
+    for field in msgspec.structs.fields(LogEntry):
+        name = field.encode_name
+        yield f"| `{name}` | {_type(types[name], definitions)} | {docstrings[field.name]} |"
 
 
 def _type(field: dict[str, Any], definitions: dict[str, Any]) -> str:

@@ -6,11 +6,7 @@ _CONTEXT_0, _UTC_TIME = 0xA0, 0x17
 
 
 def expiry(der: bytes) -> float:
-    """`notAfter` in unix seconds (RFC 5280, 4.1).
-
-    Raises:
-        ValueError: not the encoding of a certificate.
-    """
+    """`notAfter` in unix seconds (RFC 5280, 4.1); raises ValueError if this is not the encoding of a certificate."""
     try:
         certificate, _ = _content(der)
         rest, _ = _content(certificate)

@@ -63,11 +63,7 @@ def child_message(message: ChildConfig | Message) -> bytes:
 
 
 def read_child_config() -> ChildConfig:
-    """Read the configuration from standard input, and no byte of the messages after it.
-
-    Raises:
-        EOFError: the supervisor was killed.
-    """
+    """Read the configuration from standard input, and no byte after it; raises EOFError if the supervisor is gone."""
     length = int.from_bytes(_read(4), "big")
     return msgspec.msgpack.decode(_read(length), type=ChildConfig)
 

@@ -178,11 +178,7 @@ def given(
 
 
 def read(cls: type[_T], given: Mapping[str, Given]) -> _T:
-    """The values of the flags.
-
-    Raises:
-        UsageError: a value is invalid or missing.
-    """
+    """The values of the flags; raises UsageError if a value is invalid or missing."""
     declared = flags_of(cls)  # type: ignore[arg-type] # a generic type is hashable too
     return cls(**{flag.field: flag.read(given.get(flag.field)) for flag in declared})
 

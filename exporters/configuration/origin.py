@@ -24,11 +24,7 @@ class Origin:
 
 
 def origin(url: str, trust: Trust = SYSTEM) -> Origin:
-    """Parse `http://host:port[/prefix]`.
-
-    Raises:
-        UsageError: the URL is invalid, or the file of authorities cannot be read.
-    """
+    """Parse `http://host:port[/prefix]`; raises UsageError if the URL or the file of authorities is invalid."""
     parts = parse_url("--upstream", url, "http://host:port or https://host:port")
     tls = trust.context() if parts.scheme == "https" else None
     default = 443 if tls else 80

@@ -46,11 +46,7 @@ def disabled(environment: Environment) -> bool:
 
 
 def endpoint(environment: Environment) -> Endpoint | None:
-    """The collector of the variables.
-
-    Raises:
-        UsageError: a variable is invalid.
-    """
+    """The collector of the variables; raises UsageError if a variable is invalid."""
     found = _of_traces(environment, "ENDPOINT")
     if found is None or _lower(environment, TRACES_EXPORTER) == "none":
         return None
@@ -89,11 +85,7 @@ def semconv(environment: Environment) -> Semconv:
 
 
 def headers(environment: Environment) -> dict[str, str]:
-    """The headers for the collector. Messages never show a value.
-
-    Raises:
-        UsageError: one is invalid.
-    """
+    """The headers for the collector. Messages never show a value; raises UsageError if one is invalid."""
     found = _of_traces(environment, "HEADERS")
     pairs = [pair for pair in found.value.split(",") if pair.strip()] if found else []
     result = {}
@@ -109,11 +101,7 @@ def headers(environment: Environment) -> dict[str, str]:
 
 
 def timeout(environment: Environment) -> float:
-    """Seconds for one batch with its retries.
-
-    Raises:
-        UsageError: the variable is invalid.
-    """
+    """Seconds for one batch with its retries; raises UsageError if the variable is invalid."""
     found = _of_traces(environment, "TIMEOUT")
     if found is None:
         return otlp_endpoints.TIMEOUT
@@ -125,11 +113,7 @@ def timeout(environment: Environment) -> float:
 
 
 def gzip(environment: Environment) -> bool:
-    """Whether messages are compressed.
-
-    Raises:
-        UsageError: the compression is not supported.
-    """
+    """Whether messages are compressed; raises UsageError if the compression is not supported."""
     found = _of_traces(environment, "COMPRESSION")
     if found is None or found.value.lower() == "none":
         return False
@@ -139,11 +123,7 @@ def gzip(environment: Environment) -> bool:
 
 
 def tls(environment: Environment) -> CollectorTls:
-    """The files of the variables.
-
-    Raises:
-        UsageError: a file cannot be used.
-    """
+    """The files of the variables; raises UsageError if a file cannot be used."""
     ca, certificate, key = (
         _of_traces(environment, name) for name in ("CERTIFICATE", "CLIENT_CERTIFICATE", "CLIENT_KEY")
     )
@@ -167,11 +147,7 @@ def tls(environment: Environment) -> CollectorTls:
 
 
 def check_resource_attributes(environment: Environment) -> None:
-    """Check the attributes, which the SDK reads.
-
-    Raises:
-        UsageError: one is invalid.
-    """
+    """Check the attributes, which the SDK reads; raises UsageError if one is invalid."""
     text = environment.get(RESOURCE_ATTRIBUTES, "")
     for pair in text.split(","):
         name, equals, _ = pair.partition("=")

@@ -59,11 +59,7 @@ class Receiver(msgspec.Struct, frozen=True):
 
 
 def semconv(text: str) -> Semconv:
-    """Parse a version.
-
-    Raises:
-        UsageError: the version is not supported.
-    """
+    """Parse a version; raises UsageError if the version is not supported."""
     try:
         return Semconv(text)
     except ValueError as error:
@@ -89,11 +85,7 @@ def url(text: str, flag: str = "--otlp", *, default_path: str = TRACES_PATH) -> 
 
 
 def receiver(text: str) -> Receiver:
-    """Parse the URL to listen on, which is the one that the engine is configured with.
-
-    Raises:
-        UsageError: the sidecar cannot listen on the URL.
-    """
+    """Parse the URL to listen on, which the engine also has; raises UsageError if the sidecar cannot listen on it."""
     parts = parse_url("--engine-spans", text, _RECEIVERS, _SCHEMES)
     if parts.scheme in {"https", "grpcs"}:
         raise UsageError(f"--engine-spans: {text!r} requires TLS, which is not supported; write {_RECEIVERS}")

@@ -292,11 +292,7 @@ class SidecarConfig(SidecarFlags):
         return self.log_content_limit if self.log_content is LogContent.FULL else None
 
     def check(self, slos: SloFile) -> None:
-        """Check that the sidecar measures what the SLOs judge.
-
-        Raises:
-            UsageError: it does not.
-        """
+        """Check that the sidecar measures what the SLOs judge; raises UsageError if it does not."""
         if self.follow is not None and self.follow.kind is LogKind.ACCESS_LOG:
             return  # these SLOs have no series
         names = [slo.name for slo in slos.slos if slo.measure is Measure.VALID_OUTPUT]

@@ -46,11 +46,7 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
     key: str
 
     def read(self) -> LoadedCertificate:
-        """Read and check the files.
-
-        Raises:
-            UsageError: a file cannot be read, or certificate and key do not match.
-        """
+        """Read and check the files; raises UsageError if a file cannot be read, or certificate and key do not match."""
         cert = pem_file.read(self.cert, "--tls-cert")
         pem = _CERTIFICATE.search(cert.content)
         if pem is None:
@@ -90,11 +86,7 @@ class Trust(msgspec.Struct, frozen=True, kw_only=True):
     insecure: bool = False
 
     def context(self) -> ssl.SSLContext:
-        """The context for connections to the engine.
-
-        Raises:
-            UsageError: the authorities cannot be used.
-        """
+        """The context for connections to the engine; raises UsageError if the authorities cannot be used."""
         authorities = path = None
         if self.ca is not None:
             path = self.ca.path

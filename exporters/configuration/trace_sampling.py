@@ -17,11 +17,7 @@ def in_share(trace_id: str, share: float) -> bool:
 
 
 def parse_share(text: str) -> float:
-    """Parse `1%`; returns a number from 0 to 1.
-
-    Raises:
-        InvalidValueError: the text is not a percentage from 0% to 100%.
-    """
+    """Parse `1%` to a number from 0 to 1; raises InvalidValueError if it is not from 0% to 100%."""
     match = _PERCENTAGE.fullmatch(text)
     if match is None or float(match[1]) > 100:
         raise InvalidValueError(f"{text!r} is not a valid share; write a percentage from 0% to 100%, such as 1%")

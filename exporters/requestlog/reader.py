@@ -47,11 +47,7 @@ class LogReader:
         """Bad lines by file, of the part that has been read."""
 
     def __iter__(self) -> Iterator[LogEntry]:
-        """Read the files from the start.
-
-        Raises:
-            UsageError: a file cannot be read.
-        """
+        """Read the files from the start; raises UsageError if a file cannot be read."""
         self.bad_lines = {}
         for path in self._paths:
             if not exists(path):
@@ -72,11 +68,7 @@ class LogReader:
 
 
 def parse_line(line: bytes) -> LogEntry:
-    """Parse one line.
-
-    Raises:
-        BadLineError: the line is not an entry.
-    """
+    """Parse one line; raises BadLineError if the line is not an entry."""
     try:
         return _decode(renamed(line))
     except _NO_ENTRY as error:

@@ -67,11 +67,7 @@ def _stamp(path: Path, rotated: Path) -> datetime:
 
 
 def delete_oldest(path: Path, limits: RotationLimits) -> None:
-    """Delete rotated files until a new file may grow to its maximum size within the total.
-
-    Raises:
-        OSError: a file cannot be deleted.
-    """
+    """Delete rotated files until a new file may grow to its maximum size within the total; raises OSError."""
     if limits.total is None:
         return
     sizes = {}

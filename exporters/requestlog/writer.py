@@ -116,11 +116,7 @@ class RequestLog:
             del lines[:count], unwritten[:count]
 
     def flush(self) -> None:
-        """Open the path again if its file was moved or removed, although there is no line to write.
-
-        Raises:
-            OSError: the path cannot be opened.
-        """
+        """Open the path again if its file was moved or removed, although there is no line to write; raises OSError."""
         self._at_path()
 
     def close(self) -> None:

@@ -57,11 +57,7 @@ class Alertmanager:
 
     @classmethod
     def parse(cls, text: str) -> "Alertmanager":
-        """Parse the value of --alertmanager.
-
-        Raises:
-            UsageError: it is not a URL.
-        """
+        """Parse the value of --alertmanager; raises UsageError if it is not a URL."""
         return cls(text, parse_url("--alertmanager", text, f"http://host:port, such as {_EXAMPLE}"))
 
     def silence(self, alternatives: Sequence[Matchers], seconds: float, comment: str) -> list[str]:
@@ -80,11 +76,7 @@ class Alertmanager:
         return ids
 
     def expire(self, ids: Sequence[str]) -> None:
-        """End silences.
-
-        Raises:
-            UsageError: Alertmanager is unreachable.
-        """
+        """End silences; raises UsageError if Alertmanager is unreachable."""
         for each in ids:
             self._request("DELETE", f"/silence/{each}")
 

@@ -71,11 +71,7 @@ def add_since_and_until(parser: argparse.ArgumentParser, what: str, default: str
 
 
 def moment(flag: str, text: str, now: float) -> datetime:
-    """The time of a flag: a duration before `now`, RFC 3339 or unix seconds.
-
-    Raises:
-        UsageError: it is neither.
-    """
+    """The time of a flag: a duration before `now`, RFC 3339 or unix seconds; raises UsageError if it is neither."""
     if text.endswith(tuple(DURATION_UNITS)):
         seconds = now - parse_flag(flag, text, parse_duration)
     else:

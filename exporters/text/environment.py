@@ -15,11 +15,7 @@ def variable(option: str) -> str:
 
 
 def switch(name: str, value: str) -> bool:
-    """The value of a switch.
-
-    Raises:
-        UsageError: it is neither true nor false.
-    """
+    """The value of a switch; raises UsageError if it is neither true nor false."""
     try:
         return _SWITCH[value.lower()]
     except KeyError:

@@ -21,20 +21,8 @@ FORMAT_HELP = f"{alternatives(FORMATS)}; json writes one object per line (defaul
 def add_logging_flags(parser: argparse.ArgumentParser) -> None:
     """Declare --log-level and --log-format."""
     group = parser.add_argument_group("logging")
-    group.add_argument(
-        "--log-level",
-        choices=LEVELS,
-        default="info",
-        metavar="LEVEL",
-        help=LEVEL_HELP,
-    )
-    group.add_argument(
-        "--log-format",
-        choices=FORMATS,
-        default="text",
-        metavar="FORMAT",
-        help=FORMAT_HELP,
-    )
+    group.add_argument("--log-level", choices=LEVELS, default="info", metavar="LEVEL", help=LEVEL_HELP)
+    group.add_argument("--log-format", choices=FORMATS, default="text", metavar="FORMAT", help=FORMAT_HELP)
 
 
 def configure_logging(level: str, format: str, process: str) -> None:  # noqa: A002 - named as the flag

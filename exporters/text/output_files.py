@@ -7,11 +7,7 @@ from exporters.text.errors import UsageError, system_reason
 
 
 def write_file(path: Path, text: str) -> None:
-    """Write a file and create its folder.
-
-    Raises:
-        UsageError: the file cannot be written.
-    """
+    """Write a file and create its folder; raises UsageError if the file cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")

@@ -34,11 +34,7 @@ class PemFile(msgspec.Struct, frozen=True):
 
 
 def read(path: str, name: str) -> PemFile:
-    """Read a file; `name` is its flag or variable, for messages.
-
-    Raises:
-        UsageError: the file cannot be read.
-    """
+    """Read a file; `name` is its flag or variable, for messages. Raises UsageError if the file cannot be read."""
     try:
         return PemFile(path, Path(path).read_bytes())
     except OSError as error:

@@ -32,11 +32,7 @@ def parse_duration(text: str, examples: str = "250ms, 30s or 10m", *, allow_zero
 
 
 def parse_count(text: str, what: str) -> int:
-    """Parse a number of `what`, such as events.
-
-    Raises:
-        InvalidValueError: the text is not a whole number of at least 1.
-    """
+    """Parse a number of `what`, such as events; raises InvalidValueError if it is not a whole number above 0."""
     if not text.isdecimal() or int(text) < 1:
         raise InvalidValueError(f"{text!r} is not a number of {what}; write a whole number of at least 1")
     return int(text)
@@ -85,11 +81,7 @@ def shortest_size(size: int) -> str:
 
 
 def parse_size(text: str) -> int:
-    """Parse `4096`, `64KiB`, `256MiB` or `1GiB`; returns bytes.
-
-    Raises:
-        InvalidValueError: the text is not a size.
-    """
+    """Parse `4096`, `64KiB`, `256MiB` or `1GiB`; returns bytes. Raises InvalidValueError if the text is not a size."""
     match = _SIZE.fullmatch(text)
     if match is None:
         raise InvalidValueError(

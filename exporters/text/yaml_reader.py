@@ -60,21 +60,13 @@ class Reader:
         return Node(self, self.root, self.path)
 
     def finish(self) -> None:
-        """Report the mistakes.
-
-        Raises:
-            FileError: there is at least one.
-        """
+        """Report the mistakes; raises FileError if there is at least one."""
         if self.problems:
             raise FileError(self.source, self.problems, self.content)
 
 
 def open_yaml(path: Path) -> Reader:
-    """Parse `path` into nodes with positions.
-
-    Raises:
-        UsageError: the file cannot be read or is not valid YAML.
-    """
+    """Parse `path` into nodes with positions; raises UsageError if the file cannot be read or is not valid YAML."""
     return parse_yaml(read_file(path), str(path))
 
 
@@ -98,11 +90,7 @@ def built_in_names(folder: Path) -> list[str]:
 
 
 def read_file(path: Path) -> str:
-    """The text of a file.
-
-    Raises:
-        UsageError: the file cannot be read.
-    """
+    """The text of a file; raises UsageError if the file cannot be read."""
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
@@ -114,11 +102,7 @@ def read_file(path: Path) -> str:
 
 
 def parse_yaml(text: str, source: str) -> Reader:
-    """Parse YAML text; `source` names it in messages.
-
-    Raises:
-        FileError: the text is not valid YAML.
-    """
+    """Parse YAML text; `source` names it in messages. Raises FileError if the text is not valid YAML."""
     try:
         return Reader(source, text, yaml.compose(text, Loader=yaml.SafeLoader))
     except yaml.MarkedYAMLError as error:
@@ -266,11 +250,7 @@ class Node:
         return Reader(self.reader.source, self.reader.content, self.at, self.reader.problems, self.path)
 
     def plain(self) -> Any:
-        """The value as YAML's own types.
-
-        Raises:
-            FileError: YAML has no such value, as for an unknown tag.
-        """
+        """The value as YAML's own types; raises FileError if YAML has no such value, as for an unknown tag."""
         try:
             return None if self.at is None else yaml.constructor.SafeConstructor().construct_document(self.at)
         except (ValueError, yaml.MarkedYAMLError) as error:

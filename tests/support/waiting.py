@@ -19,6 +19,11 @@ async def until(condition: Callable[[], object], seconds: float = HANG) -> None:
             await asyncio.sleep(0.005)
 
 
+async def growing_pause(began: float) -> None:
+    """A twentieth of the time since `began` (monotonic), so that what is repeated does not occupy a busy machine."""
+    await asyncio.sleep(max(0.001, (time.monotonic() - began) / 20))
+
+
 async def cpu_time_until(condition: Callable[[], object]) -> float:
     """The CPU seconds of this process until a condition is true: it waits without a pause, and others do not count."""
     before = time.process_time()

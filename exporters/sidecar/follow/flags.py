@@ -10,11 +10,7 @@ from exporters.text.yaml_reader import find_built_in
 
 
 def read_followed(given: SidecarFlags) -> FollowedLog | None:
-    """The log to follow, or None.
-
-    Raises:
-        UsageError: a flag is missing, or flags have no effect with these.
-    """
+    """The log to follow, or None; raises UsageError if a flag is missing, or flags have no effect with these."""
     if not given.followed:
         for flag, value in (("--follow-format", given.followed_format), ("--follow-state", given.follow_state)):
             if value is not None:

@@ -106,11 +106,7 @@ class LineFormat(Protocol):
 
 
 def fields_of(followed: FollowedLog) -> AccessFields | None:
-    """The field map of an access log; None for a request log.
-
-    Raises:
-        UsageError: the file of the field map is invalid.
-    """
+    """The field map of an access log; None for a request log. Raises UsageError if its file is invalid."""
     return None if followed.fields is None else access_fields.load(Path(followed.fields))
 
 

@@ -13,8 +13,7 @@ from pathlib import Path
 from stat import S_ISREG
 
 from exporters.requestlog.files import MAX_LINE
-from exporters.sidecar.follow.log_parts import Identity, Part, PartFile, list_parts
-from exporters.sidecar.follow.position import TAIL, Position, digest, tail_of
+from exporters.sidecar.follow.log_parts import TAIL, Identity, Part, PartFile, Position, digest, list_parts, tail_of
 from exporters.text.errors import system_reason
 
 BLOCK = 1 << 18

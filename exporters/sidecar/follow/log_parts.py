@@ -1,4 +1,4 @@
-"""The files of a log: the one that grows and its rotated files, plain or compressed with gzip."""
+"""The files of a log, plain or compressed, and positions, which find a file again after it was renamed or copied."""
 
 import gzip
 import os
@@ -7,8 +7,11 @@ import zlib
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 from stat import S_ISREG
+
+import msgspec
 
 _SUFFIX = re.compile(r"[.-]\d[\dTZ._:-]*(?P<gz>\.gz)?")
 """What rotation appends to the name: a number, a date or the sidecar's time stamp."""
@@ -18,6 +21,9 @@ _NUMBER = re.compile(r"[.-](\d{1,5})")
 
 _TRIES = 5
 """Attempts to list the files while they are being renamed."""
+
+TAIL = 4096
+"""Bytes before the position that have to be the same: inodes are used again, and a log may be cut and grow again."""
 
 Identity = tuple[int, int]
 """Device and inode of a file."""
@@ -76,11 +82,7 @@ class PartFile:
     """An open file of the log; offsets are those of the text, also if it is compressed."""
 
     def __init__(self, part: Part) -> None:
-        """Open it.
-
-        Raises:
-            OSError: it cannot be opened.
-        """
+        """Open it; raises OSError if it cannot be opened."""
         self._file = part.path.open("rb", buffering=0)
         self._gzip = gzip.GzipFile(fileobj=self._file) if part.compressed else None
 
@@ -92,11 +94,7 @@ class PartFile:
         return os.fstat(self._file.fileno())
 
     def read(self, offset: int, size: int) -> bytes:
-        """The `size` bytes from the offset on; fewer at the end.
-
-        Raises:
-            OSError: it cannot be read.
-        """
+        """The `size` bytes from the offset on; fewer at the end. Raises OSError if it cannot be read."""
         if self._gzip is None:
             return os.pread(self._file.fileno(), size, offset)
         data = b""
@@ -113,3 +111,28 @@ class PartFile:
 
     def close(self) -> None:
         self._file.close()
+
+
+class Position(msgspec.Struct, frozen=True, kw_only=True):
+    """The position behind the last line that was read, in one file."""
+
+    device: int
+    inode: int
+    offset: int
+    known: int  # the offset, or behind the first bytes if none was read; 0 if the file was empty
+    tail: bytes  # a digest of the bytes before `known`, because the state must not have text of the log
+    modified: int  # nanoseconds; when the file was written last
+    skipping: bool = False  # within a line that is too long
+
+    def is_in(self, file: PartFile) -> bool:
+        """Whether the file has the known bytes; raises OSError if it cannot be read."""
+        return digest(tail_of(file, self.known)) == self.tail
+
+
+def tail_of(file: PartFile, offset: int) -> bytes:
+    size = min(offset, TAIL)
+    return file.read(offset - size, size)
+
+
+def digest(tail: bytes) -> bytes:
+    return blake2b(tail, digest_size=16).digest()

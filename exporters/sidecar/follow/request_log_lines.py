@@ -20,11 +20,7 @@ class RequestLogLines:
         self._names = {name: frozenset(slo.name for slo in slos.slos_of(name)) for name in (*slos.class_names, WARM_UP)}
 
     def record(self, line: bytes) -> Finished:
-        """The record of a line.
-
-        Raises:
-            BadLineError: it is not an entry.
-        """
+        """The record of a line; raises BadLineError if it is not an entry."""
         entry = parse_line(line)
         record = record_of(entry)
         record.request_id, record.route, record.prompt_sha256 = entry.request_id, entry.route, entry.prompt_sha256

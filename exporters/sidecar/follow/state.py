@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from exporters.configuration.sidecar import FollowedLog
-from exporters.sidecar.follow.position import Position
+from exporters.sidecar.follow.log_parts import Position
 from exporters.sidecar.ingest.saved_series import SavedSeries
 from exporters.text.errors import UsageError, system_reason
 from exporters.text.output_files import create_folder
@@ -40,11 +40,7 @@ class FollowStateFile:
         self._save_failed = False
 
     def check(self) -> None:
-        """Check that the file can be written, and that it belongs to the followed log.
-
-        Raises:
-            UsageError: it cannot be written, or belongs to another log.
-        """
+        """Check that the file can be written and belongs to the followed log; raises UsageError if not."""
         try:
             create_folder(self._path)
             self._temporary_path.open("wb").close()
@@ -61,11 +57,7 @@ class FollowStateFile:
             )
 
     def load(self) -> FollowState | None:
-        """The stored state; None if there is no file.
-
-        Raises:
-            UsageError: the file is invalid.
-        """
+        """The stored state; None if there is no file. Raises UsageError if the file is invalid."""
         try:
             return msgspec.msgpack.decode(self._path.read_bytes(), type=FollowState)
         except FileNotFoundError:

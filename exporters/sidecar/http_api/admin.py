@@ -39,11 +39,7 @@ class Admin:
         self._token: bytes | None = None
 
     def read(self) -> None:
-        """Read the token file again; if it is invalid, keep the token.
-
-        Raises:
-            UsageError: the file is invalid.
-        """
+        """Read the token file again; if it is invalid, keep the token. Raises UsageError if the file is invalid."""
         self._token = read_admin_token(self._path, "--admin-token-file")
 
     @property

@@ -71,11 +71,7 @@ class BoundedServer:
         """Connections that were closed because of the limit."""
 
     async def start(self, **where: Any) -> None:
-        """Serve on the address `host` and `port`, or on the socket `sock`.
-
-        Raises:
-            OSError: the address is in use.
-        """
+        """Serve on the address `host` and `port`, or on the socket `sock`; raises OSError if the address is in use."""
         await self._runner.setup()
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(self._accept, backlog=_ACCEPTED_AT_ONCE, **where)

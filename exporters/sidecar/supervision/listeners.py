@@ -25,11 +25,7 @@ logger = logging.getLogger("vllm_slo.supervisor")
 
 
 def listen_when_free(text: str, flag: str, count: int = 1) -> list[socket.socket]:
-    """Listening sockets on one port, as soon as no process of a killed sidecar has it.
-
-    Raises:
-        UsageError: the address is invalid or remains in use.
-    """
+    """Listening sockets on one port, once no process of a killed sidecar has it; raises UsageError as `listen`."""
     until = time.monotonic() + TAKEOVER_SECONDS
     logged = False
     while True:

@@ -18,11 +18,7 @@ logger = logging.getLogger("vllm_slo.sidecar")
 
 
 def read(given: SidecarFlags, environment: Mapping[str, str]) -> otlp_endpoints.Collector | None:
-    """The collector, or None if no spans are exported.
-
-    Raises:
-        UsageError: a flag or a variable is invalid.
-    """
+    """The collector, or None if no spans are exported; raises UsageError if a flag or a variable is invalid."""
     if otel_environment.disabled(environment):
         return None
     if given.collector is not None:
@@ -72,11 +68,7 @@ def log_environment(
 
 
 def check_receivers(receivers: Iterable[otlp_endpoints.Receiver]) -> None:
-    """Check that the addresses for the engine's spans are free.
-
-    Raises:
-        UsageError: one is in use.
-    """
+    """Check that the addresses for the engine's spans are free; raises UsageError if one is in use."""
     with contextlib.ExitStack() as sockets:  # only a check: gRPC does not accept sockets
         for receiver in receivers:
             (listener,) = listen_when_free(receiver.address, "--engine-spans")

@@ -63,11 +63,7 @@ class Message:
 
 
 def decompress(data: bytes) -> bytes:
-    """Decompress a gzipped message.
-
-    Raises:
-        RefusedError: the data is not gzip, or the message is too large.
-    """
+    """Decompress a gzipped message; raises RefusedError if the data is not gzip, or the message is too large."""
     decompressor = zlib.decompressobj(16 + zlib.MAX_WBITS)
     try:
         plain = decompressor.decompress(data, MESSAGE_BYTES + 1)

@@ -80,11 +80,7 @@ class OtlpReceiver(Generic[_T]):
         self._refused = dict.fromkeys(_STATUS, 0)
 
     async def listen(self, receivers: Iterable[Receiver]) -> None:
-        """Listen on all receivers.
-
-        Raises:
-            UsageError: an address is in use, although it was free when the sidecar started.
-        """
+        """Listen on all receivers; raises UsageError if an address that was free at the start is in use."""
         for receiver in receivers:
             try:
                 await (self._listen_grpc if receiver.grpc else self._listen_http)(receiver)
@@ -157,11 +153,7 @@ class OtlpReceiver(Generic[_T]):
 
     @contextlib.contextmanager
     def _slot(self) -> Iterator[None]:
-        """Take one of MAX_CONCURRENT slots, and count a rejection.
-
-        Raises:
-            RefusedError: no slot is free, or the message is rejected.
-        """
+        """Take one of MAX_CONCURRENT slots, and count a rejection; raises RefusedError if none is free."""
         if self._in_progress == MAX_CONCURRENT:
             self._refused[BUSY] += 1
             raise RefusedError(BUSY)

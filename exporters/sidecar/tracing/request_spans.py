@@ -1,6 +1,7 @@
 """Creates the spans of a request: a SERVER span with the verdicts, and child spans for the engine's times."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from hashlib import blake2b
 
 from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
@@ -12,10 +13,13 @@ from opentelemetry.util.types import AttributeValue
 
 from exporters.configuration.otlp_endpoints import Semconv
 from exporters.records.messages import Finished
-from exporters.sidecar.tracing import genai_conventions
-from exporters.sidecar.tracing.genai_conventions import NAMES
-from exporters.vocabulary.signals import Outcome
+from exporters.vocabulary.signals import GENERATING, Endpoint, Outcome
 from exporters.vocabulary.verdicts import SERVER_FAULT
+
+PROVIDER = "vllm"
+"""The value of the provider attribute; the conventions list only hosted services."""
+
+_OPERATIONS = {**dict.fromkeys(GENERATING, "chat"), Endpoint.COMPLETIONS: "text_completion"}
 
 SERVICE = "vllm-slo-sidecar"
 LONGEST_TEXT = 256
@@ -24,6 +28,37 @@ LONGEST_TEXT = 256
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 _UNSET = Status(StatusCode.UNSET)
 _ERROR = Status(StatusCode.ERROR)
+
+
+@dataclass(frozen=True, slots=True)
+class AttributeNames:
+    """Attribute names of one version that depend on the version; `by_field` maps fields of a record to names."""
+
+    provider: str
+    by_field: dict[str, str]
+
+
+_IN_ALL_VERSIONS = {
+    "max_tokens": "gen_ai.request.max_tokens",
+    "temperature": "gen_ai.request.temperature",
+    "prompt_tokens": "gen_ai.usage.input_tokens",
+    "completion_tokens": "gen_ai.usage.output_tokens",
+    "response_id": "gen_ai.response.id",
+    "response_model": "gen_ai.response.model",
+}
+NAMES = {
+    Semconv.V1_36: AttributeNames("gen_ai.system", _IN_ALL_VERSIONS),
+    Semconv.V1_44: AttributeNames(
+        "gen_ai.provider.name",
+        {
+            **_IN_ALL_VERSIONS,
+            "stream": "gen_ai.request.stream",
+            "ttft": "gen_ai.response.time_to_first_chunk",
+            "cached_tokens": "gen_ai.usage.cache_read.input_tokens",
+            "reasoning_tokens": "gen_ai.usage.reasoning.output_tokens",
+        },
+    ),
+}
 
 
 def resource(version: str) -> Resource:
@@ -53,7 +88,7 @@ class SpanMaker:
         if record.parent_span_id is not None:
             flags = _SAMPLED if record.parent_sampled else TraceFlags()
             parent = SpanContext(trace_id, int(record.parent_span_id, 16), is_remote=True, trace_flags=flags)
-        operation = genai_conventions.operation(record.api)
+        operation = _OPERATIONS.get(record.api, record.api.value)  # else such as `rerank`
         model = record.model[:LONGEST_TEXT]
         start = _nanoseconds(record.time)
         end = start + max(0, _nanoseconds(record.e2e))
@@ -77,8 +112,8 @@ class SpanMaker:
         self, record: Finished, operation: str, model: str, config_revision: str | None
     ) -> dict[str, AttributeValue]:
         attributes: dict[str, AttributeValue] = {
-            genai_conventions.OPERATION: operation,
-            self._names.provider: genai_conventions.PROVIDER,
+            "gen_ai.operation.name": operation,
+            self._names.provider: PROVIDER,
             "server.address": self._address,
             "server.port": self._port,
             "url.path": record.route,
@@ -88,13 +123,13 @@ class SpanMaker:
             "vllm_slo.outcome": record.outcome.value,
         }
         if model:
-            attributes[genai_conventions.REQUEST_MODEL] = model
+            attributes["gen_ai.request.model"] = model
         for field, name in self._names.by_field.items():
             value = getattr(record, field)
             if value is not None:
                 attributes[name] = value
         if record.finish_reason is not None:
-            attributes[genai_conventions.FINISH_REASONS] = (record.finish_reason,)
+            attributes["gen_ai.response.finish_reasons"] = (record.finish_reason,)
         if record.status is not None:
             attributes["http.response.status_code"] = record.status
         if record.parent_sampled is not None:

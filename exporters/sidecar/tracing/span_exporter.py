@@ -1,4 +1,4 @@
-"""Sends the sidecar's spans to a collector without blocking the caller; failed spans are dropped and counted."""
+"""Decides which traces are kept, and sends their spans to a collector without blocking; failed spans are counted."""
 
 import contextlib
 import logging
@@ -15,6 +15,7 @@ from prometheus_client.core import Metric
 
 from exporters.configuration.origin import origin
 from exporters.configuration.otlp_endpoints import Collector
+from exporters.configuration.trace_sampling import in_share
 from exporters.exposition.accumulators import counter
 from exporters.processes.worker_threads import GRPC_THREADS, require_threads
 from exporters.records.messages import Finished
@@ -28,9 +29,10 @@ from exporters.sidecar.tracing.span_forwarder import (
     SpanForwarder,
     sender,
 )
-from exporters.sidecar.tracing.trace_decision import keeps
 from exporters.text.errors import type_and_place
 from exporters.vocabulary import signals
+from exporters.vocabulary.signals import Outcome, Verdict
+from exporters.vocabulary.verdicts import SERVER_FAULT
 
 if TYPE_CHECKING:
     import requests
@@ -42,6 +44,25 @@ _open_files = contextlib.ExitStack()
 """Files in memory that the SDK reads for each new connection."""
 
 logger = logging.getLogger("vllm_slo.traces")
+
+
+def _bad(record: Finished) -> bool:
+    """Whether a verdict is bad, or the request failed or was rejected."""
+    return (
+        record.goodput is False
+        or Verdict.BAD in record.slo.values()
+        or record.outcome is Outcome.REJECTED
+        or record.outcome in SERVER_FAULT
+    )
+
+
+def keeps(record: Finished, good_share: float) -> bool:
+    """Whether the trace of the request is kept: bad ones always, good ones as the client sampled, else by share."""
+    if record.trace_id is None or record.span_id is None:
+        return False
+    if _bad(record):
+        return True
+    return in_share(record.trace_id, good_share) if record.parent_sampled is None else record.parent_sampled
 
 
 class _FirstMessage(logging.Handler):

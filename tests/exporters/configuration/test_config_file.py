@@ -1,7 +1,6 @@
 """`vllm-slo sidecar --config FILE`: every flag is a key, and the result shows where each value is from."""
 
 import argparse
-import asyncio
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,8 +13,6 @@ from exporters.configuration import config_file, flags, generated_files
 from exporters.configuration.flags import Given, flags_of
 from exporters.configuration.sidecar import LogContent, SidecarFlags
 from exporters.text.yaml_reader import FileError
-from tests.support.ports import busy_port, free_port
-from tests.support.sidecar_process import IMPATIENT, RUN, SLOS, START, run_command
 
 jsonschema = pytest.importorskip("jsonschema")
 FLAGS = {flag.key: flag for flag in flags_of(SidecarFlags)}
@@ -195,16 +192,3 @@ def test_the_schema_accepts_what_the_reader_does(path: Path) -> None:
         assert not validator.is_valid(yaml.safe_load(bad))
         with pytest.raises(FileError):
             given(path, bad)
-
-
-@pytest.mark.slow
-def test_a_sidecar_starts_from_a_file(path: Path, tmp_path: Path) -> None:
-    (tmp_path / "slos.yaml").write_text(SLOS)
-    with busy_port() as busy:
-        path.write_text(
-            f"upstream: {UPSTREAM}\nslos: {tmp_path}/slos.yaml\nlisten: 127.0.0.1:{busy}\n"
-            f"metrics: 127.0.0.1:{free_port()}\n"
-        )
-        status, _, errors = asyncio.run(run_command("--config", str(path), code=START + IMPATIENT + RUN))
-    reason = f"listen: cannot listen on 127.0.0.1:{busy}: address already in use"
-    assert (status, errors.splitlines()[-1]) == (2, f"vllm-slo: {path}:3: {reason}")

@@ -69,12 +69,9 @@ def test_without_an_endpoint_there_is_no_collector(environment: dict[str, str]) 
     assert otel.endpoint(environment) is None
 
 
-@pytest.mark.parametrize(
-    "text,disabled",
-    [("true", True), (" True ", True), ("false", False), ("", False), ("1", False)],
-)
-def test_only_true_disables_all_spans(text: str, disabled: bool) -> None:
-    assert otel.disabled({"OTEL_SDK_DISABLED": text}) is disabled
+def test_only_true_disables_all_spans() -> None:
+    texts = ("true", " True ", "false", "", "1")
+    assert [text for text in texts if otel.disabled({"OTEL_SDK_DISABLED": text})] == ["true", " True "]
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ from exporters.configuration.tls import Certificate
 from tests.exporters.configuration.certificates import Authority, authority, needs_openssl
 from tests.faults.sidecar_state import kill_exporter, kill_relay
 from tests.support.fake_engine import Engine, serving
-from tests.support.ports import free_port
 from tests.support.sidecar_process import PATIENCE, QUICK_RESTARTS, RUN, START, Running, sidecar
 from tests.support.waiting import HANG, until
 
@@ -62,14 +61,23 @@ def trusting(ours: Authority) -> aiohttp.ClientSession:
     return aiohttp.ClientSession(timeout=PATIENCE, connector=aiohttp.TCPConnector(ssl=ours.client()))
 
 
-async def shown(running: Running, ours: Authority) -> bytes:
+async def shown(port: int, ours: Authority) -> bytes:
     """The server certificate of a new connection, in DER."""
-    async with asyncio.timeout(120):
-        _, writer = await asyncio.open_connection("127.0.0.1", running.port, ssl=ours.client())
+    async with asyncio.timeout(HANG):
+        _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=ours.client())
     certificate = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
     writer.transport.abort()
     assert isinstance(certificate, bytes)
     return certificate
+
+
+async def shows_certificate(port: int, ours: Authority, certificate: Certificate) -> None:
+    """Wait for the relay, which gets the certificate after the exporter."""
+
+    async def shows() -> bool:
+        return await shown(port, ours) == der(certificate)
+
+    await until(shows)
 
 
 def der(certificate: Certificate) -> bytes:
@@ -129,18 +137,11 @@ async def test_the_metrics_port_alone_can_use_tls_also_after_a_reload_and_for_th
             assert f"{EXPIRY[:-2]} " in await response.text()
         ours.issue("leaf", days=90)
         await _reload(running, f"INFO supervisor: certificate reloaded, it expires on {_utc(enddate(leaf))} UTC")
-        await until(lambda: _shown_by(running.metrics_port, ours, leaf))
+        await shows_certificate(running.metrics_port, ours, leaf)
         for script, *words in (("livez.py", running.pages), ("drain.py", f"{HANG}", running.pages, str(token))):
             process = await asyncio.create_subprocess_exec(sys.executable, "-I", str(SCRIPTS / script), *words)
             assert await process.wait() == 0
         assert await running.stop() == 0
-
-
-async def _shown_by(port: int, ours: Authority, certificate: Certificate) -> bool:
-    _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=ours.client())
-    found = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
-    writer.transport.abort()
-    return bool(found == der(certificate))
 
 
 async def test_sighup_reloads_a_renewed_certificate_and_keeps_the_old_one_if_it_is_invalid(
@@ -149,7 +150,7 @@ async def test_sighup_reloads_a_renewed_certificate_and_keeps_the_old_one_if_it_
     leaf = ours.issue("leaf")
     before = der(leaf)
     async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, *tls_flags(leaf)) as running:
-        assert await shown(running, ours) == before
+        assert await shown(running.port, ours) == before
         relay = running.relay
         url = f"https://127.0.0.1:{running.port}/v1/chat/completions"
         async with (
@@ -166,14 +167,14 @@ async def test_sighup_reloads_a_renewed_certificate_and_keeps_the_old_one_if_it_
             assert (await running.samples())[RELOADED] == 1
             await _reload(running, f"ERROR supervisor: {refusal}; keeping the old certificate")
             await running.shows(RELOADED, 0)
-            assert await shown(running, ours) == before
+            assert await shown(running.port, ours) == before
             assert (await running.samples())[EXPIRY] != enddate(leaf)
 
             write(leaf.key, renewed_key)
             await _reload(running, f"INFO supervisor: certificate reloaded, it expires on {_utc(enddate(leaf))} UTC")
             await running.shows(EXPIRY, enddate(leaf))
             await running.shows(RELOADED, 1)
-            await _shows_certificate(running, ours, leaf)
+            await shows_certificate(running.port, ours, leaf)
             assert der(leaf) != before
 
             engine.may_finish.set()
@@ -184,15 +185,6 @@ async def test_sighup_reloads_a_renewed_certificate_and_keeps_the_old_one_if_it_
 async def _reload(running: Running, line: str) -> None:
     running.process.send_signal(signal.SIGHUP)
     await running.logs_line(line)
-
-
-async def _shows_certificate(running: Running, ours: Authority, certificate: Certificate) -> None:
-    """Wait for the relay, which gets the certificate after the exporter."""
-
-    async def shows() -> bool:
-        return await shown(running, ours) == der(certificate)
-
-    await until(shows)
 
 
 def _utc(seconds: float) -> str:
@@ -215,18 +207,18 @@ async def test_children_that_restart_while_a_file_is_invalid_use_the_last_valid_
         ours.issue("leaf", days=90)
         renewed, expiry = der(leaf), enddate(leaf)
         await _reload(running, f"INFO supervisor: certificate reloaded, it expires on {_utc(expiry)} UTC")
-        await _shows_certificate(running, ours, leaf)
+        await shows_certificate(running.port, ours, leaf)
         write(leaf.key, "")
         await kill_relay(running)
         await running.logs_line(
             f"WARNING supervisor: --tls-key: {leaf.key} {NO_KEY}; relay-0 starts with the last valid certificate"
         )
         await kill_exporter(running)
-        assert await shown(running, ours) == renewed
+        assert await shown(running.port, ours) == renewed
         await running.shows(EXPIRY, expiry)
         ours.issue("leaf", days=60)
         await _reload(running, f"INFO supervisor: certificate reloaded, it expires on {_utc(enddate(leaf))} UTC")
-        await _shows_certificate(running, ours, leaf)
+        await shows_certificate(running.port, ours, leaf)
 
 
 def test_a_key_is_in_no_text_and_no_file(ours: Authority) -> None:
@@ -257,33 +249,15 @@ async def test_an_engine_with_a_private_authority_is_reached_also_after_restarts
         assert await running.ask("one") == 200
 
 
-async def reason(running: Running, engine: Engine) -> str:
-    """Why the client cannot reach the engine."""
-    async with serving(engine), running.session.post(running.completions, json=BODY) as response:
-        error = (await response.json())["error"]
-    assert (response.status, error["code"]) == (502, "upstream_unreachable")
-    address, _, reason = error["message"].partition(" cannot be reached: ")
-    assert address == f"vllm-slo: the engine at 127.0.0.1:{engine.port}"
-    assert isinstance(reason, str)
-    return reason
-
-
-async def test_an_untrusted_engine_is_not_reached_and_the_client_gets_the_reason(
-    tmp_path: Path, ours: Authority
-) -> None:
-    engine = Engine(port=free_port(), tls=served(ours.issue("engine")))
-    async with sidecar(tmp_path, engine.url) as running:
-        unknown = "its certificate is not trusted: unable to get local issuer certificate"
-        assert await reason(running, engine) == unknown
-        await running.shows(f"llm_engine_up{{127.0.0.1:{engine.port}}}", 0)
-        assert await reason(running, Engine(port=engine.port)) == "wrong version number"  # without TLS
-
-
 async def test_an_engine_with_the_certificate_of_another_host_is_not_reached(tmp_path: Path, ours: Authority) -> None:
-    engine = Engine(port=free_port(), tls=served(ours.issue("engine", address="127.0.0.2")))
-    async with sidecar(tmp_path, engine.url, "--upstream-ca", ours.ca) as running:
-        mismatch = "IP address mismatch, certificate is not valid for '127.0.0.1'"
-        assert await reason(running, engine) == f"its certificate is not trusted: {mismatch}"
+    engine = Engine(tls=served(ours.issue("engine", address="127.0.0.2")))
+    async with serving(engine), sidecar(tmp_path, engine.url, "--upstream-ca", ours.ca) as running:
+        await running.shows(f"llm_engine_up{{127.0.0.1:{engine.port}}}", 0)
+        async with running.session.post(running.completions, json=BODY) as response:
+            error = (await response.json())["error"]
+    assert (response.status, error["code"]) == (502, "upstream_unreachable")
+    reason = "its certificate is not trusted: IP address mismatch, certificate is not valid for '127.0.0.1'"
+    assert error["message"] == f"vllm-slo: the engine at 127.0.0.1:{engine.port} cannot be reached: {reason}"
 
 
 async def test_an_unverified_engine_is_reached_with_a_warning(tmp_path: Path, ours: Authority) -> None:

@@ -12,7 +12,7 @@ from exporters.exposition.accumulators import Buckets
 from exporters.exposition.histogram_bounds import bounds
 from exporters.vocabulary import signals
 from exporters.vocabulary.signals import Signal
-from exporters.vocabulary.slo_file import SHIPPED, load, loads
+from exporters.vocabulary.slo_file import SHIPPED, load
 
 FINE = [pytest.param(each, id=each.name) for each in (signals.TTFT, signals.DURATION)]
 SHORTEST, LONGEST = 0.05, 120.0
@@ -61,13 +61,3 @@ def test_bounds_are_at_most_a_factor_of_1_2_apart(signal: Signal) -> None:
     assert fine[0][0] <= SHORTEST
     assert fine[-1][1] >= LONGEST
     assert max(high / low for low, high in fine) <= 1.2
-
-
-def test_a_threshold_between_two_bounds_is_a_bound() -> None:
-    spec = "version: 1\nperiod: 30d\nclasses: [{name: a}]\nslos:\n" + "".join(
-        f"  - {{name: {name}, classes: [a], signal: {name}, threshold: 1100ms, objective: 95%}}\n"
-        for name in ("ttft", "e2e")
-    )
-    for signal in (signals.TTFT, signals.DURATION):
-        upper = bounds(signal, loads(spec))
-        assert (upper[upper.index(1.1) - 1], upper[upper.index(1.1) + 1]) == (1.0, 1.19)

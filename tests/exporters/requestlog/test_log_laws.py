@@ -9,7 +9,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from exporters.requestlog.files import blocks
@@ -81,6 +81,13 @@ class World:
             self.read()
             assert sorted(self.followed) == sorted(acknowledged)
 
+    def check_total(self) -> None:
+        """The writer has kept the files within the total, apart from compressed ones, which it does not delete."""
+        if self.limits.total is not None:
+            files = [file for file in (*self.rotated(), self.path) if file.suffix != ".gz"]
+            most = self.limits.total + max(0, LINE - self.limits.file_size)  # a file has at least one line
+            assert sum(file.stat().st_size for file in files) <= most
+
     def close(self) -> None:
         self.log.close()
         self.follower.close()
@@ -92,6 +99,7 @@ class World:
         with suppress(OSError):
             self.log.write("run", [(n, finished(time=self.clock)) for n in range(1, self.sent + 1)], None)
         self._note_deletions({number for number in before if number <= self.acknowledged})
+        self.check_total()
 
     def _note_deletions(self, before: set[int]) -> None:
         """Only the oldest lines are deleted, and only above the total; the sidecar deletes no compressed files."""
@@ -200,8 +208,18 @@ ACTS: dict[str, Callable[[World], None]] = {
 }
 
 
+MOVES = ("remove", "remove the folder", "rename", "rename and create", "move the folder", "copytruncate")
+EVERY_MOVE: list[str | int] = [3, *(step for act in MOVES for step in (act, 1, 6))]
+"""Several lines before and after each act of another program."""
+
+
 @pytest.mark.slow
-@settings(max_examples=150)
+@settings(max_examples=60)
+@example(acts=EVERY_MOVE, size=None, age=None, total=None)
+@example(acts=EVERY_MOVE, size=5 * LINE, age=None, total=None)
+@example(acts=[3, "2100", 2, "2023", 2], size=1, age=None, total=4 * LINE)
+@example(acts=[2, "compress", "1970", 1, "2100", 2, "2023", 2], size=1, age=None, total=None)
+@example(acts=[2, "restart", 1, 2, "restart", "kill during a write", 2], size=2 * LINE, age=None, total=None)
 @given(
     acts=st.lists(st.sampled_from([*ACTS, *CLOCKS]) | st.integers(1, 12), max_size=30),
     size=st.integers(1, 5 * LINE) | st.none(),

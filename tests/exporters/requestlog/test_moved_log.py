@@ -1,6 +1,5 @@
 """Each line is in a file that can be opened, whatever other programs do to the log, its name and its folder."""
 
-import json
 import os
 import shutil
 import socket
@@ -11,26 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from exporters.records.messages import Finished
-from exporters.requestlog.rotation import UNLIMITED, RotationLimits
 from exporters.requestlog.writer import RequestLog, check_writable
 from exporters.text.errors import UsageError
-from tests.support.sample_records import finished
-
-SMALL = RotationLimits(size=5000)
-"""A few lines per file."""
-
-
-def numbered(first: int, last: int) -> list[tuple[int, Finished]]:
-    return [(number, finished(request_id=f"r-{number}")) for number in range(first, last + 1)]
-
-
-def names(first: int, last: int) -> list[str]:
-    return [f"r-{number}" for number in range(first, last + 1)]
-
-
-def ids(path: Path) -> list[str]:
-    return [json.loads(line)["request_id"] for line in path.read_text().splitlines()]
+from tests.exporters.requestlog.log_records import ids, numbered
 
 
 def remove(path: Path) -> None:
@@ -45,42 +27,9 @@ def rename(path: Path) -> None:
     path.rename(path.with_name("moved.jsonl"))
 
 
-def rename_and_create(path: Path) -> None:
-    rename(path)
-    path.touch()
-
-
-def rename_folder(path: Path) -> None:
-    path.parent.rename(path.parent.with_name("moved"))
-
-
-def copy_and_truncate(path: Path) -> None:
-    shutil.copyfile(path, path.with_name("moved.jsonl"))
-    os.truncate(path, 0)
-
-
-KEEPING = [rename, rename_and_create, rename_folder, copy_and_truncate]
-
-
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "folder" / "log"
-
-
-@pytest.mark.parametrize("limits", [UNLIMITED, SMALL], ids=["without rotation", "with rotation"])
-@pytest.mark.parametrize("act", [remove, remove_folder, *KEEPING])
-def test_each_line_after_it_is_in_a_file_and_the_lines_before_it_are_where_they_were_moved(
-    path: Path, act: Callable[[Path], None], limits: RotationLimits
-) -> None:
-    with closing(RequestLog(path, limits=limits)) as log:
-        log.write("run", numbered(1, 3), None)
-        act(path)
-        for number in range(4, 41):
-            log.write("run", numbered(number, number), None)
-    assert path.exists()
-    logged = [name for file in path.parents[1].rglob("*") if file.is_file() for name in ids(file)]
-    expected = names(1 if act in KEEPING else 4, 40)
-    assert sorted(logged) == sorted(expected)
 
 
 @pytest.mark.parametrize("act", [remove, remove_folder, rename])
@@ -101,7 +50,7 @@ def test_lines_that_are_written_to_a_removed_file_are_written_again(
         return os.write(descriptor, data)
 
     with closing(RequestLog(path)) as log:
-        log.write("run", numbered(1, 1), None)
+        log.write("run", numbered(1), None)
         monkeypatch.setattr(os, "write", removed_before_the_write)
         log.write("run", numbered(2, 3), None)
     assert ids(path) == ["r-2", "r-3"]
@@ -135,35 +84,22 @@ def test_a_write_that_fails_after_a_truncation_leaves_neither_an_incomplete_line
         return write(descriptor, data[:-50])
 
     with closing(RequestLog(path)) as log:
-        log.write("run", numbered(1, 3), None)
+        log.write("run", numbered(1, 2, 3), None)
         with monkeypatch.context() as patch:
             patch.setattr(os, "write", truncated_and_full)
             with pytest.raises(OSError, match="No space left on device"):
-                log.write("run", numbered(4, 4), None)
+                log.write("run", numbered(4), None)
         assert path.read_bytes() == b""
-        log.write("run", numbered(4, 4), None)
+        log.write("run", numbered(4), None)
     assert ids(path) == ["r-4"]
-
-
-def test_lines_are_added_behind_those_of_a_file_that_was_moved_to_the_path(path: Path) -> None:
-    """The moved file ends with an incomplete line."""
-    with closing(RequestLog(path)) as log:
-        log.write("run", numbered(1, 2), None)
-        rename(path)
-        log.write("run", numbered(3, 3), None)
-        with path.with_name("moved.jsonl").open("ab") as file:
-            file.write(b'{"incomplete')
-        path.with_name("moved.jsonl").rename(path)
-        log.write("run", numbered(4, 4), None)
-    assert ids(path) == ["r-1", "r-2", "r-4"]
 
 
 def test_a_reopened_log_is_reported(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     with closing(RequestLog(path)) as log:
         remove(path)
-        log.write("run", numbered(1, 1), None)
-        log.write("run", numbered(2, 2), None)
+        log.write("run", numbered(1), None)
+        log.write("run", numbered(2), None)
     assert caplog.messages == [f"request log: {path} was moved or removed; opening it again"]
 
 
@@ -218,7 +154,7 @@ def test_while_something_else_is_at_the_path_lines_wait_and_the_error_says_what_
 ) -> None:
     path = folder / "log"
     with closing(RequestLog(path)) as log:
-        log.write("run", numbered(1, 1), None)
+        log.write("run", numbered(1), None)
         path.unlink()
         create(path)
         with pytest.raises(OSError) as failed:
@@ -255,7 +191,7 @@ def test_something_else_that_appears_while_the_path_is_opened_gets_no_line(
         reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         monkeypatch.setattr(Path, "lstat", lambda self: self.parent.stat())  # before it was created
         with pytest.raises(OSError, match=reason):
-            log.write("run", numbered(1, 1), None)
+            log.write("run", numbered(1), None)
         assert os.read(reader, 1) == b""
         os.close(reader)
 
@@ -263,7 +199,7 @@ def test_something_else_that_appears_while_the_path_is_opened_gets_no_line(
 def test_a_terminal_whose_output_is_stopped_does_not_block_the_writer() -> None:
     controlling, terminal = os.openpty()
     with closing(RequestLog(Path(os.ttyname(terminal)))) as log, pytest.raises(BlockingIOError):
-        log.write("run", numbered(1, 1000), None)
+        log.write("run", numbered(*range(1, 1001)), None)
     os.close(controlling)
     os.close(terminal)
 
@@ -285,7 +221,7 @@ def test_while_the_folder_cannot_be_created_lines_wait(path: Path) -> None:
 def test_a_file_that_was_removed_is_not_kept_open(path: Path) -> None:
     """Else its space on the disk would not be free."""
     with closing(RequestLog(path)) as log:
-        log.write("run", numbered(1, 3), None)
+        log.write("run", numbered(1, 2, 3), None)
         remove_folder(path)
         path.parent.touch()
         with pytest.raises(NotADirectoryError):

@@ -1,26 +1,18 @@
 """The request log is rotated by size and age, and its files together stay within the total."""
 
-import gzip
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from exporters.records.messages import Finished
-from exporters.requestlog.reader import LogReader
 from exporters.requestlog.rotation import RotationLimits, rotated_files
 from exporters.requestlog.writer import RequestLog
+from tests.exporters.requestlog.log_records import ids, numbered
 from tests.support.sample_records import finished
 
 START = 1_700_000_000.25
 """The time of the sample record."""
-
-LINE = 1000
-"""More than the size of a line."""
 
 
 @dataclass
@@ -33,21 +25,9 @@ class Clock:
         return self.now
 
 
-def numbered(*numbers: int) -> list[tuple[int, Finished]]:
-    return [(number, finished(request_id=f"r-{number}")) for number in numbers]
-
-
-def ids(path: Path) -> list[str]:
-    return [json.loads(text)["request_id"] for text in path.read_text().splitlines()]
-
-
 def files(path: Path) -> list[list[str]]:
     """The request ids in each file, the oldest first."""
     return [ids(file) for file in (*rotated_files(path), path)]
-
-
-def occupied(path: Path) -> int:
-    return sum(file.stat().st_size for file in path.parent.iterdir())
 
 
 @pytest.fixture
@@ -101,27 +81,6 @@ def test_a_file_is_rotated_by_the_age_of_its_first_line_also_after_a_restart(pat
     log.close()
 
 
-@settings(max_examples=30)
-@given(
-    writes=st.lists(st.integers(1, 12), max_size=12),
-    size=st.integers(LINE, 5 * LINE) | st.none(),
-    total=st.integers(2 * LINE, 9 * LINE),
-)
-def test_all_files_together_stay_within_the_total_and_the_newest_lines_are_kept(
-    tmp_path_factory: pytest.TempPathFactory, writes: list[int], size: int | None, total: int
-) -> None:
-    path, number = tmp_path_factory.mktemp("logs") / "log", 0
-    log = RequestLog(path, limits=RotationLimits(size=size, total=total), now=Clock())
-    for count in writes:
-        log.write("run", numbered(*range(number + 1, number + count + 1)), None)
-        number += count
-        assert occupied(path) <= total
-    kept = [name for names in files(path) for name in names]
-    assert kept == [f"r-{n}" for n in range(number - len(kept) + 1, number + 1)]
-    assert bool(kept) == bool(writes)
-    log.close()
-
-
 def test_files_of_other_programs_are_not_deleted(path: Path, line_size: int) -> None:
     others = [path.with_name(name) for name in ("log.1", "log.2.gz", "log.20231114T221320.250000Z.gz", "logs")]
     for other in others:
@@ -130,19 +89,6 @@ def test_files_of_other_programs_are_not_deleted(path: Path, line_size: int) -> 
     log.write("run", numbered(1, 2, 3), None)
     assert files(path) == [["r-2"], ["r-3"]]
     assert all(other.exists() for other in others)
-    log.close()
-
-
-def test_a_record_in_a_rotated_file_is_not_logged_twice_after_a_restart(path: Path, line_size: int) -> None:
-    limits = RotationLimits(size=2 * line_size)
-    log = RequestLog(path, limits=limits, now=Clock())
-    log.write("run", numbered(1, 2), None)
-    log.write("other run", numbered(1), None)
-    log.close()
-    log = RequestLog(path, limits=limits, now=Clock())
-    assert log.last_numbers == {"run": 2, "other run": 1}
-    log.write("run", numbered(1, 2), None)
-    assert files(path) == [["r-1", "r-2"], ["r-1"]]
     log.close()
 
 
@@ -163,30 +109,14 @@ def test_a_failed_rotation_is_retried_by_the_next_write(
     log.close()
 
 
-def test_files_remain_in_order_if_the_clock_is_set_back(path: Path, line_size: int) -> None:
-    clock = Clock()
-    log = RequestLog(path, limits=RotationLimits(size=line_size), now=clock)
-    log.write("run", numbered(1, 2), None)
-    clock.now -= 3600
-    log.write("run", numbered(3), None)
-    assert files(path) == [["r-1"], ["r-2"], ["r-3"]]
-    log.close()
-
-
 YEAR_2100 = 4_102_444_800.0
 
 
-@pytest.mark.parametrize("jump", [0.0, 1.0, YEAR_2100, 1e18, -1e18])
-def test_no_file_is_overwritten_and_all_remain_in_order_while_the_clock_is_wrong(path: Path, jump: float) -> None:
-    clock = Clock(jump)
-    log = RequestLog(path, limits=RotationLimits(size=1), now=clock)
+@pytest.mark.parametrize("jump", [1e18, -1e18])
+def test_an_impossible_time_of_the_clock_overwrites_no_file(path: Path, jump: float) -> None:
+    log = RequestLog(path, limits=RotationLimits(size=1), now=Clock(jump))
     log.write("run", numbered(1, 2, 3), None)
-    clock.now = START
-    log.write("run", numbered(4, 5), None)
-    clock.now = jump
-    log.write("run", numbered(6, 7), None)
-    assert files(path) == [[f"r-{n}"] for n in range(1, 8)]
-    assert [entry.request_id for entry in LogReader([path])] == [f"r-{n}" for n in range(1, 8)]
+    assert files(path) == [["r-1"], ["r-2"], ["r-3"]]
     log.close()
 
 
@@ -236,31 +166,6 @@ def test_a_file_that_seems_to_begin_in_the_future_is_rotated_by_the_time_since_t
     monotonic.now = 50.0 + 3600
     log.write("run", numbered(3), None)
     assert [len(names) for names in files(path)] == [2, 1]
-    log.close()
-
-
-def test_after_a_jump_to_the_future_the_oldest_files_are_deleted_and_no_new_ones(path: Path, line_size: int) -> None:
-    clock, limits = Clock(), RotationLimits(size=line_size, total=4 * line_size)
-    log = RequestLog(path, limits=limits, now=clock)
-    log.write("run", numbered(1, 2, 3), None)
-    clock.now = YEAR_2100
-    log.write("run", numbered(4, 5), None)
-    clock.now = START
-    log.write("run", numbered(6, 7), None)
-    assert files(path) == [["r-4"], ["r-5"], ["r-6"], ["r-7"]]
-    log.close()
-
-
-def test_a_rotated_file_sorts_behind_compressed_ones_also_if_the_clock_is_set_back(path: Path, line_size: int) -> None:
-    clock = Clock()
-    log = RequestLog(path, limits=RotationLimits(size=line_size), now=clock)
-    log.write("run", numbered(1, 2), None)
-    (rotated,) = rotated_files(path)
-    rotated.with_name(f"{rotated.name}.gz").write_bytes(gzip.compress(rotated.read_bytes()))
-    rotated.unlink()
-    clock.now -= 3600
-    log.write("run", numbered(3), None)
-    assert [entry.request_id for entry in LogReader([path])] == ["r-1", "r-2", "r-3"]
     log.close()
 
 

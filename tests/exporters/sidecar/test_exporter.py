@@ -16,7 +16,7 @@ from exporters.sidecar.exporter import Exporter
 from exporters.sidecar.http_api.http_server import application
 from exporters.vocabulary import signals
 from exporters.vocabulary.ceilings import Ceilings
-from exporters.vocabulary.signals import Label, Outcome, OutputKind, OutputResult, Signal
+from exporters.vocabulary.signals import Outcome, OutputKind, OutputResult, Signal
 from tests.contract.expositions import PAGES
 from tests.support.child_configs import exporter_config
 from tests.support.fake_engine import CACHING_OFF
@@ -201,34 +201,6 @@ async def test_the_index_lists_the_endpoints(page: str) -> None:
     assert (await fetch(f"{page}/readyz"))[1] == "ready\n"
 
 
-WHEN_COUNTED = {
-    *("llm_warm_up_requests_total", "llm_requests_without_first_token_total", "llm_requests_by_size_total"),
-    *("llm_requests_by_prompt_length_total", "llm_failed_requests_by_prompt_length_total"),
-    *("llm_time_to_first_answer_token_seconds", "llm_request_frontend_seconds", "llm_request_queue_seconds"),
-    *("llm_request_prefill_seconds", "llm_request_decode_seconds", "llm_shareable_prompt_tokens_total"),
-    *("llm_prompt_repeats_total", "llm_body_repeats_total", "llm_structured_requests_total"),
-    *("llm_sidecar_refused_requests_total", "llm_sidecar_dropped_engine_values_total"),
-}
-
-
-def test_at_start_only_series_with_bounded_labels_are_exposed(exporter: Exporter) -> None:
-    named = {sample.name for family in whole(exporter.collect()) for sample in family.samples}
-    absent = {name for name, signal in DECLARED.items() if not {signal.name, signal.count} & named}
-    of_engine = {name for name, signal in DECLARED.items() if Label.ENGINE in signal.labels}
-    known = {"up", "scrape_errors_total", "state", "state_reason"}
-    assert absent == of_engine - {f"llm_engine_{name}" for name in known} | {
-        "llm_sidecar_loop_lag_seconds",
-        "llm_sidecar_client_connections",
-        "llm_sidecar_client_connections_limit",
-        "llm_sidecar_rejected_connections_total",
-        "llm_sidecar_upstream_connect_errors_total",
-        "llm_sidecar_buffered_bytes",
-        "llm_sidecar_buffered_bytes_limit",
-        *WHEN_COUNTED,
-        *NOT_HERE,
-    }
-
-
 def test_an_exporter_is_ready_if_all_relays_are_connected_and_none_drains(exporter: Exporter) -> None:
     assert exporter.why_not_ready() == "0 of 1 relays are connected"
     exporter.record_receiver.hello(Hello("relay-0", "a", 2))
@@ -253,3 +225,17 @@ def test_the_limit_of_the_running_requests_is_that_of_all_ranks_of_an_engine_tha
     assert limits() == {state.name: 0}
     state.up = False
     assert limits() == {}
+
+
+def test_models_over_the_limit_are_other_counted_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    exporter = Exporter(exporter_config(max_models=3, models=("named",)))
+    (state,) = exporter.engines.states
+    state.models = ("tiny", *(f"adapter-{number}" for number in range(3000)))
+    for _ in range(2):
+        exporter._add_models(state.models)
+    over = {family.name: family for family in whole(exporter.collect())}[signals.SIDECAR_MODELS_OVER_LIMIT.name]
+    assert [sample.value for sample in over.samples] == [2999]
+    labelled = [model for model in ("named", *state.models) if exporter.request_metrics.has_model(model)]
+    assert labelled == ["named", "tiny", "adapter-0"]
+    reason = "because --max-models is 3 or their names are longer than 252 bytes"
+    assert caplog.messages == [f"2999 models count as `other`, {reason}"]

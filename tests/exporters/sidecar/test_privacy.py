@@ -14,11 +14,9 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from compose.cli import main
 from tests.exporters.sidecar.canaries import COMPLETION, PROMPT, Case, all_cases, private_headers
 from tests.support.fake_engine import CACHING_ON
 from tests.support.otlp_collectors import ReceivedSpans, http_collector
-from tests.support.sidecar_process import SLOS as SIMPLE_SLOS
 from tests.support.sidecar_process import Running, sidecar
 from tests.support.waiting import HANG, until
 from tests.support.web_server import served
@@ -241,32 +239,6 @@ async def test_in_full_mode_canaries_appear_only_in_the_two_fields_of_the_reques
             assert found({each for other in cases for each in other.planted}, content.encode()) == expected, case.name
     assert json.loads(contents["chat"][0]).keys() == {"messages", "tools"}
     assert contents["completions"][1].count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    "words, error",
-    [
-        pytest.param(["all"], "--log-content: 'all' is unknown; use off, hash or full", id="unknown"),
-        pytest.param(["full"], "--log-content full: needs a request log; add --request-log FILE", id="no log"),
-        pytest.param(
-            ["off", "--log-prefix-hashes"],
-            "--log-prefix-hashes: conflicts with --log-content off; remove one of them",
-            id="hashes of blocks",
-        ),
-        pytest.param(
-            ["full", "--request-log", "-", "--log-content-limit", "65KiB"],
-            "--log-content-limit: 65KiB is above the maximum of 64KiB, so that programs can read each line",
-            id="too large",
-        ),
-    ],
-)
-def test_invalid_values_are_rejected(
-    tmp_path: Path, words: list[str], error: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    slos = tmp_path / "slos.yaml"
-    slos.write_text(SIMPLE_SLOS)
-    assert main(["sidecar", "--upstream", "http://127.0.0.1:1", "--slos", str(slos), "--log-content", *words]) == 2
-    assert capsys.readouterr().err == f"vllm-slo: {error}\n"
 
 
 async def test_a_log_that_others_can_read_is_reported(tmp_path: Path) -> None:

@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from compose.cli import main
 from exporters.records.messages import PREFIX_BLOCK
 from tests.support.fake_engine import Engine, serving
-from tests.support.sidecar_process import SLOS, sidecar
+from tests.support.sidecar_process import sidecar
 
 FLAG = "--prompt-hash-salt-file"
 SHAREABLE = "llm_shareable_prompt_tokens_total"
@@ -56,26 +55,3 @@ async def test_sidecars_with_one_salt_agree_on_the_hash_of_a_prompt_and_one_has_
     warning = f"WARNING supervisor: {FLAG}: {readable} is readable by all users; run: chmod o-r {readable}"
     assert warning in warned
     assert not any("0123456789abcdef" in line or FLAG in line for line in [*quiet, *warned] if line != warning)
-
-
-WORDS = "a salt is one word of printable ASCII; generate one with: openssl rand -hex 32"
-
-
-@pytest.mark.parametrize(
-    "content, error",
-    [
-        pytest.param("", f": {WORDS}", id="empty"),
-        pytest.param("two words", f": {WORDS}", id="two words"),
-        pytest.param("é", f": {WORDS}", id="not ASCII"),
-        pytest.param(None, " cannot be read: no such file or directory", id="missing"),
-    ],
-)
-def test_an_invalid_salt_file_is_rejected(
-    tmp_path: Path, content: str | None, error: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    slos, salt = tmp_path / "slos.yaml", tmp_path / "salt"
-    slos.write_text(SLOS)
-    if content is not None:
-        salt.write_text(content)
-    assert main(["sidecar", "--upstream", "http://127.0.0.1:1", "--slos", str(slos), FLAG, str(salt)]) == 2
-    assert capsys.readouterr().err == f"vllm-slo: {FLAG}: {salt}{error}\n"

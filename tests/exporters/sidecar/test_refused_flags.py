@@ -11,6 +11,7 @@ from tests.support.ports import busy_port, free_port
 from tests.support.sidecar_process import IMPATIENT, RUN, SLOS, START, run_command
 
 ENGINE = "http://127.0.0.1:1"
+Capture = pytest.CaptureFixture[str]
 
 
 @pytest.fixture
@@ -74,7 +75,7 @@ LEVEL = "'loud' is unknown; use debug, info, warning or error"
     ],
 )
 def test_an_invalid_flag_is_rejected_with_a_valid_example(
-    flag: str, value: str, message: str, slos: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    flag: str, value: str, message: str, slos: str, tmp_path: Path, capsys: Capture
 ) -> None:
     log = tmp_path / "log"
     flags = ["--upstream", ENGINE, "--slos", slos, "--request-log", str(log), flag, value]
@@ -83,34 +84,65 @@ def test_an_invalid_flag_is_rejected_with_a_valid_example(
     assert not log.exists()
 
 
-@pytest.mark.parametrize("flag", ["--drain-delay", "--drain", "--linger"])
-def test_a_negative_time_of_the_drain_is_rejected(flag: str, slos: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["sidecar", "--upstream", ENGINE, "--slos", slos, f"{flag}=-1s"]) == 2
-    assert capsys.readouterr().err == f"vllm-slo: {flag}: '-1s' {DURATION}\n"
-
-
 def test_an_invalid_log_level_in_the_environment_is_rejected(
-    slos: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    slos: str, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     monkeypatch.setenv("VLLM_SLO_LOG_LEVEL", "loud")
     assert main(["sidecar", "--upstream", ENGINE, "--slos", slos]) == 2
     assert capsys.readouterr().err == f"vllm-slo: VLLM_SLO_LOG_LEVEL: {LEVEL}\n"
 
 
-def test_waiting_for_a_warm_up_needs_the_token_of_its_report(slos: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["sidecar", "--upstream", ENGINE, "--slos", slos, "--ready-when-warm"]) == 2
-    assert capsys.readouterr().err == (
-        "vllm-slo: --ready-when-warm: needs the token by which vllm-slo load warm-up --ready reports; add "
-        "--admin-token-file FILE\n"
-    )
+SHARE = "is not a valid share; write a percentage from 0% to 100%, such as 1%"
+REPORTS = "vllm-slo load warm-up --ready"
+SALT = "a salt is one word of printable ASCII; generate one with: openssl rand -hex 32"
 
 
-def test_an_unwritable_request_log_is_rejected(slos: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["sidecar", "--upstream", ENGINE, "--slos", slos, "--request-log", str(tmp_path)]) == 2
-    assert capsys.readouterr().err == f"vllm-slo: --request-log: {tmp_path} cannot be written: is a directory\n"
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        *((f"{flag}=-1s", f"{flag}: '-1s' {DURATION}") for flag in ("--drain-delay", "--drain", "--linger")),
+        *(
+            (f"--otlp grpc://c --trace-good={text}", f"--trace-good: {text!r} {SHARE}")
+            for text in ("1", "101%", "-1%", "")
+        ),
+        (
+            "--ready-when-warm",
+            f"--ready-when-warm: needs the token by which {REPORTS} reports; add --admin-token-file FILE",
+        ),
+        ("--request-log .", "--request-log: FOLDER cannot be written: is a directory"),
+        ("--log-content all", "--log-content: 'all' is unknown; use off, hash or full"),
+        ("--log-content full", "--log-content full: needs a request log; add --request-log FILE"),
+        (
+            "--log-content off --log-prefix-hashes",
+            "--log-prefix-hashes: conflicts with --log-content off; remove one of them",
+        ),
+        (
+            "--log-content full --request-log - --log-content-limit 65KiB",
+            "--log-content-limit: 65KiB is above the maximum of 64KiB, so that programs can read each line",
+        ),
+        ("--otlp-header a=b", "--otlp-header: needs a collector; add --otlp URL"),
+        (
+            "--otlp grpc://c --otlp-semconv 1.0",
+            "--otlp-semconv: '1.0' is not a supported version; use 1.36 or 1.44",
+        ),
+        *(
+            (f"--prompt-hash-salt-file {name}", f"--prompt-hash-salt-file: {name}: {SALT}")
+            for name in ("empty", "two-words", "not-ascii")
+        ),
+        ("--prompt-hash-salt-file x", "--prompt-hash-salt-file: x cannot be read: no such file or directory"),
+    ],
+)
+def test_other_mistakes_are_rejected_with_a_reason(
+    words: str, message: str, slos: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, text in {"empty": "", "two-words": "two words", "not-ascii": "é"}.items():
+        Path(name).write_text(text)
+    assert main(["sidecar", "--upstream", ENGINE, "--slos", slos, *words.split()]) == 2
+    assert capsys.readouterr().err == f"vllm-slo: {message.replace('FOLDER', str(tmp_path))}\n"
 
 
-def test_an_slo_on_output_that_is_not_checked_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_slo_on_output_that_is_not_checked_is_rejected(tmp_path: Path, capsys: Capture) -> None:
     path = tmp_path / "output.yaml"
     path.write_text(SLOS + "  - {name: json, classes: [all], signal: valid_output, objective: 99%}\n")
     assert main(["sidecar", "--upstream", ENGINE, "--slos", str(path)]) == 2

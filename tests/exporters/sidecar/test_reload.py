@@ -12,7 +12,7 @@ import pytest
 from tests.faults.sidecar_state import kill_exporter, kill_relay
 from tests.support.fake_engine import Engine, serving
 from tests.support.sidecar_process import QUICK_RESTARTS, RUN, START, Running, sidecar
-from tests.support.waiting import until
+from tests.support.waiting import growing_pause, until
 
 pytestmark = pytest.mark.slow
 
@@ -120,15 +120,6 @@ async def test_an_edited_file_is_not_used_by_a_child_that_restarts(tmp_path: Pat
         assert errors(running) == []
 
 
-async def test_a_file_that_became_invalid_does_not_stop_a_child_that_restarts(tmp_path: Path) -> None:
-    async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, slo_file=FEW, code=QUICK) as running:
-        (tmp_path / "slos.yaml").unlink()
-        await kill_relay(running)
-        await kill_exporter(running)
-        await judged_by(running, "old")
-        assert errors(running) == []
-
-
 async def test_open_requests_keep_their_slos_and_new_requests_get_the_new_ones(tmp_path: Path) -> None:
     """Also if the exporter is killed between: it counts the requests of both files."""
     old, new = slo_file("old", request_class="a", e2e=100), slo_file("new", request_class="b", gaps=(11, 13), e2e=200)
@@ -220,23 +211,25 @@ async def test_with_an_invalid_file_a_sighup_keeps_the_old_slos_and_reads_the_ot
         samples = await running.samples()
         assert (samples[SUCCESSFUL], samples[READ_AT]) == (0, start)
         where = tmp_path / "slos.yaml"
-        (line,) = errors(running)
-        assert line == (
-            f"ERROR supervisor: {where}:1:1: the key slos is missing; "
-            f"{where}:2:9: period: 'month' is not a valid duration; "
-            "write a number with a unit, such as 250ms, 5s, 1m, 12h or 30d; "
-            f"{where}:3:10: classes: is empty; write at least one class, such as {{name: all}}; "
-            "keeping the old SLO file"
-        )
+        assert errors(running) == [
+            (
+                f"ERROR supervisor: {where}:1:1: the key slos is missing; "
+                f"{where}:2:9: period: 'month' is not a valid duration; "
+                "write a number with a unit, such as 250ms, 5s, 1m, 12h or 30d; "
+                f"{where}:3:10: classes: is empty; write at least one class, such as {{name: all}}; "
+                "keeping the old SLO file"
+            )
+        ]
         await reload(running, tmp_path, slo_file("new"))
         await running.shows(SUCCESSFUL, 1)
         await judged_by(running, "new")
 
 
 async def keep_reloading(running: Running) -> None:
+    began = time.monotonic()
     while True:
         running.process.send_signal(signal.SIGHUP)
-        await asyncio.sleep(0.005)
+        await growing_pause(began)
 
 
 async def test_a_child_that_is_starting_at_a_sighup_uses_the_new_file(tmp_path: Path) -> None:
@@ -262,18 +255,9 @@ async def test_an_slo_on_output_that_is_not_checked_is_rejected_and_the_old_file
         running.process.send_signal(signal.SIGHUP)
         await running.shows(SUCCESSFUL, 0)
         await judged_by(running, "old")
-        (line,) = errors(running)
-        assert line == (
-            f"ERROR supervisor: {tmp_path}/slos.yaml: the SLO 'new' judges valid_output, which needs "
-            "--check-structured-output; add this flag or remove the SLO; keeping the old SLO file"
-        )
-
-
-async def test_with_checked_output_an_slo_on_it_can_be_reloaded(tmp_path: Path) -> None:
-    flag = "--check-structured-output"
-    async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, flag, slo_file=FEW, code=QUICK) as running:
-        await reload(
-            running, tmp_path, slo_file("old") + "  - {name: j, classes: [all], signal: valid_output, objective: 99%}\n"
-        )
-        await running.shows(events("j"), 0)
-        assert errors(running) == []
+        assert errors(running) == [
+            (
+                f"ERROR supervisor: {tmp_path}/slos.yaml: the SLO 'new' judges valid_output, which needs "
+                "--check-structured-output; add this flag or remove the SLO; keeping the old SLO file"
+            )
+        ]

@@ -6,6 +6,7 @@ from textwrap import indent
 
 import pytest
 
+from exporters.records.messages import Finished
 from exporters.requestlog.reader import BadLineError
 from exporters.sidecar.follow.access_fields import SHIPPED, load
 from exporters.sidecar.follow.access_lines import AccessLines, judged_by
@@ -39,9 +40,14 @@ def line(**fields: object) -> bytes:
     return json.dumps(LINE | fields).encode()
 
 
-def test_a_line_is_the_record_of_a_request() -> None:
-    record = LINES.record(line())
+def record_of(text: bytes, lines: AccessLines = LINES) -> Finished:
+    record = lines.record(text)
     assert record is not None
+    return record
+
+
+def test_a_line_is_the_record_of_a_request() -> None:
+    record = record_of(line())
     assert (record.time, record.e2e, record.request_id) == (1_700_000_000.25, 1.5, "r-1")
     assert (record.request_class, record.tenant, record.api) == ("short", "team-a", Endpoint.CHAT_COMPLETIONS)
     assert record.stream
@@ -70,31 +76,20 @@ def test_a_line_is_the_record_of_a_request() -> None:
     ],
 )
 def test_the_outcome_follows_from_status_and_completion(fields: dict[str, object], outcome: Outcome) -> None:
-    record = LINES.record(line(**fields))
-    assert record is not None
-    assert record.outcome is outcome
+    assert record_of(line(**fields)).outcome is outcome
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        pytest.param({"uri": "/metrics"}, id="a path that a sidecar does not relay"),
-        pytest.param({"method": "OPTIONS"}, id="a preflight"),
-    ],
-)
-def test_a_line_that_is_no_request_is_ignored(fields: dict[str, object]) -> None:
-    assert LINES.record(line(**fields)) is None
+def test_a_path_that_a_sidecar_does_not_relay_and_a_preflight_are_ignored() -> None:
+    assert LINES.record(line(uri="/metrics")) is None
+    assert LINES.record(line(method="OPTIONS")) is None
 
 
 def test_the_type_of_a_stream_is_recognised_in_any_case() -> None:
-    record = LINES.record(line(content_type="Text/Event-Stream"))
-    assert record is not None
-    assert record.stream
+    assert record_of(line(content_type="Text/Event-Stream")).stream
 
 
 def test_an_allowed_path_is_a_request() -> None:
-    record = AccessLines(NGINX, SLOS, ["/custom"]).record(line(uri="/custom?x=1"))
-    assert record is not None
+    record = record_of(line(uri="/custom?x=1"), AccessLines(NGINX, SLOS, ["/custom"]))
     assert (record.route, record.request_class, record.slo) == ("/custom", "other", {})
 
 
@@ -112,27 +107,20 @@ def test_without_a_header_the_class_depends_on_the_endpoint(classes: str, expect
         f"version: 1\nperiod: 30d\nclasses: [{classes}]\nslos:\n"
         "  - {name: up, classes: [a], signal: availability, objective: 99%}\n"
     )
-    record = AccessLines(NGINX, slos).record(line(**{"class": ""}))
-    assert record is not None
-    assert record.request_class == expected
+    assert record_of(line(**{"class": ""}), AccessLines(NGINX, slos)).request_class == expected
 
 
 def test_a_warm_up_has_no_verdict() -> None:
-    record = LINES.record(line(**{"class": "warm-up"}))
-    assert record is not None
+    record = record_of(line(**{"class": "warm-up"}))
     assert (record.request_class, record.slo) == ("warm-up", {})
 
 
 def test_a_slow_request_is_bad_and_a_long_one_is_available() -> None:
-    record = LINES.record(line(request_time=90.0))
-    assert record is not None
-    assert record.slo == {"e2e": Verdict.BAD, "availability": Verdict.GOOD}
+    assert record_of(line(request_time=90.0)).slo == {"e2e": Verdict.BAD, "availability": Verdict.GOOD}
 
 
 def test_invalid_utf_8_from_a_client_does_not_make_a_line_bad() -> None:
-    record = LINES.record(line(tenant="X").replace(b"X", b"\xff\xfe"))
-    assert record is not None
-    assert record.tenant == "other"
+    assert record_of(line(tenant="X").replace(b"X", b"\xff\xfe")).tenant == "other"
 
 
 @pytest.mark.parametrize(
@@ -222,8 +210,7 @@ def litellm_line(number: int) -> bytes:
 
 
 def test_a_log_with_tokens_and_the_time_of_the_first_one_gives_latencies_and_their_verdicts() -> None:
-    record = AccessLines(LITELLM, judged_by(LITELLM, SIZES)).record(litellm_line(4))
-    assert record is not None
+    record = record_of(litellm_line(4), AccessLines(LITELLM, judged_by(LITELLM, SIZES)))
     assert (record.prompt_tokens, record.completion_tokens, record.cached_tokens, record.max_tokens) == (10, 5, 0, 5)
     assert (record.request_class, record.tenant, record.model) == ("short", "team-a", "tiny")
     assert record.ttft == pytest.approx(0.050952, abs=1e-6)
@@ -233,7 +220,6 @@ def test_a_log_with_tokens_and_the_time_of_the_first_one_gives_latencies_and_the
 
 
 def test_a_failed_request_has_no_latency_and_no_tokens() -> None:
-    record = AccessLines(LITELLM, judged_by(LITELLM, SIZES)).record(litellm_line(2))
-    assert record is not None
+    record = record_of(litellm_line(2), AccessLines(LITELLM, judged_by(LITELLM, SIZES)))
     assert (record.ttft, record.prompt_tokens, record.completion_tokens) == (None, None, None)
     assert record.slo == {"e2e": Verdict.BAD}

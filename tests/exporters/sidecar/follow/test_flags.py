@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from compose.cli import main
-from exporters.configuration.flags import Flag, flags_of
+from exporters.configuration.flags import flags_of
 from exporters.configuration.sidecar import LogKind, SidecarFlags
 from exporters.sidecar.follow.state import FollowState
 from exporters.sidecar.ingest.saved_series import SavedSeries
@@ -22,20 +22,25 @@ def refusal(capsys: pytest.CaptureFixture[str], *flags: str) -> str:
 ONLY_RELAY = [flag for flag in flags_of(SidecarFlags) if set(flag.no_effect) == set(LogKind)]
 
 
-@pytest.mark.parametrize("flag", ONLY_RELAY, ids=lambda flag: flag.option)
-def test_a_flag_of_the_relay_is_rejected(flag: Flag, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_flags_of_the_relay_are_rejected_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     values = {"DURATION": "7s", "URL": "http://127.0.0.1:7", "PORT": "metrics"}
-    words = [flag.option] if flag.kind is None else [flag.option, values.get(flag.kind.metavar, "7")]
+    words = [
+        word
+        for flag in ONLY_RELAY
+        for word in (flag.option, *(() if flag.kind is None else (values.get(flag.kind.metavar, "7"),)))
+    ]
     errors = refusal(capsys, "--follow", str(tmp_path / "log"), "--follow-state", str(tmp_path / "state"), *words)
-    assert errors == f"vllm-slo: {flag.option}: has no effect with --follow and --follow-format vllm-slo; remove it\n"
+    reason = "has no effect with --follow and --follow-format vllm-slo; remove it\n"
+    assert errors == "vllm-slo: " + "".join(f"{flag.option}: {reason}" for flag in ONLY_RELAY)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_all_flags_without_effect_are_reported_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    flags = ["--follow", str(tmp_path / "log"), "--follow-format", "nginx", "--request-log", "x", "--log-prefix-hashes"]
+def test_a_flag_of_request_logs_is_rejected_with_an_access_log(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--follow", str(tmp_path / "log"), "--follow-format", "nginx", "--log-prefix-hashes"]
     assert refusal(capsys, *flags) == (
-        "vllm-slo: --request-log: has no effect with --follow and --follow-format nginx; remove it\n"
-        "--log-prefix-hashes: has no effect with --follow and --follow-format nginx; remove it\n"
+        "vllm-slo: --log-prefix-hashes: has no effect with --follow and --follow-format nginx; remove it\n"
     )
 
 

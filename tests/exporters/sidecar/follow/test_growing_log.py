@@ -12,7 +12,7 @@ import pytest
 
 from exporters.requestlog.files import MAX_LINE
 from exporters.sidecar.follow.growing_log import BLOCK, ROTATED_SECONDS, GrowingLog
-from exporters.sidecar.follow.position import Position
+from exporters.sidecar.follow.log_parts import Position
 from tests.exporters.sidecar.follow.growing_log_writer import Writer
 
 
@@ -69,7 +69,7 @@ ROTATIONS = {
 
 
 @pytest.mark.parametrize("rotation", ROTATIONS)
-@pytest.mark.parametrize("seed", range(15))
+@pytest.mark.parametrize("seed", range(8))
 def test_each_line_is_read_once_over_random_rotations_and_kills(
     seed: int, rotation: str, writer: Writer, reader: Reader
 ) -> None:
@@ -103,32 +103,16 @@ def test_each_line_is_read_once_over_random_rotations_and_kills(
 
 
 @pytest.mark.parametrize("rotation", ROTATIONS)
-def test_lines_before_and_after_a_rotation_are_read_in_order(rotation: str, writer: Writer, reader: Reader) -> None:
-    writer.append(3)
-    reader.step()
-    writer.append(2)
-    ROTATIONS[rotation](writer)
-    writer.append(4)
-    assert reader.read() == writer.lines
-
-
-@pytest.mark.parametrize("rotation", ROTATIONS)
 def test_several_rotations_while_nobody_reads_lose_no_line(rotation: str, writer: Writer, reader: Reader) -> None:
     writer.append(3)
-    reader.read()
+    reader.step()
     reader.save()
+    writer.append(2)
     for _ in range(3):
         writer.append(5)
         writer.compress(ROTATIONS[rotation](writer))
     writer.append(2)
     reader.die()
-    assert reader.read() == writer.lines
-
-
-def test_rotated_files_are_read_before_the_log_exists_again(writer: Writer, reader: Reader) -> None:
-    for _ in range(3):
-        writer.append(2)
-        writer.rename_with_date()
     assert reader.read() == writer.lines
 
 
@@ -143,7 +127,7 @@ def test_a_file_that_does_not_exist_yet_is_awaited(tmp_path: Path) -> None:
     log.close()
 
 
-def test_a_fifo_with_the_name_of_the_log_or_of_a_rotated_file_does_not_block_the_reader(
+def test_a_fifo_or_folder_with_the_name_of_the_log_or_of_a_rotated_file_does_not_block_the_reader(
     writer: Writer, reader: Reader
 ) -> None:
     writer.append(2)
@@ -154,6 +138,10 @@ def test_a_fifo_with_the_name_of_the_log_or_of_a_rotated_file_does_not_block_the
     assert reader.read() == writer.lines
     assert reader.log.problem == f"{writer.path} is not a regular file"
     writer.path.unlink()
+    writer.path.mkdir()
+    assert reader.read() == writer.lines
+    assert reader.log.problem == f"{writer.path} is not a regular file"
+    writer.path.rmdir()
     writer.append(2)
     assert reader.read() == writer.lines
 
@@ -344,13 +332,6 @@ def test_a_line_above_the_limit_is_cut_and_the_next_one_is_whole(writer: Writer,
         file.write(b"x" * MAX_LINE + b"\n")
     writer.append()
     assert reader.read() == [b"x" * MAX_LINE, *writer.lines]
-
-
-def test_a_folder_in_place_of_the_log_is_reported(tmp_path: Path) -> None:
-    (tmp_path / "log").mkdir()
-    log = GrowingLog(tmp_path / "log")
-    assert log.read(0) is None
-    assert log.problem == f"{tmp_path}/log is not a regular file"
 
 
 def test_files_of_other_names_are_not_parts_of_the_log(writer: Writer, reader: Reader) -> None:

@@ -1,42 +1,32 @@
-"""A line of the request log becomes the record that it was written from, as far as series need it."""
+"""A line of a followed request log becomes the record that it was written from; the state is saved again if removed."""
+
+import shutil
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
+from exporters.configuration.sidecar import FollowedLog
+from exporters.processes.child import TaskErrors
 from exporters.requestlog.reader import BadLineError
-from exporters.requestlog.writer import encode_line
+from exporters.requestlog.writer import RequestLog, encode_line
+from exporters.sidecar.follow.follower import COUNTED, LogFollower
 from exporters.sidecar.follow.request_log_lines import RequestLogLines
+from exporters.sidecar.follow.state import FollowStateFile
+from exporters.sidecar.ingest.request_metrics import RequestMetrics
 from exporters.vocabulary.signals import Endpoint, Verdict
 from tests.support.sample_records import SLOS, finished
 
 LINES = RequestLogLines(SLOS)
 
 
-def test_values_and_verdicts_are_those_of_the_record() -> None:
-    written = finished(
-        prompt_tokens=9,
-        completion_tokens=4,
-        cached_tokens=2,
-        reasoning_tokens=1,
-        ttft=0.5,
-        tpot=0.02,
-        queue=0.1,
-        prefill=0.2,
-        decode=0.3,
-        before_relay=0.05,
-        prompt_sha256="ab" * 16,
-        prompt_repeat=True,
-        slo={"ttft": Verdict.BAD, "availability": Verdict.GOOD, "e2e": Verdict.ABANDONED},
-        goodput=False,
-    )
+def test_the_id_path_and_hash_of_a_request_and_its_verdicts_are_those_of_the_record() -> None:
+    """`test_logged_records.py` compares all that is counted."""
+    verdicts = {"ttft": Verdict.BAD, "availability": Verdict.GOOD, "e2e": Verdict.ABANDONED}
+    written = finished(request_id="r-7", prompt_sha256="ab" * 16, slo=verdicts, goodput=False)
     read = LINES.record(encode_line(written, "run:1", None))
-    names = [
-        *("time", "request_class", "tenant", "api", "outcome", "stream", "e2e", "ttft", "tpot", "queue", "prefill")
-    ]
-    names += ["decode", "prompt_tokens", "completion_tokens", "cached_tokens", "reasoning_tokens", "slo", "goodput"]
-    names += ["prompt_sha256", "prompt_repeat", "model"]
-    for name in names:
+    for name in ("request_id", "route", "prompt_sha256", "request_class", "tenant", "slo", "goodput"):
         assert getattr(read, name) == getattr(written, name), name
-    assert read.frontend == pytest.approx(0.15)
 
 
 def test_what_the_slo_file_does_not_have_is_other_and_not_counted() -> None:
@@ -59,3 +49,23 @@ def test_a_background_response_has_its_own_endpoint() -> None:
 def test_another_line_is_bad() -> None:
     with pytest.raises(BadLineError):
         LINES.record(b"{}")
+
+
+async def test_a_state_that_was_removed_with_its_folder_is_saved_again_although_no_line_was_added(
+    tmp_path: Path,
+) -> None:
+    state = tmp_path / "folder" / "state"
+    followed = FollowedLog(path=str(tmp_path / "log"), state=str(state))
+    FollowStateFile(followed).check()
+    with closing(RequestLog(tmp_path / "log")) as log:
+        log.write("run", [(1, finished())], None)
+    follower = LogFollower(followed, SLOS, RequestMetrics(SLOS), TaskErrors())
+    assert follower.step(0.0)
+    await follower._save()
+    assert follower.unsaved() is None
+    shutil.rmtree(state.parent)
+    await follower._save()
+    saved = FollowStateFile(followed).load()
+    assert saved is not None
+    assert saved.lines[COUNTED] == 1
+    follower._log.close()

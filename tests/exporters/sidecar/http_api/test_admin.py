@@ -1,4 +1,4 @@
-"""Declared config changes: the admin endpoints, and the command that calls them."""
+"""Declared config changes: the admin endpoints, and the commands that call them; `test_rollout.py` drains."""
 
 import asyncio
 import json
@@ -24,6 +24,7 @@ from tests.support.waiting import HANG, until
 TOKEN = "t0ken-of-the-admin"  # noqa: S105 - of a test
 REFUSED = "vllm-slo: this endpoint needs 'Authorization: Bearer ...' with the token of --admin-token-file\n"
 ADMIN = {"authorization": f"Bearer {TOKEN}"}
+Capture = pytest.CaptureFixture[str]
 
 
 @pytest.fixture
@@ -100,6 +101,11 @@ async def test_a_declared_change_is_exposed_listed_and_kept_across_restarts(
         assert by_setting["scheduling_policy"]["at"] == at
 
 
+async def config_revisions(running: Running) -> set[str]:
+    """One from the start on, although the fingerprint of the engine, which the first response has, is part of it."""
+    return {name for name in await running.samples() if name.startswith("llm_engine_config_info{")}
+
+
 @pytest.mark.slow
 async def test_a_changed_fingerprint_of_responses_is_a_config_change(
     tmp_path: Path, engine: Engine, token: Path
@@ -107,8 +113,12 @@ async def test_a_changed_fingerprint_of_responses_is_a_config_change(
     name = f"127.0.0.1:{engine.port}"
     async with sidecar(tmp_path, engine.url, "--admin-token-file", str(token)) as running:
         await running.shows(f"llm_engine_up{{{name}}}", 1.0)
+        configs = await config_revisions(running)
         assert await running.ask("before") == 200
         await running.shows(f"llm_engine_setting_info{{{name},system_fingerprint,vllm-f-1}}", 1.0)
+        await running.logs("before")
+        configs |= await config_revisions(running)
+        assert configs == {f"llm_engine_config_info{{{name},{running.lines()[0]['config_revision']}}}"}
         started = time.time()
         engine.metrics, engine.fingerprint = with_start_time(CACHING_ON, started), "vllm-f-2"
         await running.shows(f"llm_engine_start_time_seconds{{{name}}}", started)
@@ -158,20 +168,6 @@ async def test_the_admin_token_is_valid_for_the_admin_endpoints_only(
         assert TOKEN not in running.stderr.read_text()
 
 
-@pytest.mark.slow
-async def test_without_a_token_file_there_are_no_admin_endpoints(tmp_path: Path, engine: Engine, token: Path) -> None:
-    async with sidecar(tmp_path, engine.url) as running:
-        assert (await running.fetch("/admin/flips", headers=ADMIN))[0] == 404
-        assert await flip(running, token, "--set", "a=b") == (
-            2,
-            "",
-            (
-                f"vllm-slo: --sidecar: {running.pages} has no /admin/flip; "
-                "start the sidecar with --admin-token-file FILE\n"
-            ),
-        )
-
-
 EMPTY = "is empty; declare at least one setting, such as scheduling_policy=priority"
 ORIGIN = "write http://host:port or https://host:port"
 NAMES = "is not a valid name; write 1 to 100 letters, digits and _.:-, no digit first"
@@ -219,45 +215,9 @@ async def test_an_invalid_declaration_is_rejected_with_all_mistakes_and_changes_
             "",
             f"vllm-slo: --engine: 'elsewhere:8000' is not known; known: {name}\n",
         )
-        other = tmp_path / "other"
-        other.write_text("guess\n")
-        assert await flip(running, other, "--set", "a=b") == (
-            2,
-            "",
-            "vllm-slo: --admin-token-file: the sidecar rejected the token; use the file of its --admin-token-file\n",
-        )
 
 
 AT_ADMIN = "--admin-token-file: TOKEN: a token is one word of printable ASCII; generate one with: openssl rand -hex 32"
-
-
-@pytest.mark.parametrize(
-    "words, message",
-    [
-        ([], f"--set: {EMPTY}"),
-        (["--set", "policy"], "--set: 'policy' has no value; write NAME=VALUE"),
-        (["--set", "a=1", "--set", "a=2"], "--set: a has two values, '1' and '2'; remove one of them"),
-        (
-            ["--set", "9=x", "--set", "a=", "--note", "n" * 1001],
-            f"--set: '9' {NAMES}\n--set: a: {VALUES}\n{LONG_NOTE}",
-        ),
-        (["--set", "a=b", "--sidecar", "h:9464"], f"--sidecar: 'h:9464' is not a valid URL; {ORIGIN}"),
-        (
-            ["--set", "a=b", "--sidecar", "http://h:x"],
-            f"--sidecar: 'http://h:x' is not a valid URL: Port could not be cast to integer value as 'x'; {ORIGIN}",
-        ),
-        (["--set", "a=b", "--sidecar", "http://h:1/x"], "--sidecar: 'http://h:1/x' has a path; remove '/x'"),
-        (
-            ["--set", "a=b", "--sidecar", "http://127.0.0.1:1"],
-            "--sidecar: http://127.0.0.1:1: request failed: [Errno 111] Connection refused",
-        ),
-    ],
-)
-def test_an_invalid_flip_is_rejected(
-    token: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
-) -> None:
-    assert main(["flip", "--admin-token-file", str(token), *words]) == (3 if message.endswith("refused") else 2)
-    assert capsys.readouterr().err == f"vllm-slo: {message}\n"
 
 
 @pytest.mark.parametrize(
@@ -284,7 +244,7 @@ def test_an_invalid_flip_is_rejected(
     ],
 )
 def test_an_invalid_token_file_is_rejected(
-    token: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], content: bytes | None, message: str
+    token: Path, capsys: Capture, words: tuple[str, ...], content: bytes | None, message: str
 ) -> None:
     if content is None:
         token.unlink()
@@ -294,32 +254,100 @@ def test_an_invalid_token_file_is_rejected(
     assert capsys.readouterr().err == f"vllm-slo: {message.replace('FLAG', words[-1]).replace('TOKEN', str(token))}\n"
 
 
+FLIP, DRAIN = ("flip", "--set", "a=b"), ("drain",)
+BOTH = pytest.mark.parametrize("command", [pytest.param(FLIP, id="flip"), pytest.param(DRAIN, id="drain")])
+
+
 @pytest.mark.parametrize(
-    "response, message",
+    "words, message",
     [
-        pytest.param(web.Response(text="<html>it works"), "200 with '<html>it works'", id="a web server"),
-        pytest.param(
-            web.Response(status=302, headers={"location": "http://127.0.0.1:1/"}),
-            "302 with ''",
-            id="a redirect, which must not get the token",
+        (("flip",), f"--set: {EMPTY}"),
+        (("flip", "--set", "policy"), "--set: 'policy' has no value; write NAME=VALUE"),
+        (("flip", "--set", "a=1", "--set", "a=2"), "--set: a has two values, '1' and '2'; remove one of them"),
+        (
+            ("flip", "--set", "9=x", "--set", "a=", "--note", "n" * 1001),
+            f"--set: '9' {NAMES}\n--set: a: {VALUES}\n{LONG_NOTE}",
         ),
-        pytest.param(web.Response(status=502, text="{}"), "502 with '{}'", id="a gateway"),
-        pytest.param(web.Response(text="{}"), "200 with '{}'", id="another program"),
+        (
+            ("drain", "--timeout", "0s"),
+            "--timeout: '0s' is not a valid duration; write a number with a unit, such as 250ms, 30s or 10m",
+        ),
     ],
 )
-async def test_a_server_that_is_not_a_sidecar_is_reported(
-    token: Path, capsys: pytest.CaptureFixture[str], response: web.Response, message: str
+def test_invalid_flags_are_rejected(token: Path, capsys: Capture, words: tuple[str, ...], message: str) -> None:
+    assert main([*words, "--admin-token-file", str(token)]) == 2
+    assert capsys.readouterr().err == f"vllm-slo: {message}\n"
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "url, status, message",
+    [
+        ("h:9464", 2, f"'h:9464' is not a valid URL; {ORIGIN}"),
+        (
+            "http://h:x",
+            2,
+            f"'http://h:x' is not a valid URL: Port could not be cast to integer value as 'x'; {ORIGIN}",
+        ),
+        ("http://h:1/x", 2, "'http://h:1/x' has a path; remove '/x'"),
+        ("http://127.0.0.1:1", 3, "http://127.0.0.1:1: request failed: [Errno 111] Connection refused"),
+    ],
+)
+def test_a_sidecar_that_cannot_be_reached_is_reported(
+    token: Path, capsys: Capture, command: tuple[str, ...], url: str, status: int, message: str
 ) -> None:
+    assert main([*command, "--admin-token-file", str(token), "--sidecar", url]) == status
+    assert capsys.readouterr().err == f"vllm-slo: --sidecar: {message}\n"
+
+
+async def run_against(response: web.Response, command: tuple[str, ...], token: Path) -> tuple[int, str]:
+    """The exit status of a command whose request gets this response, and the URL of the server."""
+
     async def page(_: web.Request) -> web.Response:
         return response
 
     app = web.Application()
-    app.add_routes([web.post("/admin/flip", page)])
+    app.add_routes([web.post(f"/admin/{command[0]}", page)])
     async with TestServer(app) as server:
         url = f"http://127.0.0.1:{server.port}"
-        words = ["flip", "--admin-token-file", str(token), "--set", "a=b", "--sidecar", url]
-        assert await asyncio.to_thread(main, words) == 2
-    assert capsys.readouterr().err == f"vllm-slo: --sidecar: {url} is not a sidecar: it responded {message}\n"
+        words = [*command, "--admin-token-file", str(token), "--sidecar", url]
+        return await asyncio.to_thread(main, words), url
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "status, text, message",
+    [
+        pytest.param(
+            200, "<html>it works", "is not a sidecar: it responded 200 with '<html>it works'", id="a web server"
+        ),
+        pytest.param(
+            302, "", "is not a sidecar: it responded 302 with ''", id="a redirect, which must not get the token"
+        ),
+        pytest.param(502, "{}", "is not a sidecar: it responded 502 with '{}'", id="a gateway"),
+        pytest.param(200, "{}", "is not a sidecar: it responded 200 with '{}'", id="another program"),
+        pytest.param(
+            404, "", "has no /admin/COMMAND; start the sidecar with --admin-token-file FILE", id="no admin endpoints"
+        ),
+        pytest.param(401, "", "", id="another token"),
+    ],
+)
+async def test_a_response_of_another_server_is_reported(
+    token: Path, capsys: Capture, command: tuple[str, ...], status: int, text: str, message: str
+) -> None:
+    headers = {"location": "http://127.0.0.1:1/"} if status == 302 else None
+    code, url = await run_against(web.Response(status=status, text=text, headers=headers), command, token)
+    expected = f"--sidecar: {url} {message.replace('COMMAND', command[0])}"
+    if status == 401:
+        expected = "--admin-token-file: the sidecar rejected the token; use the file of its --admin-token-file"
+    assert (code, capsys.readouterr().err) == (2, f"vllm-slo: {expected}\n")
+
+
+async def test_an_engine_that_did_not_serve_is_named(token: Path, capsys: Capture) -> None:
+    wedged = "gpu-0:8000 is wedged for 95 s: requests wait for it, and nothing moves for 123 s"
+    drained = web.json_response({"seconds": 20.0, "cut_requests": 3, "engines": [wedged]})
+    assert (await run_against(drained, DRAIN, token))[0] == 0
+    assert capsys.readouterr().out == f"drained in 20 s; open requests that were cut: 3\nengine {wedged}\n"
 
 
 async def test_a_declaration_that_does_not_arrive_in_time_is_rejected(

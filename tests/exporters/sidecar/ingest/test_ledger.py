@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporters.processes.child import TaskErrors
@@ -196,19 +196,12 @@ STEPS = st.one_of(
 )
 
 
-@pytest.mark.slow
-@settings(max_examples=300)
-@example(steps=[("serve", 0, [CHAT]), ("deliver", 0, {"dies": "while"}), ("begin", 0, [CHAT]), ("deliver", 0, {})])
-@given(steps=st.lists(STEPS, max_size=12))
-def test_each_request_is_recorded_dropped_or_lost_whatever_is_killed(steps: list[tuple[Any, ...]]) -> None:
-    check_accounts(steps)
-
-
-@pytest.mark.long
-@settings(max_examples=1000)
-@given(steps=st.lists(STEPS, max_size=12))
-def test_in_many_histories_each_request_is_recorded_dropped_or_lost(steps: list[tuple[Any, ...]]) -> None:
-    check_accounts(steps)
+@pytest.mark.parametrize(
+    "examples", [pytest.param(60, marks=pytest.mark.slow), pytest.param(1000, marks=pytest.mark.long)]
+)
+def test_each_request_is_recorded_dropped_or_lost_whatever_is_killed(examples: int) -> None:
+    check_accounts([("serve", 0, [CHAT]), ("deliver", 0, {"dies": "while"}), ("begin", 0, [CHAT]), ("deliver", 0, {})])
+    settings(max_examples=examples)(given(steps=st.lists(STEPS, max_size=12))(check_accounts))()
 
 
 def check_accounts(steps: list[tuple[Any, ...]]) -> None:
@@ -369,8 +362,12 @@ def test_without_a_journal_requests_are_begun_when_they_are_recorded(tmp_path: P
 
 def test_the_journal_of_a_release_with_other_endpoints_is_counted_as_other(world: World) -> None:
     world.begin(0, [CHAT])
-    with (world.journals / "relay-1").open("rb+") as journal:
-        journal.write(b"\x91\xa3new")
+    world.serve(1, [RESPONSES])
+    world.drop_record(1)
+    world.drop_record(1)
+    for name in ("relay-1", "relay-2"):
+        with (world.journals / name).open("rb+") as journal:
+            journal.write(b"\x91\xa3new")
     world.kill_all()
     world.check()
     world.ledger.scraped()
@@ -505,17 +502,3 @@ def test_processes_of_another_release_find_each_count_of_a_journal_at_its_place(
         1024 + 8 * ENDPOINTS.index(RESPONSES): 1,
     }
     assert data[1536:].rstrip(b"\0") == b"\x07\0\0\0\0\0\0\0\x94\x07\x90\x80\xc4\x01\x05"
-
-
-def test_begun_and_dropped_requests_of_a_release_with_other_endpoints_are_counted_apart(tmp_path: Path) -> None:
-    relay = RelayJournal(tmp_path, "run")
-    relay.begun(CHAT)
-    relay.begun(RESPONSES)
-    relay.write_begun()
-    relay.dropped(CHAT)
-    relay.close()
-    with (tmp_path / "run").open("rb+") as names:
-        names.write(b"\x91\xa3new")
-    file = JournalFile(tmp_path / "run")
-    assert (by_endpoint(file.begun()), by_endpoint(file.dropped())) == ({Endpoint.OTHER: 2}, {Endpoint.OTHER: 1})
-    file.close()

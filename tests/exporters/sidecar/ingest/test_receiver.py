@@ -101,21 +101,18 @@ def test_a_batch_is_logged_then_counted_then_acknowledged(history: EventLog, log
     assert history.events == ["logged r-1 r-2", "counted r-1", "counted r-2"]
 
 
-def test_early_verdicts_are_counted_and_acknowledged_but_not_logged(
-    history: EventLog, log: RecordingLog, tmp_path: Path
+@pytest.mark.parametrize(
+    "record",
+    [
+        pytest.param(Judged("tiny", "short", "team-a", {"ttft": Verdict.BAD}, goodput_lost=True), id="early verdicts"),
+        pytest.param(Refused(431, "head_too_large"), id="a refusal without a head"),
+    ],
+)
+def test_a_record_without_a_line_is_counted_and_acknowledged_but_not_logged(
+    history: EventLog, log: RecordingLog, tmp_path: Path, record: Record
 ) -> None:
-    judged = Judged("tiny", "short", "team-a", {"ttft": Verdict.BAD}, goodput_lost=True)
-    assert receiver_of(history, log).receive("run", Batch(1, [judged, finished(request_id="r-2")])) == 2
-    assert history.events == ["logged r-2", "counted judged", "counted r-2"]
-    assert logged(tmp_path) == ["r-2"]
-
-
-def test_refusals_without_a_head_are_counted_and_acknowledged_but_not_logged(
-    history: EventLog, log: RecordingLog, tmp_path: Path
-) -> None:
-    refused = Refused(431, "head_too_large")
-    assert receiver_of(history, log).receive("run", Batch(1, [refused, finished(request_id="r-2")])) == 2
-    assert history.events == ["logged r-2", "counted refused", "counted r-2"]
+    assert receiver_of(history, log).receive("run", Batch(1, [record, finished(request_id="r-2")])) == 2
+    assert history.events == ["logged r-2", f"counted {type(record).__name__.lower()}", "counted r-2"]
     assert logged(tmp_path) == ["r-2"]
 
 

@@ -70,6 +70,12 @@ class Fed:
         families = (each for each in self.series.collect(NOW) if name.startswith(family_name(each)))
         return values(families).get((name, frozenset((k, v) for k, v in wanted.items() if v)), 0.0)
 
+    def rows(self, name: str) -> dict[Row, float]:
+        """All samples of this name that are not 0, by labels."""
+        return {
+            row: value for (sample, row), value in values(self.series.collect(NOW)).items() if sample == name and value
+        }
+
     def moved(self, *prefixes: str) -> dict[str, float]:
         """The sums over all labels of the counters and counts that are not 0; with prefixes, of their families only."""
         sums: dict[str, float] = {}
@@ -139,9 +145,8 @@ def test_at_the_start_exactly_the_combinations_of_common_requests_are_at_0(
 
 def test_another_endpoint_is_exposed_with_the_outcomes_that_occurred() -> None:
     embeddings = finished(api=Endpoint.EMBEDDINGS, stream=False)
-    rows = values(Fed(embeddings, embeddings).series.collect(NOW))
-    embedded = [value for (name, row), value in rows.items() if OF_EMBEDDINGS in row and name == "llm_requests_total"]
-    assert embedded == [2]
+    rows = Fed(embeddings, embeddings).rows("llm_requests_total")
+    assert [value for row, value in rows.items() if OF_EMBEDDINGS in row] == [2]
     of_requests = [signal.name for signal in signals.SIGNALS if Label.ROUTE in signal.labels]
     assert [name for name in of_requests if not name.startswith("llm_sidecar_")] == ["llm_requests_total"]
 
@@ -326,8 +331,7 @@ def test_the_histograms_of_a_request_have_an_exemplar_if_its_trace_is_kept(
 )
 def test_a_request_is_counted_by_size_for_any_outcome(fields: dict[str, Any], prompt: str, completion: str) -> None:
     request = finished(**fields)
-    rows = values(Fed(request).series.collect(NOW))
-    assert [dict(row) for (name, row), value in rows.items() if name == "llm_requests_by_size_total" and value] == [
+    assert [dict(row) for row in Fed(request).rows("llm_requests_by_size_total")] == [
         {"model": "tiny", "prompt_size": prompt, "completion_size": completion, "outcome": request.outcome}
     ]
 
@@ -342,11 +346,10 @@ def test_a_request_is_counted_by_size_for_any_outcome(fields: dict[str, Any], pr
 )
 def test_a_request_is_counted_by_prompt_length_and_class(fields: dict[str, Any], length: str, failed: bool) -> None:
     request = finished(**fields)
-    rows = values(Fed(request).series.collect(NOW))
+    fed = Fed(request)
     labels = {"model": "tiny", "class": request.request_class, "prompt_length": length}
     for name, counted in (("llm_requests", True), ("llm_failed_requests", failed)):
-        grown = [dict(row) for (each, row), value in rows.items() if each == f"{name}_by_prompt_length_total" and value]
-        assert grown == ([labels] if counted else [])
+        assert [dict(row) for row in fed.rows(f"{name}_by_prompt_length_total")] == ([labels] if counted else [])
 
 
 def test_a_request_without_measurements_is_counted() -> None:
@@ -394,20 +397,18 @@ def test_a_served_model_whose_name_may_be_the_beginning_of_another_is_other() ->
 def test_unparsed_and_unmetered_requests_are_counted_by_reason() -> None:
     odd = finished(unmetered="SomeLibraryError")
     fed = Fed(finished(unparsed="too_large"), finished(unmetered="KeyError"), finished(unmetered="KeyError"), odd)
-    rows = values(fed.series.collect(NOW))
-    assert rows["llm_sidecar_unparsed_requests_total", frozenset({("reason", "too_large")})] == 1
-    name = "llm_sidecar_unmetered_requests_total"
-    unmetered = {dict(labels)["reason"]: value for (sample, labels), value in rows.items() if sample == name}
-    assert unmetered == {**dict.fromkeys(UNMETERED, 0), "KeyError": 2, "other": 1}
+    assert fed.rows("llm_sidecar_unparsed_requests_total") == {frozenset({("reason", "too_large")}): 1}
+    unmetered = {frozenset({("reason", reason)}): count for reason, count in (("KeyError", 2), ("other", 1))}
+    assert fed.rows("llm_sidecar_unmetered_requests_total") == unmetered
+    at_0 = {dict(row)["reason"] for name, row in values(Fed().series.collect(NOW)) if "unmetered" in name}
+    assert at_0 == {*UNMETERED}
 
 
 def test_refusals_are_counted_by_status_and_reason_with_and_without_a_valid_head() -> None:
     refusals = [Refused(400, "bad_host"), Refused(431, "head_too_large"), Refused(431, "head_too_large")]
     fed = Fed(*refusals, finished(status=413, refused="body_too_large"), finished(status=413))
-    name = "llm_sidecar_refused_requests_total"
-    found = {labels: value for (sample, labels), value in values(fed.series.collect(NOW)).items() if sample == name}
     expected = {(400, "bad_host"): 1, (431, "head_too_large"): 2, (413, "body_too_large"): 1}
-    assert found == {
+    assert fed.rows("llm_sidecar_refused_requests_total") == {
         frozenset({("status", str(status)), ("reason", reason)}): value for (status, reason), value in expected.items()
     }
 
@@ -415,9 +416,8 @@ def test_refusals_are_counted_by_status_and_reason_with_and_without_a_valid_head
 def test_dropped_values_of_the_engine_are_counted_by_the_series_that_lack_them() -> None:
     queue, tokens = "llm_request_queue_seconds", "llm_prompt_tokens_total"
     fed = Fed(finished(dropped_values=[queue, tokens]), finished(dropped_values=[queue]))
-    name = "llm_sidecar_dropped_engine_values_total"
-    found = {labels: value for (sample, labels), value in values(fed.series.collect(NOW)).items() if sample == name}
-    assert found == {frozenset({("signal", queue)}): 2, frozenset({("signal", tokens)}): 1}
+    rows = {frozenset({("signal", queue)}): 2, frozenset({("signal", tokens)}): 1}
+    assert fed.rows("llm_sidecar_dropped_engine_values_total") == rows
 
 
 @pytest.mark.parametrize(
@@ -533,11 +533,7 @@ def test_with_another_slo_file_histograms_with_other_bounds_restart_and_other_se
     fed = Fed(finished(ttft=0.2, slo=verdicts), finished(request_class="long", tpot=0.1))
     fed.series.use(OTHER_FILE)
     samples = values(fed.series.collect(NOW))
-    ttft = {
-        dict(row)["class"]: value
-        for (name, row), value in samples.items()
-        if name.endswith("first_token_seconds_count")
-    }
+    ttft = {dict(row)["class"]: n for (name, row), n in samples.items() if name.endswith("first_token_seconds_count")}
     assert ttft == {"short": 0, "huge": 0, "other": 0}
     assert fed.value("llm_time_to_first_token_seconds_bucket", le="0.444") == 0
     assert ("llm_time_to_first_token_seconds_bucket", "0.333") not in {

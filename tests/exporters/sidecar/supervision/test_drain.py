@@ -1,15 +1,12 @@
-"""The order of the drain, processes killed during a drain, and two sidecars on one port."""
+"""The order of the drain, processes killed during a drain, and two sidecars that start at once."""
 
 import asyncio
 import os
 import signal
-import socket
 from pathlib import Path
 
 import pytest
 
-from exporters.sidecar.supervision.listeners import listen
-from exporters.text.errors import UsageError
 from tests.faults.sidecar_state import another_exporter, begin_drain
 from tests.support.fake_engine import Engine, serving
 from tests.support.ports import free_port
@@ -145,32 +142,6 @@ async def _post_on_new_connection(running: Running, request_id: str) -> int:
     async with running.session.post(running.completions, json=body, headers=headers) as response:
         await response.read()
         return response.status
-
-
-@pytest.mark.parametrize("first, second", [(2, 2), (2, 1), (1, 2)])
-def test_a_second_sidecar_on_the_port_is_refused(first: int, second: int) -> None:
-    text = f"127.0.0.1:{free_port()}"
-    ours = listen(text, "--listen", first)
-    try:
-        for address in (text, text.replace("127.0.0.1", "")):
-            with pytest.raises(UsageError) as refused:
-                listen(address, "--listen", second)
-            assert str(refused.value) == f"--listen: cannot listen on {address}: address already in use"
-    finally:
-        for each in ours:
-            each.close()
-
-
-def test_connections_come_to_every_listener_of_a_shared_port() -> None:
-    ours = listen(f"127.0.0.1:{free_port()}", "--listen", 3)
-    clients = [socket.create_connection(ours[0].getsockname()) for _ in range(100)]
-    try:
-        for each in ours:
-            each.setblocking(False)
-            each.accept()[0].close()
-    finally:
-        for each in (*ours, *clients):
-            each.close()
 
 
 async def test_of_two_sidecars_with_workers_started_at_once_exactly_one_is_refused(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from tests.bench.machine import tree
 from tests.support.fake_engine import Engine, serving
 from tests.support.sidecar_process import SLOS, sidecar
-from tests.support.waiting import until
+from tests.support.waiting import growing_pause, until
 
 pytestmark = pytest.mark.slow
 
@@ -30,6 +31,7 @@ async def test_signals_from_the_first_line_of_the_program_on_end_no_process(tmp_
     async def signal_all(pid: int) -> None:
         """Send SIGHUP to all processes, and the signals of a stop to the children."""
         await until(lambda: blocks_sighup(pid))
+        began = time.monotonic()
         while True:
             for each in tree(pid):
                 numbers = [signal.SIGHUP] if each == pid else [signal.SIGHUP, signal.SIGTERM, signal.SIGINT]
@@ -37,7 +39,7 @@ async def test_signals_from_the_first_line_of_the_program_on_end_no_process(tmp_
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(each, number)
                 signalled.add(each)
-            await asyncio.sleep(0.002)
+            await growing_pause(began)
 
     async with (
         serving(Engine()) as engine,
@@ -76,9 +78,9 @@ async def test_a_sighup_right_after_the_slo_file_was_read_at_the_start_leads_to_
 async def test_a_sighup_while_the_sidecar_ends_does_not_change_its_exit_status(tmp_path: Path) -> None:
     async with serving(Engine()) as engine, sidecar(tmp_path, engine.url) as running:
         running.process.send_signal(signal.SIGTERM)
-        stopped = asyncio.ensure_future(running.ended())
+        stopped, began = asyncio.ensure_future(running.ended()), time.monotonic()
         while not stopped.done():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(running.process.pid, signal.SIGHUP)  # `send_signal` would take the exit status from asyncio
-            await asyncio.sleep(0.001)
+            await growing_pause(began)
         assert await stopped == 0

@@ -1,19 +1,12 @@
 """A supervisor that is killed: its children end at once, and another one takes over their ports."""
 
 import asyncio
-import socket
-import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import aiohttp
 import pytest
 
-from exporters.configuration.otlp_endpoints import receiver
-from exporters.sidecar.supervision import listeners
-from exporters.sidecar.supervision.listeners import listen, listen_when_free
-from exporters.sidecar.tracing.collector_flags import check_receivers
-from exporters.text.errors import UsageError
 from tests.faults.sidecar_state import begin_drain
 from tests.support.fake_engine import Engine, serving
 from tests.support.ports import free_port
@@ -120,55 +113,3 @@ async def test_children_that_are_starting_end_without_a_message_when_the_supervi
     await process.wait()
     await until(lambda: not any(alive(pid) for pid in pids))
     assert "Traceback" not in stderr.read_text()
-
-
-def test_a_port_is_taken_over_as_soon_as_it_is_free(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    address = f"127.0.0.1:{free_port()}"
-    others = listen(address, "--metrics")
-    pauses = []
-
-    def pause(seconds: float) -> None:
-        pauses.append(seconds)
-        if len(pauses) == 3:
-            others[0].close()
-
-    monkeypatch.setattr(time, "sleep", pause)
-    for each in listen_when_free(address, "--metrics", 2):
-        each.close()
-    assert len(pauses) == 3
-    (message,) = caplog.messages
-    assert message == (
-        f"--metrics: cannot listen on {address}: address already in use; retrying for 3 s, because a sidecar may just "
-        "have been killed"
-    )
-
-
-def test_the_port_of_engine_spans_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    address = f"127.0.0.1:{free_port()}"
-    (other,) = listen(address, "--engine-spans")
-    monkeypatch.setattr(time, "sleep", lambda _: other.close())
-    check_receivers([receiver(f"http://{address}")])
-
-
-@pytest.mark.parametrize(
-    "address, reason, pauses",
-    [
-        ("127.0.0.1:{port}", "address already in use", True),
-        ("192.0.2.1:{port}", "cannot assign requested address", False),
-    ],
-)
-def test_an_address_that_remains_in_use_or_cannot_be_used_is_refused(
-    monkeypatch: pytest.MonkeyPatch, address: str, reason: str, *, pauses: bool
-) -> None:
-    paused: list[float] = []
-    monkeypatch.setattr(listeners, "RETRY_SECONDS", 0.0)
-    monkeypatch.setattr(listeners, "TAKEOVER_SECONDS", 0.01)
-    monkeypatch.setattr(time, "sleep", paused.append)
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        text = address.format(port=other.getsockname()[1])
-        with pytest.raises(UsageError) as refused:
-            listen_when_free(text, "--listen")
-    assert str(refused.value) == f"--listen: cannot listen on {text}: {reason}"
-    assert bool(paused) == pauses

@@ -1,4 +1,4 @@
-"""Children that cannot be started for lack of descriptors, processes or memory, and the import path of children."""
+"""Children that cannot be started at once, their import path, and files that they do not need to find each other."""
 
 import errno
 import os
@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults.sidecar_state import kill_exporter, kill_relay
 from tests.support.fake_engine import Engine, serving
 from tests.support.sidecar_process import QUICK_RESTARTS, RUN, START, children, sidecar
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 
-QUICK = START + QUICK_RESTARTS + RUN
+QUICK = START + QUICK_RESTARTS + "supervisor.READINESS_TIMEOUT = 0.1; " + RUN
 
 
 async def test_without_free_descriptors_a_relay_is_started_as_soon_as_there_are_some_and_the_stop_works(
@@ -75,3 +76,21 @@ async def test_a_folder_in_the_working_directory_does_not_shadow_the_packages_of
     async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, code=code) as running:
         assert await running.ask("one") == 200
         await running.logs("one")
+
+
+async def test_children_that_restart_after_temporary_files_were_deleted_deliver_all_records(tmp_path: Path) -> None:
+    """A cleaner of temporary files could delete those of a socket."""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    variables = {"TMPDIR": str(temporary)}
+    async with serving(Engine()) as engine, sidecar(tmp_path, engine.url, code=QUICK, variables=variables) as running:
+        assert list(temporary.iterdir()) == []
+        temporary.rmdir()
+        await kill_exporter(running)
+        assert await running.ask("after-the-exporter") == 200
+        await running.logs("after-the-exporter")
+        await kill_relay(running)
+        assert await running.ask("after-the-relay") == 200
+        await kill_exporter(running)
+        assert await running.ask("after-both") == 200
+        await running.logs("after-the-exporter", "after-the-relay", "after-both")

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import io
 import resource
-import signal
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -53,7 +52,7 @@ async def value(running: Running, name: str) -> float:
     return sum(value for key, value in (await running.samples()).items() if key.startswith(f"{name}{{"))
 
 
-@pytest.mark.parametrize("scheme", ["grpc", "http"])
+@pytest.mark.parametrize("scheme", ["grpc", pytest.param("http", marks=pytest.mark.long)])
 async def test_the_engine_span_adds_times_to_its_request_and_is_forwarded_to_the_collector(
     scheme: str, tmp_path: Path, engine: Engine
 ) -> None:
@@ -110,63 +109,10 @@ async def test_engine_spans_wait_for_the_verdicts_of_their_requests(tmp_path: Pa
     assert ours == {sampled[0], failed["trace_id"]}
 
 
-async def test_without_a_collector_requests_to_the_engine_are_sampled(tmp_path: Path, engine: Engine) -> None:
-    where = f"http://127.0.0.1:{free_port()}"
-    async with sidecar(tmp_path, engine.url, "--engine-spans", where) as running:
-        await running.stream(traceparent=f"00-{TRACE}-{CLIENT}-00")
-        trace, ours, sampled = parent_in(engine.heads[0])
-        assert (trace, sampled) == (TRACE, True)
-        assert ours != CLIENT
-        await deliver(running, where, sent(request_span(ours)))
-        await until(running.lines)
-        assert running.lines()[0]["queue_ms"] == 500
-        assert not [name for name in await running.samples() if name.startswith("llm_sidecar_exported")]
-
-
-async def test_an_exporter_killed_while_requests_wait_logs_each_request_once(tmp_path: Path, engine: Engine) -> None:
-    where = f"grpc://127.0.0.1:{free_port()}"
-    async with sidecar(tmp_path, engine.url, "--engine-spans", where) as running:
-        for _ in range(3):
-            await running.stream()
-        await asyncio.sleep(0.6)  # the requests wait for their spans, so nothing is logged
-        assert running.lines() == []
-        exporter = running.signal_exporter(signal.SIGKILL)
-        await until(lambda: running.exporter not in {None, exporter})
-        theirs = sent(*(request_span(parent_in(head)[1]) for head in engine.heads))
-        await until(lambda: _delivered(running, where, theirs))
-        await until(lambda: len(running.lines()) == 3)
-        assert [line["queue_ms"] for line in running.lines()] == [500, 500, 500]
-        assert await value(running, "llm_requests_total") == 3
-        assert await value(running, "llm_requests_with_engine_times_total") == 3
-        assert await running.stop() == 0
-        assert len(running.lines()) == 3
-
-
-async def _delivered(running: Running, where: str, data: bytes) -> bool:
-    with contextlib.suppress(grpc.aio.AioRpcError):
-        await deliver(running, where, data)
-        return True
-    return False
-
-
-async def test_a_request_with_times_in_its_response_does_not_wait_for_its_span_and_a_drain_a_limited_time(
-    tmp_path: Path,
-) -> None:
-    where = f"http://127.0.0.1:{free_port()}"
-    async with serving(streaming_engine()) as engine, sidecar(tmp_path, engine.url, "--engine-spans", where) as running:
-        await running.stream()
-        await until(running.lines)
-        engine.engine_times = None
-        await running.stream()
-        began = time.monotonic()
-        assert await running.stop() == 0
-        assert 3 < time.monotonic() - began < 30
-        assert [line["queue_ms"] for line in running.lines()] == [12.5, None]
-
-
 SPANS_IN_A_MESSAGE, MESSAGES = 500, 50
 
 
+@pytest.mark.long
 async def test_unjoined_spans_at_a_high_rate_delay_neither_scrapes_nor_requests(tmp_path: Path, engine: Engine) -> None:
     where = f"http://127.0.0.1:{free_port()}"
     flood = [

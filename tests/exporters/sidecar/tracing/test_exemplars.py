@@ -26,7 +26,7 @@ async def exemplars(running: Running, prometheus: str, signal: signals.Signal) -
     return []
 
 
-@pytest.mark.slow
+@pytest.mark.long  # test_trace_decision.py has the exemplars of the exposition
 async def test_prometheus_keeps_the_trace_of_a_request_with_its_value_and_time(tools: Tools, tmp_path: Path) -> None:
     async with (
         http_collector() as received,

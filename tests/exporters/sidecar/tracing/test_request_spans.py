@@ -116,20 +116,6 @@ def test_a_span_has_the_id_of_the_record_and_is_a_child_of_the_clients_span() ->
     assert root.parent is None
 
 
-def test_an_older_version_has_other_and_fewer_attributes() -> None:
-    old, new = spans(FULL, Semconv.V1_36)[0].attributes, spans(FULL)[0].attributes
-    assert old is not None
-    assert new is not None
-    assert old["gen_ai.system"] == "vllm"
-    assert set(new) - set(old) == {
-        "gen_ai.provider.name",
-        "gen_ai.request.stream",
-        "gen_ai.response.time_to_first_chunk",
-        "gen_ai.usage.cache_read.input_tokens",
-        "gen_ai.usage.reasoning.output_tokens",
-    }
-
-
 @pytest.mark.parametrize(
     "outcome,status,failed",
     [

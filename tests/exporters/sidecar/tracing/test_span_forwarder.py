@@ -60,25 +60,6 @@ def test_a_batch_has_a_limit_of_spans_unless_it_is_a_single_message() -> None:
     assert collector.messages == [b"ab", b"c", b"d"]
 
 
-async def test_spans_for_a_collector_that_is_down_are_counted_and_logged_once(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    caplog.set_level("INFO")
-    collector = FlakyCollector()
-    queue, counters = forwarder(collector)
-    for number in range(3):
-        queue.add(b"a", BATCH_SPANS)
-        await until(lambda wanted=(number + 1) * BATCH_SPANS: counters.failed == wanted)  # type: ignore[misc]
-    collector.available = True
-    queue.add(b"a", 1)
-    queue.close(5)
-    assert caplog.messages == [
-        "http://c does not accept spans; dropping them: connection refused",
-        "http://c accepts spans again; 1536 were dropped",
-    ]
-    assert (counters.exported, counters.failed) == (1, 1536)
-
-
 def test_the_queue_is_bounded_in_spans_and_bytes_and_close_has_a_timeout() -> None:
     released, entered = threading.Event(), threading.Event()
 

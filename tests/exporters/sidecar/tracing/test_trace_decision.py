@@ -12,8 +12,7 @@ from exporters.sidecar.http_api.http_server import exposition
 from exporters.sidecar.ingest.receiver import RecordReceiver
 from exporters.sidecar.ingest.request_metrics import RequestMetrics
 from exporters.sidecar.tracing.request_spans import SpanMaker
-from exporters.sidecar.tracing.span_exporter import SpanQueue
-from exporters.sidecar.tracing.trace_decision import keeps
+from exporters.sidecar.tracing.span_exporter import SpanQueue, keeps
 from exporters.vocabulary import signals
 from exporters.vocabulary.signals import Outcome, Verdict
 from tests.support.openmetrics import parse_openmetrics
