@@ -6,7 +6,7 @@ import venv
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.bench.generators import CannotMeasureError
+from exporters.text.errors import UsageError
 from tests.bench.proxies import Place, Proxy
 
 LITELLM = """
@@ -57,7 +57,7 @@ def _installed(name: str, requirement: str) -> tuple[Path, str]:
             [home / "bin" / "pip", "install", "--disable-pip-version-check", requirement], check=False
         )
         if done.returncode:
-            raise CannotMeasureError(f"pip could not install {requirement} into {home}; see its output above")
+            raise UsageError(f"pip could not install {requirement} into {home}; see its output above")
     ask = f"from importlib.metadata import version; print(version({name!r}))"
     version = subprocess.run([home / "bin" / "python", "-c", ask], check=True, capture_output=True, text=True).stdout
     return home, version.strip()

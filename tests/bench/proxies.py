@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from exporters.text.errors import UsageError
 from tests.bench import machine
-from tests.bench.generators import CannotMeasureError
 from tests.support.ports import free_port
 from tests.support.sidecar_process import ROOT, STOPS_QUICKLY, command, environment
 
@@ -160,7 +160,7 @@ def running(proxy: Proxy, folder: Path, upstream: int, cores: frozenset[int]) ->
         )
     try:
         if not _responds(process, place.port):
-            raise CannotMeasureError(f"{proxy.name} did not respond; its output:\n{stderr.read_text()[-2000:]}")
+            raise UsageError(f"{proxy.name} did not respond; its output:\n{stderr.read_text()[-2000:]}")
         yield Running(proxy.name, place.port, process.pid, place.metrics_port, proxy.most_connections)
     finally:
         below = machine.tree(process.pid)[1:]
