@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from time import monotonic, time
 
 import msgspec
-from rich.console import Console
 
 from exporters.text.errors import UsageError
 from loadgen.client.completion import CompletionResponse
@@ -34,9 +33,7 @@ _log = logging.getLogger(__name__)
 class MasterRun:
     """One run of a scenario by several workers; a lost worker's requests without a record count as not sent."""
 
-    def __init__(
-        self, settings: RunSettings, series: LoadCollector, pool: WorkerPool, console: Console | None = None
-    ) -> None:
+    def __init__(self, settings: RunSettings, series: LoadCollector, pool: WorkerPool) -> None:
         """Check the target, let the workers build the schedule, and create the output folder.
 
         Raises:
@@ -49,7 +46,7 @@ class MasterRun:
         common = common_settings(settings)
         self._workers = range(pool.begin())
         self._prepare(model, common)
-        self.monitor = RunMonitor(settings, series, model, common["schedule"], console)
+        self.monitor = RunMonitor(settings, series, model, common["schedule"])
         raise_file_limit(settings.max_open)
         self._waves = WaveSender(settings, model, client)
         self._stalls = StallWatch()  # the worst worker's

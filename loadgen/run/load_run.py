@@ -2,8 +2,10 @@
 
 import gc
 import resource
+import signal
 from collections.abc import Callable
 from itertools import chain, islice
+from typing import Protocol
 
 import gevent
 from rich.console import Console
@@ -13,12 +15,54 @@ from loadgen.results.record import ClientOutcome, Record
 from loadgen.run import preflight, warm_up
 from loadgen.run.dispatcher import Dispatcher
 from loadgen.run.load_metrics import LoadCollector
+from loadgen.run.metrics_endpoint import MetricsEndpoint
 from loadgen.run.monitor import RunMonitor
 from loadgen.run.progress import TICK
 from loadgen.run.settings import RunSettings
 from loadgen.run.stalls import StallWatch
 from loadgen.run.wave_sender import WaveSender
 from loadgen.schedule.requests import schedule_hash
+
+
+class Load(Protocol):
+    """A run by this process, or by workers."""
+
+    monitor: RunMonitor
+
+    def run(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+def run(settings: RunSettings) -> int:
+    """Run the load and report; returns 1 if the run is invalid, unless settings allow it, or its files are incomplete.
+
+    Raises:
+        UsageError: the target does not respond, or the folder or the metrics address cannot be used.
+    """
+    return run_with(settings, lambda series: LoadRun(settings, series, lambda **_: None))
+
+
+def run_with(settings: RunSettings, new_load: Callable[[LoadCollector], Load]) -> int:
+    gevent.get_hub().NOT_ERROR += (KeyboardInterrupt,)  # ctrl-c before the load: gevent would print it
+    series = LoadCollector(settings.slos, settings.experiment, settings.configuration)
+    endpoint = MetricsEndpoint(series, settings.metrics)
+    load = new_load(series)  # last, so that a signal closes its files
+
+    def stop() -> None:
+        load.stop()
+        endpoint.stop_waiting()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        gevent.signal_handler(number, stop)
+    two_scrapes = 2 * settings.slos.scrape_interval  # one may fail
+    # Prometheus computes increases from the counters at 0 and at their last values, so both must be scraped.
+    endpoint.wait_for_scrape(settings.metrics_wait + two_scrapes)
+    load.run()
+    endpoint.mark_unread()
+    endpoint.wait_for_scrape(two_scrapes)
+    endpoint.close()
+    return load.monitor.exit_status
 
 
 class FailedRequestError(Exception):

@@ -1,7 +1,7 @@
 """Requests that all fail in the same way give one notice with the reason."""
 
 from loadgen.results.record import ClientOutcome, Record
-from loadgen.run.failure_notice import FIRST, LATER, FailureNotice
+from loadgen.run.monitor import FIRST, LATER, FailureNotice
 from tests.loadgen.load_records import record
 
 WRONG_MODEL = record(outcome=ClientOutcome.CLIENT_ERROR, status=404, error="The model `m` does not exist.")

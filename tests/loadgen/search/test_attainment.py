@@ -26,12 +26,6 @@ def test_an_objective_needs_so_many_events_without_a_bad_one(objective: float, c
     assert wilson(events - 1, events, z)[0] < objective  # with a bad one, more are needed
 
 
-@pytest.mark.parametrize("good, events", [(0, 10), (5, 10), (91, 100), (100, 100), (1, 1)])
-def test_the_ends_of_the_interval_are_z_standard_errors_from_the_share(good: int, events: int) -> None:
-    for end in wilson(good, events, _Z95):
-        assert abs(good / events - end) == pytest.approx(_Z95 * math.sqrt(end * (1 - end) / events), abs=1e-9)
-
-
 @pytest.mark.parametrize(
     "bad, events, chance",
     [

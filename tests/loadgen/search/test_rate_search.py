@@ -15,7 +15,7 @@ from loadgen.search.rate_search import Answer, Finding, Limits, answer, next_rat
 _LIMITS = Limits(start=4, floor=0.25, cap=256, resolution=0.05)
 _OBJECTIVE = 0.95
 _TIMING = Timing(least=20, most=160, confidence=0.95)
-SEEDS = 150
+SEEDS = 60
 
 
 def _certain(decide: Callable[[float], Attainment]) -> Callable[[float], Verdicts]:

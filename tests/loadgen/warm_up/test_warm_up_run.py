@@ -1,4 +1,4 @@
-"""A warm-up sends passes until one is not faster, and reports TTFT cold and warm."""
+"""A warm-up sends passes until one is not faster, reports TTFT cold and warm, and a warm engine to the sidecar."""
 
 import json
 from collections.abc import Sequence
@@ -7,12 +7,17 @@ from typing import Any
 
 import pytest
 
+from compose.cli import main
+from exporters.text.errors import UsageError
 from loadgen.results.record import ClientOutcome, Record
 from loadgen.schedule.requests import CHAT, PlannedRequest
 from loadgen.warm_up.ramp import Length, Ramp
+from loadgen.warm_up.settings import Sidecar
 from loadgen.warm_up.warm_up_run import WarmUpRun
+from tests.loadgen.canned_server import canned_server, http
 from tests.loadgen.load_process import load, received, scripted_server, write_scenario
 from tests.loadgen.load_records import record
+from tests.support.ports import free_port
 from tests.support.sidecar_process import run_command, sidecar
 from tests.support.simulator import simulator
 from tests.support.waiting import until
@@ -92,11 +97,8 @@ def test_a_response_without_a_token_is_a_failure(capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.slow
-async def test_a_warm_up_makes_the_engine_ready_and_is_in_no_slo(tmp_path: Path) -> None:
-    token = tmp_path / "token"
-    token.write_text("t0ken-of-the-admin\n")
-    token.chmod(0o600)
-    report = ("--ready", "--admin-token-file", str(token))
+async def test_a_warm_up_makes_the_engine_ready_and_is_in_no_slo(tmp_path: Path, token: str) -> None:
+    report = ("--ready", "--admin-token-file", token)
     async with simulator() as engine, sidecar(tmp_path, engine, "--ready-when-warm", *report[1:]) as running:
 
         async def is_ready() -> bool:
@@ -136,3 +138,52 @@ async def test_the_slos_of_a_sidecar_judge_a_run_without_its_warm_up(tmp_path: P
 
 def total(samples: dict[str, float], name: str) -> float:
     return sum(value for series, value in samples.items() if series.startswith(f"{name}{{"))
+
+
+@pytest.fixture
+def token(tmp_path: Path) -> str:
+    path = tmp_path / "token"
+    path.write_text("t0ken-of-the-admin\n")
+    path.chmod(0o600)
+    return str(path)
+
+
+def test_the_report_has_the_token(token: str) -> None:
+    with canned_server(http("200 OK", '{"engines":["gpu-0:8000"]}')) as (url, heads):
+        Sidecar.parse(url, token).report_warm()
+    assert heads[0].startswith("POST /admin/warm HTTP/1.1\r\n")
+    assert "authorization: Bearer t0ken-of-the-admin" in heads[0]
+
+
+@pytest.mark.parametrize(
+    "status, message",
+    [
+        (
+            "401 Unauthorized",
+            "--admin-token-file: the sidecar rejected the token; use the file of its --admin-token-file",
+        ),
+        ("404 Not Found", "--sidecar: URL has no /admin/warm; start the sidecar with --admin-token-file FILE"),
+        ("500 Error", "--sidecar: URL is not a sidecar: it responded 500 with ''"),
+    ],
+)
+def test_a_report_that_is_not_accepted_is_refused(status: str, message: str, token: str) -> None:
+    with canned_server(http(status, "")) as (url, _), pytest.raises(UsageError) as refusal:
+        Sidecar.parse(url, token).report_warm()
+    assert str(refusal.value) == message.replace("URL", url)
+
+
+def test_a_sidecar_that_does_not_respond_is_named(token: str) -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    with pytest.raises(UsageError) as refusal:
+        Sidecar.parse(url, token).report_warm()
+    assert (refusal.value.exit_status, str(refusal.value)) == (
+        3,
+        f"--sidecar: {url}: request failed: [Errno 111] Connection refused",
+    )
+
+
+def test_the_token_is_checked_before_the_warm_up(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["load", "warm-up", "--target", "http://127.0.0.1:1", "--ready"]) == 2
+    assert capsys.readouterr().err == (
+        "vllm-slo: --ready: needs the admin token of the sidecar; add --admin-token-file FILE\n"
+    )
