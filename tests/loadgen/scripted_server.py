@@ -1,9 +1,8 @@
 """A scripted OpenAI-compatible server on a plain socket, run as a process of its own; prints its port when it listens.
 
 The class header selects the response: `refuse` 429, `fail` 500, `deny` 401 with the authorization in its text, `tear`
-ends the stream early, `hang` never responds, `drop` closes the connection. `brief` gets one token and `stop`, `inflate`
-one token and the usage of `max_tokens`, `canned` always the same text, with the usual times; any other class gets
-`max_tokens` chunks at once.
+ends the stream early, `hang` never responds, `drop` closes the connection. `brief` gets one token and `stop`, `canned`
+always the same text, with the usual times; any other class gets `max_tokens` chunks at once.
 After GET /hold, no such response begins before GET /release. GET /received returns the headers of all completion
 requests since the last GET /reset. With `--capacity`, requests above so many a second fail, counted by their due times
 (x-request-start), so the speed of the machine does not matter. With `--exit-after`, the server ends when it has
@@ -108,7 +107,7 @@ class Server:
 
     async def tokens(self, body: dict[str, Any], writer: asyncio.StreamWriter, name: str) -> None:
         chat, count = "messages" in body, body["max_tokens"]
-        counted, sent = {"brief": (1, 1), "inflate": (count, 1), "tear": (count, count // 2)}.get(name, (count, count))
+        counted, sent = {"brief": (1, 1), "tear": (count, count // 2)}.get(name, (count, count))
         prompt = " ".join(message["content"] for message in body["messages"]) if chat else body["prompt"]
         usage = {
             "prompt_tokens": len(prompt) // 4,

@@ -1,7 +1,6 @@
 """The HTML report has the figures of the summary, needs no other file, and stays small."""
 
 import math
-import random
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 
 from compose.cli import main
 from exporters.vocabulary.signals import Verdict
-from loadgen.report.bins import LENGTH_BINS, MOST_TIME_BINS, length_bins, time_bins
+from loadgen.report.bins import LENGTH_BINS, length_bins
 from loadgen.report.page import render_page
 from loadgen.report.plot_area import linear, logarithmic, plain
 from loadgen.report.tables import format_percent, format_seconds
@@ -22,57 +21,16 @@ from loadgen.results.summary import summarise
 from loadgen.schedule.phases import Steady
 from tests.loadgen.html_document import HtmlDocument, Node
 from tests.loadgen.load_records import record, run, write_run
+from tests.loadgen.report.sample_records import CLASSES, sample
 
-CLASSES = ["siso", "lilo"]
 RUN = run(
-    classes=CLASSES,
+    classes=[*CLASSES],
     shares={"siso": 0.5, "lilo": 0.5},
     phases=[Steady("calm", 10, 4), Steady("busy", 20, 8)],
     seconds=30.0,
     start=1_790_000_000.0,
     versions={"python": "3.11"},
 )
-OUTCOMES = [ClientOutcome.OK, ClientOutcome.OK, ClientOutcome.OK, ClientOutcome.TIMEOUT, ClientOutcome.UPSTREAM_ERROR]
-
-
-def sample(count: int, seed: int = 1) -> list[Record]:
-    """Requests of two classes with random lengths, times and outcomes."""
-    numbers = random.Random(seed)  # noqa: S311 - repeatable, not secret
-    return [_random_record(numbers, number) for number in range(count)]
-
-
-def _random_record(numbers: random.Random, number: int) -> Record:
-    outcome = numbers.choice(OUTCOMES)
-    due = numbers.uniform(0, 30)
-    first = numbers.lognormvariate(-1, 1)
-    started = outcome is not ClientOutcome.TIMEOUT
-    ok = outcome is ClientOutcome.OK
-    max_tokens = int(numbers.lognormvariate(5, 1)) + 1
-    return record(
-        number=number,
-        request_class=numbers.choice(CLASSES),
-        phase="calm" if due < 10 else "busy",
-        outcome=outcome,
-        due=due,
-        dispatched=due + 0.001,
-        sent=due + 0.002,
-        first=due + first if started else None,
-        last=due + first + 2 if started else None,
-        closed=due + first + 2.5,
-        send_lag=0.001,
-        ttft=first if started else None,
-        ttft_sent=first - 0.002 if started else None,
-        e2e=first + 2.5,
-        tpot=numbers.uniform(0.01, 0.1) if ok else None,
-        queue=numbers.uniform(0, first / 2) if ok else None,
-        asked_prompt_tokens=int(numbers.lognormvariate(6, 1)) + 1,
-        max_tokens=max_tokens,
-        completion_tokens=max_tokens if ok else numbers.randrange(100) if started else None,
-        prompt_tokens=100 if ok else None,
-        slo={"ttft": Verdict.GOOD if first < 0.5 else Verdict.BAD},
-        good=first < 0.5 and ok,
-        error=None if ok else f"{outcome} of the engine",
-    )
 
 
 def page(records: Sequence[Record], of: Run = RUN) -> Node:
@@ -243,7 +201,7 @@ def test_streams_without_a_queue_time_are_left_out_of_the_stages_if_others_have_
 
 
 def test_an_invalid_run_says_so_in_every_title() -> None:
-    root = page(sample(100), run(classes=CLASSES, stalled=1.0, stalls=3, seconds=30.0))
+    root = page(sample(100), run(classes=[*CLASSES], stalled=1.0, stalls=3, seconds=30.0))
     (banner,) = root.all("section", "invalid")
     assert [item.text for item in banner.all("li")] == [
         (
@@ -321,16 +279,6 @@ def test_a_length_is_in_the_bin_whose_label_has_it(lengths: list[int]) -> None:
         assert 0 <= index < LENGTH_BINS
         first, _, last = bins.label(index).partition(" to ")
         assert int(first) <= max(1, length) <= int(last or first)
-
-
-@given(st.floats(0.001, 1e6), st.floats(0, 1))
-def test_a_time_is_in_the_bin_that_has_it(end: float, share: float) -> None:
-    bins = time_bins(end)
-    assert 1 <= bins.count <= MOST_TIME_BINS
-    assert bins.limits(bins.count - 1)[1] == pytest.approx(end)
-    start, stop = bins.limits(bins.index(end * share))
-    assert start <= end * share * (1 + 1e-9)
-    assert end * share <= stop * (1 + 1e-9)
 
 
 @given(st.floats(1e-4, 1e6), st.floats(1.5, 1e6))

@@ -8,7 +8,6 @@ import pytest
 from msgspec import structs
 from rich.console import Console
 
-from exporters.text.errors import UsageError
 from exporters.vocabulary.signals import Verdict
 from loadgen.report.tables import FOLDED, format_percent, format_seconds, render, show
 from loadgen.results.record import ClientOutcome, Objective, Record, Run, read_records, read_run
@@ -17,6 +16,7 @@ from loadgen.results.summary import summarise
 from loadgen.schedule.phases import Steady
 from tests.loadgen.load_records import record, run
 from tests.loadgen.queues import queue, seeded
+from tests.loadgen.run_flags import refusal
 
 RUN = run()
 SIZES = {"prompt_tokens": 100_000, "completion_tokens": 20_000, "cached_tokens": 90_000, "send_lag": 0.001}
@@ -89,13 +89,9 @@ def test_throughput_counts_output_tokens_only() -> None:
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError) as refusal:
-        read_run(tmp_path)
-    assert str(refusal.value) == f"{tmp_path}: not the output of a load run: run.json cannot be read"
+    assert refusal(lambda: read_run(tmp_path)) == f"{tmp_path}: not the output of a load run: run.json cannot be read"
     (tmp_path / "requests.jsonl").write_text("{}\n")
-    with pytest.raises(UsageError) as refusal:
-        read_records(tmp_path)
-    assert str(refusal.value) == (
+    assert refusal(lambda: read_records(tmp_path)) == (
         f"{tmp_path / 'requests.jsonl'}:1: not a request record: Object missing required field `class`"
     )
 

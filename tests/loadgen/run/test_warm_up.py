@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from exporters.text.errors import UsageError
 from exporters.text.yaml_reader import parse_yaml
 from loadgen.results.record import ClientOutcome
 from loadgen.run import warm_up
@@ -16,6 +15,7 @@ from loadgen.schedule import scenario
 from loadgen.schedule.requests import Workload
 from tests.loadgen.load_process import finished_load, load, write_scenario
 from tests.loadgen.load_records import record
+from tests.loadgen.run_flags import refusal
 
 
 def ramp(planned: warm_up.Waves) -> warm_up.Waves:
@@ -125,9 +125,7 @@ def test_a_folder_without_a_warm_up_shows_nothing_and_a_broken_one_is_refused(tm
     warm_up.show(tmp_path, Console(file=shown))
     assert shown.getvalue() == ""
     (tmp_path / "warm-up.json").write_text("{}")
-    with pytest.raises(UsageError) as refusal:
-        warm_up.show(tmp_path, Console(file=shown))
-    assert str(refusal.value) == (
+    assert refusal(lambda: warm_up.show(tmp_path, Console(file=shown))) == (
         f"{tmp_path / 'warm-up.json'}: not the warm-up of a run: Expected `array`, got `object`"
     )
 

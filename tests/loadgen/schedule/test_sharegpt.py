@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from exporters.text.errors import UsageError
 from loadgen.schedule.requests import CHAT, encode_body
 from loadgen.schedule.traces import Pace, TraceFormat, TraceSchedule, read_trace
+from tests.loadgen.run_flags import refusal
 
 PACE = Pace(rate=2.0, seed=1)
 
@@ -77,18 +77,18 @@ def test_the_seed_decides_order_and_times_and_the_rate_the_pace(tmp_path: Path) 
 )
 def test_an_unusable_file_is_refused(tmp_path: Path, content: Any, message: str) -> None:
     path = written(tmp_path, content)
-    with pytest.raises(UsageError) as refusal:
-        read_trace(path, None, "chat", PACE)
-    assert str(refusal.value) == message.format(path=path)
+    assert refusal(lambda: read_trace(path, None, "chat", PACE)) == message.format(path=path)
 
 
 def test_a_rate_belongs_to_a_trace_without_times(tmp_path: Path) -> None:
     path = written(tmp_path, [conversation("a question", "a" * 40)])
-    with pytest.raises(UsageError) as without:
-        read_trace(path, TraceFormat.SHAREGPT, "chat")
-    assert str(without.value) == f"--rate: {path} has no times, as it is in the format of ShareGPT; write --rate 4"
+    assert (
+        refusal(lambda: read_trace(path, TraceFormat.SHAREGPT, "chat"))
+        == f"--rate: {path} has no times, as it is in the format of ShareGPT; write --rate 4"
+    )
     timed = tmp_path / "trace.csv"
     timed.write_text("time,prompt_tokens,output_tokens\n1,2,3\n")
-    with pytest.raises(UsageError) as needless:
-        read_trace(timed, None, "chat", PACE)
-    assert str(needless.value) == f"--rate: {timed} has the times of its requests; use --rate-scale"
+    assert (
+        refusal(lambda: read_trace(timed, None, "chat", PACE))
+        == f"--rate: {timed} has the times of its requests; use --rate-scale"
+    )

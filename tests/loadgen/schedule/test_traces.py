@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from compose.cli import main
 from exporters.records.messages import Finished
 from exporters.requestlog.writer import RequestLog
-from exporters.text.errors import UsageError
 from loadgen.results.record import read_records, read_run
 from loadgen.schedule.requests import CHAT, COMPLETIONS
 from loadgen.schedule.traces import BLOCK_TOKENS, TraceFormat, TraceRequest, TraceSchedule, detect, read_trace
 from tests.loadgen.load_process import load
+from tests.loadgen.run_flags import refusal
 from tests.support.sample_records import finished
 from tests.support.simulator import simulator
 
@@ -126,9 +126,7 @@ def test_the_first_line_tells_the_format(line: str, form: TraceFormat) -> None:
 )
 def test_every_invalid_line_is_reported(text: str, message: str, tmp_path: Path) -> None:
     path = written(tmp_path, text)
-    with pytest.raises(UsageError) as refusal:
-        read_trace(path, None, "trace")
-    assert str(refusal.value) == message.format(path=path)
+    assert refusal(lambda: read_trace(path, None, "trace")) == message.format(path=path)
 
 
 HASHES = st.lists(st.sampled_from("abc"), max_size=4).map(tuple)
@@ -205,19 +203,8 @@ async def test_the_simulator_hits_the_share_of_the_prefix_cache_that_the_hashes_
     text, implied = mooncake(16, gap_ms=400)
     path, out = written(tmp_path, text), tmp_path / "out"
     async with simulator() as url:
-        process = await asyncio.to_thread(
-            load,
-            "replay",
-            "--trace",
-            str(path),
-            "--target",
-            url,
-            "--out",
-            str(out),
-            "--allow-invalid",
-            "--log-level",
-            "warning",
-        )
+        flags = ("--target", url, "--out", str(out), "--allow-invalid", "--log-level", "warning")
+        process = await asyncio.to_thread(load, "replay", "--trace", str(path), *flags)
     assert (process.returncode, process.stderr) == (0, "")
     records = read_records(out)
     assert (read_run(out).scenario, len(records)) == ("trace.jsonl", 16)
