@@ -16,12 +16,11 @@ from loadgen.distributed.worker_pool import MOST_SKEW, READY_WITHIN, WorkerPool
 from loadgen.results.record import ClientOutcome, WorkerUsage
 from loadgen.run import preflight, warm_up
 from loadgen.run.load_metrics import LoadCollector
-from loadgen.run.load_run import raise_file_limit
+from loadgen.run.load_run import WaveSender, raise_file_limit
 from loadgen.run.monitor import RunMonitor
 from loadgen.run.progress import TICK
 from loadgen.run.settings import RunSettings
 from loadgen.run.stalls import StallWatch
-from loadgen.run.wave_sender import WaveSender
 from loadgen.schedule.share import Share
 
 START_DELAY = 1.0

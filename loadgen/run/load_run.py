@@ -3,7 +3,7 @@
 import gc
 import resource
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import chain, islice
 from typing import Protocol
 
@@ -11,17 +11,18 @@ import gevent
 from rich.console import Console
 
 from loadgen.client.completion import CompletionResponse
+from loadgen.client.http_client import HttpClient
 from loadgen.results.record import ClientOutcome, Record
 from loadgen.run import preflight, warm_up
 from loadgen.run.dispatcher import Dispatcher
+from loadgen.run.live_figures import LiveFigures
 from loadgen.run.load_metrics import LoadCollector
 from loadgen.run.metrics_endpoint import MetricsEndpoint
 from loadgen.run.monitor import RunMonitor
 from loadgen.run.progress import TICK
 from loadgen.run.settings import RunSettings
 from loadgen.run.stalls import StallWatch
-from loadgen.run.wave_sender import WaveSender
-from loadgen.schedule.requests import schedule_hash
+from loadgen.schedule.requests import PlannedRequest, schedule_hash
 
 
 class Load(Protocol):
@@ -67,6 +68,41 @@ def run_with(settings: RunSettings, new_load: Callable[[LoadCollector], Load]) -
 
 class FailedRequestError(Exception):
     """Reported to Locust for a failed request; contains the outcome only, to keep Locust's table short."""
+
+
+class WaveSender:
+    """Sends the waves of a warm-up, before a run and outside its series and figures, by a dispatcher for each."""
+
+    def __init__(self, settings: RunSettings, model: str, client: HttpClient) -> None:
+        self._settings = settings
+        self._model = model
+        self._client = client
+        self._dispatcher: Dispatcher | None = None
+
+    def send(self, requests: Sequence[PlannedRequest]) -> list[Record]:
+        """The records of a wave, after the end of all its requests."""
+        records: list[Record] = []
+        series = LoadCollector(self._settings.slos)
+        self._dispatcher = dispatcher = Dispatcher(
+            self._settings,
+            self._model,
+            self._client,
+            series,
+            lambda record, _: records.append(record),
+            LiveFigures(),
+        )
+        (group,) = dispatcher.encode(requests)
+        dispatcher.begin()
+        dispatcher.offer([group], self._settings.plan.schedule, ())
+        dispatcher.drain(self._settings.plan.timeout + 1)
+        dispatcher.cut()
+        self._dispatcher = None
+        return records
+
+    def stop(self) -> None:
+        """End the wave that is being sent."""
+        if self._dispatcher is not None:
+            self._dispatcher.stop()
 
 
 class LoadRun:

@@ -114,11 +114,10 @@ async def test_a_warm_up_makes_the_engine_ready_and_is_in_no_slo_also_before_a_r
         before = await running.samples()
         assert total(before, "llm_slo_events_total") == 0
 
-        path, out = write_scenario(tmp_path, "siso", rate=20, duration="500ms"), tmp_path / "out"
-        words = ("run", "--scenario", str(path), "--out", str(out), "--warm-up", "4", "--allow-invalid")
-        status, _, _ = await run_command(*words, "--target", running.url, subcommand="load")
-        assert status == 0
-        offered: int = json.loads((out / "summary.json").read_text())["total"]["offered"]
+        path, results = write_scenario(tmp_path, "siso", rate=20, duration="500ms"), tmp_path / "out"
+        run = ("run", "--scenario", str(path), "--out", str(results), "--warm-up", "4", "--allow-invalid")
+        assert (await run_command(*run, "--target", running.url, subcommand="load"))[0] == 0
+        offered: int = json.loads((results / "summary.json").read_text())["total"]["offered"]
 
         async def all_are_counted() -> bool:
             counts = await running.samples()
