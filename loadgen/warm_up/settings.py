@@ -3,7 +3,6 @@
 import argparse
 import os
 import uuid
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -87,7 +86,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add_fields(parser, WarmUpFlags)
 
 
-def from_arguments(arguments: argparse.Namespace, environment: Mapping[str, str] = os.environ) -> WarmUpSettings:
+def from_arguments(arguments: argparse.Namespace) -> WarmUpSettings:
     """The settings from parsed flags.
 
     Raises:
@@ -96,7 +95,7 @@ def from_arguments(arguments: argparse.Namespace, environment: Mapping[str, str]
     nothing = Workload(Scenario(name="warm-up", shapes={}, phases=()), (), 0)  # the waves are sent one by one
     plan = LoadPlan(name="warm-up", timeout=arguments.timeout, shares={}, schedule=nothing)
     return WarmUpSettings(
-        run=settings.of_plan(settings.with_defaults(arguments), plan, (), 0, environment),
+        run=settings.of_plan(settings.with_defaults(arguments), plan, (), 0, os.environ),
         largest=arguments.largest,
         most_passes=arguments.max_passes,
         completions=arguments.completions,

@@ -17,9 +17,8 @@ from pathlib import Path
 
 from tests.bench import machine, measures, memory, proxies, scrape
 from tests.bench.generators import Generators, generators
-from tests.bench.installed import PEERS
 from tests.bench.measures import Effort, log
-from tests.bench.proxies import OURS, Proxy, Running
+from tests.bench.proxies import OURS, PEERS, Proxy, Running
 from tests.bench.results import Result, exit_status, print_results
 from tests.support.ports import free_port
 
