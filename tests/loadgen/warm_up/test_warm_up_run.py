@@ -111,8 +111,17 @@ async def test_a_warm_up_makes_the_engine_ready_and_is_in_no_slo_also_before_a_r
         assert (status, err) == (0, "")
         assert out.splitlines()[-1] == f"reported to {running.pages}"
         await until(is_ready)
-        before = await running.samples()
-        assert total(before, "llm_slo_events_total") == 0
+        sent = sum(int(line.split()[2]) for line in out.splitlines() if line.startswith("pass "))
+
+        async def counted() -> tuple[float, float]:
+            counts = await running.samples()
+            return total(counts, "llm_warm_up_requests_total"), total(counts, "llm_goodput_events_total")
+
+        async def is_counted() -> bool:
+            return await counted() == (sent, 0)
+
+        await until(is_counted)
+        assert total(await running.samples(), "llm_slo_events_total") == 0
 
         path, results = write_scenario(tmp_path, "siso", rate=20, duration="500ms"), tmp_path / "out"
         run = ("run", "--scenario", str(path), "--out", str(results), "--warm-up", "4", "--allow-invalid")
@@ -120,9 +129,7 @@ async def test_a_warm_up_makes_the_engine_ready_and_is_in_no_slo_also_before_a_r
         offered: int = json.loads((results / "summary.json").read_text())["total"]["offered"]
 
         async def all_are_counted() -> bool:
-            counts = await running.samples()
-            warmed = total(counts, "llm_warm_up_requests_total") - total(before, "llm_warm_up_requests_total")
-            return (warmed, total(counts, "llm_goodput_events_total")) == (14, offered)  # 1 + 2 + 4, twice
+            return await counted() == (sent + 14, offered)  # 1 + 2 + 4, twice
 
         await until(all_are_counted)
 
