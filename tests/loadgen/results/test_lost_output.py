@@ -20,7 +20,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (4096, most))  # bytes of a file
 
 
 def test_a_full_disk_stops_the_run_and_keeps_what_was_written(tmp_path: Path) -> None:
-    path, out = write_scenario(tmp_path, "siso", rate=100, duration="1h"), tmp_path / "out"
+    path, out = write_scenario(tmp_path, "siso", rate=20, duration="1h"), tmp_path / "out"
     flags = ("--log-level", "warning", "--allow-invalid")
     with scripted_server() as target:
         files = ("--scenario", str(path), "--target", target, "--out", str(out))

@@ -329,7 +329,7 @@ def test_a_target_that_answers_with_html_fails_every_request_with_the_reason(tmp
 
 
 def test_requests_fail_while_the_target_is_down_and_succeed_again(tmp_path: Path) -> None:
-    path, out, port = write_scenario(tmp_path, "siso", rate=100, duration="1h"), tmp_path / "out", str(free_port())
+    path, out, port = write_scenario(tmp_path, "siso", rate=40, duration="1h"), tmp_path / "out", str(free_port())
 
     def written() -> list[Record]:
         return read_records(out) if (out / "requests.jsonl").exists() else []
