@@ -14,9 +14,8 @@ from locust import events
 from locust.runners import MasterRunner, WorkerRunner
 
 from exporters.text.errors import UsageError
-from loadgen.distributed.locust_master import LocustMaster
 from loadgen.distributed.locust_tab import add_tab
-from loadgen.distributed.locust_user import OpenLoopUser
+from loadgen.distributed.locust_user import LocustMaster, OpenLoopUser
 from loadgen.distributed.master_run import MasterRun
 from loadgen.distributed.worker_load import WorkerLoad
 from loadgen.distributed.worker_pool import WorkerPool

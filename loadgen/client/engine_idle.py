@@ -7,9 +7,7 @@ import gevent
 
 from exporters.http.parser import BadHttpError
 from exporters.vocabulary import signals
-from loadgen.client.completion import CompletionResponse
 from loadgen.client.http_client import HttpClient, UnreachableError
-from loadgen.client.target import Target
 
 LIMIT = 120.0
 """Longest wait in seconds for an empty engine."""
@@ -26,10 +24,10 @@ def open_requests(exposition: str) -> float | None:
     return sum(samples) if samples else None
 
 
-def wait_until_idle(target: Target, client: HttpClient, cool_down: float) -> bool | None:
+def wait_until_idle(client: HttpClient, cool_down: float) -> bool | None:
     """Whether the engine became idle within the limit; None after the cool-down of one that does not report it."""
     end = monotonic() + LIMIT
-    while (found := _read(target, client)) is not None:
+    while (found := _read(client)) is not None:
         if not found:
             return True
         if monotonic() > end:
@@ -39,11 +37,11 @@ def wait_until_idle(target: Target, client: HttpClient, cool_down: float) -> boo
     return None
 
 
-def unreachable(target: Target, client: HttpClient) -> str | None:
+def unreachable(client: HttpClient) -> str | None:
     """Why the target does not respond; None if it does, whatever it responds."""
     try:
         with gevent.Timeout(_TIMEOUT):
-            _get(target, client, "/v1/models")
+            client.get("/v1/models")
     except gevent.Timeout:
         return f"no response in {_TIMEOUT:.0f} s"
     except UnreachableError as error:
@@ -53,17 +51,10 @@ def unreachable(target: Target, client: HttpClient) -> str | None:
     return None
 
 
-def _read(target: Target, client: HttpClient) -> float | None:
+def _read(client: HttpClient) -> float | None:
     try:
         with gevent.Timeout(_TIMEOUT):
-            response = _get(target, client, "/metrics")
+            response = client.get("/metrics")
     except (gevent.Timeout, UnreachableError, BadHttpError):
         return None
     return open_requests(response.body.decode("utf-8", "replace")) if response.http.status == 200 else None
-
-
-def _get(target: Target, client: HttpClient, path: str) -> CompletionResponse:
-    response = CompletionResponse()
-    head = f"GET {target.path}{path} HTTP/1.1\r\nhost: {target.netloc}\r\nconnection: close\r\n\r\n"
-    client.exchange(head.encode("ascii"), response)
-    return response

@@ -74,6 +74,14 @@ class HttpClient:
         finally:
             connection.close()
 
+    def get(self, path: str) -> CompletionResponse:
+        """The response to a GET of a path below that of the target; raises as `exchange`."""
+        headers = (("host", self._target.netloc), ("connection", "close"), *self._target.authorization)
+        lines = [f"GET {self._target.path}{path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers)]
+        response = CompletionResponse()
+        self.exchange(("\r\n".join(lines) + "\r\n\r\n").encode("ascii"), response)
+        return response
+
     def _read(self, connection: Any, response: CompletionResponse, since: float) -> None:
         if self._reader is not None:
             self._reader.read(connection, response, since)

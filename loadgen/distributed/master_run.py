@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from time import monotonic, time
 
 import msgspec
-from rich.console import Console
 
 from exporters.text.errors import UsageError
 from loadgen.client.completion import CompletionResponse
@@ -17,12 +16,11 @@ from loadgen.distributed.worker_pool import MOST_SKEW, READY_WITHIN, WorkerPool
 from loadgen.results.record import ClientOutcome, WorkerUsage
 from loadgen.run import preflight, warm_up
 from loadgen.run.load_metrics import LoadCollector
-from loadgen.run.load_run import raise_file_limit
+from loadgen.run.load_run import WaveSender, raise_file_limit
 from loadgen.run.monitor import RunMonitor
 from loadgen.run.progress import TICK
 from loadgen.run.settings import RunSettings
 from loadgen.run.stalls import StallWatch
-from loadgen.run.wave_sender import WaveSender
 from loadgen.schedule.share import Share
 
 START_DELAY = 1.0
@@ -34,9 +32,7 @@ _log = logging.getLogger(__name__)
 class MasterRun:
     """One run of a scenario by several workers; a lost worker's requests without a record count as not sent."""
 
-    def __init__(
-        self, settings: RunSettings, series: LoadCollector, pool: WorkerPool, console: Console | None = None
-    ) -> None:
+    def __init__(self, settings: RunSettings, series: LoadCollector, pool: WorkerPool) -> None:
         """Check the target, let the workers build the schedule, and create the output folder.
 
         Raises:
@@ -49,7 +45,7 @@ class MasterRun:
         common = common_settings(settings)
         self._workers = range(pool.begin())
         self._prepare(model, common)
-        self.monitor = RunMonitor(settings, series, model, common["schedule"], console)
+        self.monitor = RunMonitor(settings, series, model, common["schedule"])
         raise_file_limit(settings.max_open)
         self._waves = WaveSender(settings, model, client)
         self._stalls = StallWatch()  # the worst worker's

@@ -1,12 +1,20 @@
-"""A comparison of two runs as a table and as JSON."""
+"""`vllm-slo load compare`: compares two runs of the load generator, as a table or as JSON."""
 
+import argparse
 from collections.abc import Iterator
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
 
 from exporters.analysis.compare.report import json_report, remark, row_table
-from loadgen.report.comparison import FinishedRun, RunComparison, outcomes
+from exporters.analysis.estimates.significance import Finding
+from exporters.text.command_flags import add_format
+from exporters.text.units import parse_count
+from exporters.vocabulary.slo_file import MinEvents
+from loadgen.report.comparison import FinishedRun, RunComparison, compare_runs, outcomes, read
 from loadgen.report.tables import INVALID
 
 _PAIRED = (
@@ -17,6 +25,35 @@ _UNPAIRED = (
     "The schedules differ, so the runs did not send the same requests, and their differences are those of independent "
     "samples: they include the difference between the loads. Failed requests have infinite times."
 )
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("before", metavar="A", help="output folder of the first run")
+    parser.add_argument("after", metavar="B", help="output folder of the second run")
+    parser.add_argument(
+        "--min-events",
+        type=partial(parse_count, what="events"),
+        metavar="N",
+        default=MinEvents().page,
+        help="events that a verdict needs in each run (default: %(default)s)",
+    )
+    add_format(parser)
+    parser.add_argument(
+        "--fail-if-worse", action="store_true", help="exit with 1 if a figure is worse in B, or a run is INVALID"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Compare and print."""
+    comparison = compare_runs(read(Path(arguments.before)), read(Path(arguments.after)), arguments.min_events)
+    if arguments.format == "json":
+        print(as_json(comparison))
+    else:
+        table(comparison, Console(highlight=False))
+    worse = any(row.finding is Finding.WORSE for row in comparison.rows)
+    invalid = comparison.before.faults or comparison.after.faults
+    return 1 if arguments.fail_if_worse and (worse or invalid) else 0
 
 
 def table(comparison: RunComparison, console: Console) -> None:
@@ -37,18 +74,10 @@ def table(comparison: RunComparison, console: Console) -> None:
 
 def as_json(comparison: RunComparison) -> str:
     """`before` and `after` are A and B; shares from 0 to 1, times in seconds; null for no bound and infinite values."""
-    pairing = comparison.pairing
     head = {
         "before": _json_side(comparison.before),
         "after": _json_side(comparison.after),
-        "paired": pairing
-        and {
-            "requests": pairing.requests,
-            "only_before": pairing.only_before,
-            "only_after": pairing.only_after,
-            "lost": pairing.lost,
-            "gained": pairing.gained,
-        },
+        "paired": comparison.pairing and asdict(comparison.pairing),
     }
     return json_report(head, comparison.rows, comparison.min_events, _notes(comparison))
 

@@ -64,14 +64,9 @@ def check_answers(run: Run, records: Iterable[Record]) -> tuple[AnswerCheck, ...
     )
 
 
-def invalidating(checks: Iterable[AnswerCheck]) -> Iterator[str]:
-    """What makes the run invalid."""
-    return (check.message for check in checks if check.found and check.invalidates)
-
-
-def remarkable(checks: Iterable[AnswerCheck]) -> Iterator[str]:
-    """What was found and leaves the run valid."""
-    return (check.message for check in checks if check.found and not check.invalidates)
+def found_by(checks: Iterable[AnswerCheck], *, invalidates: bool) -> Iterator[str]:
+    """What was found and makes the run invalid, or leaves it valid."""
+    return (check.message for check in checks if check.found and check.invalidates is invalidates)
 
 
 def _check(

@@ -2,32 +2,19 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, fields
 
 import msgspec
 
 from exporters.text.csv_lines import csv_line
 from loadgen.results.record import ClientOutcome, Run
-from loadgen.results.summary import ClassSummary, Summary
+from loadgen.results.summary import ClassSummary, Quantiles, Summary
 
 WHOLE = "whole run"
 
 _COUNTS = ("offered", "streams", "without_first_token", "judged", "abandoned", "good", "goodput")
 _TOKENS = ("prompt_tokens", "cached_tokens", "completion_tokens")
-_TIMES = (
-    "ttft",
-    "ttft_of_started",
-    "ttft_sent",
-    "tpot",
-    "tpot_ok",
-    "tpot_vllm",
-    "tpot_guidellm",
-    "itl_p95",
-    "e2e",
-    "e2e_ok",
-    "e2e_sent",
-    "send_lag",
-)
+_TIMES = [field.name for field in fields(ClassSummary) if field.type is Quantiles]
 
 
 def as_json(result: Summary) -> str:

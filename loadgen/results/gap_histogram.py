@@ -7,6 +7,7 @@ from itertools import repeat
 from operator import mul
 
 import msgspec
+from msgspec import structs
 
 RATIO = 1.02
 """Ratio of the bounds of a bucket: its geometric middle differs from each of its gaps by less than 1 %."""
@@ -47,13 +48,7 @@ class GapHistogram(msgspec.Struct):
 
     def to_json(self) -> dict[str, object]:
         """The histogram as an object for JSON."""
-        return {
-            "ratio": RATIO,
-            "counts": dict(sorted(self.counts.items())),
-            "zeros": self.zeros,
-            "sum": self.sum,
-            "squares": self.squares,
-        }
+        return {"ratio": RATIO, **structs.asdict(self), "counts": dict(sorted(self.counts.items()))}
 
     @property
     def count(self) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from exporters.vocabulary.signals import Verdict
 from exporters.vocabulary.verdicts import nearest_rank
-from loadgen.results.answer_checks import AnswerCheck, check_answers, invalidating, remarkable
+from loadgen.results.answer_checks import AnswerCheck, check_answers, found_by
 from loadgen.results.arrival_check import ArrivalCheck, check_arrivals
 from loadgen.results.client_health import ClientHealth, judge
 from loadgen.results.goodput_definitions import Goodput, by_definition
@@ -133,7 +133,7 @@ def summarise(run: Run, records: Sequence[Record]) -> Summary:
         health=_health(run, records, answers),
         warnings=(
             *_warnings(total),
-            *remarkable(answers),
+            *found_by(answers, invalidates=False),
             *_warnings_of_load(run, stable),
             *_warnings_of_arrivals(run, records, arrivals),
         ),
@@ -148,7 +148,7 @@ def health_of(run: Run, records: Sequence[Record]) -> ClientHealth:
 def _health(run: Run, records: Sequence[Record], answers: Iterable[AnswerCheck]) -> ClientHealth:
     send_lag = _of(records, lambda record: record.send_lag)
     health = judge(run, records, send_lag.p99, quantiles(slot_waits(records)).p99)
-    return replace(health, faults=(*health.faults, *invalidating(answers)))
+    return replace(health, faults=(*health.faults, *found_by(answers, invalidates=True)))
 
 
 def _stable_window(run: Run, inside: Sequence[Record]) -> StableWindow:

@@ -2,27 +2,107 @@
 
 import gc
 import resource
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Sequence
 from itertools import chain, islice
+from typing import Protocol
 
 import gevent
 from rich.console import Console
 
 from loadgen.client.completion import CompletionResponse
+from loadgen.client.http_client import HttpClient
 from loadgen.results.record import ClientOutcome, Record
 from loadgen.run import preflight, warm_up
 from loadgen.run.dispatcher import Dispatcher
+from loadgen.run.live_figures import LiveFigures
 from loadgen.run.load_metrics import LoadCollector
+from loadgen.run.metrics_endpoint import MetricsEndpoint
 from loadgen.run.monitor import RunMonitor
 from loadgen.run.progress import TICK
 from loadgen.run.settings import RunSettings
 from loadgen.run.stalls import StallWatch
-from loadgen.run.wave_sender import WaveSender
-from loadgen.schedule.requests import schedule_hash
+from loadgen.schedule.requests import PlannedRequest, schedule_hash
+
+
+class Load(Protocol):
+    """A run by this process, or by workers."""
+
+    monitor: RunMonitor
+
+    def run(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+def run(settings: RunSettings) -> int:
+    """Run the load and report; returns 1 if the run is invalid, unless settings allow it, or its files are incomplete.
+
+    Raises:
+        UsageError: the target does not respond, or the folder or the metrics address cannot be used.
+    """
+    return run_with(settings, lambda series: LoadRun(settings, series, lambda **_: None))
+
+
+def run_with(settings: RunSettings, new_load: Callable[[LoadCollector], Load]) -> int:
+    gevent.get_hub().NOT_ERROR += (KeyboardInterrupt,)  # ctrl-c before the load: gevent would print it
+    series = LoadCollector(settings.slos, settings.experiment, settings.configuration)
+    endpoint = MetricsEndpoint(series, settings.metrics)
+    load = new_load(series)  # last, so that a signal closes its files
+
+    def stop() -> None:
+        load.stop()
+        endpoint.stop_waiting()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        gevent.signal_handler(number, stop)
+    two_scrapes = 2 * settings.slos.scrape_interval  # one may fail
+    # Prometheus computes increases from the counters at 0 and at their last values, so both must be scraped.
+    endpoint.wait_for_scrape(settings.metrics_wait + two_scrapes)
+    load.run()
+    endpoint.mark_unread()
+    endpoint.wait_for_scrape(two_scrapes)
+    endpoint.close()
+    return load.monitor.exit_status
 
 
 class FailedRequestError(Exception):
     """Reported to Locust for a failed request; contains the outcome only, to keep Locust's table short."""
+
+
+class WaveSender:
+    """Sends the waves of a warm-up, before a run and outside its series and figures, by a dispatcher for each."""
+
+    def __init__(self, settings: RunSettings, model: str, client: HttpClient) -> None:
+        self._settings = settings
+        self._model = model
+        self._client = client
+        self._dispatcher: Dispatcher | None = None
+
+    def send(self, requests: Sequence[PlannedRequest]) -> list[Record]:
+        """The records of a wave, after the end of all its requests."""
+        records: list[Record] = []
+        series = LoadCollector(self._settings.slos)
+        self._dispatcher = dispatcher = Dispatcher(
+            self._settings,
+            self._model,
+            self._client,
+            series,
+            lambda record, _: records.append(record),
+            LiveFigures(),
+        )
+        (group,) = dispatcher.encode(requests)
+        dispatcher.begin()
+        dispatcher.offer([group], self._settings.plan.schedule, ())
+        dispatcher.drain(self._settings.plan.timeout + 1)
+        dispatcher.cut()
+        self._dispatcher = None
+        return records
+
+    def stop(self) -> None:
+        """End the wave that is being sent."""
+        if self._dispatcher is not None:
+            self._dispatcher.stop()
 
 
 class LoadRun:

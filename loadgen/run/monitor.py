@@ -7,10 +7,9 @@ from time import monotonic
 from rich.console import Console
 
 from loadgen.report import tables
-from loadgen.results.record import Record, WorkerUsage
+from loadgen.results.record import ClientOutcome, Record, WorkerUsage
 from loadgen.results.saturation import Saturation, SaturationWatch
 from loadgen.run import warm_up
-from loadgen.run.failure_notice import FailureNotice
 from loadgen.run.live_figures import LiveFigures
 from loadgen.run.load_metrics import LoadCollector
 from loadgen.run.progress import Progress
@@ -19,6 +18,11 @@ from loadgen.run.stalls import StallWatch
 from loadgen.run.store import ResultStore
 
 _log = logging.getLogger(__name__)
+
+FIRST = 5
+"""Failures before the first success that give a notice."""
+LATER = 20
+"""Failures in a row after a success that give one."""
 
 
 class RunMonitor:
@@ -124,3 +128,35 @@ class RunMonitor:
         self.complete = not self.store.failures
         for failure in self.store.failures:
             _log.error("%s", failure)
+
+
+class FailureNotice:
+    """Notices that requests fail one after the other in the same way, before the run has ended.
+
+    Each kind of failure gives one notice at most.
+    """
+
+    def __init__(self) -> None:
+        self._kind: tuple[ClientOutcome, int | None] | None = None
+        self._count = 0
+        self._limit = FIRST
+        self._noticed: set[tuple[ClientOutcome, int | None]] = set()
+
+    def add(self, record: Record) -> str | None:
+        """The text of a notice that this record completes."""
+        match record.outcome:
+            case ClientOutcome.OK:
+                self._kind, self._limit = None, LATER
+                return None
+            case ClientOutcome.CUT | ClientOutcome.NOT_SENT:  # not by the target
+                return None
+        kind = record.outcome, record.status
+        self._count = self._count + 1 if kind == self._kind else 1
+        self._kind = kind
+        if self._count < self._limit or kind in self._noticed:
+            return None
+        self._noticed.add(kind)
+        which = "first" if self._limit == FIRST else "last"
+        status = "" if record.status is None else f", status {record.status}"
+        reason = "" if record.error is None else f": {record.error}"
+        return f"the {which} {self._count} requests all failed: {record.outcome}{status}{reason}; ctrl-c stops the run"

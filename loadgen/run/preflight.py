@@ -50,16 +50,11 @@ def context_length(settings: RunSettings, client: HttpClient, model: str) -> int
 
 def _context_lengths(settings: RunSettings, client: HttpClient) -> dict[str, int | None]:
     """All models, at least one."""
-    response = CompletionResponse()
-    target = settings.target
-    path = f"{target.path}/v1/models"
-    headers = (("host", target.netloc), ("connection", "close"), *target.authorization)
-    lines = [f"GET {path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers)]
-    request = ("\r\n".join(lines) + "\r\n\r\n").encode("ascii")
+    target, path = settings.target, f"{settings.target.path}/v1/models"
     hint = f"start it, or {_SKIP}"
     try:
         with gevent.Timeout(TIMEOUT):
-            client.exchange(request, response)
+            response = client.get("/v1/models")
     except gevent.Timeout as error:
         raise NotReachableError(f"--target {target}: no response in {TIMEOUT:.0f} s; {hint}") from error
     except UntrustedError as error:

@@ -8,7 +8,6 @@ All requests have the class `warm-up`, so no SLO of a sidecar judges them.
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 from msgspec import structs
@@ -85,10 +84,8 @@ def _planned(request: PlannedRequest, seed: str) -> PlannedRequest:
     )
 
 
-class Sender(Protocol):
-    """Sends requests at once and returns when all have ended."""
-
-    def __call__(self, requests: Sequence[PlannedRequest]) -> list[Record]: ...
+Sender = Callable[[Sequence[PlannedRequest]], list[Record]]
+"""Sends requests at once and returns when all have ended."""
 
 
 def run(planned: Waves, send: Sender, folder: Path, stopped: Callable[[], bool]) -> None:

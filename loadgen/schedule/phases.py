@@ -145,6 +145,10 @@ class OpenLoop(_Shared):
         """Coefficient of variation of the gaps, for a rate that does not change."""
         return 0.0 if self.arrivals is Law.CONSTANT else 1 / math.sqrt(self.burstiness)
 
+    def scaled(self, factor: float) -> Phase:
+        rates = [name for name in ("rate", "end_rate", "peak_rate") if hasattr(self, name)]
+        return replace(self, **{name: getattr(self, name) * factor for name in rates})
+
 
 @dataclass(frozen=True, slots=True)
 class Steady(OpenLoop):
@@ -160,9 +164,6 @@ class Steady(OpenLoop):
     def constant_rate(self) -> bool:
         return self.rate > 0
 
-    def scaled(self, factor: float) -> "Steady":
-        return replace(self, rate=self.rate * factor)
-
 
 @dataclass(frozen=True, slots=True)
 class Ramp(OpenLoop):
@@ -174,9 +175,6 @@ class Ramp(OpenLoop):
     @property
     def pieces(self) -> tuple[Piece, ...]:
         return (Piece(self.duration, self.rate, self.end_rate),)
-
-    def scaled(self, factor: float) -> "Ramp":
-        return replace(self, rate=self.rate * factor, end_rate=self.end_rate * factor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,9 +193,6 @@ class Diurnal(OpenLoop):
 
     def _rate(self, at: float) -> float:
         return self.rate + (self.peak_rate - self.rate) * (1 - math.cos(2 * math.pi * at / self.cycle)) / 2
-
-    def scaled(self, factor: float) -> "Diurnal":
-        return replace(self, rate=self.rate * factor, peak_rate=self.peak_rate * factor)
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,9 +107,9 @@ class MaxRateSearch:
         if load.monitor.faults:
             raise ProbeFailedError(f"the probe at {rate:g} requests/s is INVALID: {'; '.join(load.monitor.faults)}")
         client = HttpClient(self._settings.run.target)
-        if (reason := unreachable(self._settings.run.target, client)) is not None:
+        if (reason := unreachable(client)) is not None:
             raise ProbeFailedError(f"the target was lost in the probe at {rate:g} requests/s: {reason}")
-        emptied = wait_until_idle(self._settings.run.target, client, self._settings.cool_down)
+        emptied = wait_until_idle(client, self._settings.cool_down)
         if emptied is False:
             _log.warning("the target still has requests %.0f s after the probe", LIMIT)
         done = Probe(
@@ -157,7 +157,6 @@ class ProbeWatch:
         self._plan = plan
         self._load = load
         self._client = client
-        self._target = settings.run.target
         self._saturation_misses = settings.saturation_misses
         self.decided: tuple[Look, Verdicts] | None = None
         self.lost: str | None = None
@@ -190,7 +189,7 @@ class ProbeWatch:
             raise gevent.GreenletExit
         last = list(islice(reversed(self._load.monitor.records), _LOST_AFTER))
         if len(last) == _LOST_AFTER and all(record.outcome is ClientOutcome.UPSTREAM_UNREACHABLE for record in last):
-            self.lost = unreachable(self._target, self._client)
+            self.lost = unreachable(self._client)
             if self.lost is not None:
                 self._load.dispatcher.stop()
 

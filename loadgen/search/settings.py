@@ -13,7 +13,7 @@ from exporters.text.errors import UsageError
 from exporters.text.units import spell_duration
 from exporters.vocabulary.slo_file import Measure
 from loadgen.run import settings
-from loadgen.run.settings import LoadPlan, RunSettings
+from loadgen.run.settings import RunSettings
 from loadgen.schedule import scenario
 from loadgen.schedule.phases import OpenLoop
 from loadgen.search.probes import Demand, ProbePlan, Timing, demand, first_rate_phase, plan
@@ -55,13 +55,7 @@ class FindMaxSettings:
 
     def of_probe(self, planned: ProbePlan, folder: Path) -> RunSettings:
         """The settings of the run that sends the requests of a probe."""
-        load = LoadPlan(
-            name=self.run.plan.name,
-            timeout=self.run.plan.timeout,
-            timeouts=self.run.plan.timeouts,
-            shares=self.run.plan.shares,
-            schedule=planned.schedule,
-        )
+        load = replace(self.run.plan, schedule=planned.schedule)
         return replace(self.run, plan=load, phases=(planned.phase,), seed=planned.seed, out=folder)
 
     def described(self) -> dict[str, str | float]:

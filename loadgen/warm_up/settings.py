@@ -1,18 +1,50 @@
-"""The flags of `vllm-slo load warm-up`."""
+"""The flags of `vllm-slo load warm-up`, and the sidecar to which it reports that the engine is warm."""
 
 import argparse
 import os
 import uuid
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
+from exporters.http.admin_client import TOKEN_FLAG, no_sidecar, post, sidecar_url
 from exporters.text.command_flags import Option, add_fields
+from exporters.text.errors import UsageError
+from exporters.text.token_file import read_token
 from loadgen.run import settings
 from loadgen.run.settings import LoadPlan, RunSettings
 from loadgen.schedule.requests import Workload
 from loadgen.schedule.scenario import Scenario
-from loadgen.warm_up.ready_report import Sidecar
+
+
+@dataclass(frozen=True, slots=True)
+class Sidecar:
+    """The metrics port of a sidecar, and its admin token."""
+
+    url: str
+    token: bytes = field(repr=False)
+
+    @classmethod
+    def parse(cls, url: str, token_file: str | None) -> "Sidecar":
+        """The sidecar of the flags.
+
+        Raises:
+            UsageError: the URL or the token is invalid.
+        """
+        if token_file is None:
+            raise UsageError(f"--ready: needs the admin token of the sidecar; add {TOKEN_FLAG} FILE")
+        sidecar_url(url)
+        return cls(url, read_token(token_file, TOKEN_FLAG).encode())
+
+    def report_warm(self) -> None:
+        """Report that the engine is warm.
+
+        Raises:
+            NotReachableError: the sidecar does not respond.
+            UsageError: it does not accept the report.
+        """
+        status, text = post(self.url, "/admin/warm", self.token)
+        if status != 200:
+            raise no_sidecar(self.url, status, text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +86,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add_fields(parser, WarmUpFlags)
 
 
-def from_arguments(arguments: argparse.Namespace, environment: Mapping[str, str] = os.environ) -> WarmUpSettings:
+def from_arguments(arguments: argparse.Namespace) -> WarmUpSettings:
     """The settings from parsed flags.
 
     Raises:
@@ -63,7 +95,7 @@ def from_arguments(arguments: argparse.Namespace, environment: Mapping[str, str]
     nothing = Workload(Scenario(name="warm-up", shapes={}, phases=()), (), 0)  # the waves are sent one by one
     plan = LoadPlan(name="warm-up", timeout=arguments.timeout, shares={}, schedule=nothing)
     return WarmUpSettings(
-        run=settings.of_plan(settings.with_defaults(arguments), plan, (), 0, environment),
+        run=settings.of_plan(settings.with_defaults(arguments), plan, (), 0, os.environ),
         largest=arguments.largest,
         most_passes=arguments.max_passes,
         completions=arguments.completions,

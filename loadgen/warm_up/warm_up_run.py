@@ -11,9 +11,8 @@ from rich.console import Console
 from loadgen.report.tables import format_seconds
 from loadgen.results.record import ClientOutcome, Record
 from loadgen.run import preflight, warm_up
-from loadgen.run.load_run import raise_file_limit
+from loadgen.run.load_run import WaveSender, raise_file_limit
 from loadgen.run.warm_up import COLD, WARM, Wave
-from loadgen.run.wave_sender import WaveSender
 from loadgen.warm_up.ramp import Pass, Ramp, is_warm, lengths, medians
 from loadgen.warm_up.settings import WarmUpSettings
 

@@ -7,10 +7,8 @@ older revision in turn with ours, on the series that its exporters and rules wri
 """
 
 import argparse
-import re
 import sys
 import time
-import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -26,6 +24,7 @@ from exporters.text.units import parse_duration, spell_duration
 from exporters.vocabulary.signals import FIRING, LENGTHS, LOAD_SIGNALS, OTHER, SIZES, Label, Outcome, Phase
 from exporters.vocabulary.slo_file import SHIPPED, load
 from tests.bench.first_load import FirstLoad, Revision, read_revision, tree_of
+from tests.bench.machine import page_sum
 from tests.support.prometheus_blocks import DAY, HOUR, SCRAPE, STEP, prometheus_over, samples, tools_in
 from tests.support.promtool import ROOT
 
@@ -172,7 +171,7 @@ class Measured:
             span, before = TimeRange(now - load.seconds, now, SCRAPE), _cpu_seconds(self.url)
             found = audit(load.checks, Prometheus(self.url), span, concurrency=1)
             worked = _cpu_seconds(self.url) - before
-            self.size = _sum(self.url, r"(?:prometheus_tsdb_storage_blocks_bytes|vm_data_size_bytes\{.*\})")
+            self.size = page_sum(self.url, r"(?:prometheus_tsdb_storage_blocks_bytes|vm_data_size_bytes\{.*\})")
             self.worked[title] = min(worked, self.worked.get(title, worked))
             every = zip(found, self.found.get(title, found), strict=True)
             self.found[title] = [min(pair, key=lambda each: each.measurement.seconds) for pair in every]
@@ -202,15 +201,7 @@ def _seconds(queries: list[Finding]) -> float:
 
 def _cpu_seconds(url: str) -> float:
     """CPU seconds of the server, by its own counter."""
-    return _sum(url, "process_cpu_seconds_total")
-
-
-def _sum(url: str, series: str) -> float:
-    """The sum of the series that match, on the page of the server."""
-    with urllib.request.urlopen(f"{url}/metrics") as response:
-        found = re.findall(rf"^{series} (\S+)$", response.read().decode(), re.MULTILINE)
-    assert found, series
-    return sum(map(float, found))
+    return page_sum(url, "process_cpu_seconds_total")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ import argparse
 import asyncio
 import tempfile
 import time
-import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -119,13 +118,10 @@ def measure(pages: FleetPages, tools: Tools, minutes: float) -> Iterator[str]:
 
 def _totals(url: str) -> tuple[float, float]:
     """The appended samples, and the seconds of evaluated rules, since the start of the Prometheus."""
-    with urllib.request.urlopen(f"{url}/metrics") as response:
-        samples = [line.rpartition(" ") for line in response.read().decode().splitlines() if line[0] != "#"]
-    appended, evaluating = (
-        sum(float(value) for name, _, value in samples if name.startswith(prefix))
-        for prefix in ("prometheus_tsdb_head_samples_appended_total", "prometheus_rule_evaluation_duration_seconds_sum")
+    return (
+        machine.page_sum(url, "prometheus_tsdb_head_samples_appended_total.*"),
+        machine.page_sum(url, "prometheus_rule_evaluation_duration_seconds_sum"),
     )
-    return appended, evaluating
 
 
 def cost_by_family(page: str) -> list[tuple[str, int]]:

@@ -4,14 +4,10 @@ The server is the scripted one of the tests, stopped by SIGSTOP. Both runs have 
 """
 
 import argparse
-import contextlib
-import os
 import signal
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,12 +15,11 @@ from exporters.text.errors import UsageError
 from loadgen.report.tables import format_seconds
 from loadgen.results.record import Record, read_records, read_run
 from loadgen.results.summary import summarise_class
-from tests.support.promtool import ROOT
+from tests.loadgen.load_process import running_load, started_server
 from tests.support.waiting import HANG, wait_until
 
 CONNECTIONS = 10
 RATE = 50
-_SERVER = ROOT / "tests/loadgen/scripted_server.py"
 _CLASSES = "classes: {siso: {share: 1, prompt_tokens: {min: 10, max: 20}, output_tokens: {min: 5, max: 20}}}"
 
 
@@ -42,36 +37,23 @@ def figures(open_loop: Sequence[Record], closed_loop: Sequence[Record]) -> Figur
     return Figures(opened.ttft.p99, opened.ttft_sent.p99, closed.ttft.p99)
 
 
-@contextlib.contextmanager
-def _server() -> Iterator[tuple[subprocess.Popen[str], str]]:
-    with subprocess.Popen([sys.executable, str(_SERVER)], stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None
-        try:
-            yield server, f"http://127.0.0.1:{server.stdout.readline().strip()}"
-        finally:
-            server.send_signal(signal.SIGCONT)
-            server.terminate()
-
-
 def _measure(folder: Path, phase: str, seconds: float, frozen: float, *flags: str) -> list[Record]:
     """The records of one run, in the middle of which the server is frozen."""
     folder.mkdir()
     scenario, out = folder / "scenario.yaml", folder / "out"
     phases = f"phases: [{{name: one, duration: {seconds:g}s, {phase}}}]"
     scenario.write_text(f"name: freeze\nseed: 18\ntimeout: 1m\nstream_share: 1\n{_CLASSES}\n{phases}\n")
-    command = [sys.executable, "-c", "import sys; from compose.cli import main; sys.exit(main())", "load", "run"]
-    with _server() as (server, target):
-        flags = (*flags, "--target", target, "--out", str(out), "--log-level", "warning", "--allow-invalid")
-        with subprocess.Popen(
-            [*command, "--scenario", str(scenario), *flags], cwd=ROOT, stdout=subprocess.DEVNULL
-        ) as load:
+    with started_server() as (server, target), running_load(scenario, target, out, *flags) as load:
+        try:
             if not wait_until(lambda: _started(out) is not None):
                 raise RuntimeError("the load did not start")
             time.sleep(max(0.0, (_started(out) or 0.0) + seconds / 2 - time.time()))
-            os.kill(server.pid, signal.SIGSTOP)
+            server.send_signal(signal.SIGSTOP)
             time.sleep(frozen)
-            os.kill(server.pid, signal.SIGCONT)
-            load.wait(timeout=seconds + HANG)
+            server.send_signal(signal.SIGCONT)
+            load.communicate(timeout=seconds + HANG)
+        finally:
+            server.send_signal(signal.SIGCONT)
     return read_records(out)
 
 

@@ -11,15 +11,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from exporters.text.errors import UsageError
 from tests.bench import machine
 
 HERE = Path(__file__).parent
 FOREIGN = 0.1
 """CPU share of other processes above which a reading is disturbed."""
-
-
-class CannotMeasureError(Exception):
-    """The machine lacks a requirement or a program did not start; the message states the fix."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +122,7 @@ class Generators:
 def compiled(folder: Path) -> tuple[Path, Path]:
     """Compile the engine and the client into this folder."""
     if not (cc := shutil.which("cc")):
-        raise CannotMeasureError(
+        raise UsageError(
             "no C compiler: two small C programs generate the load; on Debian: apt-get install gcc libc6-dev"
         )
     for name in ("engine", "client"):
@@ -133,7 +130,7 @@ def compiled(folder: Path) -> tuple[Path, Path]:
             [cc, "-O2", "-o", str(folder / name), str(HERE / f"{name}.c")], check=False, capture_output=True, text=True
         )
         if done.returncode:
-            raise CannotMeasureError(f"cc could not compile {name}.c, which needs Linux headers:\n{done.stderr}")
+            raise UsageError(f"cc could not compile {name}.c, which needs Linux headers:\n{done.stderr}")
     return folder / "engine", folder / "client"
 
 
@@ -163,5 +160,5 @@ def _listens(process: subprocess.Popen[bytes], port: int) -> None:
             return socket.create_connection(("127.0.0.1", port), timeout=1).close()
         except OSError as error:
             if process.poll() is not None or time.monotonic() > until:
-                raise CannotMeasureError(f"the engine does not listen on port {port}: {error}") from error
+                raise UsageError(f"the engine does not listen on port {port}: {error}") from error
         time.sleep(0.01)

@@ -20,11 +20,12 @@ from pathlib import Path
 
 from compose.programs.cache import user_cache
 from compose.vllm_cpu.install import VllmCpu, lock_hash
+from exporters.text.errors import UsageError
 from tests.bench import machine
-from tests.bench.generators import CannotMeasureError, generators
+from tests.bench.generators import generators
 from tests.bench.measures import log
 from tests.bench.proxies import OURS, SLOS
-from tests.bench.results import Quantity, Result, print_results
+from tests.bench.results import Quantity, Result, exit_status, print_results
 from tests.support.ports import free_port
 from tests.support.sidecar_process import ROOT
 
@@ -78,7 +79,7 @@ def peer(kind: str, python: Path) -> Client:
             line = process.stdout.readline()  # then it waits
             used = machine.cpu_seconds(process.pid) - before
         if not line:
-            raise CannotMeasureError(f"the client {kind} has failed")
+            raise UsageError(f"the client {kind} has failed")
         counts = json.loads(line)
         _refuse_missing(kind, counts["tokens"], load)
         return Cost(used / counts["tokens"] * 1e6, counts["send_lag"] * 1000)
@@ -86,16 +87,21 @@ def peer(kind: str, python: Path) -> Client:
     return measure
 
 
+def write_scenario(path: Path, seconds: float, rate: float, **tokens: int) -> None:
+    """Streams of chats at a constant rate; `tokens` has their `prompt_tokens` and `output_tokens`."""
+    sizes = ", ".join(f"{key}: {{min: {count}, max: {count}}}" for key, count in tokens.items())
+    path.write_text(
+        f"name: bench\nseed: 1\ntimeout: 10m\nstream_share: 1\nchat_share: 1\nclasses: {{all: {{share: 1, {sizes}}}}}\n"
+        f"phases: [{{name: steady, duration: {seconds:g}s, rate: {rate:g}, arrivals: constant}}]\n"
+    )
+
+
 def ours(folder: Path) -> Client:
     scenario, slos = folder / "scenario.yaml", folder / "slos.yaml"
     slos.write_text(SLOS)
 
     def measure(load: Load) -> Cost:
-        shape = f"{{share: 1, prompt_tokens: {{min: 30, max: 30}}, output_tokens: {{min: {TOKENS}, max: {TOKENS}}}}}"
-        scenario.write_text(
-            f"name: bench\nseed: 1\ntimeout: 10m\nstream_share: 1\nchat_share: 1\nclasses: {{all: {shape}}}\n"
-            f"phases: [{{name: steady, duration: {load.seconds}s, rate: {RATE}, arrivals: constant}}]\n"
-        )
+        write_scenario(scenario, load.seconds, RATE, prompt_tokens=30, output_tokens=TOKENS)
         out = Path(tempfile.mkdtemp(dir=folder))
         program = Path(sys.executable).with_name("vllm-slo")
         flags = ("--target", f"http://127.0.0.1:{load.port}", "--slos", slos, "--out", out, "--allow-invalid")
@@ -117,19 +123,19 @@ def ours(folder: Path) -> Client:
 def _expect(process: subprocess.Popen[str], word: str) -> None:
     assert process.stdout is not None
     if process.stdout.readline().strip() != word:
-        raise CannotMeasureError(f"{process.args!r} has failed:\n{process.communicate()[1]}")
+        raise UsageError(f"{process.args!r} has failed:\n{process.communicate()[1]}")
 
 
 def _await(process: subprocess.Popen[str], path: Path) -> None:
     while not path.exists():
         if process.poll() is not None:
-            raise CannotMeasureError(f"vllm-slo load run has failed:\n{process.communicate()[1]}")
+            raise UsageError(f"vllm-slo load run has failed:\n{process.communicate()[1]}")
         time.sleep(0.01)
 
 
 def _refuse_missing(name: str, tokens: int, load: Load) -> None:
     if tokens != (offered := RATE * load.seconds * TOKENS):
-        raise CannotMeasureError(f"{name} received {tokens} of {offered} tokens")
+        raise UsageError(f"{name} received {tokens} of {offered} tokens")
 
 
 def compare(clients: dict[str, Client], shape: str, port: int, rounds: int, seconds: int) -> Result:
@@ -168,25 +174,19 @@ def main() -> int:
     options = flags.parse_args()
     vllm = options.vllm or VllmCpu(user_cache() / f"vllm-cpu-{lock_hash()}").python
     cores = machine.cores()
-    try:
-        with (
-            tempfile.TemporaryDirectory() as name,
-            generators(Path(name), free_port(), cores) as engine,
-            machine.pinned(cores.proxy),
-        ):
-            clients = {"aiohttp": peer("aiohttp", Path(sys.executable)), OURS: ours(Path(name))}
-            if vllm.exists():
-                clients["vllm bench serve"] = peer("vllm", vllm)
-            else:
-                log("vLLM is not installed, so its client is left out; --vllm names a Python that has it")
-            results = {
-                shape: compare(clients, shape, engine.engine_port, options.rounds, options.seconds) for shape in SHAPES
-            }
-    except CannotMeasureError as error:
-        print(error, file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
+    with (
+        tempfile.TemporaryDirectory() as name,
+        generators(Path(name), free_port(), cores) as engine,
+        machine.pinned(cores.proxy),
+    ):
+        clients = {"aiohttp": peer("aiohttp", Path(sys.executable)), OURS: ours(Path(name))}
+        if vllm.exists():
+            clients["vllm bench serve"] = peer("vllm", vllm)
+        else:
+            log("vLLM is not installed, so its client is left out; --vllm names a Python that has it")
+        results = {
+            shape: compare(clients, shape, engine.engine_port, options.rounds, options.seconds) for shape in SHAPES
+        }
     print_results(results.values())
     limits = [limit for shape, result in results.items() for limit in exceeded(shape, result, "aiohttp")]
     for limit in limits:
@@ -195,4 +195,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(exit_status(main))

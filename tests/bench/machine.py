@@ -1,7 +1,9 @@
-"""CPU affinity, and the CPU time and memory of process trees."""
+"""CPU affinity, the CPU time and memory of process trees, and what a server says of itself."""
 
 import contextlib
 import os
+import re
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,15 +74,22 @@ def busy_seconds(cores: frozenset[int]) -> float:
 
 def memory_mb(pid: int) -> float:
     """PSS of one process in MB."""
-    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-        if line.startswith("Pss:"):
-            return int(line.split()[1]) / 1024
-    raise LookupError(f"/proc/{pid}/smaps_rollup has no Pss")
+    return _mb(pid, "smaps_rollup", "Pss")
 
 
 def resident_mb(pid: int, which: str) -> float:
     """Resident memory of one process in MB, shared and mapped files included: `VmRSS`, or its maximum, `VmHWM`."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith(f"{which}:"):
-            return int(line.split()[1]) / 1024
-    raise LookupError(f"/proc/{pid}/status has no {which}")
+    return _mb(pid, "status", which)
+
+
+def _mb(pid: int, file: str, name: str) -> float:
+    (kilobytes,) = re.findall(rf"^{name}: +(\d+) kB$", Path(f"/proc/{pid}/{file}").read_text(), re.MULTILINE)
+    return int(kilobytes) / 1024
+
+
+def page_sum(url: str, series: str) -> float:
+    """The sum of the series that match, on the /metrics page of the server."""
+    with urllib.request.urlopen(f"{url}/metrics", timeout=30) as response:
+        found = re.findall(rf"^{series} (\S+)$", response.read().decode(), re.MULTILINE)
+    assert found, series
+    return sum(map(float, found))

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from http.client import HTTPConnection
 
+from exporters.text.errors import UsageError
 from tests.bench import machine
-from tests.bench.generators import CannotMeasureError, Generators, Load
+from tests.bench.generators import Generators, Load
 from tests.bench.measures import Effort, log
 from tests.bench.proxies import OURS, REQUEST, Running
 from tests.bench.results import Quantity, Result
@@ -25,7 +26,7 @@ def measure(effort: Effort, proxies: list[Running], generators: Generators) -> R
     """Measure each proxy in all stages; for the sidecar, the relay process and the process tree."""
     title = f"memory (PSS): {STREAMS:,} open streams, then unary requests in addition"
     log(title)
-    columns: dict[str, list[float]] = {}
+    rows: dict[str, dict[str, list[float]]] = {}
     notes = []
     for proxy in proxies:
         assert proxy.pid
@@ -37,10 +38,11 @@ def measure(effort: Effort, proxies: list[Running], generators: Generators) -> R
         def note(stage: str, watched: dict[str, list[int]] = watched) -> None:
             for name, pids in watched.items():
                 try:
-                    columns.setdefault(name, []).append(sum(machine.memory_mb(pid) for pid in pids))
+                    used = sum(machine.memory_mb(pid) for pid in pids)
                 except OSError as error:
-                    raise CannotMeasureError(f"{name}: a process exited before {stage}") from error
-                log(f"  {name}, {stage}: {columns[name][-1]:.1f} MB")
+                    raise UsageError(f"{name}: a process exited before {stage}") from error
+                rows.setdefault(stage, {})[name] = [used]
+                log(f"  {name}, {stage}: {used:.1f} MB")
 
         generators.read(_unary(SETTLED), proxy.port)
         note("no connection")
@@ -53,18 +55,12 @@ def measure(effort: Effort, proxies: list[Running], generators: Generators) -> R
             for stage in stages(effort.requests):
                 counts = generators.read(_unary(stage - behind), proxy.port).counts
                 behind = stage
-                note(f"{stage:,} requests")
+                note(f"... and {stage:,} requests")
                 if failed := counts["errors"] + counts["short"]:
                     notes.append(f"{proxy.name}, up to {stage:,} requests: {failed} failed")
         if held["open"] != STREAMS or held["errors"] or held["short"]:
             notes.append(f"{proxy.name}: {held['open']} streams open at the end, {held['errors']} errors")
-    names = [
-        "no connection",
-        *(f"{connections:,} idle connections" for connections in IDLE),
-        f"{STREAMS:,} streams open",
-        *(f"... and {stage:,} requests" for stage in stages(effort.requests)),
-    ]
-    if sizes := columns.get(f"{OURS}, relay"):
+    if sizes := [columns[f"{OURS}, relay"][0] for columns in rows.values() if f"{OURS}, relay" in columns]:
         free, *idle, streaming = sizes[: len(IDLE) + 2]
         for what, kb, most in (
             ("idle connection", (idle[-1] - free) * 1024 / IDLE[-1], MOST_KB_IDLE),
@@ -72,11 +68,7 @@ def measure(effort: Effort, proxies: list[Running], generators: Generators) -> R
         ):
             verdict = "within" if kb <= most else "ABOVE"
             notes.append(f"{OURS}, relay: {kb:.1f} kB per {what}, {verdict} the bound of {most:g} kB")
-    return Result(
-        title,
-        [Quantity(f"{name}, MB", {one: [rows[at]] for one, rows in columns.items()}) for at, name in enumerate(names)],
-        notes,
-    )
+    return Result(title, [Quantity(f"{stage}, MB", columns) for stage, columns in rows.items()], notes)
 
 
 def stages(most: int) -> list[int]:
@@ -95,7 +87,7 @@ def _idle(connections: int, port: int) -> Iterator[None]:
             client.request("POST", "/v1/chat/completions", REQUEST, {"content-type": "application/json"})
             client.getresponse().read()
             if client.sock is None:
-                raise CannotMeasureError(f"port {port}: the proxy closed a connection after its response")
+                raise UsageError(f"port {port}: the proxy closed a connection after its response")
         yield
 
 

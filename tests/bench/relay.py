@@ -16,11 +16,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tests.bench import machine, measures, memory, proxies, scrape
-from tests.bench.generators import CannotMeasureError, Generators, generators
-from tests.bench.installed import PEERS
+from tests.bench.generators import Generators, generators
 from tests.bench.measures import Effort, log
-from tests.bench.proxies import OURS, Proxy, Running
-from tests.bench.results import Result, print_results
+from tests.bench.proxies import OURS, PEERS, Proxy, Running
+from tests.bench.results import Result, exit_status, print_results
 from tests.support.ports import free_port
 
 COMPARED = tuple(measures.OF_ALL)
@@ -121,18 +120,12 @@ def main() -> int:
     if not proxies.nginx():
         log("nginx is not installed; the peer is aiohttp instead. On Debian: apt-get install nginx-light")
     effort = Effort(rounds=options.rounds, seconds=options.seconds, streams=options.streams, requests=options.requests)
-    try:
-        with (
-            tempfile.TemporaryDirectory() as name,
-            generators(Path(name), free_port(), cores, options.patience) as load,
-        ):
-            bench = Bench(effort, load, Path(name), options.against)
-            results = list(run(bench, options.measure or list(QUICK), others))
-    except CannotMeasureError as error:
-        print(error, file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
+    with (
+        tempfile.TemporaryDirectory() as name,
+        generators(Path(name), free_port(), cores, options.patience) as load,
+    ):
+        bench = Bench(effort, load, Path(name), options.against)
+        results = list(run(bench, options.measure or list(QUICK), others))
     print_results(results)
     if options.json:
         options.json.write_text(json.dumps([asdict(result) for result in results], indent=1))
@@ -140,4 +133,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(exit_status(main))

@@ -2,11 +2,14 @@
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from rich.console import Console
 from rich.table import Table
+
+from exporters.text.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,17 @@ class Result:
         for note in self.notes:
             console.print(f"  unreliable: {note}", soft_wrap=True)
         console.print()
+
+
+def exit_status(bench: Callable[[], int]) -> int:
+    """The status of a bench; 2 if the machine lacks a requirement or a program does not start, with the message."""
+    try:
+        return bench()
+    except UsageError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
 
 
 def print_results(results: Iterable[Result]) -> None:

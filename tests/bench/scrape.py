@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+from exporters.text.errors import UsageError
 from tests.bench import measures
-from tests.bench.generators import CannotMeasureError, Generators
+from tests.bench.generators import Generators
 from tests.bench.measures import Effort, Measure, percentile, streams
 from tests.bench.proxies import OURS, Proxy, Running, sidecar
 from tests.bench.results import Quantity, Result
@@ -69,7 +70,7 @@ def exposition(port: int) -> bytes:
         with urllib.request.urlopen(request, timeout=60) as response:
             return gzip.decompress(response.read())
     except OSError as error:
-        raise CannotMeasureError(f"{OURS}: no response from /metrics: {error}") from error
+        raise UsageError(f"{OURS}: no response from /metrics: {error}") from error
 
 
 @contextlib.contextmanager

@@ -50,8 +50,3 @@ def test_only_the_intended_time_shows_how_long_a_server_was_frozen() -> None:
     assert found.intended == pytest.approx(END - BEGIN, rel=0.1)
     assert found.sent == pytest.approx(SERVICE)
     assert found.closed_loop == pytest.approx(SERVICE)
-
-
-def test_without_a_limit_of_connections_each_request_is_sent_when_it_is_due() -> None:
-    found = figures(list(open_loop(10_000)), list(closed_loop(10, 1.0)))
-    assert found.intended == found.sent

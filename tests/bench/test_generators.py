@@ -32,16 +32,12 @@ def counted(load: Generators, **flags: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("tick", [pytest.param(0, id="spread"), pytest.param(1, id="on one tick")])
-def test_every_chunk_of_every_stream_arrives(load: Generators, tick: int) -> None:
+def test_every_chunk_of_every_stream_arrives_at_the_requested_pace(load: Generators, tick: int) -> None:
     counts = counted(load, tokens=25, pace=1000, tick=tick)
+    assert counts["duration"]["p50"] > 23 * 1000
     assert (counts["requests"], counts["chunks"], counts["errors"], counts["short"]) == (30, 30 * 25, 0, 0)
     totals = [counts[name]["count"] for name in ("delay", "gap", "ttft", "duration")]
     assert totals == [30 * 25, 30 * 24, 30, 30]
-
-
-def test_streams_keep_the_requested_pace(load: Generators) -> None:
-    counts = counted(load, tokens=21, pace=2000, tick=1, requests=10)
-    assert counts["duration"]["p50"] > 19 * 2000
 
 
 def test_a_stream_that_the_engine_cuts_is_counted_as_short(load: Generators) -> None:
@@ -66,14 +62,8 @@ def test_a_held_load_reports_the_open_streams_at_its_end(load: Generators) -> No
 
 
 def test_without_a_compiler_the_bench_names_the_packages_and_exits_with_2(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.bench.relay"],
-        cwd=ROOT,
-        env={"PATH": str(tmp_path)},
-        check=False,
-        capture_output=True,
-        text=True,
-    )
+    command, environment = [sys.executable, "-m", "tests.bench.relay"], {"PATH": str(tmp_path)}
+    done = subprocess.run(command, cwd=ROOT, env=environment, check=False, capture_output=True, text=True)
     assert (done.returncode, done.stderr.splitlines()[-1]) == (
         2,
         "no C compiler: two small C programs generate the load; on Debian: apt-get install gcc libc6-dev",

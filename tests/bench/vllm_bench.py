@@ -24,9 +24,10 @@ from exporters.text.errors import UsageError
 from loadgen.results.record import BENCH
 from loadgen.schedule import scenario
 from loadgen.schedule.requests import Workload
+from tests.bench.load_clients import write_scenario
 from tests.bench.measures import log
 from tests.bench.proxies import OURS, SLOS
-from tests.bench.results import Quantity, Result, print_results
+from tests.bench.results import Quantity, Result, exit_status, print_results
 from tests.engine.vllm_process import vllm
 from tests.support.ports import free_port
 from tests.support.sidecar_process import ROOT
@@ -47,17 +48,9 @@ class Bench:
 
     def __init__(self, folder: Path, options: argparse.Namespace) -> None:
         self._folder, self._options = folder, options
-        sizes = ", ".join(
-            f"{key}: {{min: {tokens}, max: {tokens}}}"
-            for key, tokens in (("prompt_tokens", options.prompt_tokens), ("output_tokens", options.output_tokens))
-        )
         self._scenario, self._dataset, slos = (folder / name for name in ("load.yaml", "prompts.jsonl", "slos.yaml"))
-        self._scenario.write_text(
-            f"name: bench\nseed: 1\ntimeout: 10m\nstream_share: 1\nchat_share: 1\n"
-            f"classes: {{all: {{share: 1, {sizes}}}}}\n"
-            f"phases: [{{name: steady, duration: {options.requests / options.rate:g}s, rate: {options.rate:g}, "
-            "arrivals: constant}]\n"
-        )
+        sizes = {"prompt_tokens": options.prompt_tokens, "output_tokens": options.output_tokens}
+        write_scenario(self._scenario, options.requests / options.rate, options.rate, **sizes)
         slos.write_text(SLOS)
         chosen = scenario.load(self._scenario)
         prompts = [request.prompt for request in Workload(chosen, chosen.phases, chosen.seed)]
@@ -65,21 +58,10 @@ class Bench:
         self._dataset.write_bytes(b"".join(msgspec.json.encode({"prompt": prompt}) + b"\n" for prompt in prompts))
 
     def ours(self, number: int) -> Figures:
-        out = self._folder / f"ours-{number}"
-        flags = (
-            "--target",
-            self._options.target,
-            "--slos",
-            self._folder / "slos.yaml",
-            "--out",
-            out,
-            "--allow-invalid",
-        )
-        model = ("--model", self._options.model, "--no-check")
-        _run(
-            (Path(sys.executable).with_name("vllm-slo"), "load", "run", "--scenario", self._scenario, *flags, *model),
-            OURS,
-        )
+        out, program = self._folder / f"ours-{number}", Path(sys.executable).with_name("vllm-slo")
+        files = ("--scenario", self._scenario, "--slos", self._folder / "slos.yaml", "--out", out)
+        flags = ("--target", self._options.target, "--model", self._options.model, "--no-check", "--allow-invalid")
+        _run((program, "load", "run", *files, *flags), OURS)
         return _figures(out / BENCH, self._count)
 
     def peer(self, number: int) -> Figures:
@@ -183,16 +165,10 @@ def main() -> int:
     options.environment = {}
     if options.target and not (options.model and options.tokenizer):
         flags.error("--target: also needs --model and --tokenizer")
-    try:
-        with tempfile.TemporaryDirectory() as name:
-            folder = Path(name)
-            started = not options.target
-            found = _with_engine(folder, options) if started else measure(Bench(folder, options), options.rounds)
-    except UsageError as error:
-        print(error, file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        started = not options.target
+        found = _with_engine(folder, options) if started else measure(Bench(folder, options), options.rounds)
     rows = {f"{name} median, ms": key for name, key in MEDIANS.items()} | OTHERS
     quantities = [
         Quantity(name, {client: [one[key] for one in figures] for client, figures in found.items()})
@@ -207,4 +183,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(exit_status(main))

@@ -11,16 +11,17 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from exporters.text.errors import UsageError
 from tests.bench import machine, proxies
-from tests.bench.generators import CannotMeasureError, Load, compiled, started_engine
+from tests.bench.generators import Load, compiled, started_engine
+from tests.bench.machine import page_sum
 from tests.bench.measures import log
 from tests.bench.proxies import OURS, Proxy, Running
-from tests.bench.results import Quantity, Result, print_results
+from tests.bench.results import Quantity, Result, exit_status, print_results
 from tests.support.ports import free_port
 
 RELAYS = (1, 2, 4, 8)
@@ -30,6 +31,7 @@ CONNECTIONS = 64
 """Connections of each client that sends unary requests without pauses."""
 CATCH_UP = 60.0
 """Seconds within which the exporter must have counted all records."""
+ACCOUNTS = ("begun_requests", "recorded_requests", "dropped_records")
 SPARE = 1
 """Cores of the sidecar beside one for each relay: for the exporter and the supervisor."""
 
@@ -44,10 +46,10 @@ class Machine:
 
     @classmethod
     def of(cls, cores: Sequence[int], most: int) -> "Machine":
-        """Raises: CannotMeasureError: there are too few cores for so many relays, one engine and one client."""
+        """Raises: UsageError: there are too few cores for so many relays, one engine and one client."""
         load = cores[most + SPARE :]
         if len(load) < 2:
-            raise CannotMeasureError(
+            raise UsageError(
                 f"{most} relays need {most + SPARE + 2} cores, and this machine has {len(cores)}; fewer: --relays"
             )
         half = len(load) // 2
@@ -79,7 +81,7 @@ class Sums:
 def nginx(workers: int) -> Proxy:
     peer = proxies.nginx(workers)
     if peer is None:
-        raise CannotMeasureError("nginx is the peer, and is not installed; on Debian: apt-get install nginx-light")
+        raise UsageError("nginx is the peer, and is not installed; on Debian: apt-get install nginx-light")
     return peer
 
 
@@ -128,24 +130,18 @@ def _cpu(pid: int) -> dict[int, tuple[str, float]]:
 
 
 def accounts(running: Running) -> dict[str, float]:
-    """The sums of the accounts of requests, and the seconds until the exporter had counted all of them."""
+    """What the exporter has not counted, and the seconds until it had counted all records."""
     begun_at = time.monotonic()
     while True:
-        with urllib.request.urlopen(f"http://127.0.0.1:{running.metrics_port}/metrics", timeout=30) as response:
-            lines = response.read().decode().splitlines()
-        sums = {
-            name: sum(
-                float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"llm_sidecar_{series}_total{{")
-            )
-            for name, series in (
-                ("begun", "begun_requests"),
-                ("recorded", "recorded_requests"),
-                ("dropped", "dropped_records"),
-            )
-        }
+        url = f"http://127.0.0.1:{running.metrics_port}"
+        begun, recorded, dropped = (page_sum(url, rf"llm_sidecar_{series}_total{{.*}}") for series in ACCOUNTS)
         waited = time.monotonic() - begun_at
-        if sums["begun"] == sums["recorded"] + sums["dropped"] or waited > CATCH_UP:
-            return {**sums, "behind": waited}
+        if begun == recorded + dropped or waited > CATCH_UP:
+            return {
+                "records dropped": dropped,
+                "requests not counted at the end": begun - recorded - dropped,
+                "seconds until all were counted": waited,
+            }
         time.sleep(0.1)
 
 
@@ -204,15 +200,7 @@ class Bench:
                     }
                     notes += [f"{kind.name}, {column}, {what}: {why}" for why, applies in reasons.items() if applies]
                 if not peer:
-                    counted = accounts(running)
-                    for name, value in (
-                        ("records dropped", counted["dropped"]),
-                        (
-                            "requests not counted at the end",
-                            counted["begun"] - counted["recorded"] - counted["dropped"],
-                        ),
-                        ("seconds until all were counted", counted["behind"]),
-                    ):
+                    for name, value in accounts(running).items():
                         rows.setdefault(name, {}).setdefault(column, []).append(value)
         return notes
 
@@ -226,29 +214,23 @@ def main() -> int:
     cores = sorted(machine.cores().every)
     rows: dict[str, dict[str, list[float]]] = {}
     notes: list[str] = []
-    try:
-        shape = Machine.of(cores, max(options.relays))
-        with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
-            engine, client = compiled(Path(name))
-            port = free_port()
-            engines = []
-            for core in shape.engines:
-                with machine.pinned(frozenset((core,))):
-                    engines.append(stack.enter_context(started_engine(engine, port)).pid)
-            bench = Bench(client, engines, port, shape, options.seconds, Path(name))
-            for number in range(1, options.rounds + 1):
-                log(f"round {number}")
-                for relays in options.relays:
-                    notes += bench.measure(relays, rows)
-    except CannotMeasureError as error:
-        print(error, file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
+    shape = Machine.of(cores, max(options.relays))
+    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
+        engine, client = compiled(Path(name))
+        port = free_port()
+        engines = []
+        for core in shape.engines:
+            with machine.pinned(frozenset((core,))):
+                engines.append(stack.enter_context(started_engine(engine, port)).pid)
+        bench = Bench(client, engines, port, shape, options.seconds, Path(name))
+        for number in range(1, options.rounds + 1):
+            log(f"round {number}")
+            for relays in options.relays:
+                notes += bench.measure(relays, rows)
     title = f"{len(cores)} cores: {len(shape.engines)} engines and {len(shape.clients)} clients beside the proxy"
     print_results([Result(title, [Quantity(*each) for each in rows.items()], sorted(set(notes)))])
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(exit_status(main))

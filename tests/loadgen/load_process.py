@@ -1,13 +1,18 @@
 """Starts the load generator and the scripted server, each in a process of its own."""
 
+import atexit
+import functools
 import json
 import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from loadgen.results.record import Record, Run, read_records, read_run
 from tests.support.waiting import HANG
 
 HERE = Path(__file__).parent
@@ -55,35 +60,85 @@ def _run(scenario: Path | str, target: str, out: Path) -> tuple[str, ...]:
     return ("run", "--scenario", str(scenario), "--target", target, "--out", str(out), *_QUIET, *_VALID)
 
 
+@dataclass(frozen=True, slots=True)
+class FinishedLoad:
+    """A run against the scripted server, and the headers of the requests that the server has received."""
+
+    status: int
+    shown: str
+    errors: str
+    out: Path
+    requests: list[dict[str, str]]
+
+    @property
+    def run(self) -> Run:
+        return read_run(self.out)
+
+    @property
+    def records(self) -> list[Record]:
+        return read_records(self.out)
+
+
+def finished_load(scenario: Path, *flags: str) -> FinishedLoad:
+    """Run to the end against the scripted server, with the results beside the scenario."""
+    out = scenario.parent / "out"
+    with scripted_server() as target:
+        process = run_load(scenario, target, out, *flags)
+        return FinishedLoad(process.returncode, process.stdout, process.stderr, out, received(target))
+
+
 @contextmanager
 def scripted_server(*flags: str) -> Iterator[str]:
-    """The URL of a scripted server."""
+    """The URL of a scripted server, which the tests of a process share unless it has flags other than --hold."""
+    if flags in {(), ("--hold",)}:
+        target = _shared_server()
+        _ask(target, "reset")
+        if flags:
+            hold(target)
+        yield target
+        return
+    with started_server(*flags) as (_, target):
+        yield target
+
+
+@contextmanager
+def started_server(*flags: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A scripted server and its URL."""
     command = [sys.executable, str(HERE / "scripted_server.py"), *flags]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         try:
-            yield f"http://127.0.0.1:{server.stdout.readline().strip()}"
+            yield server, f"http://127.0.0.1:{server.stdout.readline().strip()}"
         finally:
             server.terminate()
 
 
+@functools.cache
+def _shared_server() -> str:
+    stack = ExitStack()
+    atexit.register(stack.close)
+    return stack.enter_context(started_server())[1]
+
+
+def _ask(target: str, path: str) -> Any:
+    with urllib.request.urlopen(f"{target}/{path}", timeout=HANG) as response:
+        return json.load(response)
+
+
 def received(target: str) -> list[dict[str, str]]:
     """The headers of each completion request that the scripted server has received."""
-    with urllib.request.urlopen(f"{target}/received", timeout=HANG) as response:
-        requests: list[dict[str, str]] = json.load(response)
+    requests: list[dict[str, str]] = _ask(target, "received")
     return requests
 
 
 def release(target: str) -> None:
     """Let a scripted server with `--hold` respond."""
-    with urllib.request.urlopen(f"{target}/release", timeout=HANG):
-        pass
+    _ask(target, "release")
 
 
 def hold(target: str) -> None:
     """Let a scripted server accept requests without a response."""
-    with urllib.request.urlopen(f"{target}/hold", timeout=HANG):
-        pass
+    _ask(target, "hold")
 
 
 def write_scenario(folder: Path, *classes: str, rate: float, duration: str, timeout: str = "1h") -> Path:

@@ -1,8 +1,13 @@
 """Records and runs of the load generator for tests."""
 
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
-from loadgen.results.record import ClientOutcome, Objective, Record, Run
+from exporters.vocabulary.slo_file import SloFile
+from loadgen.client.completion import CompletionResponse
+from loadgen.client.grading import make_record
+from loadgen.results.record import REQUESTS, RUN, ClientOutcome, Objective, Record, Run, encode_line, write_json
 from loadgen.schedule.phases import Steady
 from loadgen.schedule.prompts import Part
 from loadgen.schedule.requests import CHAT, PlannedRequest
@@ -63,3 +68,24 @@ def run(**changes: Any) -> Run:
         "seconds": 2,
     }
     return Run(**(usual | changes))
+
+
+def graded(request: PlannedRequest, response: CompletionResponse, slos: SloFile, **changes: Any) -> Record:
+    """The record of a request that the load generator took at 1010.25 and sent at 1010.5, of a run begun at 1000."""
+    usual: dict[str, Any] = {
+        "request_id": "r",
+        "start": 1000.0,
+        "dispatched": 1010.25,
+        "sent": 1010.5,
+        "closed": 1020.0,
+        "outcome": ClientOutcome.OK,
+        "error": None,
+    }
+    return make_record(request, response, slos, **(usual | changes))
+
+
+def write_run(folder: Path, of: Run, records: Iterable[Record]) -> str:
+    """The folder of a run with these files."""
+    write_json(folder / RUN, of)
+    (folder / REQUESTS).write_bytes(b"".join(map(encode_line, records)))
+    return str(folder)

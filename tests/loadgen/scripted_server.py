@@ -1,11 +1,10 @@
 """A scripted OpenAI-compatible server on a plain socket, run as a process of its own; prints its port when it listens.
 
 The class header selects the response: `refuse` 429, `fail` 500, `deny` 401 with the authorization in its text, `tear`
-ends the stream early, `hang` never responds, `drop` closes the connection. `brief` gets one token and `stop`, `inflate`
-one token and the usage of `max_tokens`, `canned` always the same text, with the usual times; any other class gets
-`max_tokens` chunks at once.
-With `--hold`, or after GET /hold, no such response begins before GET /release. GET /received returns the headers of all
-completion requests. With `--capacity`, requests above so many a second fail, counted by their due times
+ends the stream early, `hang` never responds, `drop` closes the connection. `brief` gets one token and `stop`, `canned`
+always the same text, with the usual times; any other class gets `max_tokens` chunks at once.
+After GET /hold, no such response begins before GET /release. GET /received returns the headers of all completion
+requests since the last GET /reset. With `--capacity`, requests above so many a second fail, counted by their due times
 (x-request-start), so the speed of the machine does not matter. With `--exit-after`, the server ends when it has
 received so many.
 """
@@ -35,14 +34,13 @@ def unary(status: int, value: object) -> bytes:
 
 
 class Server:
-    def __init__(self, *, hold: bool, capacity: float | None, exit_after: int | None) -> None:
+    def __init__(self, *, capacity: float | None, exit_after: int | None) -> None:
         self.capacity = capacity
         self.exit_after = exit_after
         self.due_in = Counter[int]()
         self.released = asyncio.Event()
         self.received: list[dict[str, str]] = []
-        if not hold:
-            self.released.set()
+        self.released.set()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -66,11 +64,13 @@ class Server:
                 writer.write(unary(404, {}))
             case "/received":
                 writer.write(unary(200, self.received))
-            case "/release":
-                self.released.set()
-                writer.write(unary(200, {}))
-            case "/hold":
-                self.released.clear()
+            case "/release" | "/hold" | "/reset":
+                if path == "/hold":
+                    self.released.clear()
+                else:
+                    self.released.set()
+                if path == "/reset":
+                    self.received.clear()
                 writer.write(unary(200, {}))
             case _:
                 self.received.append({"path": path, **headers})
@@ -107,7 +107,7 @@ class Server:
 
     async def tokens(self, body: dict[str, Any], writer: asyncio.StreamWriter, name: str) -> None:
         chat, count = "messages" in body, body["max_tokens"]
-        counted, sent = {"brief": (1, 1), "inflate": (count, 1), "tear": (count, count // 2)}.get(name, (count, count))
+        counted, sent = {"brief": (1, 1), "tear": (count, count // 2)}.get(name, (count, count))
         prompt = " ".join(message["content"] for message in body["messages"]) if chat else body["prompt"]
         usage = {
             "prompt_tokens": len(prompt) // 4,
@@ -139,12 +139,11 @@ class Server:
 
 async def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--hold", action="store_true")
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--capacity", type=float)
     parser.add_argument("--exit-after", type=int)
     flags = parser.parse_args()
-    scripted = Server(hold=flags.hold, capacity=flags.capacity, exit_after=flags.exit_after)
+    scripted = Server(capacity=flags.capacity, exit_after=flags.exit_after)
     server = await asyncio.start_server(scripted.serve, "127.0.0.1", flags.port, backlog=1024)
     print(server.sockets[0].getsockname()[1], flush=True)
     end = asyncio.Event()

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from exporters.http.parser import BadHttpError
@@ -261,6 +261,7 @@ TOOL_CALLS = event({"choices": [{"index": 0, "delta": {"tool_calls": "a"}, "fini
 
 
 @pytest.mark.slow
+@settings(max_examples=40)
 @example(events=[TOOL_CALLS, TOOL_CALLS], cuts=[], keep_text=True)
 @given(
     events=st.lists(token_events(), max_size=12),

@@ -2,12 +2,11 @@
 
 import os
 import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import gevent
 import pytest
@@ -15,24 +14,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadgen.distributed.common_settings import common_settings
+from loadgen.distributed.master_run import MasterRun
 from loadgen.distributed.messages import Ready
 from loadgen.results.record import ClientOutcome, read_records, read_run
+from loadgen.run.load_metrics import LoadCollector
 from loadgen.run.settings import RunSettings, from_arguments
 from loadgen.schedule import scenario
 from loadgen.schedule.phases import ClosedLoop
 from loadgen.schedule.requests import PlannedRequest, Workload, schedule_hash
 from loadgen.schedule.share import Share, SharedSchedule
 from tests.loadgen.load_process import (
-    ROOT,
+    finished_load,
     load,
     received,
     release,
-    run_load,
     running_load,
     scripted_server,
     write_scenario,
 )
-from tests.loadgen.run_flags import parsed
+from tests.loadgen.run_flags import parsed, refusal
 from tests.support.waiting import HANG, wait_until
 
 
@@ -64,13 +64,11 @@ def test_each_request_is_in_one_share(tmp_path_factory: pytest.TempPathFactory, 
 
 @pytest.mark.slow
 def test_two_workers_send_each_request_of_the_schedule_once(tmp_path: Path) -> None:
-    path, out = write_scenario(tmp_path, "siso", "refuse", rate=60, duration="800ms"), tmp_path / "out"
+    path = write_scenario(tmp_path, "siso", "refuse", rate=60, duration="800ms")
     planned = list(_schedule(path))
-    with scripted_server() as target:
-        process = run_load(path, target, out, "--workers", "2")
-        requests = received(target)
-    assert (process.returncode, process.stderr) == (0, "")
-    run, records = read_run(out), read_records(out)
+    done = finished_load(path, "--workers", "2")
+    assert (done.status, done.errors) == (0, "")
+    run, records, requests = done.run, done.records, done.requests
     assert (run.schedule, run.ended, len(run.workers)) == (schedule_hash(planned), "completed", 2)
     assert [worker.lost for worker in run.workers] == [None, None]
     assert Counter(record.number for record in records) == Counter(request.number for request in planned)
@@ -81,13 +79,13 @@ def test_two_workers_send_each_request_of_the_schedule_once(tmp_path: Path) -> N
     # Both workers count from the same instant.
     starts = {request["x-request-id"]: float(request["x-request-start"].removeprefix("t=")) for request in requests}
     assert all(abs(starts[record.request_id] - run.start - record.due) < 1e-5 for record in records)
-    assert "by worker: 0 " in " ".join(process.stdout.split())
-    assert load("report", str(out)).stdout == process.stdout
+    assert "by worker: 0 " in " ".join(done.shown.split())
+    assert load("report", str(done.out)).stdout == done.shown
 
 
 @pytest.mark.slow
 def test_the_users_of_a_closed_loop_are_split_exactly(tmp_path: Path) -> None:
-    path, out = write_scenario(tmp_path, "siso", rate=1, duration="2s"), tmp_path / "out"
+    path, out = write_scenario(tmp_path, "siso", rate=1, duration="1s"), tmp_path / "out"
     path.write_text(path.read_text().replace("rate: 1", "users: 3, think_time: 50ms"))
     with scripted_server("--hold") as target, running_load(path, target, out, "--workers", "2") as process:
         assert wait_until(lambda: len(received(target)) == 3)
@@ -152,21 +150,18 @@ def test_workers_end_with_a_master_that_is_killed(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_limit_that_leaves_a_worker_without_a_slot_is_refused(tmp_path: Path) -> None:
-    path, out = write_scenario(tmp_path, "siso", rate=60, duration="1s"), tmp_path / "out"
-    with scripted_server() as target:
-        process = run_load(path, target, out, "--workers", "2", "--max-concurrency", "1")
-    assert (process.returncode, process.stdout, out.exists()) == (2, "", False)
-    assert process.stderr == ("vllm-slo: --max-concurrency 1: is divided among 2 workers; set at least 2\n")
+    path = write_scenario(tmp_path, "siso", rate=60, duration="1s")
+    done = finished_load(path, "--workers", "2", "--max-concurrency", "1")
+    assert (done.status, done.shown, done.out.exists()) == (2, "", False)
+    assert done.errors == "vllm-slo: --max-concurrency 1: is divided among 2 workers; set at least 2\n"
 
 
 @pytest.mark.slow
 def test_failures_of_all_workers_are_noticed(tmp_path: Path) -> None:
-    path, out = write_scenario(tmp_path, "refuse", rate=60, duration="300ms"), tmp_path / "out"
-    with scripted_server() as target:
-        process = run_load(path, target, out, "--workers", "2")
-    (notice,) = process.stderr.splitlines()
+    done = finished_load(write_scenario(tmp_path, "refuse", rate=60, duration="300ms"), "--workers", "2")
+    (notice,) = done.errors.splitlines()
     assert notice.partition(" WARNING load: ")[2].startswith("the first 5 requests all failed: rejected, status 429")
-    assert process.returncode == 0
+    assert done.status == 0
 
 
 def _children(pid: int) -> list[str]:
@@ -198,24 +193,13 @@ class _Refusing:
         return f"worker {index}"
 
 
-@pytest.mark.slow
 def test_every_worker_that_cannot_take_part_is_named() -> None:
-    code = (
-        "from tests.loadgen.distributed.test_distributed_run import _Refusing, run_flags\n"
-        "from exporters.text.errors import UsageError\n"
-        "from loadgen.run.load_metrics import LoadCollector\n"
-        "from loadgen.distributed.master_run import MasterRun\n"
-        "settings = run_flags()\n"
-        "try:\n"
-        "    MasterRun(settings, LoadCollector(settings.slos), _Refusing(settings))\n"
-        "except UsageError as error:\n"
-        "    print(error)\n"
-    )
-    shown = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    assert shown == (
+    settings = run_flags()
+    pool: Any = _Refusing(settings)
+    assert refusal(lambda: MasterRun(settings, LoadCollector(settings.slos), pool)) == (
         "worker 0: has other settings than the master: schedule; start all with the same version, files and "
         "VLLM_SLO_* variables\n"
-        "worker 1: its clock is 3.2 s behind the master's; synchronise both, for example by NTP\n"
+        "worker 1: its clock is 3.2 s behind the master's; synchronise both, for example by NTP"
     )
 
 

@@ -1,10 +1,12 @@
-"""`locust --master` and `locust --worker` with the project's locustfile, as separate processes."""
+"""Locust with the project's locustfile: its web page, and `--master` and `--worker`, as separate processes."""
 
 import json
+import math
 import signal
 import urllib.error
 import urllib.request
 from collections import Counter
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,8 +15,9 @@ import pytest
 
 from loadgen.distributed.common_settings import differences
 from loadgen.results.record import ClientOutcome, Record, read_records, read_run
+from loadgen.results.summary import summarise_class
 from tests.loadgen.load_process import received, release, scripted_server, write_scenario
-from tests.loadgen.locust_process import cluster
+from tests.loadgen.locust_process import cluster, locust
 from tests.support.ports import free_port
 from tests.support.waiting import HANG, wait_until
 
@@ -36,6 +39,18 @@ def _messages(log: Path) -> list[str]:
     """The messages of the load generator, without Locust's time and process."""
     lines = [line.partition("/loadgen.")[2] for line in log.read_text().splitlines()]
     return [line.partition(": ")[2] for line in lines if line]
+
+
+def _text(url: str, form: bytes | None = None) -> str:
+    """What Locust's page responds; nothing while it does not listen."""
+    try:
+        with urllib.request.urlopen(url, form, timeout=HANG) as response:
+            text: str = response.read().decode()
+            return text
+    except urllib.error.HTTPError:
+        raise
+    except OSError:
+        return ""
 
 
 def _in_order(records: list[Record]) -> list[int]:
@@ -94,14 +109,8 @@ def test_each_start_in_the_web_page_is_a_run_and_its_stop_button_ends_it(tmp_pat
     flags = ("--web-host", "127.0.0.1", "--web-port", str(port))
 
     def ask(address: str, form: bytes | None = None) -> dict[str, Any]:
-        try:
-            with urllib.request.urlopen(f"{page}{address}", form, timeout=HANG) as response:
-                answer: dict[str, Any] = json.load(response)
-                return answer
-        except urllib.error.HTTPError:
-            raise
-        except OSError:
-            return {}  # not listening yet
+        answer: dict[str, Any] = json.loads(_text(f"{page}{address}", form) or "{}")
+        return answer
 
     def has_received(target: str, count: int) -> bool:
         return len(received(target)) >= count
@@ -154,3 +163,45 @@ def test_workers_with_other_files_or_without_access_are_refused(tmp_path: Path) 
 )
 def test_the_settings_that_differ_are_named(worker: dict[str, str], text: str) -> None:
     assert differences(worker, {"schedule": "0" * 64, "--grace": "10 s"}) == text
+
+
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.long)])
+def test_the_tab_has_the_figures_of_each_class(tmp_path: Path, workers: int) -> None:
+    path, out = write_scenario(tmp_path, "siso", "refuse", rate=40, duration="1s"), tmp_path / "out"
+    port = free_port()
+    page = f"http://127.0.0.1:{port}"
+    flags = ("--autostart", "--users", "1", "--web-host", "127.0.0.1", "--web-port", str(port))
+    pages: list[dict[str, Any]] = []
+
+    def ended() -> bool:
+        if text := _text(f"{page}/stats/requests"):
+            pages.append(json.loads(text))
+        return any(out.glob("*/summary.json"))
+
+    with scripted_server() as target, ExitStack() as stack:
+        variables = {"scenario": str(path), "out": str(out), "target": target}
+        if workers:
+            stack.enter_context(cluster(tmp_path / "log", variables, *flags, of_workers=[{}] * workers))
+        else:
+            stack.enter_context(locust(variables, *flags))
+        assert wait_until(ended)
+        seen = len(pages)
+        assert wait_until(lambda: ended() and pages[-1]["state"] == "stopped" and len(pages) > seen)
+        html = _text(page)
+
+    (folder,) = out.iterdir()
+    records = read_records(folder)
+    (table,) = pages[-1]["extended_stats"]
+    assert table["key"] == "slo"
+    rows = {row["class"]: row for row in table["data"]}
+    assert list(rows) == ["siso", "refuse", "all"]
+    for name, row in rows.items():
+        exact = summarise_class(name, [record for record in records if name in {"all", record.request_class}])
+        assert (row["offered"], row["open"], row["ok"]) == (exact.offered, 0, exact.ok)
+        assert row["failed"] == exact.offered - exact.ok
+        assert row["goodput"] == ("-" if exact.goodput is None else round(exact.goodput * 100, 2))
+        for key, value in (("ttft50", exact.ttft.p50), ("ttft99", exact.ttft.p99), ("end50", exact.e2e.p50)):
+            assert value is not None
+            # within 0.1 %, and rounded to 0.1 ms
+            assert row[key] == "∞" if value == math.inf else abs(row[key] - value * 1000) <= value + 0.051
+    assert '"extended_tabs": [{"key": "slo", "title": "SLO"}]' in html

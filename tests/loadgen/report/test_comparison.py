@@ -13,10 +13,10 @@ from exporters.analysis.estimates.figures import GOODPUT, TPOT, TTFT
 from exporters.analysis.estimates.paired_difference import PairedDifference
 from exporters.analysis.estimates.significance import Finding, Row
 from loadgen.report.comparison import FinishedRun, Pairing, RunComparison, compare_runs
-from loadgen.results.record import REQUESTS, RUN, ClientOutcome, Record, encode_line, write_json
+from loadgen.results.record import ClientOutcome, Record
 from loadgen.schedule.phases import Steady
 from tests.exporters.analysis.compare.sample_logs import seeded
-from tests.loadgen.load_records import record, run
+from tests.loadgen.load_records import record, run, write_run
 
 COUNT = 200
 PHASES = [Steady("calm", 100, 1), Steady("busy", 100, 1)]
@@ -138,9 +138,7 @@ def test_nothing_is_compared_without_requests() -> None:
 
 def write(folder: Path, records: Sequence[Record], **changes: Any) -> str:
     folder.mkdir()
-    write_json(folder / RUN, run(phases=PHASES, seconds=200.0, **changes))
-    (folder / REQUESTS).write_bytes(b"".join(map(encode_line, records)))
-    return str(folder)
+    return write_run(folder, run(phases=PHASES, seconds=200.0, **changes), records)
 
 
 @pytest.mark.slow
@@ -179,14 +177,8 @@ def test_the_table_says_how_runs_were_paired_and_which_is_invalid(
         "paired by the same schedule: 150 requests; ok in A only: 3, in B only: 0; recorded in A only: 50, in B only: "
         "0, which are not compared"
     ) in lines
-    assert next(line for line in printed.splitlines() if line.startswith("figure")).split() == [
-        "figure",
-        "A",
-        "B",
-        "(INVALID)",
-        "difference",
-        "verdict",
-    ]
+    (headings,) = [line.split() for line in printed.splitlines() if line.startswith("figure")]
+    assert headings == ["figure", "A", "B", "(INVALID)", "difference", "verdict"]
     assert "Differences are paired: their intervals are from a bootstrap" in lines
     assert main(["load", "compare", before, write(tmp_path / "c", late, schedule="other")]) == 0
     lines = " ".join(capsys.readouterr().out.split())

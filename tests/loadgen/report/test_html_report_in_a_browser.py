@@ -8,13 +8,13 @@ import pytest
 from msgspec import structs
 
 from dashboards.preview.chromium import browser, find_browser
-from exporters.vocabulary.signals import Verdict
 from loadgen.report.page import render_page
-from loadgen.results.record import ClientOutcome, Record, Run
+from loadgen.results.record import Record, Run
 from loadgen.results.summary import summarise
 from loadgen.schedule.phases import Steady
 from tests.loadgen.html_document import CUT
-from tests.loadgen.load_records import record, run
+from tests.loadgen.load_records import run
+from tests.loadgen.report.sample_records import sample
 from tests.support.browser_tab import resize, show
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(find_browser() is None, reason="no Chromium on PATH")]
@@ -35,30 +35,7 @@ RUN = run(
 )
 
 
-def _records() -> list[Record]:
-    outcomes = [ClientOutcome.OK, ClientOutcome.OK, ClientOutcome.TIMEOUT]
-    return [
-        record(
-            number=number,
-            request_class=NAMES[number % len(NAMES)],
-            outcome=outcomes[number % 7 % 3],
-            due=number * 0.1,
-            dispatched=number * 0.1,
-            sent=number * 0.1,
-            first=number * 0.1 + 0.15 + number % 11 / 100,
-            last=number * 0.1 + 1.2,
-            ttft=0.15 + number % 11 / 100,
-            ttft_sent=0.15 + number % 11 / 100,
-            e2e=1.2,
-            asked_prompt_tokens=100 * (1 + number % 13) ** 2,
-            max_tokens=16 + number % 50,
-            completion_tokens=16,
-            slo={"ttft": Verdict.GOOD},
-            good=True,
-            error=None if outcomes[number % 7 % 3] is ClientOutcome.OK else "y" * 400,
-        )
-        for number in range(300)
-    ]
+RECORDS = sample(300, NAMES, error="y" * 400)
 
 
 def _write(page: Path, run: Run, records: list[Record]) -> Path:
@@ -67,8 +44,7 @@ def _write(page: Path, run: Run, records: list[Record]) -> Path:
 
 
 async def test_it_fits_in_both_colour_schemes_and_requests_nothing(tmp_path: Path) -> None:
-    many = _records()
-    cases = {"many": many, "one": [structs.replace(many[0], due=1.0)], "none": []}
+    cases = {"many": RECORDS, "one": RECORDS[:1], "none": []}
     pages = [_write(tmp_path / f"{name}.html", RUN, records) for name, records in cases.items()]
     async with browser() as tab:
         for page in pages:
@@ -88,7 +64,7 @@ async def test_it_fits_in_both_colour_schemes_and_requests_nothing(tmp_path: Pat
 
 async def test_nothing_is_cut_on_paper(tmp_path: Path) -> None:
     plain = structs.replace(RUN, classes=["siso"], shares={"siso": 1.0}, scenario="example")
-    records = [structs.replace(each, request_class="siso") for each in _records()]
+    records = [structs.replace(each, request_class="siso") for each in RECORDS]
     async with browser() as tab:
         await resize(tab, 720)
         await tab.send("Emulation.setEmulatedMedia", media="print")
@@ -103,7 +79,7 @@ async def test_a_click_on_a_class_shows_its_curves(tmp_path: Path) -> None:
         "[...document.querySelectorAll('.choice figure')].filter(each => each.clientWidth).map(each => each.innerText)"
     )
     async with browser() as tab:
-        await show(tab, _write(tmp_path / "page.html", RUN, _records()))
+        await show(tab, _write(tmp_path / "page.html", RUN, RECORDS))
         for name, title in (("all", "TTFT of all"), ("siso", "TTFT of siso")):
             await tab.evaluate(
                 f"[...document.querySelectorAll('.choice label')].find(each => each.innerText === {name!r}).click()"

@@ -8,15 +8,15 @@ import pytest
 from msgspec import structs
 from rich.console import Console
 
-from exporters.text.errors import UsageError
 from exporters.vocabulary.signals import Verdict
 from loadgen.report.tables import FOLDED, format_percent, format_seconds, render, show
-from loadgen.results.record import ClientOutcome, Objective, Record, read_records, read_run
+from loadgen.results.record import ClientOutcome, Objective, Record, Run, read_records, read_run
 from loadgen.results.steady_state import Timed
 from loadgen.results.summary import summarise
 from loadgen.schedule.phases import Steady
 from tests.loadgen.load_records import record, run
 from tests.loadgen.queues import queue, seeded
+from tests.loadgen.run_flags import refusal
 
 RUN = run()
 SIZES = {"prompt_tokens": 100_000, "completion_tokens": 20_000, "cached_tokens": 90_000, "send_lag": 0.001}
@@ -42,12 +42,16 @@ def test_nothing_is_cut_off_at(width: int) -> None:
     assert [each for each in texts if each not in text] == []
 
 
+def shown(of: Run, records: list[Record]) -> list[str]:
+    """The lines of a report."""
+    out = io.StringIO()
+    show(of, summarise(of, records), Console(file=out, width=160))
+    return [line.rstrip() for line in out.getvalue().splitlines()]
+
+
 def test_an_slo_on_valid_output_is_reported_as_not_judged() -> None:
     judged = structs.replace(RUN, slos=[*RUN.slos, Objective("json", "valid_output", None, 0.99)])
-    console = Console(file=io.StringIO(), width=160)
-    show(judged, summarise(judged, RECORDS), console)
-    assert isinstance(console.file, io.StringIO)
-    assert console.file.getvalue().splitlines()[-1] == (
+    assert shown(judged, RECORDS)[-1] == (
         "! the SLO 'json' is not judged: its signal is valid_output, and the requests of a scenario neither ask for "
         "JSON nor offer tools"
     )
@@ -75,11 +79,9 @@ def test_a_percentile_is_infinite_only_where_requests_failed() -> None:
 
 def table_line(records: list[Record], signal: str) -> str:
     """The latencies of the whole run of one class."""
-    console = Console(file=io.StringIO(), width=160)
-    show(RUN, summarise(RUN, records), console)
-    assert isinstance(console.file, io.StringIO)
-    table = console.file.getvalue().split("latencies of the whole run")[1]
-    return next(line for line in table.splitlines() if line.split()[:2] == ["siso", signal])
+    lines = shown(RUN, records)
+    begin = next(number for number, line in enumerate(lines) if line.startswith("latencies of the whole run"))
+    return next(line for line in lines[begin:] if line.split()[:2] == ["siso", signal])
 
 
 def test_throughput_counts_output_tokens_only() -> None:
@@ -87,13 +89,9 @@ def test_throughput_counts_output_tokens_only() -> None:
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError) as refusal:
-        read_run(tmp_path)
-    assert str(refusal.value) == f"{tmp_path}: not the output of a load run: run.json cannot be read"
+    assert refusal(lambda: read_run(tmp_path)) == f"{tmp_path}: not the output of a load run: run.json cannot be read"
     (tmp_path / "requests.jsonl").write_text("{}\n")
-    with pytest.raises(UsageError) as refusal:
-        read_records(tmp_path)
-    assert str(refusal.value) == (
+    assert refusal(lambda: read_records(tmp_path)) == (
         f"{tmp_path / 'requests.jsonl'}:1: not a request record: Object missing required field `class`"
     )
 
@@ -132,11 +130,7 @@ def test_the_stable_window_is_a_table_beside_the_whole_phase() -> None:
         *(timed_record("busy", each) for each in queue(1.5, 1000, seeded(4), rate=10)),
         *(timed_record("brief", each) for each in queue(0.5, 10, seeded(4), rate=10)),
     ]
-    result = summarise(steady, records)
-    console = Console(file=io.StringIO(), width=160)
-    show(steady, result, console)
-    assert isinstance(console.file, io.StringIO)
-    lines = [line.rstrip() for line in console.file.getvalue().splitlines()]
+    result, lines = summarise(steady, records), shown(steady, records)
     assert [line for line in lines if line.endswith("stable window")] == ["calm, stable window"]
     (line,) = [line for line in lines if line.startswith("steady state of calm: steady (latency ")]
     window = result.stable["calm"]

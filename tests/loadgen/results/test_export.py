@@ -12,9 +12,9 @@ from msgspec import structs
 from compose.cli import main
 from exporters.vocabulary.signals import Verdict
 from loadgen.results.export import as_csv
-from loadgen.results.record import REQUESTS, RUN, ClientOutcome, Record, Run, encode_line, write_json
+from loadgen.results.record import ClientOutcome, Record, Run
 from loadgen.results.summary import ClassSummary, Quantiles, summarise
-from tests.loadgen.load_records import record, run
+from tests.loadgen.load_records import record, run, write_run
 
 GOOD = record(
     phase="calm", ttft=0.25, slo={"ttft": Verdict.GOOD}, good=True, prompt_tokens=50, max_tokens=7, completion_tokens=7
@@ -61,24 +61,19 @@ def test_an_invalid_run_says_so_in_every_row() -> None:
     assert {row["validity"] for row in rows(run(), late)} == {"INVALID"}
 
 
-def test_names_with_commas_stay_in_their_column() -> None:
-    names = run(classes=["a, b"])
-    assert rows(names, [structs.replace(GOOD, request_class="a, b")])[0]["class"] == "a, b"
-
-
-def test_a_class_that_a_spreadsheet_would_execute_is_a_text() -> None:
-    names = run(classes=["=1+1"])
-    assert rows(names, [structs.replace(GOOD, request_class="=1+1")])[0]["class"] == "'=1+1"
-
-
-def _folder(tmp_path: Path) -> str:
-    write_json(tmp_path / RUN, run())
-    (tmp_path / REQUESTS).write_bytes(b"".join(map(encode_line, RECORDS)))
-    return str(tmp_path)
+@pytest.mark.parametrize(
+    "name, cell",
+    [
+        pytest.param("a, b", "a, b", id="a comma stays in its column"),
+        pytest.param("=1+1", "'=1+1", id="what a spreadsheet would execute is a text"),
+    ],
+)
+def test_any_name_of_a_class_is_one_text(name: str, cell: str) -> None:
+    assert rows(run(classes=[name]), [structs.replace(GOOD, request_class=name)])[0]["class"] == cell
 
 
 def test_the_report_is_also_json_and_csv(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = _folder(tmp_path)
+    folder = write_run(tmp_path, run(), RECORDS)
     assert main(["load", "report", folder, "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["total"]["offered"] == 4
     assert main(["load", "report", folder, "--format", "csv"]) == 0

@@ -46,8 +46,3 @@ def test_merged_histograms_are_the_histogram_of_all_gaps(some: list[float], othe
 def test_gaps_of_chunks_read_together_are_zero() -> None:
     made = histogram([0.0, 0.0, 0.0, 1e-9, 0.25])
     assert (made.zeros, made.percentile(50), made.count) == (4, 0.0, 5)
-
-
-def test_without_gaps_every_figure_is_zero() -> None:
-    made = GapHistogram()
-    assert (made.count, made.mean, made.deviation, made.percentile(99)) == (0, 0.0, 0.0, 0.0)

@@ -1,67 +1,39 @@
 """A run whose files cannot be written stops, reports what it has in memory, and says which file is incomplete."""
 
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from loadgen.results.record import read_records, read_run
-from tests.loadgen.load_process import ROOT, load, received, release, running_load, scripted_server, write_scenario
+from tests.loadgen.load_process import load, received, release, running_load, scripted_server, write_scenario
 from tests.support.waiting import HANG, wait_until
 
 pytestmark = pytest.mark.slow
 
 LIMITED = """
-import resource, sys
-from compose.cli import main
+import atexit, resource
 _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+atexit.register(resource.setrlimit, resource.RLIMIT_FSIZE, (most, most))
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, most))  # bytes of a file
-code = main()
-resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
-sys.exit(code)
 """
 
 
 def test_a_full_disk_stops_the_run_and_keeps_what_was_written(tmp_path: Path) -> None:
     path, out = write_scenario(tmp_path, "siso", rate=20, duration="1h"), tmp_path / "out"
+    flags = ("--log-level", "warning", "--allow-invalid")
     with scripted_server() as target:
-        command = [
-            sys.executable,
-            "-c",
-            LIMITED,
-            "load",
-            "run",
-            "--scenario",
-            str(path),
-            "--target",
-            target,
-            "--out",
-            str(out),
-        ]
-        process = subprocess.run(
-            [*command, "--log-level", "warning", "--allow-invalid"],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=HANG,
-            check=False,
-        )
-    requests = f"{out / 'requests.jsonl'}: cannot be written: file too large"
-    summary = f"{out / 'summary.json'}: cannot be written: file too large"
-    bench = f"{out / 'bench.json'}: cannot be written: file too large"
-    page = f"{out / 'report.html'}: cannot be written: file too large"
+        files = ("--scenario", str(path), "--target", target, "--out", str(out))
+        process = load("run", *files, *flags, before=LIMITED)
+    names = ("requests.jsonl", "summary.json", "bench.json", "report.html")
+    lost = [f"{out / name}: cannot be written: file too large" for name in names]
     messages = [line.partition(" ERROR load: ")[2] for line in process.stderr.splitlines()]
-    assert messages == [f"{requests}; the run stops", requests, summary, bench, page]
+    assert messages == [f"{lost[0]}; the run stops", *lost]
     assert process.returncode == 1
     assert "scripted: stopped after" in process.stdout
 
     # what was written before remains, without a part of a file
-    assert not (out / "summary.json").exists()
-    assert not (out / "bench.json").exists()
-    assert not (out / "report.html").exists()
-    assert [file.name for file in out.iterdir() if file.suffix == ".tmp"] == []
+    assert {file.name for file in out.iterdir()} == {"run.json", "requests.jsonl"}
     assert read_run(out).ended == "stopped"
     records = read_records(out)
     assert len(records) == (out / "requests.jsonl").read_bytes().count(b"\n") > 0

@@ -13,20 +13,9 @@ from compose.cli import main
 from exporters.vocabulary import slo_file
 from exporters.vocabulary.signals import Outcome, Verdict
 from loadgen.client.completion import CompletionResponse
-from loadgen.client.grading import make_record
-from loadgen.results.record import (
-    REQUESTS,
-    RUN,
-    ClientOutcome,
-    Objective,
-    Record,
-    encode_line,
-    objectives,
-    rule_of_run,
-    write_json,
-)
+from loadgen.results.record import ClientOutcome, Objective, Record, objectives, rule_of_run
 from loadgen.results.regrading import regrade
-from tests.loadgen.load_records import planned, record, run
+from tests.loadgen.load_records import graded, planned, record, run, write_run
 
 HEAD = "version: 1\nperiod: 30d\nscrape_interval: 15s\n"
 # Thresholds are not multiples of a millisecond, so that rounded sums of times decide nothing.
@@ -58,20 +47,9 @@ times = st.integers(1, 3000).map(lambda milliseconds: milliseconds / 1000)
 gaps = st.lists(st.one_of(st.integers(1, 40), st.integers(30, 400)), max_size=MAX_TOKENS - 1)
 
 
-def graded(spec: slo_file.SloFile, outcome: ClientOutcome, response: CompletionResponse, *, stream: bool) -> Record:
-    last = response.last or 1012.0
-    return make_record(
-        planned(due=10.0, max_tokens=MAX_TOKENS, stream=stream),
-        response,
-        spec,
-        request_id="r",
-        start=1000.0,
-        dispatched=1010.0,
-        sent=1010.0,
-        closed=last + 0.001,
-        outcome=outcome,
-        error=None,
-    )
+def judged_by(spec: slo_file.SloFile, outcome: ClientOutcome, response: CompletionResponse, *, stream: bool) -> Record:
+    request, last = planned(due=10.0, max_tokens=MAX_TOKENS, stream=stream), response.last or 1012.0
+    return graded(request, response, spec, dispatched=1010.0, sent=1010.0, closed=last + 0.001, outcome=outcome)
 
 
 def without(verdicts: Mapping[str, Verdict], names: AbstractSet[str]) -> dict[str, Verdict]:
@@ -101,8 +79,8 @@ def test_the_verdicts_are_those_of_a_run_with_the_other_file(
         response.last = response.first + sum(response.gaps)
         response.answer = None if thinking is None else response.first + thinking
         response.completion_tokens = len(milliseconds) + 1
-    expected = graded(MANY, outcome, response, stream=stream)
-    found = regrade(graded(OTHER, outcome, response, stream=stream), MANY)
+    expected = judged_by(MANY, outcome, response, stream=stream)
+    found = regrade(judged_by(OTHER, outcome, response, stream=stream), MANY)
     # Without a failure of the engine, such a request has a verdict on its gaps only if it was certain before the end.
     unfailed = outcome.sidecar_outcome in {Outcome.CLIENT_ABORT, Outcome.CLIENT_ERROR, Outcome.REJECTED}
     if not unfailed:
@@ -142,13 +120,12 @@ slos: [{{name: availability, classes: [siso], signal: availability, objective: 9
 def test_a_stored_run_is_reported_by_another_rule(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], timeout: str, rule: str, judged: int, bad: int
 ) -> None:
-    write_json(tmp_path / RUN, run(rule=rule_of_run(MANY), experiment="seed-000", configuration="prefix"))
     requests = [
         record(phase="calm", ttft=0.2, e2e=1.0),
         record(phase="calm", ttft=9.0, e2e=10.0),
         record(phase="busy", outcome=ClientOutcome.TIMEOUT, closed=21.0),
     ]
-    (tmp_path / REQUESTS).write_bytes(b"".join(map(encode_line, requests)))
+    write_run(tmp_path, run(rule=rule_of_run(MANY), experiment="seed-000", configuration="prefix"), requests)
     path = tmp_path / "other.yaml"
     path.write_text(HEAD + AVAILABILITY.format(timeout=timeout))
     again = f"stored requests judged again by {path}, {rule}"
@@ -165,8 +142,8 @@ def test_a_stored_run_is_reported_by_another_rule(
 
 
 def test_without_a_file_the_verdicts_are_those_of_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_json(tmp_path / RUN, run(rule=rule_of_run(MANY)))
-    (tmp_path / REQUESTS).write_bytes(encode_line(record(phase="calm", slo={"ttft": Verdict.BAD}, good=False)))
+    bad = record(phase="calm", slo={"ttft": Verdict.BAD}, good=False)
+    write_run(tmp_path, run(rule=rule_of_run(MANY)), [bad])
     assert main(["load", "report", str(tmp_path), "--format", "json"]) == 0
     stated = msgspec.json.decode(capsys.readouterr().out)
     assert stated["rule"] == "verdicts of the run, first-token timeout of 2s"

@@ -35,8 +35,8 @@ def detect(samples: Sequence[Sample], every: int = 5) -> Saturation | None:
 @pytest.mark.parametrize("load", [0.5, 0.8, 0.9])
 def test_a_server_that_keeps_up_is_not_saturated(load: float, slots: int) -> None:
     random = seeded(18)
-    runs = [queue(load, 2000, random, slots=slots, rate=RATE) for _ in range(20)]
-    assert [detect(list(sampled(run, 200))) for run in runs] == [None] * 20
+    runs = [queue(load, 2000, random, slots=slots, rate=RATE) for _ in range(8)]
+    assert [detect(list(sampled(run, 200))) for run in runs] == [None] * 8
 
 
 @pytest.mark.slow
@@ -46,7 +46,7 @@ def test_a_server_that_keeps_up_is_not_saturated(load: float, slots: int) -> Non
 )
 def test_a_server_that_does_not_keep_up_is_saturated_from_the_start(load: float, seconds: int) -> None:
     random = seeded(18)
-    for _ in range(20):
+    for _ in range(8):
         found = detect(list(sampled(queue(load, 2000, random, rate=RATE), seconds)))
         assert found is not None
         assert found.since < 0.75 * found.detected
@@ -81,19 +81,6 @@ def test_a_phase_with_few_requests_is_not_decided() -> None:
     requests = [Timed(float(number), 0.0, 4.0 * number) for number in range(150)]
     samples = list(sampled(requests, 149))
     assert detect(samples) is None
-
-
-def test_the_phase_and_its_start_are_those_of_the_run() -> None:
-    samples = list(sampled(queue(2.0, 2000, seeded(1), rate=RATE), 100))
-    here, later = find_saturation(samples), find_saturation(samples, phase="peak", start=300.0)
-    assert here is not None
-    assert later == Saturation(
-        phase="peak",
-        since=here.since + 300,
-        detected=400.0,
-        offered=here.offered,
-        completed=here.completed,
-    )
 
 
 def watched(watch: SaturationWatch, samples: Sequence[Sample], start: float) -> list[Saturation]:

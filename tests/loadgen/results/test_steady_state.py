@@ -13,14 +13,13 @@ from loadgen.results.steady_state import (
     State,
     SteadyState,
     Timed,
-    open_requests,
     steady_state,
     trend,
     truncation,
 )
 from tests.loadgen.queues import queue, seeded
 
-RUNS = 50
+RUNS = 20
 
 
 def verdicts(load: float, count: int, slots: int) -> Counter[State]:
@@ -33,14 +32,14 @@ def verdicts(load: float, count: int, slots: int) -> Counter[State]:
 @pytest.mark.parametrize(
     "load, count, state, least, most_wrong",
     [
-        pytest.param(0.5, 1000, State.STEADY, 50, 0, id="half loaded"),
-        pytest.param(0.9, 3000, State.STEADY, 48, 0, id="nine tenths"),
-        pytest.param(1.1, 8000, State.DRIFTING, 48, 0, id="a tenth too much", marks=pytest.mark.long),
-        pytest.param(1.3, 1000, State.DRIFTING, 48, 0, id="three tenths too much"),
-        pytest.param(3.0, 1000, State.DRIFTING, 50, 0, id="three times too much"),
+        pytest.param(0.5, 1000, State.STEADY, 20, 0, id="half loaded"),
+        pytest.param(0.9, 3000, State.STEADY, 19, 0, id="nine tenths"),
+        pytest.param(1.1, 8000, State.DRIFTING, 19, 0, id="a tenth too much", marks=pytest.mark.long),
+        pytest.param(1.3, 1000, State.DRIFTING, 19, 0, id="three tenths too much"),
+        pytest.param(3.0, 1000, State.DRIFTING, 20, 0, id="three times too much"),
     ],
 )
-def test_of_fifty_queues(load: float, count: int, slots: int, state: State, least: int, most_wrong: int) -> None:
+def test_of_twenty_queues(load: float, count: int, slots: int, state: State, least: int, most_wrong: int) -> None:
     found = verdicts(load, count, slots)
     opposite = State.DRIFTING if state is State.STEADY else State.STEADY
     assert found[state] >= least
@@ -88,11 +87,6 @@ def test_the_stable_window_starts_after_the_cold_requests() -> None:
 def test_mser_5_leaves_out_exactly_the_part_that_differs(level: float, cold: int) -> None:
     alternating = [level + (number % 2) for number in range(100 * 5)]
     assert truncation([*repeat(level + 100, cold * 5), *alternating]) == cold * 5
-
-
-def test_open_requests_are_counted_at_each_due_time() -> None:
-    requests = [Timed(0, 1, 1), Timed(0.5, 5, 5.5), Timed(1, 1, 2), Timed(3, 1, 4), Timed(6, 1, 7)]
-    assert list(open_requests(requests)) == [(0, 0), (0.5, 1), (1, 1), (3, 1), (6, 0)]
 
 
 @given(st.floats(-5, 5), st.floats(-100, 100))

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from exporters.vocabulary import slo_file
 from exporters.vocabulary.signals import Verdict
 from loadgen.client.completion import CompletionResponse
-from loadgen.client.grading import make_record
-from loadgen.results.record import ClientOutcome, Record
+from loadgen.results.goodput_definitions import by_definition
+from loadgen.results.record import ClientOutcome, Objective, Record
 from loadgen.results.steady_state import State
 from loadgen.results.summary import Quantiles, SloResult, quantiles, summarise, summarise_class
 from loadgen.run.stalls import StallWatch
 from loadgen.schedule.phases import AtOnce, ClosedLoop, Diurnal, Phase, Ramp, Steady, Steps
 from loadgen.schedule.prompts import Part
-from tests.loadgen.load_records import planned, record, run
+from tests.loadgen.load_records import graded, planned, record, run
 from tests.loadgen.queues import queue, seeded
 
 SHIPPED = slo_file.load(slo_file.SHIPPED)
@@ -249,22 +249,11 @@ def graded_record(
         response.gaps.extend([gap] * 39)
         response.last = response.first + 39 * gap
         response.answer = None if answer is None else 1010.0 + answer
-    return make_record(
-        request,
-        response,
-        spec,
-        request_id="r",
-        start=1000.0,
-        dispatched=1010.25,
-        sent=1010.5,
-        closed=1000.0 + closed,
-        outcome=outcome,
-        error=None,
-    )
+    return graded(request, response, spec, closed=1000.0 + closed, outcome=outcome)
 
 
 @pytest.mark.parametrize(
-    "graded, verdicts, good",
+    "judged, verdicts, good",
     [
         pytest.param(
             graded_record("siso", ClientOutcome.OK, first=4.9),
@@ -309,9 +298,9 @@ def graded_record(
     ],
 )
 def test_a_request_is_judged_from_the_time_it_was_due(
-    graded: Record, verdicts: dict[str, Verdict], *, good: bool | None
+    judged: Record, verdicts: dict[str, Verdict], *, good: bool | None
 ) -> None:
-    assert (graded.slo, graded.good) == (verdicts, good)
+    assert (judged.slo, judged.good) == (verdicts, good)
 
 
 @pytest.mark.parametrize(
@@ -329,17 +318,10 @@ def test_the_answer_is_judged_from_the_time_its_request_was_due(
     slo = slo_file.Slo(
         name="answer", classes=("siso",), sli=slo_file.Latency(slo_file.Measure.TTFT_ANSWER, 20.0), objective=0.95
     )
-    graded = graded_record(
+    judged = graded_record(
         "siso", outcome, first=2.0, closed=closed, answer=answer, spec=replace(SHIPPED, slos=(*SHIPPED.slos, slo))
     )
-    assert (graded.ttft_answer, graded.slo.get("answer")) == (answer, verdict)
-
-
-def test_latencies_count_from_due_and_the_send_lag_is_separate() -> None:
-    row = graded_record("siso", ClientOutcome.OK, first=2.0, gap=0.1)
-    assert (row.due, row.dispatched, row.sent, row.send_lag) == (10.0, 10.25, 10.5, 0.25)
-    assert (row.ttft, row.e2e) == (2.0, 20.0)
-    assert (row.itl_p50, row.itl_p95, row.chunks) == (0.1, 0.1, 40)
+    assert (judged.ttft_answer, judged.slo.get("answer")) == (answer, verdict)
 
 
 def test_a_stream_without_its_end_has_a_token_for_each_chunk() -> None:
@@ -353,22 +335,62 @@ def test_each_time_and_each_definition_of_tpot_is_recorded() -> None:
     response.first, response.last, response.last_choice = 1012.0, 1016.0, 1018.0
     response.completion_tokens, response.coalesced = 5, 2
     response.gaps.extend([1.0] * 4)
-    made = make_record(
-        planned(due=10.0),
-        response,
-        SHIPPED,
-        request_id="r",
-        start=1000.0,
-        dispatched=1010.25,
-        sent=1010.5,
-        closed=1020.0,
-        outcome=ClientOutcome.OK,
-        error=None,
-    )
+    made = graded(planned(due=10.0), response, SHIPPED)
     assert (made.due, made.dispatched, made.sent, made.first_byte, made.first, made.answer) == (
         *(10.0, 10.25, 10.5, 11.0, 12.0),
         None,
     )
     assert (made.last, made.closed, made.send_lag, made.ttft, made.ttft_sent) == (16.0, 20.0, 0.25, 2.0, 1.5)
     assert (made.e2e, made.e2e_sent, made.coalesced) == (10.0, 9.5, 2)
+    assert (made.itl_p50, made.itl_p95, made.chunks) == (1.0, 1.0, 5)
     assert (made.tpot, made.tpot_vllm, made.tpot_guidellm) == (4 / 4, 7 / 4, 5.5 / 5)
+
+
+TIMED_SLOS = [
+    Objective("ttft", "ttft", 1.0, 0.95),
+    Objective("tpot", "tpot", 0.1, 0.95),
+    Objective("availability", "availability", None, 0.99),
+]
+MET = {"ttft": Verdict.GOOD, "tpot": Verdict.GOOD, "availability": Verdict.GOOD}
+
+
+def stream(*, good: bool | None, ttft: float, **changes: Any) -> Record:
+    """A stream sent 0.5 s after its due time, whose TTFT counts from the due time; TPOT 50 ms."""
+    times = {"due": 0.0, "sent": 0.5, "first_choice": ttft, "last_choice": ttft + 1, "tpot_vllm": 0.05, "tpot": 0.05}
+    return record(**{**times, "ttft": ttft, "ttft_sent": ttft - 0.5, "good": good, "slo": MET} | changes)
+
+
+QUICK = stream(good=True, ttft=0.9)
+LATE = stream(good=False, ttft=1.4)  # within 1 s of sending, but not of the intended time
+SLOW = stream(good=False, ttft=9.0)
+ONE_TOKEN = stream(good=True, ttft=0.9, tpot=None, tpot_vllm=None)
+FAILED = record(outcome=ClientOutcome.UPSTREAM_ERROR, sent=0.5, good=False, slo=MET)
+NOT_SENT = record(outcome=ClientOutcome.NOT_SENT, sent=None)
+
+
+def goodput_counts(*records: Record) -> dict[str, tuple[int, int]]:
+    rows = by_definition(records, TIMED_SLOS, 10.0)
+    return {f"{row.tool}, {row.definition.partition(':')[0]}": (row.good, row.of) for row in rows}
+
+
+def test_the_definitions_count_different_requests() -> None:
+    assert goodput_counts(QUICK, LATE, SLOW, ONE_TOKEN, FAILED, NOT_SENT) == {
+        "vllm-slo, good / judged": (2, 5),
+        "vllm-slo, good / offered": (2, 6),
+        "vllm bench serve, completed requests that meet the SLOs, per second": (3, 4),
+        "guidellm, conforming / (measurable + errors)": (2, 5),
+        "aiperf, good / (ok + errors)": (3, 6),
+        "inference-perf, good / successful": (3, 4),
+    }
+
+
+def test_an_empty_choice_before_the_first_token_is_a_first_token_for_vllm() -> None:
+    early_role = stream(good=False, ttft=9.0, first_choice=0.6)
+    assert goodput_counts(early_role)["vllm bench serve, completed requests that meet the SLOs, per second"] == (1, 1)
+    assert goodput_counts(early_role)["aiperf, good / (ok + errors)"] == (0, 1)
+
+
+def test_only_vllm_states_a_rate() -> None:
+    rows = by_definition([QUICK, QUICK], TIMED_SLOS, 4.0)
+    assert [row.per_second for row in rows if row.per_second is not None] == [0.5]
+    assert [row.share for row in by_definition([], TIMED_SLOS, 0.0)] == [None] * 6

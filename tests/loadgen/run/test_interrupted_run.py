@@ -22,6 +22,7 @@ def test_ctrl_c_before_the_target_has_responded_sends_nothing(tmp_path: Path) ->
         with running_load(path, target, out) as process:
             connection, _ = silent.accept()
             with connection:
+                connection.recv(1)  # the request is on its way
                 process.send_signal(signal.SIGINT)
                 shown, errors = process.communicate(timeout=HANG)
     assert (process.returncode, shown, out.exists()) == (130, "", False)

@@ -13,9 +13,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from exporters.vocabulary import signals
 from exporters.vocabulary.signals import SEND_LATE
 from exporters.vocabulary.slo_file import SHIPPED, load
-from loadgen.results.record import ClientOutcome, read_records, read_run
+from loadgen.results.record import ClientOutcome, read_records
 from loadgen.results.summary import summarise_class
-from tests.loadgen.load_process import release, run_load, running_load, scripted_server, write_scenario
+from tests.loadgen.load_process import finished_load, release, run_load, running_load, scripted_server, write_scenario
 from tests.loadgen.load_series import SLOS, series_values
 from tests.support.ports import free_port
 from tests.support.waiting import HANG, wait_until
@@ -86,10 +86,8 @@ def test_a_run_that_is_not_scraped_waits_a_limited_time_and_starts(tmp_path: Pat
     path, slos = write_scenario(tmp_path, "siso", rate=20, duration="300ms"), tmp_path / "slos.yaml"
     slos.write_text(SLOS)
     flags = ("--slos", str(slos), "--metrics", f"127.0.0.1:{free_port()}", "--metrics-wait", "100ms")
-    with scripted_server() as target:
-        process = run_load(path, target, tmp_path / "out", *flags)
-    assert (process.returncode, process.stderr) == (0, "")
-    assert read_run(tmp_path / "out").ended == "completed"
+    done = finished_load(path, *flags)
+    assert (done.status, done.errors, done.run.ended) == (0, "", "completed")
 
 
 def test_a_signal_ends_the_wait_for_the_last_scrape(tmp_path: Path) -> None:

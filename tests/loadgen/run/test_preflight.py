@@ -14,7 +14,7 @@ from loadgen.run import settings as run_settings
 from loadgen.run.store import ResultStore
 from tests.exporters.configuration.certificates import authority, needs_openssl
 from tests.loadgen.canned_server import canned_server, http
-from tests.loadgen.run_flags import parsed
+from tests.loadgen.run_flags import parsed, refusal
 
 KEY = "sk-hidden-0123456789"
 SKIP = "set --no-check and --model"
@@ -85,9 +85,10 @@ def test_a_model_that_is_not_served_is_refused() -> None:
 def test_a_folder_that_contains_a_run_is_refused(tmp_path: Path) -> None:
     (tmp_path / "requests.jsonl").touch()
     arguments: Any = parsed("--scenario", "mixed", "--target", "http://127.0.0.1:1", "--out", str(tmp_path))
-    with pytest.raises(UsageError) as refusal:
-        ResultStore(run_settings.from_arguments(arguments, {}), "m", "0")
-    assert str(refusal.value) == f"--out {tmp_path}: already contains a run; choose another folder or delete it"
+    assert (
+        refusal(lambda: ResultStore(run_settings.from_arguments(arguments, {}), "m", "0"))
+        == f"--out {tmp_path}: already contains a run; choose another folder or delete it"
+    )
 
 
 def test_the_api_key_comes_from_the_file_or_else_the_environment(tmp_path: Path) -> None:
@@ -123,15 +124,14 @@ def test_an_invalid_key_file_is_refused(tmp_path: Path, text: str | None, messag
     path = tmp_path / "key"
     if text is not None:
         path.write_text(text)
-    with pytest.raises(UsageError) as refusal:
-        find_model("http://127.0.0.1:1", "--api-key-file", str(path))
-    assert str(refusal.value) == message.format(path)
+    assert refusal(lambda: find_model("http://127.0.0.1:1", "--api-key-file", str(path))) == message.format(path)
 
 
 def test_an_invalid_key_in_the_environment_is_refused_without_showing_it() -> None:
-    with pytest.raises(UsageError) as refusal:
-        find_model("http://127.0.0.1:1", environment={API_KEY: "se\u00a0cret"})
-    assert str(refusal.value) == "VLLM_SLO_API_KEY: a key is one word of printable ASCII"
+    assert (
+        refusal(lambda: find_model("http://127.0.0.1:1", environment={API_KEY: "se\u00a0cret"}))
+        == "VLLM_SLO_API_KEY: a key is one word of printable ASCII"
+    )
 
 
 def test_the_settings_do_not_show_the_key() -> None:
@@ -167,9 +167,7 @@ def test_an_unusable_ca_file_is_refused(tmp_path: Path, url: str, text: str | No
     path = tmp_path / "ca.pem"
     if text is not None:
         path.write_text(text)
-    with pytest.raises(UsageError) as refusal:
-        find_model(url, "--target-ca", str(path))
-    assert str(refusal.value) == f"--target-ca: {message.format(path)}"
+    assert refusal(lambda: find_model(url, "--target-ca", str(path))) == f"--target-ca: {message.format(path)}"
 
 
 @needs_openssl
@@ -179,9 +177,7 @@ def test_a_certificate_of_a_private_authority_needs_its_ca(tmp_path: Path) -> No
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(certificate.cert, certificate.key)
     with canned_server(http("200 OK", '{"data":[{"id":"m"}]}'), context) as (url, _):
-        with pytest.raises(UsageError) as refusal:
-            find_model(url)
-        assert str(refusal.value) == (
+        assert refusal(lambda: find_model(url)) == (
             f"--target {url}: cannot connect to {url}: its certificate is not trusted: unable to get local issuer "
             "certificate; set --target-ca to its CA certificates"
         )

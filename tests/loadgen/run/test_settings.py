@@ -2,12 +2,11 @@
 
 import pytest
 
-from exporters.text.errors import UsageError
 from loadgen.client.target import Target, parse
 from loadgen.run import settings as run_settings
 from loadgen.schedule import scenario
 from loadgen.schedule.phases import Steady
-from tests.loadgen.run_flags import parsed
+from tests.loadgen.run_flags import parsed, refusal
 
 WRITE = "write a base URL without a query, such as http://127.0.0.1:8000"
 NO_TARGET = f"is not a valid URL; {WRITE}"
@@ -28,9 +27,7 @@ def test_a_loopback_target_is_accepted(url: str, target: Target) -> None:
 
 
 def test_a_remote_target_needs_a_flag() -> None:
-    with pytest.raises(UsageError) as refusal:
-        parse("https://gpu.example:8443", allow_remote=False)
-    assert str(refusal.value) == (
+    assert refusal(lambda: parse("https://gpu.example:8443", allow_remote=False)) == (
         "--target: gpu.example is another machine; use 127.0.0.1, or set --allow-remote if you may load-test it"
     )
     assert str(parse("https://gpu.example:8443", allow_remote=True)) == "https://gpu.example:8443"
@@ -55,9 +52,7 @@ def test_a_remote_target_needs_a_flag() -> None:
     ],
 )
 def test_an_invalid_base_url_is_refused(url: str, message: str) -> None:
-    with pytest.raises(UsageError) as refusal:
-        parse(url, allow_remote=False)
-    assert str(refusal.value) == f"--target: {message}"
+    assert refusal(lambda: parse(url, allow_remote=False)) == f"--target: {message}"
 
 
 def test_flags_change_the_scenario() -> None:
@@ -76,9 +71,10 @@ def test_flags_change_the_scenario() -> None:
 
 
 def test_without_a_check_the_model_must_be_set() -> None:
-    with pytest.raises(UsageError) as refusal:
-        run_settings.from_arguments(parsed("--scenario", "mixed", *LOCAL, "--no-check"))
-    assert str(refusal.value) == "--no-check: the model is unknown without /v1/models; set --model too"
+    assert (
+        refusal(lambda: run_settings.from_arguments(parsed("--scenario", "mixed", *LOCAL, "--no-check")))
+        == "--no-check: the model is unknown without /v1/models; set --model too"
+    )
 
 
 @pytest.mark.parametrize(
@@ -130,6 +126,4 @@ def test_plain_locust_reads_the_same_flags_from_the_environment() -> None:
     ],
 )
 def test_an_invalid_environment_is_refused(environment: dict[str, str], message: str) -> None:
-    with pytest.raises(UsageError) as refusal:
-        run_settings.from_environment(environment, None)
-    assert str(refusal.value) == message
+    assert refusal(lambda: run_settings.from_environment(environment, None)) == message

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from exporters.text.errors import UsageError
 from exporters.text.yaml_reader import parse_yaml
-from loadgen.results.record import ClientOutcome, read_records
+from loadgen.results.record import ClientOutcome
 from loadgen.run import warm_up
 from loadgen.schedule import scenario
 from loadgen.schedule.requests import Workload
-from tests.loadgen.load_process import load, received, run_load, scripted_server, write_scenario
+from tests.loadgen.load_process import finished_load, load, write_scenario
 from tests.loadgen.load_records import record
+from tests.loadgen.run_flags import refusal
 
 
 def ramp(planned: warm_up.Waves) -> warm_up.Waves:
@@ -125,9 +125,7 @@ def test_a_folder_without_a_warm_up_shows_nothing_and_a_broken_one_is_refused(tm
     warm_up.show(tmp_path, Console(file=shown))
     assert shown.getvalue() == ""
     (tmp_path / "warm-up.json").write_text("{}")
-    with pytest.raises(UsageError) as refusal:
-        warm_up.show(tmp_path, Console(file=shown))
-    assert str(refusal.value) == (
+    assert refusal(lambda: warm_up.show(tmp_path, Console(file=shown))) == (
         f"{tmp_path / 'warm-up.json'}: not the warm-up of a run: Expected `array`, got `object`"
     )
 
@@ -135,11 +133,10 @@ def test_a_folder_without_a_warm_up_shows_nothing_and_a_broken_one_is_refused(tm
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_a_warm_up_comes_before_the_run_and_is_not_part_of_its_figures(tmp_path: Path, workers: str) -> None:
-    path, out = write_scenario(tmp_path, "siso", rate=20, duration="500ms"), tmp_path / "out"
-    with scripted_server() as target:
-        process = run_load(path, target, out, "--warm-up", "4", "--workers", workers)
-        requests = received(target)
-    assert (process.returncode, process.stderr) == (0, "")
+    path = write_scenario(tmp_path, "siso", rate=20, duration="500ms")
+    done = finished_load(path, "--warm-up", "4", "--workers", workers)
+    assert (done.status, done.errors) == (0, "")
+    out, requests, records = done.out, done.requests, done.records
     waves = json.loads((out / "warm-up.json").read_text())
     assert [(wave["pass"], wave["size"]) for wave in waves] == [
         (name, size) for name in ("cold", "warm") for size in (1, 2, 4)
@@ -156,13 +153,12 @@ def test_a_warm_up_comes_before_the_run_and_is_not_part_of_its_figures(tmp_path:
             range(ends, ends + wave["size"])
         )
         ends += wave["size"]
-    records = read_records(out)
     assert {each.phase for each in records} == {"one"}
     assert len(records) == len(requests) - 14
     summary = json.loads((out / "summary.json").read_text())
     assert summary["total"]["offered"] == len(records)
-    assert "warm-up: TTFT of requests at once, not part of the figures" in process.stdout
-    assert load("report", str(out)).stdout == process.stdout
+    assert "warm-up: TTFT of requests at once, not part of the figures" in done.shown
+    assert load("report", str(out)).stdout == done.shown
 
 
 @pytest.mark.slow

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from random import Random
@@ -87,24 +86,6 @@ def test_arrivals_are_in_order_and_stay_inside_their_phase(phases: list[Phase], 
         assert indices == list(range(len(indices)))
 
 
-@given(PHASES, SEEDS)
-def test_the_same_seed_gives_the_same_schedule(phases: list[Phase], seed: int) -> None:
-    assert schedule(*phases, seed=seed) == schedule(*phases, seed=seed)
-
-
-def test_another_seed_gives_another_schedule() -> None:
-    assert schedule(Steady("steady", 10, 5), seed=1) != schedule(Steady("steady", 10, 5), seed=2)
-
-
-def test_a_class_keeps_its_arrivals_when_another_class_changes() -> None:
-    phase = Steady("steady", 100, 10)
-    alone = [arrival for arrival in schedule(phase) if arrival.request_class == "siso"]
-    beside = list(arrivals([replace(phase, rate=10 * 0.7 / 0.2)], {"siso": 0.2, "new": 0.8}, 67))
-    assert [arrival.due for arrival in beside if arrival.request_class == "siso"] == pytest.approx(
-        [arrival.due for arrival in alone]
-    )
-
-
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize(
     "course",
@@ -129,7 +110,7 @@ def test_each_law_holds_under_each_course_of_the_rate(course: Callable[..., Open
 
 @pytest.mark.parametrize("law", LAWS)
 def test_the_first_arrival_does_not_betray_the_start_of_the_phase(law: dict[str, Any]) -> None:
-    firsts = [next(arrivals([Steady("s", 1000, 1.0, **law)], {"a": 1.0}, seed)).due for seed in range(3000)]
+    firsts = [next(arrivals([Steady("s", 1000, 1.0, **law)], {"a": 1.0}, seed)).due for seed in range(1500)]
     # The mean residual time of a stationary renewal process: (1 + variation^2) / 2 mean gaps.
     expected = (1 + Steady("s", 1000, 1.0, **law).variation ** 2) / 2
     assert sum(firsts) / len(firsts) == pytest.approx(expected, rel=0.1)
@@ -142,20 +123,6 @@ def test_all_at_once_starts_with_the_phase_and_splits_by_share() -> None:
     assert abs(sum(arrival.request_class == "siso" for arrival in whole) - 700) < 4 * math.sqrt(210)
 
 
-@given(st.floats(0.1, 50), st.floats(0, 50), st.floats(0, 50), st.floats(0, 1))
-def test_a_piece_inverts_its_cumulative_rate(seconds: float, begin: float, end: float, share: float) -> None:
-    piece = Piece(seconds, begin, end)
-    events = share * piece.events
-    if events > 1e-6:
-        assert piece.within(piece.after(events)) == pytest.approx(events, rel=1e-6)
-
-
-@given(PHASES)
-def test_the_pieces_of_a_phase_are_as_long_as_the_phase(phases: list[Phase]) -> None:
-    for phase in phases:
-        assert not phase.pieces or sum(piece.seconds for piece in phase.pieces) == pytest.approx(phase.duration)
-
-
 def test_more_arrivals_than_a_piece_has_by_rounding_are_due_at_its_end() -> None:
     assert Piece(10, 4, 0).after(20.0000001) == 10
 
@@ -164,11 +131,6 @@ def test_a_diurnal_rate_begins_each_cycle_at_its_lowest_and_peaks_in_the_middle(
     rates = [piece.begin for piece in Diurnal("day", 200, rate=2.0, peak_rate=14.0, cycle=100.0).pieces]
     eighth = CYCLE_PIECES // 8
     assert rates[: 12 * eighth : 2 * eighth] == pytest.approx([2, 8, 14, 8, 2, 8])
-
-
-@pytest.mark.parametrize("begin", [0.0, 2.0])
-def test_an_arrival_that_is_due_at_once_is_at_the_start_of_its_piece(begin: float) -> None:
-    assert Piece(10, begin, 4).after(0.0) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -193,9 +155,9 @@ def test_a_correct_schedule_is_rarely_accused() -> None:
     phase = Steady("steady", 30, 10.0)
     accused = sum(
         bool(check("a", phase, 1.0, [arrival.due for arrival in arrivals([phase], {"a": 1.0}, seed)]).faults)
-        for seed in range(400)
+        for seed in range(200)
     )
-    assert accused <= 6  # three figures at 0.1 % each: 1.2 expected
+    assert accused <= 4  # three figures at 0.1 % each: 0.6 expected
 
 
 @pytest.mark.parametrize(
@@ -215,15 +177,10 @@ def test_p_values_are_uniform_under_the_law() -> None:
 
 
 @given(PHASES, st.floats(0.05, 100))
-def test_a_wanted_length_is_met_and_keeps_the_order(phases: list[Phase], seconds: float) -> None:
-    cut = with_duration(phases, seconds)
+def test_a_wanted_length_is_met_and_stretches_no_phase_but_the_last(phases: list[Phase], seconds: float) -> None:
+    *whole, final = cut = with_duration(phases, seconds)
     assert math.isclose(sum(phase.duration for phase in cut), seconds)
     assert [phase.name for phase in cut] == [phase.name for phase in phases][: len(cut)]
-
-
-@given(PHASES, st.floats(0.05, 100))
-def test_a_wanted_length_stretches_no_phase_but_the_last(phases: list[Phase], seconds: float) -> None:
-    *whole, final = with_duration(phases, seconds)
     assert [phase.duration for phase in whole] == [phase.duration for phase in phases[: len(whole)]]
     assert final.duration <= phases[len(whole)].duration or len(whole) == len(phases) - 1
 

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from exporters.text.errors import UsageError
 from exporters.text.yaml_reader import FileError
 from loadgen.schedule import scenario
 from loadgen.schedule.phases import AtOnce, ClosedLoop, Diurnal, Law, Ramp, Steady, Steps
 from loadgen.schedule.scenario import Conversation, Shape, Starters, TimeRange, TokenRange
+from tests.loadgen.run_flags import refusal
 
 SMALL = """
 name: small
@@ -102,16 +102,12 @@ def test_every_mistake_is_reported_in_one_run() -> None:
     ],
 )
 def test_a_scenario_that_offers_nothing_is_refused(before: str, after: str, message: str, tmp_path: Path) -> None:
-    with pytest.raises(FileError) as refusal:
-        load(SMALL.replace(before, after), tmp_path)
-    assert str(refusal.value) == f"{tmp_path}/{message}"
+    assert refusal(lambda: load(SMALL.replace(before, after), tmp_path)) == f"{tmp_path}/{message}"
 
 
 def test_conversations_cannot_repeat_prompts(tmp_path: Path) -> None:
     talk = "prompts: 2, conversation: {turns: {min: 1, max: 2}, think_time: {min: 1s, max: 1s}}"
-    with pytest.raises(FileError) as refusal:
-        load(SMALL.replace("share: 2", f"share: 2, {talk}"), tmp_path)
-    assert str(refusal.value) == (
+    assert refusal(lambda: load(SMALL.replace("share: 2", f"share: 2, {talk}"), tmp_path)) == (
         f"{tmp_path}/scenario.yaml:4:29: classes.chat.prompts: cannot be combined with conversation; keep one"
     )
 
@@ -130,6 +126,6 @@ def test_the_demo_has_a_baseline_and_an_overload() -> None:
 
 
 def test_an_unknown_name_suggests_the_nearest() -> None:
-    with pytest.raises(UsageError) as refusal:
-        scenario.find("mixd")
-    assert str(refusal.value) == "mixd: neither a file nor a built-in scenario; did you mean 'mixed'?"
+    assert (
+        refusal(lambda: scenario.find("mixd")) == "mixd: neither a file nor a built-in scenario; did you mean 'mixed'?"
+    )

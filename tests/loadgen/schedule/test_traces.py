@@ -1,9 +1,10 @@
-"""Recorded traffic is replayed with its times, lengths and shared beginnings."""
+"""Recorded traffic is replayed with its times, lengths and shared beginnings, ShareGPT with its prompts."""
 
 import asyncio
 import json
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -12,11 +13,11 @@ from hypothesis import strategies as st
 from compose.cli import main
 from exporters.records.messages import Finished
 from exporters.requestlog.writer import RequestLog
-from exporters.text.errors import UsageError
 from loadgen.results.record import read_records, read_run
-from loadgen.schedule.requests import CHAT, COMPLETIONS
-from loadgen.schedule.traces import BLOCK_TOKENS, TraceFormat, TraceRequest, TraceSchedule, detect, read_trace
+from loadgen.schedule.requests import CHAT, COMPLETIONS, encode_body
+from loadgen.schedule.traces import BLOCK_TOKENS, Pace, TraceFormat, TraceRequest, TraceSchedule, detect, read_trace
 from tests.loadgen.load_process import load
+from tests.loadgen.run_flags import refusal
 from tests.support.sample_records import finished
 from tests.support.simulator import simulator
 
@@ -126,9 +127,7 @@ def test_the_first_line_tells_the_format(line: str, form: TraceFormat) -> None:
 )
 def test_every_invalid_line_is_reported(text: str, message: str, tmp_path: Path) -> None:
     path = written(tmp_path, text)
-    with pytest.raises(UsageError) as refusal:
-        read_trace(path, None, "trace")
-    assert str(refusal.value) == message.format(path=path)
+    assert refusal(lambda: read_trace(path, None, "trace")) == message.format(path=path)
 
 
 HASHES = st.lists(st.sampled_from("abc"), max_size=4).map(tuple)
@@ -184,6 +183,90 @@ def test_production_traffic_goes_through_mooncake_and_keeps_its_shared_blocks(
     assert "remove --columns, --sort and --around" in capsys.readouterr().err
 
 
+PACE = Pace(rate=2.0, seed=1)
+
+
+def conversation(prompt: str, *answers: str) -> dict[str, Any]:
+    messages = [{"from": "human", "value": prompt}, *({"from": "gpt", "value": answer} for answer in answers)]
+    return {"id": "x", "conversations": messages}
+
+
+def sharegpt(folder: Path, content: Any) -> Path:
+    path = folder / "sharegpt.json"
+    path.write_text(json.dumps(content, indent=2))
+    return path
+
+
+def test_the_first_message_is_sent_and_as_many_tokens_as_the_second_are_asked_for(tmp_path: Path) -> None:
+    path = sharegpt(tmp_path, [conversation("What is a KV cache?", "a" * 41, "never sent")])
+    (request,) = TraceSchedule(read_trace(path, None, "chat", PACE), 1)
+    body = json.loads(encode_body(request, "m"))
+    assert body["messages"] == [{"role": "user", "content": "What is a KV cache?"}]
+    assert (body["max_tokens"], body["stream"], request.endpoint) == (11, True, CHAT)
+    assert (request.request_class, request.prompt_tokens, request.due) == ("chat", 5, 0.0)
+
+
+@pytest.mark.parametrize(
+    "left_out",
+    [
+        pytest.param({"id": "x"}, id="no conversation"),
+        pytest.param(conversation("a question without an answer"), id="one message"),
+        pytest.param(conversation("short", "a" * 40), id="a prompt of 2 tokens"),
+        pytest.param(conversation("a question", "short"), id="an answer of 2 tokens"),
+        pytest.param(conversation("a" * 4097, "a" * 40), id="a long prompt"),
+        pytest.param(conversation("a" * 400, "a" * 8000), id="long together"),
+    ],
+)
+def test_conversations_that_vllm_bench_leaves_out_are_left_out(tmp_path: Path, left_out: dict[str, Any]) -> None:
+    path = sharegpt(tmp_path, [left_out, conversation("a question that is kept", "a" * 40)])
+    assert [request.text for request in read_trace(path, None, "chat", PACE)] == ["a question that is kept"]
+
+
+def test_the_seed_decides_order_and_times_and_the_rate_the_pace(tmp_path: Path) -> None:
+    path = sharegpt(tmp_path, [conversation(f"question number {number}", "a" * 40) for number in range(2000)])
+    one, again, other = (read_trace(path, None, "chat", Pace(2.0, seed)) for seed in (1, 1, 2))
+    assert one == again != other
+    assert sorted(request.text for request in one) == sorted(request.text for request in other)
+    assert one[-1].time == pytest.approx(1000, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        pytest.param(
+            [{"conversations": [{"from": "human"}]}],
+            "{path}: is not in the format of ShareGPT: Object missing required field `value` - at "
+            '`$[0].conversations[0]`; write a JSON list of conversations, such as [{{"conversations": [{{"from": '
+            '"human", "value": "..."}}, {{"from": "gpt", "value": "..."}}]}}]',
+            id="another format",
+        ),
+        pytest.param(
+            [conversation("one message")],
+            "{path}: no conversation can be replayed: it needs two messages of 4 tokens or more, a prompt of 1024 or "
+            "fewer, and 2048 or fewer together, at 4 characters a token",
+            id="none is left",
+        ),
+    ],
+)
+def test_an_unusable_file_of_sharegpt_is_refused(tmp_path: Path, content: Any, message: str) -> None:
+    path = sharegpt(tmp_path, content)
+    assert refusal(lambda: read_trace(path, None, "chat", PACE)) == message.format(path=path)
+
+
+def test_a_rate_belongs_to_a_trace_without_times(tmp_path: Path) -> None:
+    path = sharegpt(tmp_path, [conversation("a question", "a" * 40)])
+    assert (
+        refusal(lambda: read_trace(path, TraceFormat.SHAREGPT, "chat"))
+        == f"--rate: {path} has no times, as it is in the format of ShareGPT; write --rate 4"
+    )
+    timed = tmp_path / "trace.csv"
+    timed.write_text("time,prompt_tokens,output_tokens\n1,2,3\n")
+    assert (
+        refusal(lambda: read_trace(timed, None, "chat", PACE))
+        == f"--rate: {timed} has the times of its requests; use --rate-scale"
+    )
+
+
 def mooncake(requests: int, gap_ms: int) -> tuple[str, float]:
     """A trace of prompts that begin with one of three shared texts, and the share of their tokens that is cached."""
     random, seen = Random(67), set[int]()  # noqa: S311 - repeatable, not secret
@@ -205,19 +288,8 @@ async def test_the_simulator_hits_the_share_of_the_prefix_cache_that_the_hashes_
     text, implied = mooncake(16, gap_ms=400)
     path, out = written(tmp_path, text), tmp_path / "out"
     async with simulator() as url:
-        process = await asyncio.to_thread(
-            load,
-            "replay",
-            "--trace",
-            str(path),
-            "--target",
-            url,
-            "--out",
-            str(out),
-            "--allow-invalid",
-            "--log-level",
-            "warning",
-        )
+        flags = ("--target", url, "--out", str(out), "--allow-invalid", "--log-level", "warning")
+        process = await asyncio.to_thread(load, "replay", "--trace", str(path), *flags)
     assert (process.returncode, process.stderr) == (0, "")
     records = read_records(out)
     assert (read_run(out).scenario, len(records)) == ("trace.jsonl", 16)

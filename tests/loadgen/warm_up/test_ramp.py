@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from exporters.text.errors import UsageError
 from exporters.vocabulary import slo_file
 from exporters.vocabulary.signals import Endpoint
 from exporters.vocabulary.slo_file import Bound, RequestClass
 from loadgen.schedule.requests import CHAT, COMPLETIONS
 from loadgen.warm_up.ramp import Length, Ramp, is_warm, lengths
+from tests.loadgen.run_flags import refusal
 
 SHIPPED = slo_file.load(slo_file.SHIPPED).classes
 
@@ -44,9 +44,7 @@ def test_the_route_of_a_class_gives_the_path() -> None:
     classes = [RequestClass("text", route=text), RequestClass("vectors", route=vectors), RequestClass("any")]
     assert [length.endpoint for length in lengths(classes, None)] == [COMPLETIONS, CHAT]
     assert [length.endpoint for length in lengths(classes, None, completions=True)] == [COMPLETIONS]
-    with pytest.raises(UsageError) as refusal:
-        lengths([RequestClass("vectors", route=vectors)], None)
-    assert str(refusal.value) == (
+    assert refusal(lambda: lengths([RequestClass("vectors", route=vectors)], None)) == (
         "--slos: no class of the file has requests to warm up with; a class needs the route chat_completions or "
         "completions, or none"
     )

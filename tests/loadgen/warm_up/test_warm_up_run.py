@@ -1,4 +1,4 @@
-"""A warm-up sends passes until one is not faster, and reports TTFT cold and warm."""
+"""A warm-up sends passes until one is not faster, reports TTFT cold and warm, and a warm engine to the sidecar."""
 
 import json
 from collections.abc import Sequence
@@ -7,12 +7,17 @@ from typing import Any
 
 import pytest
 
+from compose.cli import main
+from exporters.text.errors import UsageError
 from loadgen.results.record import ClientOutcome, Record
 from loadgen.schedule.requests import CHAT, PlannedRequest
 from loadgen.warm_up.ramp import Length, Ramp
+from loadgen.warm_up.settings import Sidecar
 from loadgen.warm_up.warm_up_run import WarmUpRun
+from tests.loadgen.canned_server import canned_server, http
 from tests.loadgen.load_process import load, received, scripted_server, write_scenario
 from tests.loadgen.load_records import record
+from tests.support.ports import free_port
 from tests.support.sidecar_process import run_command, sidecar
 from tests.support.simulator import simulator
 from tests.support.waiting import until
@@ -74,16 +79,13 @@ def test_a_failure_ends_the_warm_up_with_its_reason(capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.slow
-def test_the_command_sends_the_class_and_needs_a_target() -> None:
+def test_the_command_sends_the_class() -> None:
     with scripted_server() as target:
         process = load("warm-up", "--target", target, "--largest", "4")
         requests = received(target)
     assert (process.returncode, process.stderr) == (0, "")
     assert {request["x-request-class"] for request in requests} == {"warm-up"}
     assert len(requests) % 8 == 0  # passes of 1 + 1 + 2 + 4 requests
-    process = load("warm-up", "--target", "http://127.0.0.1:1")
-    assert process.returncode == 3
-    assert process.stderr.startswith("vllm-slo: --target http://127.0.0.1:1: ")
 
 
 def test_a_response_without_a_token_is_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
@@ -92,11 +94,8 @@ def test_a_response_without_a_token_is_a_failure(capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.slow
-async def test_a_warm_up_makes_the_engine_ready_and_is_in_no_slo(tmp_path: Path) -> None:
-    token = tmp_path / "token"
-    token.write_text("t0ken-of-the-admin\n")
-    token.chmod(0o600)
-    report = ("--ready", "--admin-token-file", str(token))
+async def test_a_warm_up_makes_the_engine_ready_and_is_in_no_slo_also_before_a_run(tmp_path: Path, token: str) -> None:
+    report = ("--ready", "--admin-token-file", token)
     async with simulator() as engine, sidecar(tmp_path, engine, "--ready-when-warm", *report[1:]) as running:
 
         async def is_ready() -> bool:
@@ -112,27 +111,77 @@ async def test_a_warm_up_makes_the_engine_ready_and_is_in_no_slo(tmp_path: Path)
         assert (status, err) == (0, "")
         assert out.splitlines()[-1] == f"reported to {running.pages}"
         await until(is_ready)
+        sent = sum(int(line.split()[2]) for line in out.splitlines() if line.startswith("pass "))
+
+        async def counted() -> tuple[float, float]:
+            counts = await running.samples()
+            return total(counts, "llm_warm_up_requests_total"), total(counts, "llm_goodput_events_total")
+
+        async def is_counted() -> bool:
+            return await counted() == (sent, 0)
+
+        await until(is_counted)
         assert total(await running.samples(), "llm_slo_events_total") == 0
 
-
-@pytest.mark.slow
-async def test_the_slos_of_a_sidecar_judge_a_run_without_its_warm_up(tmp_path: Path) -> None:
-    path, out = write_scenario(tmp_path, "siso", rate=20, duration="500ms"), tmp_path / "out"
-    words = ("run", "--scenario", str(path), "--out", str(out), "--warm-up", "4", "--allow-invalid")
-    async with simulator() as engine, sidecar(tmp_path, engine) as running:
-        status, _, _ = await run_command(*words, "--target", running.url, subcommand="load")
-        assert status == 0
-        offered: int = json.loads((out / "summary.json").read_text())["total"]["offered"]
+        path, results = write_scenario(tmp_path, "siso", rate=20, duration="500ms"), tmp_path / "out"
+        run = ("run", "--scenario", str(path), "--out", str(results), "--warm-up", "4", "--allow-invalid")
+        assert (await run_command(*run, "--target", running.url, subcommand="load"))[0] == 0
+        offered: int = json.loads((results / "summary.json").read_text())["total"]["offered"]
 
         async def all_are_counted() -> bool:
-            counts = await running.samples()
-            return total(counts, "llm_warm_up_requests_total") + total(counts, "llm_slo_events_total") == 14 + offered
+            return await counted() == (sent + 14, offered)  # 1 + 2 + 4, twice
 
         await until(all_are_counted)
-        counts = await running.samples()
-    assert total(counts, "llm_warm_up_requests_total") == 14  # 1 + 2 + 4, twice
-    assert total(counts, "llm_goodput_events_total") == offered
 
 
 def total(samples: dict[str, float], name: str) -> float:
     return sum(value for series, value in samples.items() if series.startswith(f"{name}{{"))
+
+
+@pytest.fixture
+def token(tmp_path: Path) -> str:
+    path = tmp_path / "token"
+    path.write_text("t0ken-of-the-admin\n")
+    path.chmod(0o600)
+    return str(path)
+
+
+def test_the_report_has_the_token(token: str) -> None:
+    with canned_server(http("200 OK", '{"engines":["gpu-0:8000"]}')) as (url, heads):
+        Sidecar.parse(url, token).report_warm()
+    assert heads[0].startswith("POST /admin/warm HTTP/1.1\r\n")
+    assert "authorization: Bearer t0ken-of-the-admin" in heads[0]
+
+
+@pytest.mark.parametrize(
+    "status, message",
+    [
+        (
+            "401 Unauthorized",
+            "--admin-token-file: the sidecar rejected the token; use the file of its --admin-token-file",
+        ),
+        ("404 Not Found", "--sidecar: URL has no /admin/warm; start the sidecar with --admin-token-file FILE"),
+        ("500 Error", "--sidecar: URL is not a sidecar: it responded 500 with ''"),
+    ],
+)
+def test_a_report_that_is_not_accepted_is_refused(status: str, message: str, token: str) -> None:
+    with canned_server(http(status, "")) as (url, _), pytest.raises(UsageError) as refusal:
+        Sidecar.parse(url, token).report_warm()
+    assert str(refusal.value) == message.replace("URL", url)
+
+
+def test_a_sidecar_that_does_not_respond_is_named(token: str) -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    with pytest.raises(UsageError) as refusal:
+        Sidecar.parse(url, token).report_warm()
+    assert (refusal.value.exit_status, str(refusal.value)) == (
+        3,
+        f"--sidecar: {url}: request failed: [Errno 111] Connection refused",
+    )
+
+
+def test_the_token_is_checked_before_the_warm_up(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["load", "warm-up", "--target", "http://127.0.0.1:1", "--ready"]) == 2
+    assert capsys.readouterr().err == (
+        "vllm-slo: --ready: needs the admin token of the sidecar; add --admin-token-file FILE\n"
+    )
