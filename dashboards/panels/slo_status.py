@@ -182,8 +182,8 @@ def error_budget(plan: Plan) -> timeseries.Panel:
         f"Share of the error budget of {spell_duration(plan.spec.period)} that is left, a line per SLO and class, of "
         "the worst model; below 0 it is overspent, and below -100 % not drawn. In the legend and the tooltip, gone is "
         "the time at which the budget is spent at the burn rate of the last "
-        f"{spell_duration(plan.tiers[0].long)}. Marks are config changes and pages. Good: flat lines. From the recording "
-        "rules."
+        f"{spell_duration(plan.tiers[0].long)}. Marks are config changes and pages. Good: flat lines. From the "
+        "recording rules."
     )
     lines = (budget_left(), PER_SLO), (projected_exhaustion(), f"{PER_SLO} gone")
     reason = "no event was judged; gone is absent while no budget burns or none is left"

@@ -140,9 +140,6 @@ def test_a_link_carries_the_time_range_and_all_variables_that_both_boards_have(s
         uid = urlsplit(url).path.removeprefix("/d/")
         assert url.startswith(f"/d/{uid}?${{__url_time_range}}"), url
         assert selectors(page) & selectors(pages[uid]) <= set_variables(url), url
-    for page in pages.values():
-        (between_boards,) = page["links"]
-        assert (between_boards["keepTime"], between_boards["includeVars"]) == (True, True)
 
 
 def test_the_value_of_a_row_in_a_link_is_a_column_of_the_table() -> None:

@@ -113,12 +113,13 @@ def test_an_alert_needs_enough_events_and_enough_bad_events(promtool: Promtool, 
 
 def test_no_traffic_raises_no_alert(promtool: Promtool, pace: Pace) -> None:
     pace = pace.coarse
-    never = pace.slo_events((320, 0, 0), start=0, model="never")
-    no_longer = pace.slo_events((20, 100, 0), (300, 0, 0), model="no longer")
+    never = pace.slo_events((100, 0, 0), start=0, model="never")
+    no_longer = pace.slo_events((20, 100, 0), (80, 0, 0), model="no longer")
     case = Case(pace.spec, never | no_longer, pace.step)
-    promtool.test([case.expect_silent(pace.seconds(30)).expect_silent(pace.seconds(320))])
+    promtool.test([case.expect_silent(pace.seconds(30)).expect_silent(pace.seconds(100))])
 
 
+@pytest.mark.long
 def test_few_requests_with_many_bad_ones_raise_only_a_ticket(promtool: Promtool) -> None:
     """Over three days: 6 requests a day are 18."""
     pace, long = Pace(SHIPPED).coarse, 864

@@ -1,6 +1,7 @@
 """`vllm-slo alerts diff` shows what a change of the SLO file does to objectives, limits, alerts and series."""
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -79,7 +80,8 @@ FILES = {
     + "alerting: {cold_start_of: {m: 45m}, alerts: {LLMSidecarDown: {for: 10m, enabled: false}}}\nlabels: {team: ml}\n",
     "vLLM alone": ENGINE_ONLY,
 }
-PAIRS = [pytest.param(old, new, id=f"{old} to {new}") for old in FILES for new in FILES if old != new]
+PAIRS = [pytest.param(old, new, id=f"{old} to {new}") for old, new in pairwise([*FILES, "minimal"])]
+"""Each file and the next one, so that each is once the old and once the new file."""
 
 
 def rules_of(spec: SloFile, kind: str) -> set[str]:

@@ -57,12 +57,13 @@ RAISED = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "late,lags",
     [
         # in the smallest parts, a value passes three groups
         pytest.param("groups", 4, id="Prometheus"),
-        pytest.param("rules", 5, id="VictoriaMetrics", marks=pytest.mark.long),
+        pytest.param("rules", 5, id="VictoriaMetrics"),
     ],
 )
 def test_rules_that_read_the_last_evaluation_of_others_delay_alerts_and_raise_no_others(

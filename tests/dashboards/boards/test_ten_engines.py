@@ -14,9 +14,6 @@ from exporters.analysis.prometheus_api import Prometheus
 from tests.dashboards.dashboard_files import page_of
 from tests.support import engine_fleet
 
-NARROW = 1440 - 300
-"""Pixels of a small screen beside the docked menu."""
-
 
 @pytest.fixture(scope="module")
 def panels(fleet: Prometheus) -> Mapping[str, Mapping[str, Any]]:
@@ -42,15 +39,3 @@ def test_the_bad_engine_is_the_first_row_of_every_table(panels: Mapping[str, Any
 def test_the_bad_engine_is_the_first_row_of_a_legend(panels: Mapping[str, Any], title: str) -> None:
     first = panels[title]["legend"]["rows"][0]["series"]
     assert engine_fleet.address(engine_fleet.BAD).partition(":")[0] in panels[title]["series"][first]["name"]
-
-
-def test_no_header_and_no_address_is_truncated_on_a_small_screen(panels: Mapping[str, Any]) -> None:
-    columns = panels["Engines"]["columns"]
-    widths = {column["title"]: column["width"] for column in columns}
-    # the width of the page without margins, scrollbar and border
-    rest = NARROW - 60 - sum(widths.values())
-    shared = [title for title, width in widths.items() if not width]
-    assert shared == ["Engine"]
-    # a letter of the header has 7 pixels, the padding of a cell is 16
-    assert [title for title, width in widths.items() if width and width < 7 * len(title) + 16] == []
-    assert rest / len(shared) > 7 * len("10.0.0.12:8000") + 16

@@ -9,15 +9,13 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from aiohttp.test_utils import TestServer
 
 from compose.cli import main
 from dashboards.command import GENERATED
 from dashboards.live.reader import TimeRange, read_dashboards
-from dashboards.preview.chromium import BROWSER_NAMES, Tab, browser, find_browser
+from dashboards.preview.chromium import Tab
 from dashboards.preview.document import document
-from dashboards.preview.page import PageSet
-from dashboards.preview.server import Draw, PreviewServer, Selection
+from dashboards.preview.server import Selection
 from dashboards.preview.view import View
 from exporters.analysis.prometheus_api import Prometheus
 from exporters.text.errors import UsageError
@@ -35,15 +33,12 @@ from tests.dashboards.preview.sample_dashboard import (
     panel,
     result_of,
 )
+from tests.dashboards.preview.served_pages import IN_BROWSER, server
 from tests.support.fake_prometheus import FakePrometheus
 
 SHIPPED = read_dashboards(GENERATED)
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.skipif(find_browser() is None, reason=f"no browser on PATH; looked for {', '.join(BROWSER_NAMES)}"),
-]
+pytestmark = [pytest.mark.slow, *IN_BROWSER]
 
 # The state of each panel on the page.
 PANEL_FACTS = """[...document.querySelectorAll(".panel")].map((panel) => ({
@@ -53,18 +48,6 @@ PANEL_FACTS = """[...document.querySelectorAll(".panel")].map((panel) => ({
   lines: panel.querySelectorAll(".scatterlayer .trace path[d]").length,
   cells: panel.querySelectorAll(".heatmaplayer image").length,
   size: panel.getBoundingClientRect().width * panel.getBoundingClientRect().height}))"""
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def chromium() -> AsyncIterator[Tab]:
-    async with browser() as tab:
-        yield tab
-
-
-@pytest.fixture
-def tab(chromium: Tab) -> Tab:
-    chromium.events.clear()
-    return chromium
 
 
 @pytest.fixture(scope="module")
@@ -84,12 +67,6 @@ def file(prometheus: FakePrometheus, tmp_path_factory: pytest.TempPathFactory) -
     return (folder / "made.html").as_uri()
 
 
-def server(dashboards: Mapping[str, Mapping[str, Any]], draw: Draw, refresh: float) -> TestServer:
-    titles = {name: str(tree["title"]) for name, tree in dashboards.items()}
-    pages = PageSet(titles, {str(tree["uid"]): name for name, tree in dashboards.items()}, "*")
-    return TestServer(PreviewServer(pages, draw, refresh).application())
-
-
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def site(prometheus: FakePrometheus) -> AsyncIterator[str]:
     """The URL of a server with the page with every kind of panel and with all shipped dashboards.
@@ -103,7 +80,7 @@ async def site(prometheus: FakePrometheus) -> AsyncIterator[str]:
             url = prometheus.url if name == "made" else of_shipped.url
             return document(dashboards[name], Prometheus(url), View(TimeRange(START, END, 1), selection=selection))
 
-        async with server(dashboards, draw, refresh=3600) as running:
+        async with server(dashboards, draw) as running:
             yield str(running.make_url(""))
 
 
@@ -316,7 +293,8 @@ async def test_on_a_phone_panels_are_below_each_other_and_keep_their_height(tab:
     assert await tab.evaluate("document.documentElement.scrollWidth") <= 390
 
 
-@pytest.mark.parametrize("name", SHIPPED)
+# the others are drawn by test_texts_fit
+@pytest.mark.parametrize("name", ["slo-overview", "slo-requests"])
 async def test_every_panel_of_every_shipped_dashboard_is_drawn(tab: Tab, site: str, name: str) -> None:
     await tab.show(f"{site}/{name}")
     await tab.evaluate("document.querySelectorAll('.section.closed > button').forEach((each) => each.click())")
@@ -351,7 +329,7 @@ async def crowded() -> AsyncIterator[str]:
         def draw(name: str, selection: Selection, start: str | None, end: str | None) -> Mapping[str, Any]:
             return document(tree, Prometheus(fake.url), View(TimeRange(START, END, 1), selection=selection))
 
-        async with server({"crowded": tree}, draw, refresh=3600) as running:
+        async with server({"crowded": tree}, draw) as running:
             yield f"{running.make_url('')}/crowded"
 
 
