@@ -5,7 +5,7 @@ import pytest
 from alerts.rules.wording import miss
 from alerts.tiers import tiers
 from exporters.text.units import spell_duration
-from exporters.vocabulary.slo_file import Availability, Latency, Measure, Sli, Slo, ValidOutput, load, loads
+from exporters.vocabulary.slo_file import Availability, Latency, Measure, Sli, Slo, ValidOutput, load
 from tests.alerts.firing import firing, short_window
 from tests.support.promtool import ROOT, Case, Pace, Promtool, constant
 
@@ -69,19 +69,6 @@ def test_no_ticket_follows_a_page_until_its_short_window_is_past(promtool: Promt
     # 6 % bad events are a slow burn of their own.
     fires = firing(BURN, "severity", slo="ttft")
     promtool.test([case.expect(pace.seconds(ended + 95), fires, {'{severity="ticket"}': 1})])
-
-
-def test_an_slo_on_the_first_answer_token_pages_as_any_other(promtool: Promtool) -> None:
-    text = (
-        (ROOT / "alerts/slos.yaml")
-        .read_text()
-        .replace("signal: ttft, threshold: 5s", "signal: ttft_answer, threshold: 20s")
-    )
-    pace = Pace(loads(text))
-    assert pace.spec.slos[0].measure is Measure.TTFT_ANSWER
-    case = Case(pace.spec, pace.slo_events((24, 100, 0), (12, 100, 1)), pace.step).expect_silent(pace.seconds(24))
-    expect_burning(case, pace.seconds(36), *TIERS)
-    promtool.test([case.expect(pace.seconds(36), firing(BURN, "severity"), {'{severity="page"}': 1})])
 
 
 def test_a_page_of_the_lab_ends_within_a_minute_of_recovery(promtool: Promtool) -> None:

@@ -161,6 +161,8 @@ async def test_every_panel_is_drawn_without_console_errors_or_other_requests(tab
     assert facts["Note"]["text"].strip() == "Read this <script>throw 1</script>"
     assert facts["Nobody"]["text"] == "no traffic"
     assert {"Of lilo", "Of siso"} <= facts.keys()
+    errors = "[...document.querySelectorAll('.errors')].map((each) => each.innerText).filter(Boolean)"
+    assert await tab.evaluate(errors) == ["A: unknown function sum("]
 
 
 async def test_the_page_is_marked_as_a_preview_and_links_to_the_others(tab: Tab, file: str) -> None:
@@ -188,12 +190,6 @@ async def test_writing_a_page_twice_gives_the_same_bytes(prometheus: FakePrometh
     assert (tmp_path / "made.html").read_bytes() == (folder / "made.html").read_bytes()
 
 
-async def test_a_failed_query_is_an_error_in_its_own_panel(tab: Tab, page: str) -> None:
-    await tab.show(page)
-    errors = "[...document.querySelectorAll('.errors')].map((each) => each.innerText).filter(Boolean)"
-    assert await tab.evaluate(errors) == ["A: unknown function sum("]
-
-
 async def test_hovering_over_a_graph_shows_the_values_sorted(tab: Tab, page: str) -> None:
     await tab.show(page)
     await point_at(tab, ".plot .nsewdrag")
@@ -208,31 +204,20 @@ async def test_hovering_over_a_graph_shows_the_values_sorted(tab: Tab, page: str
 
 
 @pytest.mark.parametrize(
-    "across, text",
+    "selector, across, text",
     [
         # the config change is 100 s before the end of 300 s
-        pytest.param(2 / 3, "seed → 2", id="point"),
+        pytest.param(".plot .nsewdrag", 2 / 3, "seed → 2", id="annotation at a time"),
         # the alert fires from one third to one half of the time range
-        pytest.param(0.42, "Burn", id="region"),
+        pytest.param(".plot .nsewdrag", 0.42, "Burn", id="annotation of a region"),
+        pytest.param("[data-type=heatmap] .nsewdrag", 0.5, "100 ms to 500 ms\t3", id="bucket of a heatmap"),
+        pytest.param(".info", 0.5, "What of Requests?", id="description of a panel"),
     ],
 )
-async def test_hovering_over_an_annotation_shows_its_text(tab: Tab, page: str, across: float, text: str) -> None:
+async def test_hovering_shows_a_text(tab: Tab, page: str, selector: str, across: float, text: str) -> None:
     await tab.show(page)
-    await point_at(tab, ".plot .nsewdrag", across)
-    await tab.wait_for(f"document.getElementById('tip').innerText.includes('{text}')")
-
-
-async def test_hovering_over_a_heatmap_names_the_bucket(tab: Tab, page: str) -> None:
-    await tab.show(page)
-    await point_at(tab, "[data-type=heatmap] .nsewdrag", down=0.5)
-    await tab.wait_for("!document.getElementById('tip').hidden")
-    assert (await tab.evaluate("document.getElementById('tip').innerText")).split("\n")[1] == "100 ms to 500 ms\t3"
-
-
-async def test_the_circled_i_shows_the_description(tab: Tab, page: str) -> None:
-    await tab.show(page)
-    await point_at(tab, ".info")
-    await tab.wait_for("document.getElementById('tip').innerText === 'What of Requests?'")
+    await point_at(tab, selector, across)
+    await tab.wait_for(f"document.getElementById('tip').innerText.includes({json.dumps(text)})")
 
 
 async def test_a_series_is_drawn_in_the_colour_of_its_override(tab: Tab, page: str) -> None:
@@ -266,15 +251,6 @@ async def test_a_click_on_a_title_sorts_a_table(tab: Tab, page: str) -> None:
     assert await tab.evaluate(first) == "b"  # infinity is more than 250 ms
     await tab.evaluate("document.querySelector('.table th').click()")
     assert await tab.evaluate(first) == "a"
-
-
-async def test_a_light_scheme_is_followed(tab: Tab, page: str) -> None:
-    await tab.show(page)
-    ground = "getComputedStyle(document.body).backgroundColor"
-    dark = await tab.evaluate(ground)
-    await tab.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "light"}])
-    assert await tab.evaluate(ground) != dark
-    assert console_errors(tab) == []
 
 
 async def test_on_a_phone_panels_are_below_each_other_and_keep_their_height(tab: Tab, page: str) -> None:
