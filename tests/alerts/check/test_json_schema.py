@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from alerts.check import json_schema
@@ -201,6 +201,7 @@ PATTERNS = [
 
 
 @pytest.mark.parametrize("rules,place", PATTERNS)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_a_pattern_accepts_exactly_the_values_that_the_reader_accepts(
     rules: Mapping[str, Any], place: str, data: st.DataObject

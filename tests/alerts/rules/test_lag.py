@@ -13,6 +13,7 @@ from tests.alerts.incident_series import BEFORE, firing_alerts
 from tests.support.promtool import Late, Pace, Promtool
 
 
+@pytest.mark.slow
 def test_these_groups_read_the_series_of_others() -> None:
     groups = rules(load(SHIPPED))
     recorded = [(group.name, rule) for group in groups for rule in group.rules if isinstance(rule, Recording)]

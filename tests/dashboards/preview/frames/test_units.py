@@ -25,7 +25,10 @@ HOUR = 3600
         pytest.param(12.345, "tokens/s", "12.3 tokens/s", id="a unit of one's own"),
         pytest.param(3, "suffix: per user", "3  per user", id="a suffix of one's own"),
         pytest.param(1500, "currency:kr", "kr1.50K", id="other money"),
+        pytest.param(0, "s", "0 s", id="no time"),
+        pytest.param(12.5, "percent", "12.5%", id="percent"),
         pytest.param(math.inf, "s", "∞ years", id="never"),
+        pytest.param(-math.inf, "bytes", "-∞", id="below everything"),
     ],
 )
 def test_a_value_is_formatted_as_in_grafana(value: float, unit: str, text: str) -> None:
