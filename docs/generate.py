@@ -7,11 +7,15 @@ import argparse
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from compose import renamed_flags
 from compose.cli import COMMANDS, EXIT_STATUSES, SIGNAL_STATUS, parser
 from docs.engine_tables import signal_tables
-from docs.log_fields import field_table
+from exporters.requestlog.entry import LogEntry
+from exporters.text.yaml_keys import field_docstrings
 from exporters.vocabulary.signals import GPU_SIGNALS, RECORDED, SIGNALS, Kind, Label, Signal
 
 FOLDER = Path(__file__).parent / "reference"
@@ -200,6 +204,31 @@ def _labels(labels: tuple[Label, ...]) -> str:
 
 def _cell(text: str) -> str:
     return re.sub(r"\s+", " ", text).replace("|", "\\|").replace("<", "&lt;")
+
+
+def field_table() -> Iterator[str]:
+    """The lines of a Markdown table with name, type and meaning of every field."""
+    (schema,), definitions = msgspec.json.schema_components([LogEntry], ref_template="{name}")
+    types, docstrings = definitions[schema["$ref"]]["properties"], field_docstrings(LogEntry)
+    yield "| field | type | meaning |"
+    yield "|---|---|---|"
+    for field in msgspec.structs.fields(LogEntry):
+        name = field.encode_name
+        yield f"| `{name}` | {_type(types[name], definitions)} | {docstrings[field.name]} |"
+
+
+def _type(field: dict[str, Any], definitions: dict[str, Any]) -> str:
+    match field:
+        case {"anyOf": kinds}:
+            return " or ".join(_type(kind, definitions) for kind in kinds)
+        case {"allOf": [kind]} | {"additionalProperties": kind}:
+            values = _type(kind, definitions)
+            return f"object of {values}" if field.get("type") == "object" else values
+        case {"$ref": name}:
+            return ", ".join(f"`{value}`" for value in definitions[name]["enum"])
+        case {"format": form}:
+            return f"{field['type']} ({form})"
+    return str(field["type"])
 
 
 if __name__ == "__main__":

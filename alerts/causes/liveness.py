@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from alerts.burn.cold_start import in_state
-from alerts.causes.missing_targets import missing_targets, no_target
-from alerts.causes.replica_groups import by_urgency
+from alerts.causes.missing_targets import by_urgency, missing_targets, no_target
 from alerts.links import DashboardUid, PanelTitle
 from alerts.plan import Plan
 from alerts.promql.build import (

@@ -4,12 +4,16 @@
 that the group existed.
 """
 
+from collections.abc import Iterator
+from math import floor
+
 from alerts.links import DashboardUid, PanelTitle
 from alerts.plan import Plan
-from alerts.promql.build import aggregate, call, not_equal, on, over, select
+from alerts.promql.build import aggregate, call, count_by, not_equal, on, over, select, sum_by
 from alerts.promql.expression import Expression
 from alerts.rules.annotations import alert
 from alerts.rules.groups import Alert, Recording
+from alerts.rules.wording import percent
 from alerts.scrape_jobs import jobs, targets_up
 from alerts.tiers import Severity
 from exporters.text.units import spell_duration
@@ -57,6 +61,23 @@ def no_target(plan: Plan, window: float | None = None) -> Expression:
     if plan.spec.group_by:
         return call("absent", up.or_(_past(plan)))
     return call("absent", up) if window is None else over("absent_over_time", up, window)
+
+
+def by_urgency(
+    plan: Plan, failed: Expression, serving: Expression, without: Expression | None = None
+) -> Iterator[tuple[Severity, Expression, str]]:
+    """The page and the ticket, each with a sentence for its description.
+
+    `serving` is 1 or 0 for each replica. `without` is present if there is no replica at all. The ticket fires beside
+    the page, which inhibits it: if one excluded the other, a group at the limit would restart the time of both.
+    """
+    # PromQL is written with 12 digits, and 2 of 3 replicas must not be below 2/3.
+    least = floor(plan.spec.alerting.min_serving * 1e9) / 1e9
+    too_few = sum_by(serving, [Label.MODEL]) / count_by(serving, [Label.MODEL]) < least
+    share = percent(plan.spec.alerting.min_serving)
+    page, note = failed.and_(too_few, on(Label.MODEL)), f"Fewer than {share} of the replicas serve. "
+    for severity, expr, text in ((Severity.PAGE, page, note), (Severity.TICKET, failed, "")):
+        yield severity, expr if without is None else expr.or_(without, on(Label.INSTANCE)), text
 
 
 def _past(plan: Plan) -> Expression:

@@ -9,7 +9,7 @@ from grafana_foundation_sdk.models.text import TextMode
 
 from alerts.links import DashboardUid
 from alerts.plan import Plan
-from alerts.promql.build import increase, max_by, rate, sum_by
+from alerts.promql.build import call, increase, max_by, ranged, rate, sum_by
 from alerts.promql.expression import Expression
 from alerts.rules import wording
 from alerts.tiers import Severity, Tier
@@ -17,11 +17,11 @@ from dashboards.boards.annotations import config_change_query
 from dashboards.boards.board import Board
 from dashboards.grafana import style, tables
 from dashboards.grafana.layout import Row, label_variable
-from dashboards.grafana.links import to_board
+from dashboards.grafana.links import to_board, to_runbook, to_traces
 from dashboards.grafana.style import BAD, PLAIN, WARN
 from dashboards.grafana.tables import ValueColumn
-from dashboards.panels import slo_status, worst_requests
-from dashboards.queries.labels import join_labels
+from dashboards.panels import slo_status
+from dashboards.queries.labels import join_labels, with_label
 from dashboards.queries.rates import RANGE, RATE
 from dashboards.windows.slo import burn_window_variable, in_period
 from dashboards.windows.slo_state import SLO_AND_CLASS, budget_left, pairs
@@ -49,7 +49,7 @@ def rows(plan: Plan) -> tuple[Row, ...]:
         Row("Burn", (slo_status.burn_rate(plan).span(24).height(8), burn_by_window(plan))),
         Row("Events", (events_over_time(), events_in_range())),
         Row("Alerts", (alert_limits(plan), slo_status.firing_alerts(plan, of_slo=True))),
-        Row("Bad requests", (worst_requests.worst_requests(plan),)),
+        Row("Bad requests", (worst_requests(plan),)),
         Row("Config changes", (config_changes(),)),
     )
 
@@ -172,6 +172,45 @@ def config_changes() -> table.Panel:
     return tables.link_cells(
         panel, Label.SETTING, "Open the config change", to_board(DashboardUid.CONFIG_CHANGE, Label.INSTANCE)
     )
+
+
+_COMMAND, _RUNBOOK = "command", "runbook"
+_LIST = (
+    "vllm-slo requests --request-log requests.jsonl --class $1=bad --sort e2e_ms --limit 10 "
+    "--since ${__from:date:seconds} --until ${__to:date:seconds}"
+)
+"""`$1` is the class, the flag of the SLO, and the SLO."""
+
+
+def worst_requests(plan: Plan) -> table.Panel:
+    text = (
+        "A row per SLO and class with bad events at the sidecars shown, the worst first: the largest share of bad "
+        f"events in {spell_duration(plan.outlier_window)} of the time range. Command lists the ten slowest of these "
+        "requests; run it on the request log of that sidecar. A click on the class opens their traces, if the "
+        "dashboards were rendered with --traces-url. Good: no row. From the recording rules."
+    )
+    panel = style.table_panel(
+        "Worst requests", text, units.Short, 24, 6, may_be_empty="there is no bad event in the time range"
+    )
+    tables.sort_rows(panel, "-Bad in range", "SLO", "Class")
+    tables.join_queries(
+        panel,
+        {Label.SLO: "SLO", Label.CLASS: "Class", Label.INSTANCE: "Sidecar"},
+        [ValueColumn("Bad in range", _shares(), units.PercentUnit, decimals=0, width=105)],
+        texts={_RUNBOOK: "Runbook", _COMMAND: "Command"},
+    )
+    tables.link_cells(panel, Label.CLASS, "Ten slowest requests", to_traces(Label.CLASS, Label.SLO))
+    tables.link_cells(panel, _RUNBOOK, "Runbook", to_runbook(_RUNBOOK))
+    # Grafana adds a symbol that shows the whole text, and copies it
+    return panel.override_by_name(_COMMAND, [model.DynamicConfigValue("custom.inspect", True)])
+
+
+def _shares() -> Expression:
+    """The largest share of bad events of each SLO and class, with the texts of a row as labels."""
+    share = call("max_over_time", ranged(signals.INSTANCE_ERROR_RATIO, RANGE, RATE))
+    rows = max_by(share, (Label.SLO, Label.CLASS, Label.INSTANCE)) > 0
+    flags = join_labels(rows, _COMMAND, " --slo ", Label.CLASS, Label.SLO)
+    return with_label(call("label_replace", flags, _COMMAND, _LIST, _COMMAND, "(.*)"), _RUNBOOK, AlertName.BURN)
 
 
 BOARD = Board(

@@ -1,6 +1,7 @@
 """Series of incidents, one a cluster, and the alerts that fire at each evaluation of the rules."""
 
 import re
+from collections.abc import Collection
 from dataclasses import replace
 
 from alerts.group_limit import FEWEST
@@ -87,13 +88,14 @@ Alerts = frozenset[frozenset[tuple[str, str]]]
 """The labels of alerts."""
 
 
-def firing_alerts(promtool: Promtool, file: SloFile, *, late: Late = None) -> list[Alerts]:
-    """At each evaluation; promtool prints them, as the sample of its number is not expected."""
+def firing_alerts(promtool: Promtool, file: SloFile, *, late: Late = None, names: Collection[str] = ()) -> list[Alerts]:
+    """Those of all or some incidents at each evaluation; promtool prints them, as no sample is expected."""
     spec = replace(file, group_by=("cluster",), alerting=replace(file.alerting, per_tenant=True))
     pace, interval = Pace(spec), Plan.of(spec).direct_interval
     series = {
         name.replace("{", f'{{cluster="{cluster}",', 1): values
         for cluster, each in incidents(pace).items()
+        if not names or cluster in names
         for name, values in each.items()
     }
     case = Case(spec, series, interval, sidecar_is_up=False)

@@ -26,8 +26,8 @@ def test_the_object_has_the_groups_of_the_rule_file(
     assert main(["alerts", "render", "--format", form, *words, "--out", str(tmp_path)]) == 0
     path = tmp_path / f"{form}.yaml"
     assert capsys.readouterr().out.startswith(f"{path}: ")
-    manifest = yaml.safe_load(path.read_text(encoding="utf-8"))
-    plain = yaml.safe_load(render(load(SHIPPED)))
+    manifest = yaml.load(path.read_text(encoding="utf-8"), yaml.CSafeLoader)
+    plain = yaml.load(render(load(SHIPPED)), yaml.CSafeLoader)
     labels = {"release": "kube-prometheus-stack", "example.com/team": ""}
     assert manifest == {
         "apiVersion": version,

@@ -30,33 +30,6 @@ TITLE_WORDS = 6
 SMALL, LARGE = 1440 - 300, 1920
 """Pixels of the width of a page: on a screen of 1440 px beside the docked menu, and on a large one."""
 
-LONG_VALUES = {
-    "suffix:s": "0.0123 s",
-    "suffix:ms": "12.3 ms",
-    "dateTimeFromNow": "41 minutes ago",
-    "reqps": "0.583 req/s",
-    "tokens/s": "6329 tokens/s",
-    "bytes": "62.6 MiB",
-    "Bps": "1.37 MB/s",
-    "suffix:/s": "1.37/s",
-    Label.ALERTNAME: "LLMErrorBudgetLowTraffic",
-}
-"""A long usual value by unit or label."""
-
-USUAL_NAMES = {
-    **dict.fromkeys((Label.ENGINE, Label.INSTANCE), "10.0.0.12:8000"),
-    Label.RANK: "0",
-    Label.CLASS: "siso",
-    Label.SLO: "availability",
-    Label.PROCESS: "exporter",
-}
-"""A usual value by label in the legend of a graph; those of other labels are short or named by the panel."""
-
-LONG_LABELS = {
-    *(Label.ENGINE, Label.INSTANCE, Label.RUN, Label.SIGNAL, Label.OUTCOME, Label.SETTING),
-    *(Label.VERSION, Label.REVISION, Label.MODEL, Label.SCENARIO, Label.EXPERIMENT, Label.CONFIGURATION),
-}
-"""Labels whose values are longer than a column of the width that Grafana gives it in a table of many columns."""
 
 WIDE = 130
 """Pixels of the longest age, duration or count."""
@@ -239,18 +212,6 @@ def numbers_are_not_filterable(page: Page) -> list[str]:
     return _titles(faults)
 
 
-def long_columns_have_a_width(page: Page) -> list[str]:
-    """Grafana truncates a text that is longer than its column."""
-    return [
-        f"{panel['title']}: {name}"
-        for panel in _panels(page, "table")
-        for name, properties in _overrides(panel)
-        if re.split(r"[\\ ]", name)[0] in LONG_LABELS
-        and not {"custom.width", "custom.minWidth"} & properties.keys()
-        and "displayName" in properties
-    ]
-
-
 def units_are_readable(page: Page) -> list[str]:
     """`cps` is printed as `c/s`."""
     return _titles(panel for panel in panels_of(page["panels"]) if _defaults(panel).get("unit") in {"cps", "cpm"})
@@ -364,18 +325,6 @@ def columns_fit_a_small_screen(page: Page) -> list[str]:
     return faults
 
 
-def values_fit_a_phone(page: Page) -> list[str]:
-    """A table scrolls to the side on a phone, where a column without a width has its least width."""
-    faults = []
-    for panel in _panels(page, "table"):
-        least = (_defaults(panel).get("custom") or {}).get("minWidth", 150)
-        for name, settings in _overrides(panel):
-            needed = _text_width(LONG_VALUES.get(str(settings.get("unit", name)), ""))
-            if settings.get("custom.width", settings.get("custom.minWidth", least)) < needed:
-                faults.append(f"{panel['title']}: {settings.get('displayName', name)}")
-    return faults
-
-
 def columns_fill_a_large_screen(page: Page) -> list[str]:
     """If every column has a width, the rest of the panel is blank."""
     return _titles(
@@ -393,39 +342,6 @@ def headings_are_capitalised(page: Page) -> list[str]:
         for _, properties in _overrides(panel)
         if (name := str(properties.get("displayName", "")))[:1].islower()
     ]
-
-
-def titles_fit_a_small_screen(page: Page) -> list[str]:
-    """A title of a repeated panel has the name of its value at the end, which is truncated first."""
-    faults = []
-    for panel in _panels(page, "bargauge", "heatmap", "stat", "table", "timeseries"):
-        repeated = panel.get("repeat") and panel.get("repeatDirection", "h") == "h"
-        across = 24 / panel.get("maxPerRow", 4) if repeated else panel["gridPos"]["w"]
-        # the name of a class is short; the symbol of the description is beside the title
-        title = re.sub(r"\$\w+", "other", panel["title"])
-        if 7 * len(title) + 42 > _width(across, SMALL):
-            faults.append(panel)
-    return _titles(faults)
-
-
-def legends_fit_a_small_screen(page: Page) -> list[str]:
-    """Grafana truncates the names of a legend, and the columns of values take what their unit needs."""
-    faults = []
-    for panel in _panels(page, "timeseries"):
-        legend = _option(panel, "legend") or {}
-        if legend.get("placement") != "bottom":
-            continue
-        value = LONG_VALUES.get(str(_defaults(panel).get("unit")), "100.0%")
-        columns = len(legend.get("calcs") or []) * (_LEGEND_LETTER * len(value) + 16)
-        names = (re.sub(r"\{\{(\w+)\}\}", _usual_name, _legend(target)) for target in panel["targets"])
-        longest = _LEGEND_LETTER * max(map(len, names), default=0) + 30
-        if longest + columns > _inner_width(panel, SMALL):
-            faults.append(f"{panel['title']}: {longest + columns - _inner_width(panel, SMALL):.0f} px too wide")
-    return faults
-
-
-def _usual_name(label: re.Match[str]) -> str:
-    return USUAL_NAMES.get(Label(label[1]), "")
 
 
 def _column_widths(panel: Panel, screen: int) -> dict[str, float]:
@@ -454,10 +370,6 @@ def _inner_width(panel: Panel, screen: int) -> float:
 def _width(across: float, screen: int) -> float:
     """Pixels of a panel; the page has 24 columns with gaps of 8 pixels."""
     return (screen - 32 - 23 * 8) / 24 * across + 8 * (across - 1)
-
-
-_LEGEND_LETTER = 6.6
-"""Pixels of a letter in a legend, on average."""
 
 
 def _text_width(text: str) -> float:
@@ -574,11 +486,6 @@ def _no_value(panel: Panel) -> str:
     return str(_defaults(panel).get("noValue", ""))
 
 
-def _is_logarithmic(panel: Panel) -> bool:
-    scale = (_defaults(panel).get("custom") or {}).get("scaleDistribution") or {}
-    return bool(scale.get("type", "linear") != "linear")
-
-
 def variables_fit_one_line(page: Page) -> list[str]:
     """Beside the link to the other dashboards; Grafana 12.3 has the data source and annotations in a menu."""
     width = 150.0
@@ -589,39 +496,11 @@ def variables_fit_one_line(page: Page) -> list[str]:
     return [f"{width:.0f} px"] if width > SMALL - 32 else []
 
 
-RULES: tuple[Rule, ...] = (
-    texts_have_no_text_for_absence,
-    ages_durations_and_counts_are_wide,
-    durations_have_one_unit,
-    axes_of_zeros_are_short,
-    shares_have_the_whole_scale,
-    legends_are_low,
-    windows_are_named,
-    absence_claims_no_cause,
-    variables_fit_one_line,
-    columns_fit_a_small_screen,
-    columns_fill_a_large_screen,
-    headings_are_capitalised,
-    titles_fit_a_small_screen,
-    legends_fit_a_small_screen,
-    values_fit_a_phone,
-    absence_has_no_verdict,
-    absence_in_a_table_has_no_verdict,
-    nan_in_a_table_has_a_text,
-    tables_are_sorted,
-    several_values_are_sorted,
-    long_legends_are_sorted,
-    bar_gauges_start_at_zero,
-    bar_gauges_name_a_single_bar,
-    numbers_are_not_filterable,
-    long_columns_have_a_width,
-    units_are_readable,
-    counts_have_no_decimals,
-    counts_keep_their_digits,
-    titles_are_short_nouns,
-    several_values_have_a_text_size,
-    load_tests_are_on_their_own_board,
-    annotations_are_marks,
-    logarithmic_axes_have_no_text_for_null,
-    dotted_lines_are_visible,
-)
+def missing_cells_of_a_matrix_are_null(page: Page) -> list[str]:
+    """By default such a cell is an empty text, which has the text of a panel without rows."""
+    return _titles(
+        panel
+        for panel in panels_of(page["panels"])
+        for step in panel.get("transformations") or []
+        if step["id"] == "groupingToMatrix" and step["options"].get("emptyValue") != "null"
+    )

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
-from dashboards.boards.annotations import config_change_query
 from dashboards.boards.board import TAG, Board
 from dashboards.boards.registry import BOARDS
 from dashboards.command import GENERATED
@@ -71,32 +70,6 @@ def test_every_dashboard_selects_by_target_model_class_sidecar_and_engine(board:
     fleet = replace(spec, group_by=("cluster", "namespace"))
     names = [each["name"] for each in json.loads(board.render(fleet))["templating"]["list"]]
     assert names[:7] == ["datasource", "cluster", "namespace", "model", "class", "instance", "engine"]
-
-
-@every
-def test_every_dashboard_has_the_annotations(board: Board) -> None:
-    events = json.loads(committed(board))["annotations"]["list"]
-    load_tests = ["Load tests"] if board.uid == "vllm-slo-load" else []
-    of_engines = ["Config changes", "Engine starts", "Engine states"]
-    assert [event["name"] for event in events] == [*of_engines, "Pages", "Tickets", *load_tests]
-    assert [event["name"] for event in events if not event["enable"]] == ["Tickets"]
-    for event in events:
-        assert event["expr"] == event["target"]["expr"]
-        # six switches and the variables would need two lines
-        assert event["placement"] == "inControlsMenu"
-
-
-def test_config_changes_are_drawn_at_the_time_in_the_value_of_the_series() -> None:
-    changes, starts, states, *others = json.loads(committed(BOARDS[0]))["annotations"]["list"]
-    assert str(config_change_query()) == "llm_engine_config_change_timestamp_seconds * 1000"
-    selected = '{instance=~"$instance",engine=~"$engine"}'
-    assert changes["expr"] == f"llm_engine_config_change_timestamp_seconds{selected} * 1000"
-    assert changes["titleFormat"] == "{{setting}}: {{old}} → {{new}}"
-    assert changes["useValueForTime"] is starts["useValueForTime"] is states["useValueForTime"] is True
-    assert not any("useValueForTime" in event for event in others)
-    # these values last as long as the sidecar; a state may last for one scrape
-    assert {changes["step"], starts["step"], states["step"]} == {"1m"}
-    assert {event["step"] for event in others} == {"15s"}
 
 
 def test_a_change_of_an_engine_s_state_is_a_mark_at_its_time(promtool: Promtool, spec: SloFile) -> None:

@@ -3,6 +3,7 @@
 import json
 import re
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from exporters.text.units import parse_duration
 from exporters.vocabulary.signals import REQUESTS
 from tests.support.dashboard_queries import series_in
 
+RULES = GENERATED.parents[1] / "alerts/generated/rules.yaml"
 BOARDS = {path.stem: json.loads(path.read_text()) for path in sorted(GENERATED.glob("*.json"))}
 every = pytest.mark.parametrize("page", BOARDS.values(), ids=BOARDS.keys())
 
@@ -59,23 +61,16 @@ def test_a_column_is_not_queried_if_it_is_a_function_of_two_others(page: dict[st
         assert not repeated, panel["title"]
 
 
-def test_rows_that_cost_much_and_answer_a_second_question_are_collapsed() -> None:
-    closed = {
-        (name, element["title"])
-        for name, page in BOARDS.items()
-        for element in page["panels"]
-        if element.get("collapsed")
-    }
-    assert closed == {
-        ("slo-flips", "Revisions"),
-        ("slo-load", "Configurations"),
-        ("slo-overview", "Totals"),
-        ("slo-requests", "Distributions"),
-        ("slo-requests", "Reasoning before the answer"),
-        ("slo-workload", "Lengths over time"),
-        ("slo-workload", "Response cache"),
-        ("slo-workload", "Structured output checks"),
-        ("slo-workload", "Reasoning"),
-        ("slo-engine", "Admission, sleep state and LoRA adapters"),
-        ("slo-engine", "Speculation, KV offload and transfer"),
-    }
+BY_ROUTE = re.compile(r"sumby\(route(,outcome)?\)\((rate|increase)\($")
+AGGREGATED = re.compile(r"sum(by\([^)]*\))?\((rate|increase)\($")
+
+
+@pytest.mark.parametrize("path", [*sorted(GENERATED.glob("*.json")), RULES], ids=lambda path: str(path.stem))
+def test_each_count_of_requests_is_a_sum_without_the_route_except_on_its_own_panels(path: Path) -> None:
+    # texts of empty panels name a series
+    queries = re.sub(r"(?:no series|no result from|Series:) [\w:]+", "", path.read_text())
+    text = re.sub(r"\s+", "", queries)
+    for match in re.finditer(REQUESTS.name, text):
+        before = AGGREGATED.search(text, max(0, match.start() - 100), match.start())
+        assert before is not None, text[match.start() - 100 : match.end()]
+        assert "route" not in before[0] or (path.stem == "slo-workload" and BY_ROUTE.search(before[0]))

@@ -16,6 +16,7 @@ from tests.support.promtool import Case, Pace, Promtool, constant
 
 MODEL = "organisation/Qwen2.5-14B-Instruct-GPTQ-Int4-with-a-rather-long-name"
 CLASS = "interactive"
+ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
 ALERT = re.compile(r"Labels:\{(.*)\}\s+Annotations:\{(.*)\}")
 FIELD = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*")')
 
@@ -49,15 +50,16 @@ def incident(spec: SloFile, target: str = "") -> Case:
     return Case(spec, series, pace.step)
 
 
+Pages = list[dict[str, dict[str, str]]]
+
+
 @pytest.fixture(scope="module")
-def pages(programs: tuple[Path, ...], tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, dict[str, str]]]:
+def pages(programs: tuple[Path, ...], tmp_path_factory: pytest.TempPathFactory) -> Pages:
     return burn_pages(incident(every_slo()), programs, tmp_path_factory.mktemp("promtool"))
 
 
 @pytest.fixture(scope="module")
-def fleet_pages(
-    programs: tuple[Path, ...], tmp_path_factory: pytest.TempPathFactory
-) -> list[dict[str, dict[str, str]]]:
+def fleet_pages(programs: tuple[Path, ...], tmp_path_factory: pytest.TempPathFactory) -> Pages:
     """The same pages with the labels of a cluster and a namespace."""
     case = incident(
         replace(every_slo(), group_by=("cluster", "namespace")), ',cluster="production-eu-1",namespace="inference"'
@@ -65,7 +67,7 @@ def fleet_pages(
     return burn_pages(case, programs, tmp_path_factory.mktemp("promtool"))
 
 
-def burn_pages(case: Case, programs: tuple[Path, ...], folder: Path) -> list[dict[str, dict[str, str]]]:
+def burn_pages(case: Case, programs: tuple[Path, ...], folder: Path) -> Pages:
     """The page of each SLO with its labels and annotations, as promtool prints it."""
     at = Pace(case.spec).seconds(62)
     # The annotations read these, too.
@@ -73,7 +75,7 @@ def burn_pages(case: Case, programs: tuple[Path, ...], folder: Path) -> list[dic
     return printed(programs, folder, case, AlertName.BURN)
 
 
-def printed(programs: tuple[Path, ...], folder: Path, case: Case, alert: AlertName) -> list[dict[str, dict[str, str]]]:
+def printed(programs: tuple[Path, ...], folder: Path, case: Case, alert: AlertName) -> Pages:
     """The pages of this name with their labels and annotations, as promtool prints them."""
     at = case.until
     case.expect_alert(at, str(alert), {}, {})
@@ -90,7 +92,7 @@ def printed(programs: tuple[Path, ...], folder: Path, case: Case, alert: AlertNa
     ]
 
 
-def message(tools: Tools, folder: Path, name: str, alerts: list[dict[str, dict[str, str]]], status: str) -> str:
+def message(tools: Tools, folder: Path, name: str, alerts: Pages, status: str) -> str:
     """What the template of Alertmanager makes of these alerts."""
     times = {"status": status, "startsAt": "2026-11-22T14:00:00Z", "endsAt": "2026-11-22T15:00:00Z"}
     data = {
@@ -114,30 +116,17 @@ def without_urls(text: str) -> str:
 
 
 @pytest.mark.parametrize("status", ["firing", "resolved"])
-def test_the_message_of_each_slo_fits(
-    tools: Tools, tmp_path: Path, pages: list[dict[str, dict[str, str]]], status: str
+@pytest.mark.parametrize(
+    "where,place", [("pages", "Qwen2.5-14B"), ("fleet_pages", f"Qwen2.5-14B-I{ELLIPSIS} in production-eu{ELLIPSIS}: ")]
+)
+def test_the_message_of_each_slo_says_where_and_fits(
+    tools: Tools, tmp_path: Path, request: pytest.FixtureRequest, where: str, place: str, status: str
 ) -> None:
+    pages: Pages = request.getfixturevalue(where)
     assert {each["labels"]["slo"] for each in pages} == {slo.name for slo in every_slo().slos}
     for page in pages:
-        title = message(tools, tmp_path, "title", [page], status)
-        text = message(tools, tmp_path, "text", [page], status)
-        assert f"{CLASS} on Qwen2.5-14B" in title
-        assert len(title) <= 120, title
-        assert len(without_urls(text)) <= 600, text
-        assert "Worst replicas: vllm-slo-sidecar-7d9f6c5b8-abcd" in text
-        assert "Last config change: enable_prefix_caching at 04:43 UTC." in text
-
-
-@pytest.mark.parametrize("status", ["firing", "resolved"])
-def test_the_message_of_a_fleet_says_where_and_fits(
-    tools: Tools, tmp_path: Path, fleet_pages: list[dict[str, dict[str, str]]], status: str
-) -> None:
-    assert {each["labels"]["slo"] for each in fleet_pages} == {slo.name for slo in every_slo().slos}
-    for page in fleet_pages:
-        title = message(tools, tmp_path, "title", [page], status)
-        text = message(tools, tmp_path, "text", [page], status)
-        ellipsis = "\N{HORIZONTAL ELLIPSIS}"
-        assert f"{CLASS} on Qwen2.5-14B-I{ellipsis} in production-eu{ellipsis}: " in title
+        title, text = (message(tools, tmp_path, name, [page], status) for name in ("title", "text"))
+        assert f"{CLASS} on {place}" in title
         assert len(title) <= 120, title
         assert len(without_urls(text)) <= 600, text
         assert "Worst replicas: vllm-slo-sidecar-7d9f6c5b8-abcd" in text
@@ -147,11 +136,11 @@ def test_the_message_of_a_fleet_says_where_and_fits(
 @pytest.mark.parametrize(
     "group_by,target,model",
     [
-        pytest.param((), "", "Qwen2.5-14B-Instruct-GP\N{HORIZONTAL ELLIPSIS}", id="one cluster"),
+        pytest.param((), "", f"Qwen2.5-14B-Instruct-GP{ELLIPSIS}", id="one cluster"),
         pytest.param(
             ("cluster",),
             ',cluster="production-eu-1"',
-            "Qwen2.5-14B-I\N{HORIZONTAL ELLIPSIS} in production-eu\N{HORIZONTAL ELLIPSIS}",
+            f"Qwen2.5-14B-I{ELLIPSIS} in production-eu{ELLIPSIS}",
             id="a fleet",
         ),
     ],
@@ -175,19 +164,17 @@ def test_the_message_of_a_bad_replica_names_it_and_fits(
     assert "were bad for the SLO ttft." in text
 
 
-def test_the_title_says_what_where_how_bad_and_until_when(
-    tools: Tools, tmp_path: Path, pages: list[dict[str, dict[str, str]]]
-) -> None:
+def test_the_title_says_what_where_how_bad_and_until_when(tools: Tools, tmp_path: Path, pages: Pages) -> None:
     ttft = next(each for each in pages if each["labels"]["slo"] == "ttft")
     model = "Qwen2.5-14B-Instruct-GP"
     assert message(tools, tmp_path, "title", [ttft], "firing") == (
-        f"[PAGE] {CLASS} on {model}\N{HORIZONTAL ELLIPSIS}: 100 % of requests miss TTFT 1 s, budget spent"
+        f"[PAGE] {CLASS} on {model}{ELLIPSIS}: 100 % of requests miss TTFT 1 s, budget spent"
     )
 
 
 @pytest.mark.parametrize("status", ["firing", "resolved"])
 def test_a_large_incident_fits_and_lists_its_causes_first(
-    tools: Tools, tmp_path: Path, pages: list[dict[str, dict[str, str]]], status: str
+    tools: Tools, tmp_path: Path, pages: Pages, status: str
 ) -> None:
     causes = [
         {

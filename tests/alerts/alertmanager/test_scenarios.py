@@ -43,9 +43,18 @@ def all_are_resolved(notifications: Sequence[Notification]) -> bool:
     return bool(last) and {*last.values()} == {"resolved"}
 
 
-def test_the_alerts_of_an_incident_open_one_page(promtool: Promtool, tools: Tools, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param(("engine down", "one replica of three", "traffic lost"), id="three incidents"),
+        pytest.param((), id="all", marks=pytest.mark.long),
+    ],
+)
+def test_the_alerts_of_an_incident_open_one_page(
+    promtool: Promtool, tools: Tools, tmp_path: Path, names: tuple[str, ...]
+) -> None:
     """Also if several kinds of alerts page; lost traffic raises only tickets."""
-    evaluations = firing_alerts(promtool, load(ROOT / "compose/slos.yaml"))
+    evaluations = firing_alerts(promtool, load(ROOT / "compose/slos.yaml"), names=names)
     with http_sink() as sink:
         flags = ("--page", f"webhook={sink.url('page')}", "--ticket", f"webhook={sink.url('ticket')}")
         timing = ("--group-wait", "200ms", "--group-interval", "1200ms", "--keep-apart", "cluster")

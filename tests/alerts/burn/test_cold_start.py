@@ -29,17 +29,6 @@ def paged(case: Case, at: float, *, held: bool) -> Case:
     return case.expect(at, fires, {f'{{severity="{"ticket" if held else "page"}"}}': 1})
 
 
-def test_a_restart_raises_no_alert(promtool: Promtool, pace: Pace) -> None:
-    scrape = pace.spec.scrape_interval
-    gone = 0.8 * Plan.of(pace.spec).warm_up
-    series = {up(): f"{constant(1, WARM_UP)} {away(pace.spec, gone)} {constant(1, 200)}"}
-    at = (WARM_UP + 1) * scrape
-    case = Case(pace.spec, series, scrape)
-    for passed in range(0, round(gone + pace.step), round(4 * scrape)):
-        case.expect_silent(at + passed)
-    promtool.test([case.expect_silent(at + gone + Plan.of(pace.spec).down_after)])
-
-
 def test_an_engine_that_stays_down_pages_after_the_cold_start(promtool: Promtool, pace: Pace) -> None:
     scrape, gone = pace.spec.scrape_interval, Plan.of(pace.spec).warm_up + 20 * pace.spec.scrape_interval
     series = {up(): f"{constant(1, WARM_UP)} {away(pace.spec, gone)} {constant(1, 200)}"}

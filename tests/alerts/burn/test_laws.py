@@ -77,7 +77,7 @@ def random_history(seed: int, length: int) -> History:
     return History(tuple(events[:length]), tuple(bad[:length]))
 
 
-@settings(max_examples=3, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=2, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 2**32), percent=st.sampled_from(sorted(PUBLISHED)))
 def test_the_page_fires_exactly_when_both_windows_exceed_the_factor(
     programs: tuple[Path, ...], tmp_path: Path, seed: int, percent: float

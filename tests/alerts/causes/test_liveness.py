@@ -1,6 +1,5 @@
 """Alerts distinguish a sidecar that is down, an engine that is down, and an engine that stalls."""
 
-import re
 from dataclasses import replace
 
 import pytest
@@ -10,7 +9,6 @@ from alerts.rule_file import rules
 from alerts.rules.groups import Alert
 from alerts.tiers import Severity
 from exporters.vocabulary.alert_names import AlertName
-from exporters.vocabulary.signals import RECORDED, SIGNALS
 from exporters.vocabulary.slo_file import SloFile, Source, load
 from tests.alerts.firing import firing
 from tests.support.promtool import ROOT, UP, Case, Pace, Promtool, constant, counter
@@ -39,15 +37,15 @@ def test_a_sidecar_that_is_down_pages_and_its_engine_does_not(promtool: Promtool
     promtool.test([case.expect_silent(back + 5 * interval(pace), SIDECAR)])
 
 
-@pytest.mark.parametrize("min_serving,pages", [(2 / 3, 2), (0.9, 1), (0.5, 2), (0.3, 3)], ids="{}".format)
+@pytest.mark.parametrize("min_serving,pages", [(2 / 3, 2), (0.9, 1), (0.3, 3)], ids="{}".format)
 def test_replicas_page_only_if_too_few_of_their_model_serve(
     promtool: Promtool, pace: Pace, min_serving: float, pages: int
 ) -> None:
-    """One to three of three replicas are down. The other model has all its replicas."""
-    spec = replace(pace.spec, alerting=replace(pace.spec.alerting, min_serving=min_serving))
+    """One less of three replicas is down than pages, and then as many. The other model has all its replicas."""
+    spec = replace(pace.spec, alerting=replace(pace.spec.alerting, min_serving=min_serving, cold_start=300.0))
     healthy, n = 40, round(Plan.of(spec).cold_start / interval(pace)) + 100
     cases = []
-    for failed in (1, 2, 3):
+    for failed in range(max(1, pages - 1), pages + 1):
         series = dict[str, str]()
         for number, name in enumerate(("a", "b", "c", "d")):
             model = "org/other" if name == "d" else "org/m"
@@ -174,12 +172,6 @@ def test_the_watchdog_always_fires_with_severity_none(promtool: Promtool, pace: 
     promtool.test([case.expect(interval(pace), firing(WATCHDOG, "severity"), {'{severity="none"}': 1})])
 
 
-def test_runbooks_query_only_series_that_exist() -> None:
-    known = {name for s in SIGNALS for name in (s.name, s.bucket, s.sum, s.count)} | {r.name for r in RECORDED}
-    for path in (ROOT / "alerts/runbooks").glob("*.md"):
-        assert set(re.findall(r"\bllm_[\w:]+", path.read_text())) <= known, path.name
-
-
 def test_every_alert_has_a_severity_and_all_annotations(spec: SloFile) -> None:
     sources = (spec, replace(spec, source=Source.ENGINE), replace(spec, group_by=("cluster",)))
     rendered = [rule for each in sources for group in rules(each) for rule in group.rules if isinstance(rule, Alert)]
@@ -197,10 +189,6 @@ def test_no_rule_reads_the_series_of_alerts(spec: SloFile) -> None:
     """They differ between evaluators, and no rule can depend on them without a delay."""
     for group in rules(spec):
         assert not [rule for rule in group.rules if "ALERTS" in str(rule.expr)]
-
-
-def test_every_alert_has_a_runbook() -> None:
-    assert {path.stem for path in (ROOT / "alerts/runbooks").glob("*.md")} == {*AlertName, "oncall"}
 
 
 def test_every_alert_on_an_engine_names_the_engine_and_its_instance(spec: SloFile) -> None:

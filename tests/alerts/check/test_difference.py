@@ -1,7 +1,10 @@
 """`vllm-slo alerts diff` shows what a change of the SLO file does to objectives, limits, alerts and series."""
 
+import functools
 import json
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -9,7 +12,7 @@ import yaml
 from alerts.check.difference import as_text, difference
 from alerts.rule_file import render
 from compose.cli import main
-from exporters.vocabulary.slo_file import SHIPPED, SloFile, load, loads
+from exporters.vocabulary.slo_file import SHIPPED, load, loads
 from tests.support.promtool import ROOT
 from tests.support.slo_files import ENGINE_ONLY, MINIMAL
 
@@ -79,11 +82,18 @@ FILES = {
     + "alerting: {cold_start_of: {m: 45m}, alerts: {LLMSidecarDown: {for: 10m, enabled: false}}}\nlabels: {team: ml}\n",
     "vLLM alone": ENGINE_ONLY,
 }
-PAIRS = [pytest.param(old, new, id=f"{old} to {new}") for old in FILES for new in FILES if old != new]
+PAIRS = [pytest.param(old, new, id=f"{old} to {new}") for old, new in pairwise([*FILES, "minimal"])]
+"""Each file and the next one, so that each is once the old and once the new file."""
 
 
-def rules_of(spec: SloFile, kind: str) -> set[str]:
-    groups = yaml.safe_load(render(spec))["groups"]
+@functools.cache
+def rule_file(name: str) -> Any:
+    """The loader in C takes a tenth of the time."""
+    return yaml.load(render(loads(FILES[name])), yaml.CSafeLoader)
+
+
+def rules_of(name: str, kind: str) -> set[str]:
+    groups = rule_file(name)["groups"]
     found = [(rule[kind], rule.get("labels", {})) for group in groups for rule in group["rules"] if kind in rule]
     return {
         f"{name}{{{', '.join(pairs)}}}" if pairs else name
@@ -100,10 +110,9 @@ def of_sidecar(series: str) -> bool:
 
 @pytest.mark.parametrize("old, new", PAIRS)
 def test_added_and_removed_alerts_and_series_are_those_of_the_rule_files(old: str, new: str) -> None:
-    before, after = loads(FILES[old]), loads(FILES[new])
-    found = difference(before, after)
+    found = difference(loads(FILES[old]), loads(FILES[new]))
     for kind, changes in (("alert", found.alerts), ("record", found.series)):
-        had, has = rules_of(before, kind), rules_of(after, kind)
+        had, has = rules_of(old, kind), rules_of(new, kind)
         assert {each.what for each in changes if each.old is None and not of_sidecar(each.what)} == has - had
         assert {each.what for each in changes if each.new is None and not of_sidecar(each.what)} == had - has
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from alerts.check import json_schema
@@ -18,6 +18,8 @@ from exporters.vocabulary.alert_names import AlertName
 from exporters.vocabulary.slo_file import SHIPPED, loads
 from tests.support.promtool import ROOT
 from tests.support.slo_files import MINIMAL, MISTAKES
+
+jsonschema = pytest.importorskip("jsonschema")
 
 SCHEMA: dict[str, Any] = json.loads(json_schema.render())
 
@@ -50,56 +52,14 @@ alerting:
 """
 
 
-def fits(rules: Any, value: Any) -> bool:
-    """Whether `value` is valid under the JSON Schema keywords in use; an unknown keyword is a KeyError."""
-    if isinstance(rules, bool):
-        return rules
-    return all(KEYWORDS[keyword](rules, expected, value) for keyword, expected in rules.items())
-
-
-def is_a(kind: str, value: Any) -> bool:
-    if isinstance(value, bool):
-        return kind == "boolean"
-    types: dict[str, Any] = {"object": dict, "array": list, "string": str, "integer": int, "number": (int, float)}
-    return kind in types and isinstance(value, types[kind])
-
-
-def conditional(rules: Any, condition: Any, value: Any) -> bool:
-    return fits(rules["then" if fits(condition, value) else "else"], value)
-
-
-KEYWORDS: dict[str, Any] = {
-    **dict.fromkeys(
-        ("$schema", "$comment", "title", "description", "default", "then", "else"),
-        lambda _rules, _expected, _value: True,
-    ),
-    "type": lambda _, kinds, value: any(is_a(kind, value) for kind in ([kinds] if isinstance(kinds, str) else kinds)),
-    "const": lambda _, expected, value: value == expected,
-    "enum": lambda _, expected, value: value in expected,
-    "pattern": lambda _, expected, value: not isinstance(value, str) or re.search(expected, value) is not None,
-    "minimum": lambda _, least, value: not is_a("number", value) or value >= least,
-    "minItems": lambda _, least, value: not isinstance(value, list) or len(value) >= least,
-    "items": lambda _, each, value: not isinstance(value, list) or all(fits(each, item) for item in value),
-    "uniqueItems": lambda _rules, _, value: not isinstance(value, list) or len(set(value)) == len(value),
-    "anyOf": lambda _, options, value: any(fits(option, value) for option in options),
-    "required": lambda _, keys, value: not isinstance(value, dict) or set(keys) <= set(value),
-    "properties": lambda _, keys, value: (
-        not isinstance(value, dict) or all(fits(keys[key], item) for key, item in value.items() if key in keys)
-    ),
-    "additionalProperties": lambda rules, expected, value: (
-        not isinstance(value, dict)
-        or all(fits(expected, item) for key, item in value.items() if key not in rules.get("properties", ()))
-    ),
-    "propertyNames": lambda _, expected, value: (
-        not isinstance(value, dict) or all(fits(expected, key) for key in value)
-    ),
-    "if": conditional,
-}
+def fits(rules: Mapping[str, Any], value: Any) -> bool:
+    return bool(jsonschema.Draft7Validator(rules).is_valid(value))
 
 
 def test_the_committed_schema_is_up_to_date() -> None:
     committed = ROOT / "alerts/generated/slos.schema.json"
     assert committed.read_text(encoding="utf-8") == json_schema.render(), "run: make generate"
+    jsonschema.Draft7Validator.check_schema(SCHEMA)
 
 
 @pytest.mark.parametrize("path", [SHIPPED, ROOT / "compose/slos.yaml"], ids=["alerts", "compose"])
@@ -241,31 +201,15 @@ PATTERNS = [
 
 
 @pytest.mark.parametrize("rules,place", PATTERNS)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_a_pattern_accepts_exactly_the_values_that_the_reader_accepts(
     rules: Mapping[str, Any], place: str, data: st.DataObject
 ) -> None:
     """Valid values with one or two characters changed."""
     alphabet = st.sampled_from("0123459.%<>= mshdwkx-_")
-    text = data.draw(
-        st.sampled_from(
-            [
-                "15s",
-                "1h30m",
-                "0s",
-                "none",
-                "x-team",
-                "other",
-                "long1",
-                "<512",
-                " >= 7 ",
-                "95%",
-                "0.0 %",
-                "v0.25",
-                "0.25.1",
-            ]
-        )
-    )
+    valid = ["15s", "1h30m", "0s", "none", "x-team", "other", "long1", "<512", "95%", "v0.25", "0.25.1"]
+    text = data.draw(st.sampled_from([*valid, "0.0 %", " >= 7 "]))
     at = data.draw(st.integers(0, len(text)))
     text = text[:at] + data.draw(st.text(alphabet, max_size=2)) + text[at + data.draw(st.integers(0, 1)) :]
     key = place.partition(":")[0]

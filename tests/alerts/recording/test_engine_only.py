@@ -108,17 +108,6 @@ def test_the_error_ratio_matches_a_real_exposition(promtool: Promtool) -> None:
     promtool.test([ratios])
 
 
-def test_the_bounds_of_goodput_are_recorded(promtool: Promtool) -> None:
-    at = pace()
-    e2e = "vllm:e2e_request_latency_seconds"
-    series = scraped(at, (14, 100, 0.2)) | scraped(at, (14, 100, 0.1), family=e2e, le="30.0") | up(at, 14)
-    bounds = case(at, series)
-    for name, share in (("least", 0.7), ("most", 0.8)):
-        query = f'round(llm_goodput:requests:ratio_at_{name}{{window="1h"}}, 0.0001)'
-        bounds.expect(at.seconds(13), query, {'{class="all",model="org/m",window="1h"}': share})
-    promtool.test([bounds])
-
-
 def test_an_outage_burns_no_budget_and_pages_as_down_or_stalled(promtool: Promtool) -> None:
     at = pace()
     began = Plan.of(SPEC).cold_start / at.step + 2

@@ -30,17 +30,6 @@ def test_every_event_is_in_exactly_one_step(promtool: Promtool, pace: Pace) -> N
     promtool.test([case.expect(pace.seconds(11), off, {f'{{{LABELS}, window="{period}"}}': 1})])
 
 
-def test_a_counter_reset_loses_only_what_was_not_scraped(promtool: Promtool, pace: Pace) -> None:
-    n = pace.scrapes(12)
-    before, after = counter((10, n), start=1000), counter((10, n), start=0)
-    series = {f'llm_slo_events_total{{{LABELS},tenant="other"}}': f"{before} {after}"}
-    series[f'llm_slo_bad_events_total{{{LABELS},tenant="other"}}'] = f"{before} {after}"
-    period = spell_duration(pace.spec.period)
-    off = f'abs(llm_slo:events:increase{{window="{period}"}} / {20 * n} - 1) < bool 0.03'
-    case = Case(pace.spec, series, pace.step)
-    promtool.test([case.expect(pace.seconds(24), off, {f'{{{LABELS}, window="{period}"}}': 1})])
-
-
 def test_a_new_series_is_miscounted_by_at_most_one_scrape(promtool: Promtool, pace: Pace) -> None:
     """At any moment of a step; later growth is counted exactly."""
     steps, growth, starts = 6, 7, range(pace.scrapes(1))

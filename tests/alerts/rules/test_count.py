@@ -46,7 +46,7 @@ def spec_of_size(slos: int, classes: int, tenants: int, per_tenant: bool) -> Slo
     )
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(st.integers(1, 6), st.integers(1, 9), st.integers(1, 50), st.booleans())
 def test_the_number_of_rules_depends_only_on_slos_and_classes(
     slos: int, classes: int, tenants: int, per_tenant: bool

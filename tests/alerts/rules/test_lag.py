@@ -13,6 +13,7 @@ from tests.alerts.incident_series import BEFORE, firing_alerts
 from tests.support.promtool import Late, Pace, Promtool
 
 
+@pytest.mark.slow
 def test_these_groups_read_the_series_of_others() -> None:
     groups = rules(load(SHIPPED))
     recorded = [(group.name, rule) for group in groups for rule in group.rules if isinstance(rule, Recording)]
@@ -57,12 +58,13 @@ RAISED = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "late,lags",
     [
         # in the smallest parts, a value passes three groups
         pytest.param("groups", 4, id="Prometheus"),
-        pytest.param("rules", 5, id="VictoriaMetrics", marks=pytest.mark.long),
+        pytest.param("rules", 5, id="VictoriaMetrics"),
     ],
 )
 def test_rules_that_read_the_last_evaluation_of_others_delay_alerts_and_raise_no_others(

@@ -242,6 +242,7 @@ def names(samples: Iterable[str], label: str) -> set[str]:
     return {match[1] for sample in samples if (match := re.search(rf'{label}="([^"]*)"', sample))}
 
 
+@pytest.mark.long
 @LENGTHS
 def test_a_group_has_the_series_and_alerts_that_its_targets_alone_give(
     promtool: Promtool, alone: Alone, steps: Steps

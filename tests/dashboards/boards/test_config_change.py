@@ -215,19 +215,12 @@ def test_the_lower_number_of_judged_requests_is_shown(prometheus: Prometheus) ->
     assert judged == pytest.approx(2 * 600)
 
 
-def test_revisions_are_sorted_by_their_start(prometheus: Prometheus) -> None:
+def test_each_revision_has_its_start(prometheus: Prometheus) -> None:
     board = EvaluatedBoard(prometheus, CHANGE - 1100, CHANGE + 1100)
     for title in ("Attainment by revision", "Events by revision"):
         (result,) = board.results(title)
         starts = {labels["revision"]: float(labels["value"]) for labels, _ in result}
         assert starts["a" * 12] < CHANGE < starts["b" * 12]
-        sorts = [
-            each["options"]["sort"]
-            for each in panel(page_of(BOARD), title)["transformations"]
-            if each["id"] == "sortBy"
-        ]
-        assert sorts == [[{"field": "class"}], [{"field": "value", "desc": True}]]
-        assert "sortBy" not in panel(page_of(BOARD), title)["options"]
 
 
 def test_each_revision_has_the_events_of_its_time(prometheus: Prometheus) -> None:

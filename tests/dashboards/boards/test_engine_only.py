@@ -30,6 +30,7 @@ QUICK = loads(ENGINE_ONLY.replace("period: 30d", "period: 12h\nscrape_interval: 
 """Its rules have results after a few seconds."""
 
 
+@pytest.mark.long
 async def test_every_query_has_data_or_is_declared_to_be_empty(tools: Tools, tmp_path: Path) -> None:
     rules = tmp_path / "rules.yaml"
     rules.write_text(render(QUICK))
@@ -150,15 +151,3 @@ def test_what_the_dashboard_cannot_have_is_refused(
 ) -> None:
     assert main(["dashboards", "render", "--out", str(tmp_path), *flags]) == 2
     assert capsys.readouterr().err == f"vllm-slo: {message}\n"
-
-
-def test_the_visible_variables_are_the_model_and_the_engine() -> None:
-    variables = page_of(BOARD)["templating"]["list"]
-    labels = {each["name"]: each["label"] for each in variables if each.get("hide") != 2}
-    assert labels == {
-        "datasource": "Data source",
-        "model": "Model",
-        "instance": "Engine",
-        "burn_window": "Window",
-        "quantile": "Quantile",
-    }

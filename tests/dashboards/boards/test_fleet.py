@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import pytest
-
 from dashboards.boards.fleet import BOARD
 from exporters.vocabulary.slo_file import SHIPPED, load, loads
 from tests.dashboards.dashboard_files import Page, expanded_queries, page_of, panel
@@ -176,21 +174,3 @@ def test_engines_that_are_down_come_first_then_the_worst_goodput(promtool: Promt
     ranks = {SECOND: -3, TWO: 0, ONE: 1, FIRST: 2}
     case = Case(load(SHIPPED), SERIES, 15)
     promtool.test([case.expect(NOW - 30, order, {f"{{{who}}}": rank for who, rank in ranks.items()})])
-
-
-def test_an_engine_links_to_its_dashboard() -> None:
-    (link,) = columns(PAGE)["Engine"]["links"]
-    assert link["url"].startswith("/d/vllm-slo-engine?${__url_time_range}")
-    assert "&var-instance=${__data.fields.instance}&var-engine=${__data.fields.engine}" in link["url"]
-
-
-@pytest.mark.parametrize("title, labels", [("Engines", set()), ("Engine details", {"engine_type", "version"})])
-def test_every_column_has_a_position_or_is_hidden(title: str, labels: set[str]) -> None:
-    merge, *sorts, organize = panel(PAGE, title)["transformations"]
-    assert [each["id"] for each in (merge, *sorts)] == ["merge", "sortBy", "sortBy", "sortBy"]
-    letters = [target["refId"] for target in panel(PAGE, title)["targets"]]
-    fields = {"engine", "instance", *labels, *(f"Value #{letter}" for letter in letters)}
-    order, hidden = organize["options"]["indexByName"], organize["options"]["excludeByName"]
-    assert order.keys() | hidden.keys() == fields | {"Time"}
-    assert sorted(order.values()) == list(range(len(order)))
-    assert list(columns(PAGE, title))[:2] == ["Engine", "Sidecar"]

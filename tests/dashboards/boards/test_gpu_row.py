@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from dashboards.boards.engine import BOARD
 from dashboards.boards.engine_only import BOARD as ENGINE_ONLY
-from exporters.vocabulary.signals import GPU_SIGNALS, GPU_THROTTLE_REASONS, Label
+from exporters.vocabulary.signals import GPU_SIGNALS, GPU_THROTTLE_REASONS
 from exporters.vocabulary.slo_file import SHIPPED, load
 from tests.support.promtool import ROOT, Case, Pace, Promtool
 
@@ -72,8 +72,3 @@ def test_a_panel_without_data_says_what_is_missing_and_how_to_check(panel: dict[
 
 def test_the_dashboard_without_a_sidecar_has_the_same_row() -> None:
     assert [panel["title"] for panel in panels(ENGINE_ONLY)] == [panel["title"] for panel in panels()]
-
-
-def test_a_mig_instance_is_named_by_its_profile() -> None:
-    legends = [t["legendFormat"] for p in panels() if p["type"] == "timeseries" for t in p["targets"]]
-    assert all(f"{{{{{Label.MIG_PROFILE}}}}}" in legend for legend in legends)

@@ -30,52 +30,6 @@ def test_the_thresholds_of_the_slo_file_are_drawn(title: str, seconds: list[floa
     assert drawn_panel["fieldConfig"]["defaults"]["custom"]["thresholdsStyle"] == {"mode": "dashed"}
 
 
-@pytest.mark.parametrize(
-    "title",
-    [
-        *("Time to first token", "Time to first answer token", "Time per output token"),
-        *("Queue time", "Decode time", "E2E latency"),
-    ],
-)
-def test_each_class_has_one_line_with_exemplars_by_default_its_p95(title: str) -> None:
-    (target,) = panel(BOARD, title)["targets"]
-    assert (target["legendFormat"], target["exemplar"]) == ("{{class}}", True)
-    assert target["expr"].startswith("histogram_quantile($quantile, sum by (class, le) ")
-    (variable,) = [each for each in page_of(BOARD)["templating"]["list"] if each["name"] == "quantile"]
-    assert (variable["current"]["value"], variable["query"]) == ("0.95", "p50 : 0.5,p90 : 0.9,p95 : 0.95,p99 : 0.99")
-
-
-@pytest.mark.parametrize("title", ["Time to first token", "Queue time"])
-def test_latencies_have_a_logarithmic_scale_that_prints_no_text_at_its_ticks(title: str) -> None:
-    defaults = panel(BOARD, title)["fieldConfig"]["defaults"]
-    assert defaults["custom"]["scaleDistribution"] == {"log": 10, "type": "log"}
-    assert not {"noValue", "min"} & defaults.keys()
-
-
-def test_rates_are_over_at_least_fifteen_seconds() -> None:
-    """Shares of few requests are over a minute."""
-    queries = [each for each in page_of(BOARD)["panels"] if each["type"] != "row"]
-    assert {each["title"] for each in queries if each["interval"] != "15s"} == {"Completion rate"}
-
-
-@pytest.mark.parametrize(
-    "title, marked",
-    [
-        pytest.param("Time to first token", True, id="ttft"),
-        pytest.param("Time to first answer token", True, id="ttft_answer"),
-        pytest.param("Time per output token", True, id="tpot"),
-        pytest.param("Inter-chunk time", False, id="gaps have no traces"),
-    ],
-)
-def test_a_heatmap_shows_the_buckets_of_the_sidecar(title: str, marked: bool) -> None:
-    drawn_panel = panel(BOARD, f"{title}: spread")
-    (target,) = drawn_panel["targets"]
-    assert drawn_panel["type"] == "heatmap"
-    assert drawn_panel["options"]["calculate"] is False
-    assert (target["format"], target["legendFormat"], target["exemplar"]) == ("heatmap", "{{le}}", marked)
-    assert target["expr"].startswith("sum by (le) (rate(llm_")
-
-
 def test_stages_add_up_within_a_class(promtool: Promtool) -> None:
     drawn_panel = panel(BOARD, "Stages: $active_class")
     assert [target["legendFormat"] for target in drawn_panel["targets"]] == [

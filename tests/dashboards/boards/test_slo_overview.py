@@ -8,10 +8,8 @@ from dashboards.boards.board import Board
 from dashboards.boards.slo_objective import BOARD as OBJECTIVE
 from dashboards.boards.slo_overview import BOARD
 from dashboards.live.interpolation import expand
-from dashboards.panels.range_totals import range_total_queries
 from dashboards.preview.frames.frame import Field, Frame, Kind
 from dashboards.preview.frames.transformations import transform
-from dashboards.queries.variables import following
 from exporters.vocabulary.slo_file import SHIPPED, SloFile, load, loads
 from tests.dashboards.dashboard_files import STRICT_SLOS, expanded_queries, page_of
 from tests.dashboards.promql_history import limits, panel
@@ -38,18 +36,6 @@ def test_an_slo_file_without_a_ttft_slo_has_no_ttft_threshold() -> None:
     spec = loads(STRICT_SLOS.replace("signal: ttft_answer", "signal: e2e").replace("signal: ttft", "signal: e2e"))
     assert ttft_slos(spec) == ""
     assert limits(panel(BOARD, "Oldest wait now", spec)) == [20.0]
-
-
-def test_each_range_total_is_a_column_of_one_of_two_tables() -> None:
-    queries, columns = range_total_queries(), []
-    assert len(queries) == 12
-    for title, last in (("Totals in range", "G"), ("Tokens and latencies in range", "G")):
-        totals = panel(BOARD, title)
-        *values, order = (target["expr"] for target in totals["targets"])
-        columns += values
-        sorts = [each["options"]["sort"] for each in totals["transformations"] if each["id"] == "sortBy"]
-        assert (sorts, "$class_order" in order) == ([[{"field": "class"}], [{"field": f"Value #{last}"}]], True)
-    assert sorted(columns) == sorted(str(following(query)) for query in queries.values())
 
 
 def test_a_class_without_requests_in_the_range_has_no_totals() -> None:
@@ -255,10 +241,6 @@ def test_rules_that_are_not_evaluated_do_not_look_healthy(promtool: Promtool) ->
     firing_alerts(promtool, {}, {row: 0}, watchdog=',cluster="gone"')
 
 
-def test_a_prometheus_that_does_not_answer_does_not_look_healthy() -> None:
-    assert panel(BOARD, "Firing alerts")["fieldConfig"]["defaults"]["noValue"].startswith("no result from ALERTS")
-
-
 def test_requests_that_fail_together_do_not_count_as_offered(promtool: Promtool) -> None:
     """One request arrives per second; 150 of them wait and then fail at a restart."""
     (query,) = expanded_queries(page_of(BOARD), "Throughput: requests offered").values()
@@ -270,40 +252,6 @@ def test_requests_that_fail_together_do_not_count_as_offered(promtool: Promtool)
     for at in (180.0, 195.0, 210.0):
         case.expect(at, f"round({query})", {'{class="siso"}': 1})
     promtool.test([case])
-
-
-def override(title: str, matcher: str) -> list[Any]:
-    overrides = panel(BOARD, title)["fieldConfig"]["overrides"]
-    return [each["properties"] for each in overrides if each["matcher"]["id"] == matcher]
-
-
-@pytest.mark.parametrize("title", ["Outcomes", "Throughput: requests offered", "Requests in flight over time"])
-def test_a_class_or_outcome_that_never_occurs_is_hidden(title: str) -> None:
-    hidden = {"legend": True, "tooltip": True, "viz": True}
-    assert override(title, "byValue") == [[{"id": "custom.hideFrom", "value": hidden}]]
-
-
-def test_the_columns_of_the_first_screen_fit_its_width() -> None:
-    widths = {
-        title: [
-            each["value"]
-            for override in panel(BOARD, title)["fieldConfig"]["overrides"]
-            for each in override["properties"]
-            if each["id"] == "custom.width"
-        ]
-        for title in ("SLO status", "Firing alerts")
-    }
-    # the panels in a window of 1440 px
-    assert (sum(widths["SLO status"]) <= 1380, sum(widths["Firing alerts"]) <= 550) == (True, True), widths
-
-
-def test_the_burn_rate_has_one_line_per_slo_and_class() -> None:
-    burn = panel(BOARD, "Burn rate")
-    (target,) = burn["targets"]
-    assert target["expr"].startswith("max by (slo, class) (llm_slo:error_budget:burn_rate{")
-    assert "topk(6, " in target["expr"]
-    # Grafana prints it at every hidden tick of a logarithmic axis
-    assert "noValue" not in burn["fieldConfig"]["defaults"]
 
 
 def test_the_first_window_of_the_burn_rate_is_the_long_window_of_the_fast_page(promtool: Promtool) -> None:

@@ -11,7 +11,7 @@ from dashboards.boards.slo_overview import BOARD
 from dashboards.grafana import style
 from dashboards.grafana.style import ANNOTATION_COLOURS, BAD, BLUE, CLASS_COLOURS, GOOD, GREY, OUTCOME_COLOURS, WARN
 from dashboards.preview.frames.colours import between, text_colour
-from exporters.vocabulary.signals import OTHER, Outcome
+from exporters.vocabulary.signals import OTHER
 from exporters.vocabulary.slo_file import loads
 from tests.dashboards.grafana.colour_vision import contrast, least_distance
 from tests.dashboards.promql_history import panel
@@ -64,10 +64,6 @@ def test_a_class_whose_name_is_a_prefix_of_another_has_its_own_colour() -> None:
     names = ["chat", "chat-long", "other"]
     assert len({colour("Throughput: requests offered", name) for name in names}) == len(names)
     assert len({colour("TTFT p95", name) for name in names}) == len(names)
-
-
-def test_outcomes_have_different_colours() -> None:
-    assert len({colour("Outcomes", outcome) for outcome in Outcome}) == len(Outcome)
 
 
 def test_classes_have_other_colours_than_verdicts_outcomes_and_events() -> None:

@@ -10,17 +10,15 @@ from urllib.parse import parse_qs, parse_qsl, urlsplit
 
 import pytest
 import pytest_asyncio
-from aiohttp.test_utils import TestServer
 
 from alerts.links import Links, PanelTitle, panel_id
 from compose.cli import main
 from dashboards.boards.registry import BOARDS
 from dashboards.live.reader import TimeRange
-from dashboards.preview.chromium import BROWSER_NAMES, Tab, browser, find_browser
+from dashboards.preview.chromium import Tab
 from dashboards.preview.command import parse_time_range
 from dashboards.preview.document import document
-from dashboards.preview.page import PageSet
-from dashboards.preview.server import PreviewServer, Selection
+from dashboards.preview.server import Selection
 from dashboards.preview.view import View
 from exporters.analysis.prometheus_api import Prometheus
 from exporters.analysis.traces.request_search import parse_search
@@ -28,6 +26,7 @@ from exporters.requestlog.writer import RequestLog
 from exporters.vocabulary.signals import Verdict
 from exporters.vocabulary.slo_file import SHIPPED, load
 from tests.dashboards.preview.sample_dashboard import END, START, result_of
+from tests.dashboards.preview.served_pages import IN_BROWSER, server
 from tests.support.fake_prometheus import FakePrometheus
 from tests.support.sample_records import finished
 
@@ -36,11 +35,7 @@ RUNBOOKS, TRACES = "https://runbooks.example.org", "https://traces.example.org"
 WORST, OTHER = "sidecar-2:9464", "sidecar-1:9464"
 TIMES = f"from={1000 * START}&to={1000 * END}"
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.skipif(find_browser() is None, reason=f"no browser on PATH; looked for {', '.join(BROWSER_NAMES)}"),
-]
+pytestmark = [pytest.mark.slow, *IN_BROWSER]
 
 
 def respond(path: str, parameters: dict[str, str]) -> tuple[int, Any]:
@@ -77,21 +72,13 @@ def prometheus() -> Iterator[FakePrometheus]:
 async def site(prometheus: FakePrometheus) -> AsyncIterator[str]:
     spec, links = load(SHIPPED), Links(RUNBOOKS, traces=f"{TRACES}/")
     pages = {board.file_name.removesuffix(".json"): json.loads(board.render(spec, links)) for board in BOARDS}
-    titles = {name: str(page["title"]) for name, page in pages.items()}
 
     def draw(name: str, selection: Selection, start: str | None, end: str | None) -> Mapping[str, Any]:
         span = parse_time_range(start, end, TimeRange(END - 60, END, 15))
         return document(pages[name], Prometheus(prometheus.url), View(span, selection=selection))
 
-    uids = {str(page["uid"]): name for name, page in pages.items()}
-    async with TestServer(PreviewServer(PageSet(titles, uids, "*"), draw, 3600).application()) as running:
+    async with server(pages, draw) as running:
         yield str(running.make_url(""))
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def tab() -> AsyncIterator[Tab]:
-    async with browser() as tab:
-        yield tab
 
 
 def request_log(folder: Path) -> Path:

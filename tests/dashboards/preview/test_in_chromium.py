@@ -9,15 +9,13 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from aiohttp.test_utils import TestServer
 
 from compose.cli import main
 from dashboards.command import GENERATED
 from dashboards.live.reader import TimeRange, read_dashboards
-from dashboards.preview.chromium import BROWSER_NAMES, Tab, browser, find_browser
+from dashboards.preview.chromium import Tab
 from dashboards.preview.document import document
-from dashboards.preview.page import PageSet
-from dashboards.preview.server import Draw, PreviewServer, Selection
+from dashboards.preview.server import Selection
 from dashboards.preview.view import View
 from exporters.analysis.prometheus_api import Prometheus
 from exporters.text.errors import UsageError
@@ -35,15 +33,12 @@ from tests.dashboards.preview.sample_dashboard import (
     panel,
     result_of,
 )
+from tests.dashboards.preview.served_pages import IN_BROWSER, server
 from tests.support.fake_prometheus import FakePrometheus
 
 SHIPPED = read_dashboards(GENERATED)
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.skipif(find_browser() is None, reason=f"no browser on PATH; looked for {', '.join(BROWSER_NAMES)}"),
-]
+pytestmark = [pytest.mark.slow, *IN_BROWSER]
 
 # The state of each panel on the page.
 PANEL_FACTS = """[...document.querySelectorAll(".panel")].map((panel) => ({
@@ -53,18 +48,6 @@ PANEL_FACTS = """[...document.querySelectorAll(".panel")].map((panel) => ({
   lines: panel.querySelectorAll(".scatterlayer .trace path[d]").length,
   cells: panel.querySelectorAll(".heatmaplayer image").length,
   size: panel.getBoundingClientRect().width * panel.getBoundingClientRect().height}))"""
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def chromium() -> AsyncIterator[Tab]:
-    async with browser() as tab:
-        yield tab
-
-
-@pytest.fixture
-def tab(chromium: Tab) -> Tab:
-    chromium.events.clear()
-    return chromium
 
 
 @pytest.fixture(scope="module")
@@ -84,12 +67,6 @@ def file(prometheus: FakePrometheus, tmp_path_factory: pytest.TempPathFactory) -
     return (folder / "made.html").as_uri()
 
 
-def server(dashboards: Mapping[str, Mapping[str, Any]], draw: Draw, refresh: float) -> TestServer:
-    titles = {name: str(tree["title"]) for name, tree in dashboards.items()}
-    pages = PageSet(titles, {str(tree["uid"]): name for name, tree in dashboards.items()}, "*")
-    return TestServer(PreviewServer(pages, draw, refresh).application())
-
-
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def site(prometheus: FakePrometheus) -> AsyncIterator[str]:
     """The URL of a server with the page with every kind of panel and with all shipped dashboards.
@@ -103,7 +80,7 @@ async def site(prometheus: FakePrometheus) -> AsyncIterator[str]:
             url = prometheus.url if name == "made" else of_shipped.url
             return document(dashboards[name], Prometheus(url), View(TimeRange(START, END, 1), selection=selection))
 
-        async with server(dashboards, draw, refresh=3600) as running:
+        async with server(dashboards, draw) as running:
             yield str(running.make_url(""))
 
 
@@ -184,6 +161,8 @@ async def test_every_panel_is_drawn_without_console_errors_or_other_requests(tab
     assert facts["Note"]["text"].strip() == "Read this <script>throw 1</script>"
     assert facts["Nobody"]["text"] == "no traffic"
     assert {"Of lilo", "Of siso"} <= facts.keys()
+    errors = "[...document.querySelectorAll('.errors')].map((each) => each.innerText).filter(Boolean)"
+    assert await tab.evaluate(errors) == ["A: unknown function sum("]
 
 
 async def test_the_page_is_marked_as_a_preview_and_links_to_the_others(tab: Tab, file: str) -> None:
@@ -211,12 +190,6 @@ async def test_writing_a_page_twice_gives_the_same_bytes(prometheus: FakePrometh
     assert (tmp_path / "made.html").read_bytes() == (folder / "made.html").read_bytes()
 
 
-async def test_a_failed_query_is_an_error_in_its_own_panel(tab: Tab, page: str) -> None:
-    await tab.show(page)
-    errors = "[...document.querySelectorAll('.errors')].map((each) => each.innerText).filter(Boolean)"
-    assert await tab.evaluate(errors) == ["A: unknown function sum("]
-
-
 async def test_hovering_over_a_graph_shows_the_values_sorted(tab: Tab, page: str) -> None:
     await tab.show(page)
     await point_at(tab, ".plot .nsewdrag")
@@ -231,31 +204,20 @@ async def test_hovering_over_a_graph_shows_the_values_sorted(tab: Tab, page: str
 
 
 @pytest.mark.parametrize(
-    "across, text",
+    "selector, across, text",
     [
         # the config change is 100 s before the end of 300 s
-        pytest.param(2 / 3, "seed → 2", id="point"),
+        pytest.param(".plot .nsewdrag", 2 / 3, "seed → 2", id="annotation at a time"),
         # the alert fires from one third to one half of the time range
-        pytest.param(0.42, "Burn", id="region"),
+        pytest.param(".plot .nsewdrag", 0.42, "Burn", id="annotation of a region"),
+        pytest.param("[data-type=heatmap] .nsewdrag", 0.5, "100 ms to 500 ms\t3", id="bucket of a heatmap"),
+        pytest.param(".info", 0.5, "What of Requests?", id="description of a panel"),
     ],
 )
-async def test_hovering_over_an_annotation_shows_its_text(tab: Tab, page: str, across: float, text: str) -> None:
+async def test_hovering_shows_a_text(tab: Tab, page: str, selector: str, across: float, text: str) -> None:
     await tab.show(page)
-    await point_at(tab, ".plot .nsewdrag", across)
-    await tab.wait_for(f"document.getElementById('tip').innerText.includes('{text}')")
-
-
-async def test_hovering_over_a_heatmap_names_the_bucket(tab: Tab, page: str) -> None:
-    await tab.show(page)
-    await point_at(tab, "[data-type=heatmap] .nsewdrag", down=0.5)
-    await tab.wait_for("!document.getElementById('tip').hidden")
-    assert (await tab.evaluate("document.getElementById('tip').innerText")).split("\n")[1] == "100 ms to 500 ms\t3"
-
-
-async def test_the_circled_i_shows_the_description(tab: Tab, page: str) -> None:
-    await tab.show(page)
-    await point_at(tab, ".info")
-    await tab.wait_for("document.getElementById('tip').innerText === 'What of Requests?'")
+    await point_at(tab, selector, across)
+    await tab.wait_for(f"document.getElementById('tip').innerText.includes({json.dumps(text)})")
 
 
 async def test_a_series_is_drawn_in_the_colour_of_its_override(tab: Tab, page: str) -> None:
@@ -291,15 +253,6 @@ async def test_a_click_on_a_title_sorts_a_table(tab: Tab, page: str) -> None:
     assert await tab.evaluate(first) == "a"
 
 
-async def test_a_light_scheme_is_followed(tab: Tab, page: str) -> None:
-    await tab.show(page)
-    ground = "getComputedStyle(document.body).backgroundColor"
-    dark = await tab.evaluate(ground)
-    await tab.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "light"}])
-    assert await tab.evaluate(ground) != dark
-    assert console_errors(tab) == []
-
-
 async def test_on_a_phone_panels_are_below_each_other_and_keep_their_height(tab: Tab, page: str) -> None:
     boxes = (
         "[...document.querySelectorAll('.panel')].map((each) => each.getBoundingClientRect())"
@@ -316,7 +269,8 @@ async def test_on_a_phone_panels_are_below_each_other_and_keep_their_height(tab:
     assert await tab.evaluate("document.documentElement.scrollWidth") <= 390
 
 
-@pytest.mark.parametrize("name", SHIPPED)
+# the others are drawn by test_texts_fit
+@pytest.mark.parametrize("name", ["slo-overview", "slo-requests"])
 async def test_every_panel_of_every_shipped_dashboard_is_drawn(tab: Tab, site: str, name: str) -> None:
     await tab.show(f"{site}/{name}")
     await tab.evaluate("document.querySelectorAll('.section.closed > button').forEach((each) => each.click())")
@@ -351,7 +305,7 @@ async def crowded() -> AsyncIterator[str]:
         def draw(name: str, selection: Selection, start: str | None, end: str | None) -> Mapping[str, Any]:
             return document(tree, Prometheus(fake.url), View(TimeRange(START, END, 1), selection=selection))
 
-        async with server({"crowded": tree}, draw, refresh=3600) as running:
+        async with server({"crowded": tree}, draw) as running:
             yield f"{running.make_url('')}/crowded"
 
 
