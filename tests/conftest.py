@@ -1,8 +1,9 @@
 """Shared by all tests: Hypothesis profiles, the mark of slow fixtures, the number of workers, Prometheus's programs."""
 
+import logging
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -53,6 +54,17 @@ def pytest_testnodedown(node: Any) -> None:
     """The closing line counts what the workers deselected, as it does without them; each deselects the same."""
     count = getattr(node, "workeroutput", {}).get("deselected", 0)
     node.config.pluginmanager.get_plugin("terminalreporter").stats["deselected"] = [SimpleNamespace()] * count
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    """A command that runs in the process of a test logs to the test's captured stderr, which is closed at its end."""
+    root = logging.getLogger()
+    level = root.level
+    yield
+    root.setLevel(level)
+    for handler in [each for each in root.handlers if type(each) is logging.StreamHandler]:
+        root.removeHandler(handler)
 
 
 @pytest.fixture(scope="session")

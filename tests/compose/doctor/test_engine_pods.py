@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from aiohttp import web
 from aiohttp.test_utils import TestServer
@@ -69,6 +70,7 @@ OTHERS = (
 NOT_PATCHED = kube_state("chat-0", "StatefulSet", {"chat": "ghcr.io/x/sglang:v0.5@sha256:ab"})
 
 
+@pytest.mark.long
 async def test_a_planted_fault_is_found_unless_it_is_corrected(tools: Tools, tmp_path: Path) -> None:
     """A pod without a sidecar, and a target named by its address, which the relabelings of the PodMonitor rename."""
     keys = {"sourceLabels": "source_labels", "targetLabel": "target_label"}
