@@ -342,6 +342,7 @@ def test_a_tpot_is_bad_once_the_remaining_tokens_would_be_too_late_even_without_
     [
         # 3.8 s, and max_tokens allow 4 s
         pytest.param(Measure.TPOT, Moment(5, 1, (0.19,) * 20), Verdict.BAD, id="an early end has the tokens that came"),
+        pytest.param(Measure.TPOT, Moment(9, 1, (0.11,) * 3), Verdict.BAD, id="four tokens have three gaps"),
         pytest.param(
             Measure.ITL_P95, Moment(9, 1, (0.05,) * 57 + (0.3,) * 3), Verdict.GOOD, id="more tokens, more late gaps"
         ),

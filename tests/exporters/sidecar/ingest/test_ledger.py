@@ -197,7 +197,7 @@ STEPS = st.one_of(
 
 
 @pytest.mark.parametrize(
-    "examples", [pytest.param(60, marks=pytest.mark.slow), pytest.param(1000, marks=pytest.mark.long)]
+    "examples", [pytest.param(300, marks=pytest.mark.slow), pytest.param(1000, marks=pytest.mark.long)]
 )
 def test_each_request_is_recorded_dropped_or_lost_whatever_is_killed(examples: int) -> None:
     check_accounts([("serve", 0, [CHAT]), ("deliver", 0, {"dies": "while"}), ("begin", 0, [CHAT]), ("deliver", 0, {})])
