@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from exporters.processes.child import TaskErrors
@@ -196,12 +196,20 @@ STEPS = st.one_of(
 )
 
 
-@pytest.mark.parametrize(
-    "examples", [pytest.param(300, marks=pytest.mark.slow), pytest.param(1000, marks=pytest.mark.long)]
-)
-def test_each_request_is_recorded_dropped_or_lost_whatever_is_killed(examples: int) -> None:
-    check_accounts([("serve", 0, [CHAT]), ("deliver", 0, {"dies": "while"}), ("begin", 0, [CHAT]), ("deliver", 0, {})])
-    settings(max_examples=examples)(given(steps=st.lists(STEPS, max_size=12))(check_accounts))()
+@pytest.mark.slow
+@settings(max_examples=300)
+@example(steps=[("serve", 0, [CHAT]), ("deliver", 0, {"dies": "while"}), ("begin", 0, [CHAT]), ("deliver", 0, {})])
+@example(steps=[("serve", 0, [CHAT]), ("deliver", 0, {"dies": "before", "lines": 0}), ("kill_all",), ("kill_all",)])
+@given(steps=st.lists(STEPS, max_size=12))
+def test_each_request_is_recorded_dropped_or_lost_whatever_is_killed(steps: list[tuple[Any, ...]]) -> None:
+    check_accounts(steps)
+
+
+@pytest.mark.long
+@settings(max_examples=1000)
+@given(steps=st.lists(STEPS, max_size=12))
+def test_in_many_histories_each_request_is_recorded_dropped_or_lost(steps: list[tuple[Any, ...]]) -> None:
+    check_accounts(steps)
 
 
 def check_accounts(steps: list[tuple[Any, ...]]) -> None:
