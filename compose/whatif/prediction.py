@@ -92,9 +92,9 @@ def replay(
 def _by_an_engine(
     errors: Errors, sign: int, combination: Combination, traffic: RecordedTraffic, slos: SloFile, timeout: float
 ) -> dict[str, Attainment]:
-    """The attainment of an engine that is faster (or slower) by the error of TPOT, so that its queues are as well.
+    """The attainment of an engine that is faster (or slower) by the error of TPOT, with its shorter (or longer) queues.
 
-    The error of TTFT beyond that is one of the thresholds.
+    The part of the error of TTFT that this does not explain changes the thresholds of TTFT.
     """
     speed = (1 + errors.tpot) ** sign
     engine = replace(combination, preset=Speed(speed, speed).of(combination.preset))

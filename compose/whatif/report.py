@@ -42,16 +42,15 @@ class Answer:
     @property
     def contradicted(self) -> list[str]:
         """The classes of which the log says something else than the prediction for its settings."""
-        return [*_contradictions(self)]
-
-
-def _contradictions(answer: Answer) -> Iterator[str]:
-    predicted = answer.found[0]
-    for name, attained in answer.traffic.attained.items():
-        if name in predicted.attained:
-            low, high = predicted.interval(name)
-            if not low - TOLERANCE <= attained.share <= high + TOLERANCE:
-                yield f"{name}: {_percent(attained)} recorded, {_percent(predicted.attained[name])} predicted"
+        predicted, lines = self.found[0], []
+        for name, attained in self.traffic.attained.items():
+            if name in predicted.attained:
+                low, high = predicted.interval(name)
+                if not low - TOLERANCE <= attained.share <= high + TOLERANCE:
+                    lines.append(
+                        f"{name}: {_percent(attained)} recorded, {_percent(predicted.attained[name])} predicted"
+                    )
+        return lines
 
 
 def grid(answer: Answer) -> Grid:
