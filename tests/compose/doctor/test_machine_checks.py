@@ -44,7 +44,7 @@ RUNNING = page(1500, 3)
 
 
 def test_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a sidecar the hard limit counts, which it raises the soft one to; with one, the relay with most open files."""
+    """Without a sidecar the hard limit counts, because it raises the soft one; else the relay with most open files."""
     found = {}
     for name, hard in (("enough", 20_000), ("too few", 1024), ("without a hard limit", resource.RLIM_INFINITY)):
         monkeypatch.setattr(resource, "getrlimit", lambda _, hard=hard: (1024, hard))
