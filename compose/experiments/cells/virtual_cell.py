@@ -56,13 +56,13 @@ class EngineTotals:
         self._drafts = self._draft_tokens = self._accepted = 0
 
     def add(self, step: Step, scheduler: Scheduler) -> None:
-        usage, waiting, running = scheduler.pool.usage, len(scheduler.waiting), len(step.scheduled)
+        usage, waiting, running = scheduler.pool.usage, len(scheduler.waiting), step.sequences
         self._usage += usage * step.duration
         self._waiting += waiting * step.duration
         most = self._maxima
         self._maxima = max(most[0], usage), max(most[1], waiting), max(most[2], running)
         self._preemptions += len(step.preempted)
-        self._generated += sum(token.count for token in step.tokens)
+        self._generated += step.decoded + sum(token.count for token in step.tokens)
         for job in step.admitted:
             self._queries += job.prompt_length
             self._hits += job.cached

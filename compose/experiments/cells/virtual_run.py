@@ -13,8 +13,9 @@ from msgspec import structs
 from compose.experiments.cells.virtual_engine import Answer, VirtualEngine
 from compose.experiments.cells.virtual_fleet import VirtualFleet
 from compose.simulator.api.response_cache import HIT_SECONDS
+from compose.simulator.engine.job import Job
 from compose.simulator.engine.request import RequestError
-from compose.simulator.engine.scheduler import Job, Scheduler, Step
+from compose.simulator.engine.scheduler import Scheduler, Step
 from exporters.vocabulary.slo_file import SloFile
 from exporters.vocabulary.verdicts import outcome_of_status
 from loadgen.client.completion import CompletionResponse
@@ -227,20 +228,14 @@ class VirtualRun:
         self._end(exchange, ClientOutcome(outcome_of_status(UNREACHABLE)), f"status {UNREACHABLE}")
 
     def _deliver(self, step: Step) -> None:
-        """Hand the tokens of a step to their requests."""
+        """End the requests whose last token is of this step."""
         for token in step.tokens:
-            exchange = self._jobs.get(token.job)
-            if exchange is None:  # timed out during the step
+            exchange = None if token.finish is None else self._jobs.get(token.job)
+            if exchange is None or exchange.answer is None or exchange.engine is None:  # timed out during the step
                 continue
-            response = exchange.response
-            if exchange.request.stream:
-                _add_token(response, self.now)
-            if token.finish is not None:
-                _complete(response, token.job, self.now)
-                if exchange.answer is not None and exchange.engine is not None:
-                    chunks = len(response.gaps) + 1
-                    exchange.engine.keep(exchange.request, replace(exchange.answer, chunks=chunks))
-                self._end(exchange, ClientOutcome.OK, None)
+            _complete(exchange.response, token.job, self.now)
+            exchange.engine.keep(exchange.request, replace(exchange.answer, chunks=token.job.chunks))
+            self._end(exchange, ClientOutcome.OK, None)
 
     def _time_out(self, exchange: _Exchange) -> None:
         if exchange not in self._open:
@@ -266,8 +261,9 @@ class VirtualRun:
         self._open.discard(exchange)
         if exchange.engine is not None:
             exchange.engine.open -= 1
-        if exchange.answer is not None:
-            self._jobs.pop(exchange.answer.job, None)  # an answer of the response cache has no job in the engine
+        # An answer of the response cache has no job in the engine.
+        if exchange.answer is not None and self._jobs.pop(exchange.answer.job, None) and request.stream:
+            _add_tokens(response, exchange.answer.job, self.now)
         record = make_record(
             request,
             response,
@@ -298,13 +294,15 @@ class VirtualRun:
             exchange.ended(outcome)
 
 
-def _add_token(response: CompletionResponse, now: float) -> None:
-    """A chunk of a stream."""
-    if response.last is None:
-        response.first = response.first_choice = response.answer = now
-    else:
-        response.gaps.append(now - response.last)
-    response.last = response.last_choice = now
+def _add_tokens(response: CompletionResponse, job: Job, now: float) -> None:
+    """The chunks of a stream that have arrived: not that of a step that has not ended."""
+    if job.first_token_at is None or job.last_token_at is None or job.first_token_at > now:
+        return
+    response.gaps, response.last = job.gaps, job.last_token_at
+    if response.last > now:
+        response.last -= response.gaps.pop()
+    response.first = response.first_choice = response.answer = job.first_token_at
+    response.last_choice = response.last
 
 
 def _add_all_tokens(response: CompletionResponse, count: int, now: float) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from compose.simulator.api.chat_request import Endpoint
-from compose.simulator.engine.scheduler import FinishReason, Job
+from compose.simulator.engine.job import FinishReason, Job
 from compose.simulator.engine.tokenizer import TOKEN_BYTES
 
 DONE = b"data: [DONE]\n\n"

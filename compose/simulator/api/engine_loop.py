@@ -5,10 +5,11 @@ import random
 
 from compose.simulator.api.writers import ResponseWriter
 from compose.simulator.engine.flags import EngineFlags
+from compose.simulator.engine.job import Job
 from compose.simulator.engine.metrics import EngineMetrics
 from compose.simulator.engine.presets import Preset
 from compose.simulator.engine.request import EngineRequest
-from compose.simulator.engine.scheduler import Job, Scheduler, Step
+from compose.simulator.engine.scheduler import Scheduler, Step
 
 MAX_LAG = 0.05
 """Lag in seconds from which the engine does not catch up, because the machine is too slow for the preset."""
@@ -60,7 +61,7 @@ class EngineLoop:
         self._timer = None if step is None else self._loop.call_at(step.ends_at, self._finish_step, step)
 
     def _finish_step(self, step: Step) -> None:
-        tokens = [token for token in step.tokens if token.job in self._open]
+        tokens = [token for token in self.scheduler.tokens(step) if token.job in self._open]
         self.metrics.count_step(step, tokens)
         for token in tokens:
             request, writer = self._open[token.job]

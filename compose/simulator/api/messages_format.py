@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from compose.simulator.api.chat_format import Format, dump, named_event
+from compose.simulator.engine.job import FinishReason, Job
 from compose.simulator.engine.request import FieldError, RequestError
-from compose.simulator.engine.scheduler import FinishReason, Job
 
 _STOP_REASONS = {FinishReason.STOP: "end_turn", FinishReason.LENGTH: "max_tokens"}
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from compose.simulator.api.chat_request import chat_prompt
 from compose.simulator.engine.completion import Completion
+from compose.simulator.engine.job import FinishReason
 from compose.simulator.engine.request import EngineRequest, FieldError, RequestError, ServedModel, fields, required
-from compose.simulator.engine.scheduler import FinishReason
 from compose.simulator.engine.tokenizer import decode, encode
 
 DIMENSIONS = 16

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from compose.simulator.api.chat_format import Format, around_piece, chunk, dump, named_event, timings
-from compose.simulator.engine.scheduler import FinishReason, Job
+from compose.simulator.engine.job import FinishReason, Job
 
 _FIRST_DELTA = 4
 """The sequence number of the first token: two events precede the item, two open it."""

@@ -9,7 +9,7 @@ from typing import Any
 from compose.simulator.api.chat_format import DONE, ResponseFormat, assistant_message, dump, event, named_event
 from compose.simulator.api.messages_format import MessagesFormat, messages_event, messages_usage
 from compose.simulator.api.responses_format import ResponsesFormat, responses_event
-from compose.simulator.engine.scheduler import FinishReason, Job
+from compose.simulator.engine.job import FinishReason, Job
 from compose.simulator.engine.structured_completion import ToolCall
 
 

@@ -5,7 +5,7 @@ import asyncio
 from compose.simulator.api.chat_format import Format, chunk
 from compose.simulator.api.response_replay import Writable
 from compose.simulator.engine.completion import Completion
-from compose.simulator.engine.scheduler import FinishReason, Job
+from compose.simulator.engine.job import FinishReason, Job
 from compose.simulator.engine.structured_completion import StructuredCompletion
 
 

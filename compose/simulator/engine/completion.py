@@ -4,7 +4,7 @@ import random
 from dataclasses import dataclass
 from typing import ClassVar
 
-from compose.simulator.engine.scheduler import FinishReason
+from compose.simulator.engine.job import FinishReason
 from compose.simulator.engine.tokenizer import END_OF_TEXT, TOKEN_BYTES, encode
 
 # Each piece is one token and needs no escaping in JSON. Encoding the text of a completion returns its tokens, so the

@@ -8,8 +8,9 @@ from prometheus_client.exposition import generate_latest
 
 from compose.simulator.engine.cache_config import cache_config
 from compose.simulator.engine.flags import EngineFlags
+from compose.simulator.engine.job import Job
 from compose.simulator.engine.presets import Preset
-from compose.simulator.engine.scheduler import Job, Scheduler, Step, Token
+from compose.simulator.engine.scheduler import Scheduler, Step, Token
 
 _M = TypeVar("_M", Counter, Gauge)
 

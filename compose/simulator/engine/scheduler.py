@@ -2,57 +2,18 @@
 
 from bisect import insort
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from enum import StrEnum
+from collections.abc import Iterator
+from dataclasses import dataclass
 from random import Random
 
+from compose.simulator.engine.decoding_batch import DecodingBatch
 from compose.simulator.engine.flags import EngineFlags, SchedulingPolicy
+from compose.simulator.engine.job import FinishReason, Job
 from compose.simulator.engine.kv_cache import ROOT, BlockPool, block_hash, block_hashes
 from compose.simulator.engine.presets import Preset
 
 
-class FinishReason(StrEnum):
-    """The `finish_reason` of a request."""
-
-    STOP = "stop"
-    LENGTH = "length"
-
-
-@dataclass(slots=True, eq=False)
-class Job:
-    """One request in the engine; `tokens` has the prompt and the generated tokens, times are in seconds."""
-
-    tokens: list[int]
-    prompt_length: int
-    output_length: int
-    finish: FinishReason
-    generate: Callable[[int], int]  # the n-th output token, from 0
-    priority: int = 0  # lower ones first, with the policy `priority`
-    pooling: bool = False  # ends with its prefill, whose token is not output
-    queued_at: float = 0.0
-    scheduled_at: float | None = None  # for the first time, as in vLLM
-    first_token_at: float | None = None
-    last_token_at: float | None = None
-    computed: int = 0  # tokens whose keys and values are in the cache
-    cached: int = 0  # prompt tokens found in the prefix cache at admission
-    cache_written: int = 0  # prompt tokens that this job adds to the prefix cache
-    chunks: int = 0  # steps with output; with speculative decoding fewer than its tokens
-    preemptions: int = 0
-    blocks: list[int] = field(default_factory=list)
-    hashes: list[int] = field(default_factory=list)  # of the full blocks
-    registered: int = 0  # blocks added to the prefix cache
-
-    @property
-    def generated(self) -> int:
-        return len(self.tokens) - self.prompt_length
-
-    @property
-    def done(self) -> bool:
-        return self.generated >= self.output_length
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Token:
     """The next output token of one request, and those of its draft that were accepted, in one response chunk."""
 
@@ -64,14 +25,20 @@ class Token:
     accepted: int = 0  # of the drafted tokens, also those after the end of the output
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True)
 class Step:
-    """One forward pass; `tokens` are available at its end."""
+    """One forward pass; its tokens are available at its end.
+
+    `tokens` are those that start or end an output, and those of jobs outside the batch that decodes as a whole, which
+    has `decoded` more. `Scheduler.tokens` has all.
+    """
 
     started_at: float
     duration: float
+    sequences: int  # jobs that the step computes
+    scheduled: dict[Job, int]  # number of tokens computed for each job outside the batch
     tokens: list[Token]
-    scheduled: dict[Job, int]  # number of tokens computed for each job
+    decoded: int
     admitted: list[Job]  # for the first time
     preempted: list[Job]
 
@@ -86,12 +53,16 @@ class Scheduler:
     def __init__(self, flags: EngineFlags, preset: Preset) -> None:
         self.pool = BlockPool(flags.num_gpu_blocks - 1)  # vLLM reserves block 0 for padding
         self.waiting: deque[Job] = deque()
-        self.running: list[Job] = []
+        self.running: dict[Job, None] = {}  # in the order of admission
         self._flags = flags
         self._preset = preset
         self._by_priority = flags.scheduling_policy is SchedulingPolicy.PRIORITY
         self._draft_tokens = 0 if preset.speculation is None else preset.speculation.tokens
         self._random = Random(flags.seed)  # noqa: S311 - repeatable, not secret
+        self._batch = DecodingBatch(flags.block_size)
+        self._single: dict[Job, None] = {}
+        """The running jobs outside the batch. Without drafts, they are those admitted last."""
+        self._admissions = 0
 
     def submit(self, job: Job, now: float) -> None:
         job.queued_at = now
@@ -103,77 +74,96 @@ class Scheduler:
     def abort(self, job: Job) -> None:
         """Remove a job and free its blocks; a finished job is ignored."""
         if job in self.running:
-            self.running.remove(job)
+            self._remove(job)
             self._free(job)
         elif job in self.waiting:
             self.waiting.remove(job)
 
     def step(self, now: float) -> Step | None:
         """Run one step that starts at `now`; None when there is nothing to do."""
+        batch = self._batch
+        if not self._draft_tokens:
+            self._join_batch()
         scheduled: dict[Job, int] = {}
         admitted: list[Job] = []
-        budget, preempted = self._continue_running(self._flags.max_num_batched_tokens, scheduled)
-        if not preempted:
-            self._admit(budget, scheduled, admitted, now)
-        if not scheduled:
-            return None
-        duration = self._preset.step_seconds(
-            tokens=sum(scheduled.values()),
-            context=sum(job.computed + count for job, count in scheduled.items()),
-            sequences=len(scheduled),
-            pairs=sum(count * (job.computed + count / 2) for job, count in scheduled.items()),
-        )
-        if drafts := [job for job, count in scheduled.items() if job.computed + count > len(job.tokens)]:
-            duration += self._preset.draft_seconds(requests=len(drafts), context=sum(job.computed for job in drafts))
-        return Step(
-            started_at=now,
-            duration=duration,
-            tokens=self._advance(scheduled, now + duration),
-            scheduled=scheduled,
-            admitted=admitted,
-            preempted=preempted,
-        )
-
-    def skip(self) -> float:
-        """Run all steps at once until a request ends, while all running requests decode and none can be admitted.
-
-        Returns their duration in seconds; 0 where each step must be run, as when the KV cache is full. Drafts
-        are not supported. The tokens are generated, and not returned.
-        """
-        jobs = self.running
-        if not jobs or any(job.computed + 1 < len(job.tokens) for job in jobs):
-            return 0.0
-        budget = self._flags.max_num_batched_tokens - len(jobs)
-        if self.waiting and self._can_admit(self.waiting[0], self._cached_blocks(self.waiting[0]), budget):
-            return 0.0
-        steps = min(job.output_length - job.generated for job in jobs) - 1
-        while sum(self._blocks_for(job.computed + steps) - len(job.blocks) for job in jobs) > self.pool.free:
-            steps //= 2
-        if steps < 1:
-            return 0.0
-        # The duration is linear in the context, so that of its mean counts.
-        context = sum(job.computed for job in jobs) + len(jobs) * (steps + 1) / 2
-        for job in jobs:
-            self._grow(job, steps)
-            job.computed += steps
-            job.tokens.extend(map(job.generate, range(job.generated, job.generated + steps)))
-        n = len(jobs)
-        return steps * self._preset.step_seconds(tokens=n, context=context, sequences=n, pairs=context - n / 2)
-
-    def _continue_running(self, budget: int, scheduled: dict[Job, int]) -> tuple[int, list[Job]]:
-        """Schedule the running jobs; a job without free blocks preempts the last admitted, or the last by priority."""
         preempted: list[Job] = []
-        index = 0
-        while index < len(self.running) and budget:
-            job = self.running[index]
+        budget = self._flags.max_num_batched_tokens - len(batch.jobs)
+        if self._single:
+            budget, preempted = self._continue_single(budget, scheduled)
+        if self.waiting and not preempted:
+            self._admit(budget, scheduled, admitted, now)
+        decoding = len(batch.jobs)
+        if not scheduled and not decoding:
+            return None
+        tokens, context, pairs = decoding, batch.context + decoding, batch.context + decoding / 2
+        for job, count in scheduled.items():
+            tokens += count
+            context += job.computed + count
+            pairs += count * (job.computed + count / 2)
+        sequences = decoding + len(scheduled)
+        duration = self._preset.step_seconds(tokens=tokens, context=context, sequences=sequences, pairs=pairs)
+        if self._draft_tokens and (
+            drafts := [job for job, count in scheduled.items() if job.computed + count > job.length]
+        ):
+            duration += self._preset.draft_seconds(requests=len(drafts), context=sum(job.computed for job in drafts))
+        ends = now + duration
+        ended = [Token(job, job.gaps[-1], job.finish) for job in batch.advance(ends)] if decoding else []
+        for token in ended:
+            del self.running[token.job]
+            self._free(token.job)
+        return Step(
+            now,
+            duration,
+            sequences,
+            scheduled,
+            ended + self._advance(scheduled, ends) if scheduled else ended,
+            decoding - len(ended),
+            admitted,
+            preempted,
+        )
+
+    def tokens(self, step: Step) -> Iterator[Token]:
+        """All tokens of the last step, of jobs that are up to date."""
+        for job in self._batch.jobs:
+            self._batch.update(job)
+            yield Token(job, job.gaps[-1], None)
+        yield from step.tokens
+
+    def _join_batch(self) -> None:
+        """Add the jobs that decode to the batch, and allocate its blocks; if too few are free, take the batch apart."""
+        batch = self._batch
+        for job in [job for job in self._single if job.generated and job.computed + 1 == job.length]:
+            del self._single[job]
+            batch.add(job)
+        for job in batch.at_block_boundary(filled=self._flags.enable_prefix_caching):
+            if self._flags.enable_prefix_caching:
+                batch.update(job)
+                grown = self._grow(job, 1)
+            elif grown := self.pool.free > 0:
+                job.blocks.append(self.pool.allocate(1)[0])
+            if not grown:
+                for each in [*batch.jobs]:
+                    batch.remove(each)
+                self._single = self.running.copy()
+                return
+
+    def _continue_single(self, budget: int, scheduled: dict[Job, int]) -> tuple[int, list[Job]]:
+        """Schedule the jobs outside the batch; one without free blocks preempts the last admitted, or the last by priority."""
+        preempted: list[Job] = []
+        for job in [*self._single]:
+            if not budget:
+                break
+            if job not in self._single:
+                continue
             drafted = self._draft(job) if self._draft_tokens else 0
-            count = min(len(job.tokens) - job.computed + drafted, budget)
+            count = min(job.length - job.computed + drafted, budget)
             while not self._grow(job, count):
-                last = max(self.running, key=_rank) if self._by_priority else self.running[-1]
-                self.running.remove(last)
-                if last in scheduled:  # it was before this job
+                last = max(self.running, key=_rank) if self._by_priority else next(reversed(self.running))
+                if last in self._batch.jobs:
+                    budget += 1
+                elif last in scheduled:  # it was before this job
                     budget += scheduled.pop(last)
-                    index -= 1
+                self._remove(last)
                 self._free(last)
                 last.preemptions += 1
                 if self._by_priority:
@@ -186,14 +176,13 @@ class Scheduler:
             else:
                 scheduled[job] = count
                 budget -= count
-                index += 1
         return budget, preempted
 
     def _draft(self, job: Job) -> int:
         """The draft tokens of a decoding job. As in vLLM, the token after them fits in the context, too."""
-        if not job.generated or job.computed + 1 < len(job.tokens):
+        if not job.generated or job.computed + 1 < job.length:
             return 0
-        return max(0, min(self._draft_tokens, self._flags.max_model_len - 1 - len(job.tokens)))
+        return max(0, min(self._draft_tokens, self._flags.max_model_len - 1 - job.length))
 
     def _admit(self, budget: int, scheduled: dict[Job, int], admitted: list[Job], now: float) -> None:
         """Admit waiting jobs in arrival order; a job that does not fit blocks the later ones."""
@@ -203,7 +192,7 @@ class Scheduler:
             if not self._can_admit(job, hits, budget):
                 return
             start = len(hits) * self._flags.block_size
-            count = len(job.tokens) - start
+            count = job.length - start
             self.waiting.popleft()
             self.pool.share(hits)
             job.blocks, job.computed, job.registered = list(hits), start, len(hits)
@@ -214,44 +203,38 @@ class Scheduler:
             scheduled[job] = min(count, budget)
             budget -= scheduled[job]
             self._grow(job, scheduled[job])
-            self.running.append(job)
+            self._admissions += 1
+            job.admission = self._admissions
+            self.running[job] = self._single[job] = None
 
     def _can_admit(self, job: Job, hits: list[int], budget: int) -> bool:
         if len(self.running) >= self._flags.max_num_seqs:
             return False
         start = len(hits) * self._flags.block_size
-        count = len(job.tokens) - start
+        count = job.length - start
         if count > budget and not self._flags.enable_chunked_prefill:
             return False
-        reserved = len(job.tokens) if self._flags.scheduler_reserve_full_isl else start + min(count, budget)
+        reserved = job.length if self._flags.scheduler_reserve_full_isl else start + min(count, budget)
         return self._blocks_for(reserved) - len(hits) + self.pool.count_unused(hits) <= self.pool.free
 
     def _advance(self, scheduled: dict[Job, int], ends: float) -> list[Token]:
-        """Generate the next tokens of each job whose tokens have all been computed."""
+        """Generate the next tokens of each job outside the batch whose tokens have all been computed."""
         tokens: list[Token] = []
-        finished = False
         for job, count in scheduled.items():
             job.computed += count
-            if job.computed < len(job.tokens):
+            if job.computed < job.length:
                 continue
-            drafted = job.computed - len(job.tokens)
+            drafted = job.computed - job.length
             accepted = self._accepted(drafted)
             job.computed -= drafted - accepted
-            before = len(job.tokens) - job.prompt_length
-            after = min(before + 1 + accepted, job.output_length)
-            job.tokens.extend(map(job.generate, range(before, after)))
-            gap = None if job.last_token_at is None else ends - job.last_token_at
-            if job.first_token_at is None:
-                job.first_token_at = ends
-            job.last_token_at = ends
-            job.chunks += 1
+            generated = min(1 + accepted, job.output_length - job.generated)
+            gap = job.generate_chunk(generated, ends)
             finish = None
-            if after == job.output_length:
-                finished, finish = True, job.finish
+            if job.generated == job.output_length:
+                finish = job.finish
+                self._remove(job)
                 self._free(job)
-            tokens.append(Token(job, gap, finish, after - before, drafted, accepted))
-        if finished:
-            self.running = [job for job in self.running if not job.done]
+            tokens.append(Token(job, gap, finish, generated, drafted, accepted))
         return tokens
 
     def _accepted(self, drafted: int) -> int:
@@ -267,7 +250,7 @@ class Scheduler:
                 return False
             job.blocks += self.pool.allocate(missing)
         if self._flags.enable_prefix_caching:
-            self._register(job, min(end, len(job.tokens)))  # draft tokens may be rejected
+            self._register(job, min(end, job.length))  # draft tokens may be rejected
         return True
 
     def _register(self, job: Job, end: int) -> None:
@@ -287,12 +270,19 @@ class Scheduler:
         size = self._flags.block_size
         if not job.hashes:
             job.hashes = list(block_hashes(job.tokens, size))
-        return self.pool.find(job.hashes[: (len(job.tokens) - 1) // size])
+        return self.pool.find(job.hashes[: (job.length - 1) // size])
 
     def _full_blocks(self, tokens: int) -> int:
         """The tokens in the full blocks of a prompt; 0 without prefix caching."""
         size = self._flags.block_size
         return tokens // size * size if self._flags.enable_prefix_caching else 0
+
+    def _remove(self, job: Job) -> None:
+        del self.running[job]
+        if job in self._single:
+            del self._single[job]
+        else:
+            self._batch.remove(job)
 
     def _free(self, job: Job) -> None:
         self.pool.release(job.blocks)

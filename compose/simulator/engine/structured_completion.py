@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from compose.simulator.engine.scheduler import FinishReason
+from compose.simulator.engine.job import FinishReason
 from compose.simulator.engine.tokenizer import END_OF_TEXT, TOKEN_BYTES, encode
 
 _DEPTH = 8

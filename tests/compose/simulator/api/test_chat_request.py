@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from compose.simulator.api.chat_request import CompletionRequest, Endpoint, parse_request
+from compose.simulator.engine.job import FinishReason
 from compose.simulator.engine.request import RequestError, ServedModel
-from compose.simulator.engine.scheduler import FinishReason
 from tests.compose.golden_texts import assert_golden
 
 HELLO: dict[str, Any] = {"messages": [{"role": "user", "content": "hello"}]}

@@ -11,7 +11,7 @@ from compose.simulator.api.messages_format import MessagesFormat
 from compose.simulator.api.responses_format import ResponsesFormat
 from compose.simulator.api.writers import StreamWriter
 from compose.simulator.engine.completion import Completion
-from compose.simulator.engine.scheduler import FinishReason, Job
+from compose.simulator.engine.job import FinishReason, Job
 
 RESPONSES = ResponsesFormat("resp_1", "msg_1", 7, "tiny", {}, 100)
 MESSAGES = MessagesFormat("chatcmpl-1", "tiny")

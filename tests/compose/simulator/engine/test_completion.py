@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compose.simulator.engine.completion import PIECES, draw_completion
-from compose.simulator.engine.scheduler import FinishReason
+from compose.simulator.engine.job import FinishReason
 from compose.simulator.engine.tokenizer import encode
 
 

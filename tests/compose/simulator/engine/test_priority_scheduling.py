@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import pytest
 
 from compose.simulator.engine.flags import EngineFlagsError, SchedulingPolicy, apply_changes, preset_flags
+from compose.simulator.engine.job import FinishReason, Job
 from compose.simulator.engine.presets import PRESETS
-from compose.simulator.engine.scheduler import FinishReason, Job, Scheduler
+from compose.simulator.engine.scheduler import Scheduler
 
 TOY = PRESETS["toy"]
 PLAIN = apply_changes(

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compose.simulator.engine.flags import EngineFlags, SchedulingPolicy, apply_changes, preset_flags
+from compose.simulator.engine.job import FinishReason, Job
 from compose.simulator.engine.presets import PRESETS, Preset
-from compose.simulator.engine.scheduler import FinishReason, Job, Scheduler, Step
+from compose.simulator.engine.scheduler import Scheduler, Step
 from compose.simulator.engine.speculative_decoding import Speculation, independent
 
 TOY = PRESETS["toy"]

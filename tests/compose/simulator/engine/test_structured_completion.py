@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from compose.simulator.engine.scheduler import FinishReason
+from compose.simulator.engine.job import FinishReason
 from compose.simulator.engine.structured_completion import (
     RequestedOutput,
     ToolCall,

@@ -11,8 +11,9 @@ from functools import cache
 from pathlib import Path
 
 from compose.simulator.engine.flags import preset_flags
+from compose.simulator.engine.job import FinishReason, Job
 from compose.simulator.engine.presets import Preset
-from compose.simulator.engine.scheduler import FinishReason, Job, Scheduler
+from compose.simulator.engine.scheduler import Scheduler
 from compose.simulator.engine.step_terms import StepTerms, preset_of
 from exporters.analysis.roofline.formulas import Setup
 from exporters.analysis.roofline.gpus import SHIPPED, Dtype, Gpu, find_gpu, read_gpus
@@ -110,7 +111,6 @@ def predict(point: Point, terms: StepTerms) -> Prediction:
         while left and open_requests < point.concurrency:
             scheduler.submit(_job(point, rng), now)
             open_requests, left = open_requests + 1, left - 1
-        now += scheduler.skip()
         step = scheduler.step(now)
         if step is None:
             break

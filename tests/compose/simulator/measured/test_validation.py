@@ -6,7 +6,8 @@ from statistics import median
 import pytest
 
 from compose.simulator.engine.flags import preset_flags
-from compose.simulator.engine.scheduler import FinishReason, Job, Scheduler
+from compose.simulator.engine.job import FinishReason, Job
+from compose.simulator.engine.scheduler import Scheduler
 from compose.simulator.engine.step_terms import StepTerms, preset_of
 from exporters.analysis.roofline.gpus import Dtype
 from exporters.text.errors import UsageError

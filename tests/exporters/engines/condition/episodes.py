@@ -13,8 +13,9 @@ from math import inf
 from random import Random
 
 from compose.simulator.engine.flags import EngineFlags
+from compose.simulator.engine.job import FinishReason, Job
 from compose.simulator.engine.presets import Preset
-from compose.simulator.engine.scheduler import FinishReason, Job, Scheduler, Step
+from compose.simulator.engine.scheduler import Scheduler, Step
 from exporters.engines.condition.evidence import Contact, Evidence, Requests, Scrape
 from exporters.engines.condition.rule import Condition, State, observe
 
@@ -210,7 +211,7 @@ class World:
 
     def _finish(self, step: Step, at: float) -> None:
         by_job = {each.job: each for each in self.relay}
-        for token in step.tokens:
+        for token in self.scheduler.tokens(step):
             self.generated += token.count
             if token.gap is None:
                 self.prompt_tokens += token.job.prompt_length

@@ -1,0 +1,91 @@
+"""The jobs that compute one token in each step, advanced as a whole: a step takes the same time for any number of them."""
+
+from array import array
+from collections import defaultdict
+from collections.abc import Sequence
+from operator import attrgetter, sub
+
+from compose.simulator.engine.job import Job
+
+_LATEST_STEPS = 65_536
+"""Steps after which all jobs are updated, so that the ends of those before can be forgotten."""
+_admission = attrgetter("admission")
+
+
+class DecodingBatch:
+    """The fields of a job are those at a step in the past until it is updated or removed."""
+
+    def __init__(self, block_size: int) -> None:
+        self.jobs: dict[Job, None] = {}
+        self.context = 0
+        """Tokens of all jobs whose keys and values are in the cache."""
+        self._steps = 0
+        self._forgotten = 0
+        self._ends = array("d")  # of the steps since those forgotten
+        # Both keys stay true while a job decodes: the step after which it ends, and the steps before which it begins a block.
+        self._ending: defaultdict[int, dict[Job, None]] = defaultdict(dict)
+        self._by_block: list[dict[Job, None]] = [{} for _ in range(block_size)]
+
+    def add(self, job: Job) -> None:
+        """Add a job whose last token is the only one that is not computed."""
+        job.counted = self._steps
+        self.jobs[job] = None
+        self.context += job.computed
+        self._ending[_last_step(job)][job] = None
+        self._by_block[self._block_key(job)][job] = None
+
+    def remove(self, job: Job) -> None:
+        """Remove a job, which is then up to date."""
+        self.update(job)
+        del self.jobs[job]
+        self.context -= job.computed
+        del self._by_block[self._block_key(job)][job]
+        last = _last_step(job)
+        del self._ending[last][job]
+        if not self._ending[last]:
+            del self._ending[last]
+
+    def update(self, job: Job) -> None:
+        """Add to a job what the steps since its last update have changed."""
+        steps = self._steps - job.counted
+        if not steps or job.last_token_at is None:
+            return
+        ends = self._ends[job.counted - self._forgotten :]
+        job.generate_tokens(steps)
+        job.computed += steps
+        job.chunks += steps
+        job.gaps.append(ends[0] - job.last_token_at)
+        job.gaps.extend(map(sub, ends[1:], ends))
+        job.last_token_at = ends[-1]
+        job.counted = self._steps
+
+    def advance(self, ends: float) -> Sequence[Job]:
+        """Run a step that ends at this time in seconds; returns the jobs that it ends, which are removed."""
+        self._steps += 1
+        self._ends.append(ends)
+        self.context += len(self.jobs)
+        if len(self._ends) == _LATEST_STEPS:
+            for job in self.jobs:
+                self.update(job)
+            self._forgotten, self._ends = self._steps, array("d")
+        if self._steps not in self._ending:
+            return ()
+        ended = sorted(self._ending[self._steps], key=_admission)
+        for job in ended:
+            self.remove(job)
+        return ended
+
+    def at_block_boundary(self, *, filled: bool) -> Sequence[Job]:
+        """The jobs whose next token begins a block, and if `filled` those whose next token fills one."""
+        size = len(self._by_block)
+        found = self._by_block[self._steps % size]
+        if filled:
+            found = found | self._by_block[(self._steps + 1) % size]
+        return sorted(found, key=_admission)
+
+    def _block_key(self, job: Job) -> int:
+        return (job.counted - job.computed) % len(self._by_block)
+
+
+def _last_step(job: Job) -> int:
+    return job.counted + job.output_length - job.generated
