@@ -1,13 +1,12 @@
 """Fits the speed of an engine, its memory and its arithmetic, to the latencies in a request log."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from statistics import median
 from typing import Any, TypeVar
 
 from compose.simulator.engine.presets import Preset
-from loadgen.results.record import ClientOutcome, Record
 
 Fields = TypeVar("Fields", bound=Any)
 """A frozen dataclass of positive numbers."""
@@ -55,7 +54,7 @@ class Speed:
         )
 
 
-def calibrate(simulate: Callable[[Speed], Sequence[Record]], measured: Mapping[int, Latencies]) -> Speed:
+def calibrate(simulate: Callable[[Speed], Mapping[int, Latencies]], measured: Mapping[int, Latencies]) -> Speed:
     """The speed whose latencies are closest to the measured ones of the same requests, by their number."""
     return fit(Speed(), lambda speed: loss(simulate(speed), measured), ROUNDS, _STEP, _scaled)
 
@@ -87,9 +86,9 @@ def fit(
     return best
 
 
-def loss(records: Sequence[Record], measured: Mapping[int, Latencies]) -> float:
+def loss(simulated: Mapping[int, Latencies], measured: Mapping[int, Latencies]) -> float:
     """The mean of soft absolute values of the logarithmic errors; a request that did not end counts as one of 100 %."""
-    errors = [math.log(ours / theirs) for each in _pairs(records, measured) for ours, theirs in each]
+    errors = [math.log(ours / theirs) for each in _pairs(simulated, measured) for ours, theirs in each]
     wanted = sum((each.ttft is not None) + (each.tpot is not None) for each in measured.values())
     missing = max(0, wanted - len(errors)) * math.log(2)
     return (soft_sum(errors) + missing / _OUTLIER) / max(1, wanted)
@@ -100,8 +99,8 @@ def soft_sum(errors: Iterable[float]) -> float:
     return sum(math.sqrt(1 + (error / _OUTLIER) ** 2) - 1 for error in errors)
 
 
-def residuals(records: Sequence[Record], measured: Mapping[int, Latencies]) -> Residuals:
-    ttft, tpot = _pairs(records, measured)
+def residuals(simulated: Mapping[int, Latencies], measured: Mapping[int, Latencies]) -> Residuals:
+    ttft, tpot = _pairs(simulated, measured)
     first, second = (median(abs(a / b - 1) for a, b in each) if each else None for each in (ttft, tpot))
     return Residuals(first, second, max(len(ttft), len(tpot)))
 
@@ -111,16 +110,16 @@ def _scaled(speed: Speed, name: str, by: float) -> Speed:
 
 
 def _pairs(
-    records: Sequence[Record], measured: Mapping[int, Latencies]
+    simulated: Mapping[int, Latencies], measured: Mapping[int, Latencies]
 ) -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:
     """Simulated and measured TTFT, and TPOT, of each request that has both."""
     ttft, tpot = [], []
-    for record in records:
-        theirs = measured.get(record.number)
-        if theirs is None or record.outcome is not ClientOutcome.OK:
+    for number, ours in simulated.items():
+        theirs = measured.get(number)
+        if theirs is None:
             continue
-        if record.ttft and theirs.ttft:
-            ttft.append((record.ttft, theirs.ttft))
-        if record.tpot and theirs.tpot:
-            tpot.append((record.tpot, theirs.tpot))
+        if ours.ttft and theirs.ttft:
+            ttft.append((ours.ttft, theirs.ttft))
+        if ours.tpot and theirs.tpot:
+            tpot.append((ours.tpot, theirs.tpot))
     return ttft, tpot

@@ -1,22 +1,26 @@
-"""Replays recorded traffic with one combination of settings, in virtual time."""
+"""The attainment of recorded traffic with one combination of settings, with brackets from the validated error."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from msgspec import structs
 
-from compose.experiments.cells.virtual_fleet import VirtualFleet
-from compose.experiments.cells.virtual_run import VirtualLoad, VirtualRun
 from compose.simulator.engine.preset_file import Calibration
 from compose.simulator.engine.step_terms import TPOT_ERROR, TTFT_ERROR
 from compose.whatif.calibration import Speed
 from compose.whatif.combinations import Combination
-from compose.whatif.recorded_traffic import Attainment, RecordedTraffic, attainments
+from compose.whatif.recorded_traffic import Attainment, RecordedRequest, RecordedTraffic, attainments
+from compose.whatif.replay import replay
 from exporters.vocabulary.slo_file import Latency, Measure, Slo, SloFile
-from loadgen.results.record import Record
-from loadgen.results.regrading import regrade
-from loadgen.schedule.phases import Replay
-from loadgen.schedule.traces import PHASE, TraceSchedule
+from exporters.vocabulary.verdicts import (
+    ApplicableSlos,
+    EndedRequest,
+    applicable_slos,
+    goodput,
+    judge_ended,
+    several_tokens,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,53 +62,51 @@ def predict(
     combination: Combination, traffic: RecordedTraffic, slos: SloFile, timeout: float, errors: Errors = VALIDATED
 ) -> Prediction:
     """Clients end a request after `timeout` seconds."""
-    records, seconds = replay(combination, traffic, slos, timeout)
+    attained = _Attained(slos)
+    seconds = replay(combination, traffic, timeout, attained.add)
     least, most = (_by_an_engine(errors, sign, combination, traffic, slos, timeout) for sign in (-1, 1))
-    return Prediction(
-        combination,
-        _attained(records),
-        least,
-        most,
-        sum(record.completion_tokens or 0 for record in records),
-        seconds,
-    )
-
-
-def replay(
-    combination: Combination, traffic: RecordedTraffic, slos: SloFile, timeout: float
-) -> tuple[list[Record], float]:
-    """The requests of all replicas, and the seconds until the last has ended."""
-    schedule = TraceSchedule(traffic.requests, seed=0)
-    load = VirtualLoad(
-        schedule=schedule,
-        phases=(Replay(PHASE, schedule.seconds),),
-        slos=slos,
-        timeout=timeout,
-        timeouts={},
-        max_concurrency=None,
-    )
-    records: list[Record] = []
-    fleet = VirtualFleet(combination.flags, combination.preset, (combination.pool,))
-    seconds = VirtualRun(fleet, load, lambda record, _: records.append(record), lambda *_: None).run()
-    return records, seconds
+    return Prediction(combination, attained.by_class, least, most, attained.output_tokens, seconds)
 
 
 def _by_an_engine(
     errors: Errors, sign: int, combination: Combination, traffic: RecordedTraffic, slos: SloFile, timeout: float
-) -> dict[str, Attainment]:
+) -> Mapping[str, Attainment]:
     """The attainment of an engine that is faster (or slower) by the error of TPOT, with its shorter (or longer) queues.
 
     The part of the error of TTFT that this does not explain changes the thresholds of TTFT.
     """
     speed = (1 + errors.tpot) ** sign
+    attained = _Attained(_scaled(slos, ((1 + errors.ttft) / (1 + errors.tpot)) ** sign))
     engine = replace(combination, preset=Speed(speed, speed).of(combination.preset))
-    records, _ = replay(engine, traffic, slos, timeout)
-    judged_by = _scaled(slos, ((1 + errors.ttft) / (1 + errors.tpot)) ** sign)
-    return _attained([regrade(each, judged_by) for each in records])
+    replay(engine, traffic, timeout, attained.add)
+    return attained.by_class
 
 
-def _attained(records: Sequence[Record]) -> dict[str, Attainment]:
-    return attainments((record.request_class, record.good) for record in records)
+class _Attained:
+    """Counts the requests of a replay by class and goodput."""
+
+    def __init__(self, slos: SloFile) -> None:
+        self.output_tokens = 0
+        self._slos = slos
+        self._kinds: dict[tuple[str, bool, bool], ApplicableSlos] = {}
+        self._counts: Counter[tuple[str, bool | None]] = Counter()
+
+    @property
+    def by_class(self) -> Mapping[str, Attainment]:
+        return attainments(self._counts)
+
+    def add(self, request: RecordedRequest, ended: EndedRequest) -> None:
+        self.output_tokens += ended.ending.completion_tokens or 0
+        name = self._slos.classify(
+            request.request_class, request.prompt_tokens, request.output_tokens, request.endpoint
+        )
+        kind = name, ended.stream, several_tokens(ended.n, ended.max_tokens)
+        applicable = self._kinds.get(kind)
+        if applicable is None:
+            applicable = applicable_slos(self._slos.slos_of(name), stream=kind[1], several=kind[2])
+            self._kinds[kind] = applicable
+        verdicts = judge_ended(applicable, self._slos.first_token_timeout, ended)
+        self._counts[request.request_class, goodput(verdicts.values())] += 1
 
 
 def _scaled(slos: SloFile, factor: float) -> SloFile:

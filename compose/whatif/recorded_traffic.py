@@ -3,22 +3,21 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, count, takewhile
-from math import ceil
+from itertools import accumulate
 from pathlib import Path
 from statistics import median
 
 from compose.whatif.calibration import Latencies
-from exporters.records.messages import PREFIX_BLOCK
 from exporters.requestlog.entry import LogEntry
 from exporters.requestlog.reader import LogReader
 from exporters.text.errors import UsageError
 from exporters.text.units import from_milliseconds
-from exporters.vocabulary.signals import WARM_UP, Outcome
+from exporters.vocabulary.signals import WARM_UP, Endpoint, Outcome
 from exporters.vocabulary.verdicts import goodput
 from loadgen.schedule.requests import CHAT, COMPLETIONS
-from loadgen.schedule.traces import BLOCK_TOKENS, TraceRequest
 
+_CHARACTERS_PER_TOKEN = 4.0
+"""The estimate for a log without the lengths of prefixes."""
 _NOT_SERVED = frozenset({Outcome.CLIENT_ERROR})
 """Outcomes of requests that cost the engine nothing."""
 
@@ -36,19 +35,40 @@ class Attainment:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordedRequest:
+    """A request of the log; `time` in seconds from any origin.
+
+    `prefix` has the hashes of the prompt's blocks of `PREFIX_BLOCK` characters, each of all text up to its end.
+    """
+
+    number: int
+    time: float
+    prompt_tokens: int
+    output_tokens: int
+    request_class: str
+    stream: bool = True
+    endpoint: Endpoint = Endpoint.COMPLETIONS
+    prefix: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class RecordedTraffic:
     """The requests by time. `assumed` of them have no token counts, and those of their class instead."""
 
-    requests: Sequence[TraceRequest]
+    requests: Sequence[RecordedRequest]
     measured: Mapping[int, Latencies]
     """TTFT and TPOT of the requests that ended, by their number."""
     attained: Mapping[str, Attainment]
     assumed: int
-    has_prefixes: bool
+    characters_per_token: float
     longest: float
     """Seconds of the longest request."""
     most_open: int
     """The most requests that were open at the same time."""
+
+    @property
+    def has_prefixes(self) -> bool:
+        return any(request.prefix for request in self.requests)
 
     @property
     def seconds(self) -> float:
@@ -91,19 +111,20 @@ def read_traffic(paths: Sequence[Path]) -> RecordedTraffic:
             for entry in ended
             if entry.prefix_characters and entry.prompt_tokens
         ),
-        PREFIX_BLOCK / BLOCK_TOKENS,
+        _CHARACTERS_PER_TOKEN,
     )
     requests = [
-        TraceRequest(
+        RecordedRequest(
+            number,
             entry.arrived,
             entry.prompt_tokens or round(prompts[entry.request_class]),
             _output(entry, outputs, used),
             entry.request_class,
             entry.stream,
-            entry.route,
-            token_blocks(entry.prefix_hashes or (), per_token),
+            Endpoint.CHAT_COMPLETIONS if entry.route == CHAT else Endpoint.COMPLETIONS,
+            entry.prefix_hashes or (),
         )
-        for entry in entries
+        for number, entry in enumerate(entries)
     ]
     return RecordedTraffic(
         requests,
@@ -112,19 +133,12 @@ def read_traffic(paths: Sequence[Path]) -> RecordedTraffic:
             for number, entry in enumerate(entries)
             if entry.outcome is Outcome.OK
         },
-        attainments((entry.request_class, goodput(entry.slo.values())) for entry in entries),
+        attainments(Counter((entry.request_class, goodput(entry.slo.values())) for entry in entries)),
         sum(entry.outcome is not Outcome.OK or not entry.prompt_tokens for entry in entries),
-        any(request.blocks for request in requests),
+        per_token,
         max(entry.e2e_ms for entry in entries) / 1000,
         _most_open(entries),
     )
-
-
-def token_blocks(hashes: Sequence[str], characters_per_token: float) -> tuple[str, ...]:
-    """Hashes of whole blocks of 512 tokens, from those of blocks of 2,048 characters; equal ones begin alike."""
-    characters = BLOCK_TOKENS * characters_per_token
-    ends = takewhile(lambda end: end <= len(hashes) * PREFIX_BLOCK, (number * characters for number in count(1)))
-    return tuple(f"{hashes[ceil(end / PREFIX_BLOCK) - 1]}-{number}" for number, end in enumerate(ends))
 
 
 def _median_or(values: Iterable[float], default: float) -> float:
@@ -132,12 +146,11 @@ def _median_or(values: Iterable[float], default: float) -> float:
     return median(found) if found else default
 
 
-def attainments(verdicts: Iterable[tuple[str, bool | None]]) -> dict[str, Attainment]:
-    """The attainment of each class, from the goodput of its requests."""
-    counts = Counter((name, good) for name, good in verdicts if good is not None)
+def attainments(counts: Counter[tuple[str, bool | None]]) -> dict[str, Attainment]:
+    """The attainment of each class, from its number of requests with each goodput."""
     return {
         name: Attainment(counts[name, True] + counts[name, False], counts[name, True])
-        for name in sorted({name for name, _ in counts})
+        for name in sorted({name for name, good in counts if good is not None})
     }
 
 

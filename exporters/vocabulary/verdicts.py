@@ -334,20 +334,22 @@ class EndedRequest:
 
 def judge_request(slos: Iterable[Slo], first_token_timeout: float, request: EndedRequest) -> dict[str, Verdict]:
     """The verdicts of a request that has ended, equal to those of a `Judge` during the request."""
-    judge = Judge(
-        applicable_slos(slos, stream=request.stream, several=several_tokens(request.n, request.max_tokens)),
-        zero=0.0,
-        first_token_timeout=first_token_timeout,
-        max_tokens=request.max_tokens,
-    )
+    applicable = applicable_slos(slos, stream=request.stream, several=several_tokens(request.n, request.max_tokens))
+    return judge_ended(applicable, first_token_timeout, request)
+
+
+def judge_ended(applicable: ApplicableSlos, first_token_timeout: float, request: EndedRequest) -> dict[str, Verdict]:
+    """The same, for the SLOs that apply to this kind of request."""
+    judge = Judge(applicable, zero=0.0, first_token_timeout=first_token_timeout, max_tokens=request.max_tokens)
     if request.first_token is not None:
         judge.first_token(request.first_token)
         if request.first_answer is not None:
             judge.first_answer(request.first_answer)
-        at = request.first_token
-        for number, gap in enumerate(request.gaps, 1):
-            at += gap
-            if gap > judge.late_gap or at > judge.late_after:
-                judge.chunk(at, gap, number)
+        at, gaps = request.first_token, request.gaps
+        if gaps and (max(gaps) > judge.late_gap or at + sum(gaps) > judge.late_after):
+            for number, gap in enumerate(gaps, 1):
+                at += gap
+                if gap > judge.late_gap or at > judge.late_after:
+                    judge.chunk(at, gap, number)
     judge.ended(msgspec.structs.replace(request.ending, gaps=len(request.gaps)))
     return judge.verdicts

@@ -44,6 +44,14 @@ class VirtualEngine:
         self._served = ServedModel(self._preset.model, flags.max_model_len, self._random)
         self._cache = ResponseCache[Answer]() if flags.response_cache else None
 
+    def check(self, prompt_tokens: int, max_tokens: int) -> int:
+        """The largest number of output tokens of a request.
+
+        Raises:
+            RequestError: the engine rejects it.
+        """
+        return self._served.max_tokens(prompt_tokens, max_tokens, "max_tokens")
+
     def submit(self, request: PlannedRequest, now: float) -> Answer:
         """Queue a request.
 
@@ -51,7 +59,7 @@ class VirtualEngine:
             RequestError: the engine rejects it.
         """
         tokens = prompt_tokens(request)
-        length = self._served.max_tokens(tokens, request.max_tokens, "max_tokens")
+        length = self.check(len(tokens), request.max_tokens)
         completion = draw_completion(self._random, max_tokens=length, min_tokens=0, ignore_eos=True)
         job = Job(
             tokens=tokens,

@@ -1,6 +1,7 @@
 """The engines of a cell in virtual time, and the routers in front of them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import count
 
 from compose.experiments.cells.virtual_engine import VirtualEngine, prompt_tokens
@@ -20,7 +21,7 @@ class VirtualFleet:
         self.request_ids: Iterator[int] = count()
         self._pool_of = pool_numbers(pools)
         self._routers = [
-            _Router(pool.routing, [VirtualEngine(flags, preset) for _ in range(pool.replicas)]) for pool in pools
+            Router(pool.routing, [VirtualEngine(flags, preset) for _ in range(pool.replicas)]) for pool in pools
         ]
 
     @property
@@ -29,10 +30,23 @@ class VirtualFleet:
 
     def route(self, request: PlannedRequest) -> VirtualEngine:
         """The engine that serves a request."""
-        return self._routers[self._pool_of.get(request.request_class, 0)].route(request)
+        router = self._routers[self._pool_of.get(request.request_class, 0)]
+        return router.route(
+            request.prompt_tokens,
+            lambda: [*block_hashes(prompt_tokens(request), self.flags.block_size)],
+            _Turn(request.number, last=not request.later),
+        )
 
 
-class _Router:
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """A request of the conversation with this number."""
+
+    conversation: int
+    last: bool
+
+
+class Router:
     """Routers without a preference take the engines in turn."""
 
     def __init__(self, routing: Routing, engines: Sequence[VirtualEngine]) -> None:
@@ -41,7 +55,10 @@ class _Router:
         self._next = 0
         self._sessions: dict[int, VirtualEngine] = {}
 
-    def route(self, request: PlannedRequest) -> VirtualEngine:
+    def route(
+        self, prompt_tokens: int, block_hashes: Callable[[], Sequence[int]], turn: _Turn | None = None
+    ) -> VirtualEngine:
+        """The engine for a prompt of this length, with these hashes of its full blocks."""
         if len(self.engines) == 1:
             return self.engines[0]
         match self._routing:
@@ -50,13 +67,13 @@ class _Router:
             case Routing.LEAST_REQUESTS:
                 return self._least([engine.open for engine in self.engines])
             case Routing.PREFIX:
-                tokens = prompt_tokens(request)
-                return self._least([_cost(engine, tokens) for engine in self.engines])
+                hashes = block_hashes()
+                return self._least([_cost(engine, prompt_tokens, hashes) for engine in self.engines])
             case Routing.SESSION:
-                engine = self._sessions.pop(request.number, None)
+                engine = None if turn is None else self._sessions.pop(turn.conversation, None)
                 engine = engine or self._least([engine.open for engine in self.engines])
-                if request.later:
-                    self._sessions[request.number] = engine
+                if turn is not None and not turn.last:
+                    self._sessions[turn.conversation] = engine
                 return engine
 
     def _least(self, costs: Sequence[int]) -> VirtualEngine:
@@ -67,9 +84,9 @@ class _Router:
         return self.engines[number]
 
 
-def _cost(engine: VirtualEngine, tokens: Sequence[int]) -> int:
+def _cost(engine: VirtualEngine, tokens: int, hashes: Sequence[int]) -> int:
     """Blocks to compute and in use if the engine serves a prompt."""
     size, scheduler = engine.flags.block_size, engine.scheduler
-    hits = scheduler.pool.find([*block_hashes(tokens, size)]) if engine.flags.enable_prefix_caching else []
-    waiting = sum(-(-len(job.tokens) // size) for job in scheduler.waiting)
-    return -(-len(tokens) // size) - len(hits) + waiting + scheduler.pool.capacity - scheduler.pool.free
+    hits = scheduler.pool.find(hashes) if engine.flags.enable_prefix_caching else []
+    waiting = sum(-(-job.length // size) for job in scheduler.waiting)
+    return -(-tokens // size) - len(hits) + waiting + scheduler.pool.capacity - scheduler.pool.free

@@ -262,7 +262,7 @@ class VirtualRun:
         if exchange.engine is not None:
             exchange.engine.open -= 1
         # An answer of the response cache has no job in the engine.
-        if exchange.answer is not None and self._jobs.pop(exchange.answer.job, None) and request.stream:
+        if exchange.answer is not None and self._jobs.pop(exchange.answer.job, None) is not None and request.stream:
             _add_tokens(response, exchange.answer.job, self.now)
         record = make_record(
             request,
@@ -295,14 +295,10 @@ class VirtualRun:
 
 
 def _add_tokens(response: CompletionResponse, job: Job, now: float) -> None:
-    """The chunks of a stream that have arrived: not that of a step that has not ended."""
-    if job.first_token_at is None or job.last_token_at is None or job.first_token_at > now:
-        return
-    response.gaps, response.last = job.gaps, job.last_token_at
-    if response.last > now:
-        response.last -= response.gaps.pop()
-    response.first = response.first_choice = response.answer = job.first_token_at
-    response.last_choice = response.last
+    """The chunks of a stream that have arrived."""
+    first, last, response.gaps = job.sent_until(now)
+    response.first = response.first_choice = response.answer = first
+    response.last = response.last_choice = last
 
 
 def _add_all_tokens(response: CompletionResponse, count: int, now: float) -> None:

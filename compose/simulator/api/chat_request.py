@@ -72,7 +72,7 @@ def _max_tokens(endpoint: Endpoint, body: Mapping[str, Any], prompt: list[int], 
     limit = integer(body, name, least=1)
     if limit is None and endpoint is Endpoint.COMPLETIONS:
         limit = min(COMPLETIONS_MAX_TOKENS, served.max_model_len)
-    return served.max_tokens(prompt, limit, name)
+    return served.max_tokens(len(prompt), limit, name)
 
 
 def chat_prompt(body: Mapping[str, Any]) -> list[int]:

@@ -35,9 +35,8 @@ def parse_messages(raw_body: Any, served: ServedModel) -> EngineRequest:
         raise FieldError("value_error", "max_tokens", f"Value error, {error}", limit, {"error": error})
     stream = boolean(body, "stream")
     prompt = _prompt(messages, body, served)
-    max_tokens = served.max_tokens(
-        prompt, limit, "max_completion_tokens"
-    )  # the name of the chat request that it becomes
+    # The name is that of the chat request that it becomes.
+    max_tokens = served.max_tokens(len(prompt), limit, "max_completion_tokens")
     completion = served.draw(body, max_tokens, messages_output(body))
     return EngineRequest(prompt=prompt, max_tokens=max_tokens, completion=completion, stream=stream)
 
@@ -50,7 +49,7 @@ def count_tokens(raw_body: Any, served: ServedModel) -> int:
     """
     body = fields(raw_body)
     prompt = _prompt(_messages(body), body, served)
-    served.check_prompt(prompt)
+    served.check_prompt(len(prompt))
     return len(prompt)
 
 

@@ -27,7 +27,7 @@ def parse_embeddings(raw_body: Any, served: ServedModel) -> list[EngineRequest]:
     for prompt in prompts:
         if not prompt:
             raise RequestError("The decoder prompt cannot be empty", param=None)
-        served.check_prompt(prompt)
+        served.check_prompt(len(prompt))
     return [EngineRequest(prompt=prompt, max_tokens=0, completion=_ONE_STEP, stream=False) for prompt in prompts]
 
 

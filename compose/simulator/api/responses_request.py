@@ -55,7 +55,7 @@ def parse_responses(raw_body: Any, served: ServedModel) -> ResponsesRequest:
     if body.get("previous_response_id") is not None:
         raise response_not_found(str(body["previous_response_id"]))
     prompt = encode_chat(messages)
-    max_tokens = served.max_tokens(prompt, limit, "max_output_tokens")
+    max_tokens = served.max_tokens(len(prompt), limit, "max_output_tokens")
     completion = served.draw(body, max_tokens, responses_output(body))
     return ResponsesRequest(prompt=prompt, max_tokens=max_tokens, completion=completion, stream=stream, body=body)
 

@@ -1,4 +1,4 @@
-"""The jobs that compute one token in each step, advanced as a whole: a step takes the same time for any number of them."""
+"""The jobs that compute one token in each step, advanced as a whole, whatever their number."""
 
 from array import array
 from collections import defaultdict
@@ -9,7 +9,8 @@ from compose.simulator.engine.job import Job
 
 _LATEST_STEPS = 65_536
 """Steps after which all jobs are updated, so that the ends of those before can be forgotten."""
-_admission = attrgetter("admission")
+admission = attrgetter("admission")
+"""The order in which the scheduler goes through its jobs."""
 
 
 class DecodingBatch:
@@ -22,9 +23,10 @@ class DecodingBatch:
         self._steps = 0
         self._forgotten = 0
         self._ends = array("d")  # of the steps since those forgotten
-        # Both keys stay true while a job decodes: the step after which it ends, and the steps before which it begins a block.
+        # Jobs by the step that ends them, and by the steps that begin a block: both stay true while a job decodes.
         self._ending: defaultdict[int, dict[Job, None]] = defaultdict(dict)
         self._by_block: list[dict[Job, None]] = [{} for _ in range(block_size)]
+        self._hashed = 0  # jobs whose tokens are known
 
     def add(self, job: Job) -> None:
         """Add a job whose last token is the only one that is not computed."""
@@ -33,6 +35,7 @@ class DecodingBatch:
         self.context += job.computed
         self._ending[_last_step(job)][job] = None
         self._by_block[self._block_key(job)][job] = None
+        self._hashed += job.generate is not None
 
     def remove(self, job: Job) -> None:
         """Remove a job, which is then up to date."""
@@ -40,6 +43,7 @@ class DecodingBatch:
         del self.jobs[job]
         self.context -= job.computed
         del self._by_block[self._block_key(job)][job]
+        self._hashed -= job.generate is not None
         last = _last_step(job)
         del self._ending[last][job]
         if not self._ending[last]:
@@ -70,18 +74,25 @@ class DecodingBatch:
             self._forgotten, self._ends = self._steps, array("d")
         if self._steps not in self._ending:
             return ()
-        ended = sorted(self._ending[self._steps], key=_admission)
+        ended = sorted(self._ending[self._steps], key=admission)
         for job in ended:
             self.remove(job)
         return ended
 
-    def at_block_boundary(self, *, filled: bool) -> Sequence[Job]:
-        """The jobs whose next token begins a block, and if `filled` those whose next token fills one."""
-        size = len(self._by_block)
-        found = self._by_block[self._steps % size]
-        if filled:
-            found = found | self._by_block[(self._steps + 1) % size]
-        return sorted(found, key=_admission)
+    @property
+    def ends_a_job(self) -> bool:
+        """Whether the next step has the last token of a job."""
+        return self._steps + 1 in self._ending
+
+    @property
+    def beginning_a_block(self) -> dict[Job, None]:
+        """The jobs whose next token is the first of a block."""
+        return self._by_block[self._steps % len(self._by_block)]
+
+    @property
+    def filling_a_block(self) -> dict[Job, None]:
+        """The jobs whose next token is the last of a block; none if no tokens are known."""
+        return self._by_block[(self._steps + 1) % len(self._by_block)] if self._hashed else {}
 
     def _block_key(self, job: Job) -> int:
         return (job.counted - job.computed) % len(self._by_block)

@@ -15,13 +15,17 @@ class FinishReason(StrEnum):
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """One request in the engine; `tokens` has the prompt and the generated tokens, times are in seconds."""
+    """One request in the engine; `tokens` has the prompt and the generated tokens, times are in seconds.
+
+    Without `generate`, tokens are counted only; `hashes` then has those of all blocks that the request will fill, of
+    which the first `shared` may be those of other requests.
+    """
 
     tokens: list[int]
     prompt_length: int
     output_length: int
     finish: FinishReason
-    generate: Callable[[int], int]  # the n-th output token, from 0
+    generate: Callable[[int], int] | None  # the n-th output token, from 0
     priority: int = 0  # lower ones first, with the policy `priority`
     pooling: bool = False  # ends with its prefill, whose token is not output
     queued_at: float = 0.0
@@ -38,6 +42,7 @@ class Job:
     admission: int = 0  # number of its last admission
     blocks: list[int] = field(default_factory=list)
     hashes: list[int] = field(default_factory=list)  # of the full blocks
+    shared: int | None = None
     registered: int = 0  # blocks added to the prefix cache
     counted: int = 0  # steps of the batch that the other fields include
 
@@ -46,8 +51,20 @@ class Job:
         """Tokens of the prompt and of the output so far."""
         return self.prompt_length + self.generated
 
+    def sent_until(self, now: float) -> tuple[float | None, float | None, "array[float]"]:
+        """The times of the first and the last chunk that was sent by `now`, and the gaps between chunks.
+
+        The scheduler has the chunks of the step that runs; call this once, as it removes them.
+        """
+        if self.first_token_at is None or self.last_token_at is None or self.first_token_at > now:
+            return None, None, array("d")
+        if self.last_token_at > now:
+            self.last_token_at -= self.gaps.pop()
+        return self.first_token_at, self.last_token_at, self.gaps
+
     def generate_tokens(self, count: int) -> None:
-        self.tokens.extend(map(self.generate, range(self.generated, self.generated + count)))
+        if self.generate is not None:
+            self.tokens.extend(map(self.generate, range(self.generated, self.generated + count)))
         self.generated += count
 
     def generate_chunk(self, count: int, at: float) -> float | None:

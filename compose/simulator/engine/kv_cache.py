@@ -38,7 +38,7 @@ class BlockPool:
     @property
     def usage(self) -> float:
         """Share of the blocks in use, 0 to 1; as in vLLM, unused cached content counts as free."""
-        return 1 - len(self._free) / self.capacity
+        return 1 - self.free / self.capacity
 
     def find(self, hashes: Sequence[int]) -> list[int]:
         """The blocks with the longest cached prefix of `hashes`."""
@@ -63,13 +63,15 @@ class BlockPool:
 
     def allocate(self, count: int) -> list[int]:
         """Allocate `count` free blocks and evict their cached content."""
-        blocks = [self._free.popitem(last=False)[0] for _ in range(count)]
-        for block in blocks:
+        blocks = []
+        for _ in range(count):
+            block, _ = self._free.popitem(last=False)
             self._references[block] = 1
             content = self._hash[block]
             if content is not None:
                 del self._by_hash[content]
                 self._hash[block] = None
+            blocks.append(block)
         return blocks
 
     def register(self, block: int, content: int) -> None:
@@ -80,7 +82,28 @@ class BlockPool:
 
     def release(self, blocks: Sequence[int]) -> None:
         """Remove a reference from each; evict the last blocks of a request first, as prefixes are shared more often."""
+        references, free = self._references, self._free
         for block in reversed(blocks):
-            self._references[block] -= 1
-            if not self._references[block]:
-                self._free[block] = None
+            references[block] -= 1
+            if not references[block]:
+                free[block] = None
+
+
+class UnsharedBlockPool(BlockPool):
+    """The pool of an engine without prefix caching: each block has one user, so the free ones are alike."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self._blocks = [*range(1, capacity + 1)]
+
+    @property
+    def free(self) -> int:
+        return len(self._blocks)
+
+    def allocate(self, count: int) -> list[int]:
+        blocks = self._blocks[-count:]
+        del self._blocks[-count:]
+        return blocks
+
+    def release(self, blocks: Sequence[int]) -> None:
+        self._blocks.extend(blocks)

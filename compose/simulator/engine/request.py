@@ -62,13 +62,13 @@ class ServedModel:
                 kind="NotFoundError",
             )
 
-    def check_prompt(self, prompt: list[int]) -> None:
+    def check_prompt(self, tokens: int) -> None:
         """Check that a prompt fits in the context.
 
         Raises:
             RequestError: it does not.
         """
-        if len(prompt) > self.max_model_len:
+        if tokens > self.max_model_len:
             counted = self.max_model_len + 1  # vLLM tokenizes no further
             raise RequestError(
                 f"This model's maximum context length is {self.max_model_len} tokens. However, your prompt contains at "
@@ -77,7 +77,7 @@ class ServedModel:
                 param="input_tokens",
             )
 
-    def max_tokens(self, prompt: list[int], limit: int | None, name: str) -> int:
+    def max_tokens(self, prompt_tokens: int, limit: int | None, name: str) -> int:
         """The largest number of tokens of a completion; `limit` comes from the field `name` of the request.
 
         As in vLLM, a limit that exceeds the rest of the context is reduced to it.
@@ -91,8 +91,8 @@ class ServedModel:
                 f"output tokens. (parameter={name}, value={limit})",
                 param=name,
             )
-        self.check_prompt(prompt)
-        rest = self.max_model_len - len(prompt)
+        self.check_prompt(prompt_tokens)
+        rest = self.max_model_len - prompt_tokens
         most = rest if limit is None else min(limit, rest)
         if most < 1:
             raise RequestError(

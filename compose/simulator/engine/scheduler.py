@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
 
-from compose.simulator.engine.decoding_batch import DecodingBatch
+from compose.simulator.engine.decoding_batch import DecodingBatch, admission
 from compose.simulator.engine.flags import EngineFlags, SchedulingPolicy
 from compose.simulator.engine.job import FinishReason, Job
-from compose.simulator.engine.kv_cache import ROOT, BlockPool, block_hash, block_hashes
+from compose.simulator.engine.kv_cache import ROOT, BlockPool, UnsharedBlockPool, block_hash, block_hashes
 from compose.simulator.engine.presets import Preset
 
 
@@ -51,7 +51,8 @@ class Scheduler:
     """A waiting queue, a running batch and a block pool. No job may exceed `max_model_len`."""
 
     def __init__(self, flags: EngineFlags, preset: Preset) -> None:
-        self.pool = BlockPool(flags.num_gpu_blocks - 1)  # vLLM reserves block 0 for padding
+        pool = BlockPool if flags.enable_prefix_caching else UnsharedBlockPool
+        self.pool = pool(flags.num_gpu_blocks - 1)  # vLLM reserves block 0 for padding
         self.waiting: deque[Job] = deque()
         self.running: dict[Job, None] = {}  # in the order of admission
         self._flags = flags
@@ -84,6 +85,10 @@ class Scheduler:
         batch = self._batch
         if not self._draft_tokens:
             self._join_batch()
+            if not self._grow_batch():
+                for job in [*batch.jobs]:
+                    batch.remove(job)
+                self._single = self.running.copy()
         scheduled: dict[Job, int] = {}
         admitted: list[Job] = []
         preempted: list[Job] = []
@@ -122,6 +127,32 @@ class Scheduler:
             preempted,
         )
 
+    def skip(self, now: float, until: float) -> float:
+        """Run the steps that only decode and end no output, while they end by `until`; returns the end of the last.
+
+        Times are in seconds, and those of single steps but for rounding. No step is run that may admit a job, or for
+        which the KV cache is full.
+        """
+        batch = self._batch
+        if self._draft_tokens or (self.waiting and self._flags.enable_prefix_caching):
+            return now
+        self._join_batch()
+        size = len(batch.jobs)
+        if self._single or not size:
+            return now
+        if self.waiting and self._can_admit(self.waiting[0], [], self._flags.max_num_batched_tokens - size):
+            return now
+        first, second = (
+            self._preset.step_seconds(tokens=size, context=context, sequences=size, pairs=context - size / 2)
+            for context in (batch.context + size, batch.context + 2 * size)
+        )
+        duration = first
+        while now + duration <= until and not batch.ends_a_job and self._grow_batch():
+            now += duration
+            batch.advance(now)
+            duration += second - first  # it is linear in the context
+        return now
+
     def tokens(self, step: Step) -> Iterator[Token]:
         """All tokens of the last step, of jobs that are up to date."""
         for job in self._batch.jobs:
@@ -130,25 +161,31 @@ class Scheduler:
         yield from step.tokens
 
     def _join_batch(self) -> None:
-        """Add the jobs that decode to the batch, and allocate its blocks; if too few are free, take the batch apart."""
-        batch = self._batch
+        """Add the jobs that decode to the batch."""
         for job in [job for job in self._single if job.generated and job.computed + 1 == job.length]:
             del self._single[job]
-            batch.add(job)
-        for job in batch.at_block_boundary(filled=self._flags.enable_prefix_caching):
-            if self._flags.enable_prefix_caching:
-                batch.update(job)
-                grown = self._grow(job, 1)
-            elif grown := self.pool.free > 0:
-                job.blocks.append(self.pool.allocate(1)[0])
-            if not grown:
-                for each in [*batch.jobs]:
-                    batch.remove(each)
-                self._single = self.running.copy()
-                return
+            self._batch.add(job)
+
+    def _grow_batch(self) -> bool:
+        """Allocate the blocks for the next tokens of the batch; returns False without a change if too few are free."""
+        beginning = self._batch.beginning_a_block
+        if len(beginning) > self.pool.free:
+            return False
+        if not self._flags.enable_prefix_caching:
+            for job in beginning:
+                job.blocks += self.pool.allocate(1)
+            return True
+        filling = self._batch.filling_a_block
+        for job in sorted(beginning | filling if filling else beginning, key=admission):
+            if job in beginning:
+                job.blocks += self.pool.allocate(1)
+            if job in filling:
+                self._batch.update(job)
+                self._register(job, len(job.blocks))
+        return True
 
     def _continue_single(self, budget: int, scheduled: dict[Job, int]) -> tuple[int, list[Job]]:
-        """Schedule the jobs outside the batch; one without free blocks preempts the last admitted, or the last by priority."""
+        """Schedule the jobs outside the batch; one without free blocks preempts the last by admission or priority."""
         preempted: list[Job] = []
         for job in [*self._single]:
             if not budget:
@@ -164,6 +201,8 @@ class Scheduler:
                 elif last in scheduled:  # it was before this job
                     budget += scheduled.pop(last)
                 self._remove(last)
+                if last.shared is not None:
+                    self._register(last, min(last.computed // self._flags.block_size, len(last.hashes)))
                 self._free(last)
                 last.preemptions += 1
                 if self._by_priority:
@@ -242,7 +281,7 @@ class Scheduler:
         return 0 if not drafted or speculation is None else speculation.accepted(drafted, self._random.random())
 
     def _grow(self, job: Job, count: int) -> bool:
-        """Allocate blocks for `count` more tokens; returns False and changes nothing if too few are free."""
+        """Allocate blocks for `count` more tokens; returns False without a change if too few are free."""
         end = job.computed + count
         missing = self._blocks_for(end) - len(job.blocks)
         if missing > 0:
@@ -250,13 +289,14 @@ class Scheduler:
                 return False
             job.blocks += self.pool.allocate(missing)
         if self._flags.enable_prefix_caching:
-            self._register(job, min(end, job.length))  # draft tokens may be rejected
+            full = min(end, job.length) // self._flags.block_size  # draft tokens may be rejected
+            self._register(job, full if job.shared is None else min(full, job.shared))
         return True
 
-    def _register(self, job: Job, end: int) -> None:
-        """Add the blocks that this step fills to the prefix cache; other jobs may share them in the same step."""
+    def _register(self, job: Job, full: int) -> None:
+        """Add the first `full` blocks to the prefix cache; other jobs may share those that this step fills."""
         size = self._flags.block_size
-        for index in range(job.registered, end // size):
+        for index in range(job.registered, full):
             if index == len(job.hashes):
                 parent = job.hashes[-1] if job.hashes else ROOT
                 job.hashes.append(block_hash(parent, job.tokens[index * size : (index + 1) * size]))

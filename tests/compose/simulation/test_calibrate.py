@@ -1,21 +1,21 @@
 """`vllm-slo simulate --calibrate`: the coefficients of another engine from its log, written and read as a preset."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
 from compose.cli import main
 from compose.simulator.engine.preset_file import read_preset
 from compose.simulator.engine.presets import PRESETS, Preset
+from compose.whatif.calibration import Latencies
 from compose.whatif.combinations import Base, combinations
-from compose.whatif.log_fit import UNGRADED
-from compose.whatif.prediction import replay
+from compose.whatif.log_fit import latencies
 from compose.whatif.recorded_traffic import read_traffic
-from loadgen.results.record import Record
 
 TOY = PRESETS["toy"]
 METRICS = (
@@ -23,12 +23,11 @@ METRICS = (
 )
 
 
-def write_log(path: Path, latencies: Sequence[Record] = ()) -> None:
-    """60 requests in 12 s with prompts of 200 to 788 tokens and answers of 20 to 49, and the latencies of records."""
-    by_number = {record.number: record for record in latencies}
+def write_log(path: Path, served: Mapping[int, Latencies] = MappingProxyType({})) -> None:
+    """60 requests in 12 s with prompts of 200 to 788 tokens and answers of 20 to 49, and their latencies."""
     lines = []
     for number in range(60):
-        found = by_number.get(number)
+        found = served.get(number)
         line = {
             "time": datetime.fromtimestamp(1_790_000_000 + 0.2 * number, UTC).isoformat(),
             "class": "chat",
@@ -51,7 +50,7 @@ def calibrate(folder: Path, engine: Preset, *words: str) -> int:
     log, metrics = folder / "requests.jsonl", folder / "metrics"
     write_log(log)
     (served,) = combinations(Base(engine), {}, {})
-    write_log(log, replay(served, read_traffic([log]), UNGRADED, 60.0)[0])
+    write_log(log, latencies(served, read_traffic([log]), 60.0))
     metrics.write_text(METRICS)
     files = ["--request-log", str(log), "--engine-metrics", str(metrics), "--out", str(folder / "fitted.json")]
     return main(["simulate", "--preset", "toy", "--calibrate", *files, *words])

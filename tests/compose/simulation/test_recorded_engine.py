@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -17,11 +18,10 @@ from compose.experiments.setup.level import Level
 from compose.simulator.engine.presets import PRESETS
 from compose.whatif.calibration import Latencies, Speed, calibrate, residuals
 from compose.whatif.combinations import Base, combinations
-from compose.whatif.log_fit import UNGRADED, fit_log
-from compose.whatif.prediction import replay
+from compose.whatif.log_fit import fit_log, latencies
 from compose.whatif.recorded_traffic import RecordedTraffic, attainments, read_traffic
 from exporters.vocabulary import slo_file
-from loadgen.results.record import Record
+from loadgen.results.record import ClientOutcome, Record
 from loadgen.results.regrading import regrade
 
 FOLDER = Path(__file__).parent.parent / "experiments/recordings"
@@ -64,7 +64,7 @@ def test_a_calibration_holds_for_another_setting_of_the_scheduler(tmp_path: Path
     speed, _ = fit_log(fitted, recorded("base", tmp_path), TIMEOUT)
     (other,) = combinations(Base(base.preset, speed=speed), {**ENGINE, **WHOLE_PROMPTS}, {})
     traffic = recorded("nochunk", tmp_path)
-    left = residuals(replay(other, traffic, UNGRADED, TIMEOUT)[0], traffic.measured)
+    left = residuals(latencies(other, traffic, TIMEOUT), traffic.measured)
     assert left.requests > 400
     assert left.ttft is not None
     assert left.tpot is not None
@@ -86,25 +86,27 @@ def simulated_turns(rate: float, speed: Speed, folder: Path) -> list[Record]:
     return [msgspec.json.decode(line, type=Record) for line in lines]
 
 
-def latencies(records: Sequence[Record]) -> dict[int, Latencies]:
-    return {record.number: Latencies(record.ttft, record.tpot) for record in records}
+def latencies_of(records: Sequence[Record]) -> dict[int, Latencies]:
+    return {each.number: Latencies(each.ttft, each.tpot) for each in records if each.outcome is ClientOutcome.OK}
 
 
 def goodput(records: Sequence[Record]) -> float:
-    return attainments(("", record.good) for record in records)[""].share
+    return attainments(Counter(("", record.good) for record in records))[""].share
 
 
 @pytest.mark.long
 def test_a_calibration_at_one_rate_holds_for_higher_ones(tmp_path: Path) -> None:
     """The goals of the step model at up to twice the rate of the fit; goodput within 10 points, also beyond."""
-    speed = calibrate(lambda tried: simulated_turns(1.0, tried, tmp_path), latencies(measured_turns(1.0)))
+    speed = calibrate(
+        lambda tried: latencies_of(simulated_turns(1.0, tried, tmp_path)), latencies_of(measured_turns(1.0))
+    )
     found = PRESETS["h200-llama-70b-fp8-dynamic"]
     preset = speed.of(PRESETS["h200-llama-70b-fp8"])
     assert found.memory_bytes_per_second == pytest.approx(preset.memory_bytes_per_second, rel=0.01)
     assert found.flop_per_second == pytest.approx(preset.flop_per_second, rel=0.01)
     for rate, largest in (1.5, 0.20), (2.0, 0.20), (2.5, 0.25):
         measured, predicted = measured_turns(rate), simulated_turns(rate, speed, tmp_path)
-        left = residuals(predicted, latencies(measured))
+        left = residuals(latencies_of(predicted), latencies_of(measured))
         assert left.requests == len(measured)
         assert left.ttft is not None
         assert left.tpot is not None

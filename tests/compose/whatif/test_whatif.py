@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from compose.cli import main
-from compose.whatif.recorded_traffic import token_blocks
 
 SLOS = """\
 version: 1
@@ -131,15 +130,3 @@ def test_a_value_that_cannot_be_simulated_is_refused(
 def test_a_log_without_token_counts_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert whatif(tmp_path, [line(0, completion_tokens=None)]) == 2
     assert "no request with token counts" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "per_token, expected",
-    [
-        pytest.param(4, ["a-0", "b-1", "c-2"], id="a block of the log has 512 tokens"),
-        pytest.param(2, ["a-0", "a-1", "b-2", "b-3", "c-4", "c-5"], id="it has 1,024"),
-        pytest.param(8, ["b-0"], id="it has 256: the last one is incomplete"),
-    ],
-)
-def test_blocks_of_characters_become_blocks_of_tokens(per_token: float, expected: list[str]) -> None:
-    assert list(token_blocks(["a", "b", "c"], per_token)) == expected

@@ -27,7 +27,7 @@ COMPLETIONS = st.builds(
 def finished(completion: Completion) -> Job:
     tokens = [1] * (50 + completion.length)
     job = Job(tokens, 50, completion.length, completion.finish, completion.token, cached=16, cache_written=32)
-    job.chunks = completion.length
+    job.chunks = job.generated = completion.length
     job.scheduled_at, job.first_token_at, job.last_token_at = 1.0, 2.0, 4.0
     return job
 

@@ -7,10 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from compose.simulator.engine.decoding_batch import DecodingBatch
 from compose.simulator.engine.flags import EngineFlags, SchedulingPolicy, apply_changes, preset_flags
 from compose.simulator.engine.job import FinishReason, Job
+from compose.simulator.engine.kv_cache import UnsharedBlockPool
 from compose.simulator.engine.presets import PRESETS, Preset
-from compose.simulator.engine.scheduler import Scheduler, Step
+from compose.simulator.engine.scheduler import Scheduler, Token
 from compose.simulator.engine.speculative_decoding import Speculation, independent
 
 TOY = PRESETS["toy"]
@@ -71,21 +73,42 @@ ARRIVALS = st.lists(
 )
 
 
-def play(scheduler: Scheduler, arrivals: list[Arrival]) -> tuple[list[Job], list[Step]]:
+@dataclass(frozen=True)
+class Seen:
+    """A step with all its tokens, and the number of tokens that it computed for each job."""
+
+    started_at: float
+    ends_at: float
+    tokens: list[Token]
+    scheduled: dict[Job, int]
+    admitted: list[Job]
+    preempted: list[Job]
+
+
+def run_step(scheduler: Scheduler, now: float) -> Seen:
+    step = scheduler.step(now)
+    assert step is not None
+    tokens = [*scheduler.tokens(step)]
+    decoded = {token.job: 1 for token in tokens if token.job not in step.scheduled}
+    assert step.decoded == len(tokens) - len(step.tokens)
+    assert step.sequences == len(step.scheduled) + len(decoded)
+    return Seen(now, step.ends_at, tokens, decoded | step.scheduled, step.admitted, step.preempted)
+
+
+def play(scheduler: Scheduler, arrivals: list[Arrival]) -> tuple[list[Job], list[Seen]]:
     """Run all arrivals to their end; the time is the sum of the steps."""
     pending = sorted(arrivals, key=lambda arrival: arrival.step)
     jobs: list[Job] = []
-    steps: list[Step] = []
+    steps: list[Seen] = []
     now, turn = 0.0, 0
     while pending or scheduler.waiting or scheduler.running:
         while pending and pending[0].step <= turn:
             arrival = pending.pop(0)
             jobs.append(job(arrival.prompt, arrival.output, first=arrival.first))
             scheduler.submit(jobs[-1], now)
-        step = scheduler.step(now)
-        if step is not None:
-            steps.append(step)
-            now = step.ends_at
+        if scheduler.waiting or scheduler.running:
+            steps.append(run_step(scheduler, now))
+            now = steps[-1].ends_at
             check_blocks(scheduler)
         turn += 1
         assert turn < 10_000, "the engine makes no progress"
@@ -94,7 +117,10 @@ def play(scheduler: Scheduler, arrivals: list[Arrival]) -> tuple[list[Job], list
 
 def check_blocks(scheduler: Scheduler) -> None:
     users = Counter(block for running in scheduler.running for block in running.blocks)
-    assert [users[block] for block in range(1, scheduler.pool.capacity + 1)] == scheduler.pool._references[1:]
+    if isinstance(scheduler.pool, UnsharedBlockPool):
+        assert max(users.values(), default=1) == 1
+    else:
+        assert [users[block] for block in range(1, scheduler.pool.capacity + 1)] == scheduler.pool._references[1:]
     assert scheduler.pool.free == scheduler.pool.capacity - len(users)
     assert 0 <= scheduler.pool.usage <= 1
     assert all(not waiting.blocks for waiting in scheduler.waiting)
@@ -167,7 +193,7 @@ def test_the_same_arrivals_give_the_same_trace(flags: EngineFlags, preset: Prese
         jobs, steps = play(Scheduler(flags, preset), arrivals)
         names = {each: index for index, each in enumerate(jobs)}
         return [
-            (step.started_at, step.duration, [(names[each], count) for each, count in step.scheduled.items()])
+            (step.started_at, step.ends_at, [(names[each], count) for each, count in step.scheduled.items()])
             for step in steps
         ]
 
@@ -194,6 +220,53 @@ def test_aborting_requests_at_any_time_leaks_no_block(
             scheduler.abort(left.pop(index))
         check_blocks(scheduler)
     assert scheduler.pool.free == scheduler.pool.capacity
+
+
+class _JobByJob(DecodingBatch):
+    """A batch that is taken apart before each step."""
+
+    @property
+    def beginning_a_block(self) -> dict[Job, None]:
+        return dict.fromkeys(range(1000)) if self.jobs else {}  # type: ignore[arg-type]  # more than are free
+
+
+@settings(max_examples=100)
+@given(engines(), ARRIVALS)
+def test_a_batch_that_advances_as_a_whole_has_the_steps_of_its_jobs_one_by_one(
+    flags: EngineFlags, arrivals: list[Arrival]
+) -> None:
+    def trace(scheduler: Scheduler) -> list[object]:
+        jobs, steps = play(scheduler, arrivals)
+        names = {each: index for index, each in enumerate(jobs)}
+        tokens = [
+            sorted((names[each.job], each.gap or 0, each.finish is None) for each in step.tokens) for step in steps
+        ]
+        return [[step.ends_at for step in steps], tokens, [(each.tokens, [*each.gaps], each.chunks) for each in jobs]]
+
+    one_by_one = Scheduler(flags, TOY)
+    one_by_one._batch = _JobByJob(flags.block_size)
+    assert trace(Scheduler(flags, TOY)) == trace(one_by_one)
+
+
+@settings(max_examples=100)
+@given(engines(), ARRIVALS, st.integers(1, 30))
+def test_skipped_steps_end_when_single_ones_do_and_by_the_given_time(
+    flags: EngineFlags, arrivals: list[Arrival], most: int
+) -> None:
+    def times(skips: bool) -> list[float]:
+        scheduler, now = Scheduler(flags, TOY), 0.0
+        jobs = [job(each.prompt, each.output, first=each.first) for each in arrivals]
+        for each in jobs:
+            scheduler.submit(each, now)
+        while scheduler.waiting or scheduler.running:
+            until = now + most * TOY.overhead_seconds
+            if skips:
+                now = scheduler.skip(now, until)
+                assert now <= until
+            now = run_step(scheduler, now).ends_at
+        return [time or 0 for each in jobs for time in (each.first_token_at, each.last_token_at, each.preemptions)]
+
+    assert times(skips=True) == pytest.approx(times(skips=False), rel=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -279,8 +352,7 @@ def test_a_long_prompt_is_computed_in_chunks_beside_the_decodes() -> None:
     scheduler.submit(long, 0.0)
     shares = []
     for _ in range(4):
-        step = scheduler.step(0.0)
-        assert step is not None
+        step = run_step(scheduler, 0.0)
         shares.append((step.scheduled[decoding], step.scheduled[long], len(step.tokens)))
     assert shares == [(1, 15, 1), (1, 15, 1), (1, 10, 2), (1, 1, 2)]
 
@@ -311,9 +383,7 @@ def test_without_chunked_prefill_a_prompt_waits_for_a_step_that_takes_it_whole()
     first, second = job(40, 2), job(40, 2, first=1)
     scheduler.submit(first, 0.0)
     scheduler.submit(second, 0.0)
-    one, two = scheduler.step(0.0), scheduler.step(0.0)
-    assert one is not None
-    assert two is not None
+    one, two = run_step(scheduler, 0.0), run_step(scheduler, 0.0)
     assert one.scheduled == {first: 40}
     assert two.scheduled == {first: 1, second: 40}
 

@@ -5,9 +5,6 @@ from statistics import median
 
 import pytest
 
-from compose.simulator.engine.flags import preset_flags
-from compose.simulator.engine.job import FinishReason, Job
-from compose.simulator.engine.scheduler import Scheduler
 from compose.simulator.engine.step_terms import StepTerms, preset_of
 from exporters.analysis.roofline.gpus import Dtype
 from exporters.text.errors import UsageError
@@ -36,27 +33,6 @@ def test_no_step_is_faster_than_the_datasheet(point: Point) -> None:
     for batch in (1, 64, 1024):
         floor = max(replace(setup, context=500).memory_seconds(batch), setup.compute_seconds(batch))
         assert preset.step_seconds(tokens=batch, context=batch * 500, sequences=batch, pairs=batch * 500) > floor
-
-
-def test_skipped_steps_take_as_long_as_single_ones() -> None:
-    preset = replace(QUICK[0].preset(StepTerms()), num_gpu_blocks=200)  # 3,200 tokens, so that requests wait
-
-    def ends(*, skips: bool) -> list[float]:
-        scheduler, now = Scheduler(preset_flags(preset), preset), 0.0
-        found: list[float] = []
-        for number in range(8):
-            length = 50 + 13 * number
-            job = Job([0] * 700, 700, length, FinishReason.LENGTH, generate=lambda _: 0)
-            scheduler.submit(job, now)
-        while True:
-            now += scheduler.skip() if skips else 0.0
-            step = scheduler.step(now)
-            if step is None:
-                return found
-            now = step.ends_at
-            found += [now for token in step.tokens if token.finish is not None]
-
-    assert ends(skips=True) == pytest.approx(ends(skips=False), rel=1e-9)
 
 
 def test_a_model_that_does_not_fit_is_refused() -> None:
