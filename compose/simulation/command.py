@@ -22,9 +22,9 @@ from compose.simulator.engine.flags import (
     apply_changes,
     preset_flags,
 )
-from compose.simulator.engine.preset_file import CalibratedPreset, write_preset
-from compose.simulator.engine.preset_variants import FP8_KV_CACHES, QUANTIZED_WEIGHTS, Variant, vary
-from compose.simulator.engine.presets import BLOCK_SIZE
+from compose.simulator.presets.preset import BLOCK_SIZE
+from compose.simulator.presets.preset_file import CalibratedPreset, write_preset
+from compose.simulator.presets.variants import FP8_KV_CACHES, QUANTIZED_WEIGHTS, Variant, vary
 from compose.whatif.combinations import combinations
 from compose.whatif.engine_model import add_engine_model, engine_model
 from compose.whatif.log_fit import fit_log

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields, replace
 from statistics import median
 from typing import Any, TypeVar
 
-from compose.simulator.engine.presets import Preset
+from compose.simulator.presets.preset import Preset
 
 Fields = TypeVar("Fields", bound=Any)
 """A frozen dataclass of positive numbers."""

@@ -7,9 +7,9 @@ from itertools import product
 from compose.experiments.cells.simulated_engine import varied
 from compose.experiments.setup.pools import Pool, Routing
 from compose.simulator.engine.flags import NAMES, EngineFlags, EngineFlagsError
-from compose.simulator.engine.preset_variants import Variant
-from compose.simulator.engine.presets import Preset
-from compose.simulator.engine.step_terms import preset_of
+from compose.simulator.presets.preset import Preset
+from compose.simulator.presets.step_terms import preset_of
+from compose.simulator.presets.variants import Variant
 from compose.whatif.calibration import Speed
 from exporters.analysis.roofline.formulas import Setup
 from exporters.analysis.roofline.gpus import Gpu, find_gpu

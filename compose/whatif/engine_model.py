@@ -3,9 +3,9 @@
 import argparse
 from pathlib import Path
 
-from compose.simulator.engine.preset_file import Calibration, read_preset
-from compose.simulator.engine.presets import DEFAULT_PRESET, PRESETS
-from compose.simulator.engine.step_terms import preset_of
+from compose.simulator.presets.preset import DEFAULT_PRESET, PRESETS
+from compose.simulator.presets.preset_file import Calibration, read_preset
+from compose.simulator.presets.step_terms import preset_of
 from compose.whatif.combinations import Base
 from exporters.analysis.roofline.formulas import Setup
 from exporters.analysis.roofline.gpus import SHIPPED, Dtype, find_gpu, read_gpus

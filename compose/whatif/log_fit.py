@@ -3,7 +3,7 @@
 import sys
 from dataclasses import replace
 
-from compose.simulator.engine.preset_file import Calibration
+from compose.simulator.presets.preset_file import Calibration
 from compose.whatif.calibration import Latencies, Speed, calibrate, residuals
 from compose.whatif.combinations import Combination
 from compose.whatif.recorded_traffic import RecordedRequest, RecordedTraffic

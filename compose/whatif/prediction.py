@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 from msgspec import structs
 
-from compose.simulator.engine.preset_file import Calibration
-from compose.simulator.engine.step_terms import TPOT_ERROR, TTFT_ERROR
+from compose.simulator.presets.preset_file import Calibration
+from compose.simulator.presets.step_terms import TPOT_ERROR, TTFT_ERROR
 from compose.whatif.calibration import Speed
 from compose.whatif.combinations import Combination
 from compose.whatif.recorded_traffic import Attainment, RecordedRequest, RecordedTraffic, attainments

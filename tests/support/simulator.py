@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from compose.simulator.api.restarting_server import Simulator, SimulatorConfig
 from compose.simulator.engine.flags import preset_flags
-from compose.simulator.engine.presets import PRESETS, Preset
+from compose.simulator.presets.preset import PRESETS, Preset
 
 
 @contextlib.asynccontextmanager

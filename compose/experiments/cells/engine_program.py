@@ -8,7 +8,7 @@ from compose.experiments.setup.experiment_file import Engine
 from compose.lab.ports import HOST
 from compose.lab.services import OURS
 from compose.processes.child_processes import Service
-from compose.simulator.engine.presets import DEFAULT_PRESET
+from compose.simulator.presets.preset import DEFAULT_PRESET
 from compose.vllm_cpu import launch
 from compose.vllm_cpu.install import VllmCpu
 from exporters.text.errors import UsageError

@@ -11,8 +11,8 @@ from compose.experiments.cells.virtual_fleet import VirtualFleet
 from compose.experiments.cells.virtual_run import VirtualLoad, VirtualRun
 from compose.experiments.setup.cell_store import EngineReading
 from compose.simulator.engine.flags import EngineFlags
-from compose.simulator.engine.presets import Preset
 from compose.simulator.engine.scheduler import Scheduler, Step
+from compose.simulator.presets.preset import Preset
 from exporters.vocabulary.signals import SEND_LATE
 from exporters.vocabulary.slo_file import SloFile
 from loadgen.client.chunk_totals import ChunkTotals

@@ -7,10 +7,10 @@ from compose.simulator.api.response_cache import ResponseCache
 from compose.simulator.engine.completion import Completion, draw_completion
 from compose.simulator.engine.flags import EngineFlags
 from compose.simulator.engine.job import Job
-from compose.simulator.engine.presets import Preset
 from compose.simulator.engine.request import ServedModel
 from compose.simulator.engine.scheduler import Scheduler
 from compose.simulator.engine.tokenizer import encode, encode_chat
+from compose.simulator.presets.preset import Preset
 from loadgen.schedule.requests import CHAT, PlannedRequest, encode_body
 
 

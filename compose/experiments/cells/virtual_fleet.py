@@ -8,7 +8,7 @@ from compose.experiments.cells.virtual_engine import VirtualEngine, prompt_token
 from compose.experiments.setup.pools import ONE_ENGINE, Pools, Routing, pool_numbers
 from compose.simulator.engine.flags import EngineFlags
 from compose.simulator.engine.kv_cache import block_hashes
-from compose.simulator.engine.presets import Preset
+from compose.simulator.presets.preset import Preset
 from loadgen.schedule.requests import PlannedRequest
 
 

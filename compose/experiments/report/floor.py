@@ -10,7 +10,7 @@ from compose.experiments.report.groups import Experiment, Group
 from compose.experiments.setup.cell_store import Configuration, EngineReading
 from compose.experiments.setup.experiment_file import Engine
 from compose.simulator.engine.flags import EngineFlagsError
-from compose.simulator.engine.presets import Preset
+from compose.simulator.presets.preset import Preset
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ from compose.simulator.api.writers import ResponseWriter
 from compose.simulator.engine.flags import EngineFlags
 from compose.simulator.engine.job import Job
 from compose.simulator.engine.metrics import EngineMetrics
-from compose.simulator.engine.presets import Preset
 from compose.simulator.engine.request import EngineRequest
 from compose.simulator.engine.scheduler import Scheduler, Step
+from compose.simulator.presets.preset import Preset
 
 MAX_LAG = 0.05
 """Lag in seconds from which the engine does not catch up, because the machine is too slow for the preset."""
@@ -71,4 +71,5 @@ class EngineLoop:
                 self.metrics.count_finished(token.job, request.max_tokens)
         # The next step starts at the modelled end of this one, because the timer has a resolution of 1 ms.
         now = self._loop.time()
+        self.metrics.count_lag(now - step.ends_at)
         self._start_step(step.ends_at if now - step.ends_at < MAX_LAG else now)

@@ -12,7 +12,7 @@ from aiohttp import web
 from compose.simulator.api.engine_loop import EngineLoop
 from compose.simulator.api.vllm_api import VllmApi
 from compose.simulator.engine.flags import EngineFlags
-from compose.simulator.engine.presets import Preset
+from compose.simulator.presets.preset import Preset
 from exporters.text.addresses import Address
 from exporters.text.errors import UsageError
 

@@ -25,8 +25,8 @@ from compose.simulator.api.responses_request import parse_responses, response_no
 from compose.simulator.api.tool_call_formats import ChatToolFormat, MessagesToolFormat, ResponsesToolFormat
 from compose.simulator.api.writers import PoolingWriter, ResponseWriter, StreamWriter, UnaryWriter
 from compose.simulator.engine.flags import VERSION, EngineFlags, EngineFlagsError, apply_changes
-from compose.simulator.engine.presets import Preset
 from compose.simulator.engine.request import EngineRequest, FieldError, RequestError, ServedModel
+from compose.simulator.presets.preset import Preset
 
 SIMULATED_HEADERS = {"Server": "vllm-slo-simulator", "X-Simulated": "true"}
 MAX_BODY = 64 * 2**20

@@ -1,7 +1,7 @@
 """The labels of `vllm:cache_config_info`, from which the sidecar detects config changes."""
 
 from compose.simulator.engine.flags import EngineFlags
-from compose.simulator.engine.presets import Preset
+from compose.simulator.presets.preset import Preset
 
 
 def cache_config(flags: EngineFlags, preset: Preset) -> dict[str, str]:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from enum import StrEnum
 from typing import Any
 
-from compose.simulator.engine.presets import BLOCK_SIZE, Preset
+from compose.simulator.presets.preset import BLOCK_SIZE, Preset
 from exporters.text.yaml_reader import nearest
 
 

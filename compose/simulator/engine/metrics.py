@@ -9,8 +9,8 @@ from prometheus_client.exposition import generate_latest
 from compose.simulator.engine.cache_config import cache_config
 from compose.simulator.engine.flags import EngineFlags
 from compose.simulator.engine.job import Job
-from compose.simulator.engine.presets import Preset
 from compose.simulator.engine.scheduler import Scheduler, Step, Token
+from compose.simulator.presets.preset import Preset
 
 _M = TypeVar("_M", Counter, Gauge)
 
@@ -24,6 +24,7 @@ _ITL = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5
 _ITERATION = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 _PREEMPTIONS = (1, 2, 3, 4, 5, 10, 20)
 _N = (1, 2, 5, 10, 20)
+_LAG = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5)
 
 # Names without the prefix `vllm:`, with vLLM's help texts.
 _COUNTERS = {
@@ -134,6 +135,17 @@ class EngineMetrics:
             name: Histogram(f"vllm:{name}", text, names, buckets=buckets, registry=self.registry).labels(**self._labels)
             for name, (text, buckets) in histograms.items()
         }
+
+        self._lag = Histogram(
+            "vllm_slo_simulator_lag_seconds",
+            "Time from the end of a simulated step until all its tokens are written.",
+            registry=self.registry,
+            buckets=_LAG,
+        )
+
+    def count_lag(self, seconds: float) -> None:
+        """Count how late all tokens of a step are written."""
+        self._lag.observe(seconds)
 
     def count_step(self, step: Step, tokens: list[Token]) -> None:
         """Count a completed step; `tokens` excludes those of disconnected clients."""

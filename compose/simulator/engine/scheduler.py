@@ -10,7 +10,7 @@ from compose.simulator.engine.decoding_batch import DecodingBatch, admission
 from compose.simulator.engine.flags import EngineFlags, SchedulingPolicy
 from compose.simulator.engine.job import FinishReason, Job
 from compose.simulator.engine.kv_cache import ROOT, BlockPool, UnsharedBlockPool, block_hash, block_hashes
-from compose.simulator.engine.presets import Preset
+from compose.simulator.presets.preset import Preset
 
 
 @dataclass(slots=True)

@@ -10,8 +10,8 @@ from types import MappingProxyType
 import pytest
 
 from compose.cli import main
-from compose.simulator.engine.preset_file import read_preset
-from compose.simulator.engine.presets import PRESETS, Preset
+from compose.simulator.presets.preset import PRESETS, Preset
+from compose.simulator.presets.preset_file import read_preset
 from compose.whatif.calibration import Latencies
 from compose.whatif.combinations import Base, combinations
 from compose.whatif.log_fit import latencies

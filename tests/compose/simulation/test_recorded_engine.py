@@ -15,7 +15,7 @@ from compose.experiments.cells import cell_run, virtual_cell
 from compose.experiments.cells.simulated_engine import simulated
 from compose.experiments.setup import experiment_file
 from compose.experiments.setup.level import Level
-from compose.simulator.engine.presets import PRESETS
+from compose.simulator.presets.preset import PRESETS
 from compose.whatif.calibration import Latencies, Speed, calibrate, residuals
 from compose.whatif.combinations import Base, combinations
 from compose.whatif.log_fit import fit_log, latencies

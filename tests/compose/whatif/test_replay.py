@@ -9,7 +9,7 @@ import pytest
 from compose.experiments.cells.virtual_fleet import VirtualFleet
 from compose.experiments.cells.virtual_run import VirtualLoad, VirtualRun
 from compose.experiments.setup.pools import Pool, Routing
-from compose.simulator.engine.presets import PRESETS
+from compose.simulator.presets.preset import PRESETS
 from compose.whatif.combinations import Base, Combination, combinations
 from compose.whatif.recorded_traffic import RecordedRequest, RecordedTraffic
 from compose.whatif.replay import replay

@@ -11,7 +11,7 @@ from compose.experiments.cells.virtual_fleet import VirtualFleet
 from compose.experiments.cells.virtual_run import VirtualLoad, VirtualRun
 from compose.simulator.api.response_cache import HIT_SECONDS
 from compose.simulator.engine.flags import EngineFlags, preset_flags
-from compose.simulator.engine.presets import PRESETS
+from compose.simulator.presets.preset import PRESETS
 from exporters.text.yaml_reader import parse_yaml
 from exporters.vocabulary import slo_file
 from loadgen.results.record import ClientOutcome, Record

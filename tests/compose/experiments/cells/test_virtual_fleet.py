@@ -11,7 +11,7 @@ from compose.experiments.cells.virtual_run import VirtualLoad, VirtualRun
 from compose.experiments.setup import experiment_file
 from compose.experiments.setup.pools import ONE_ENGINE, Pool, Pools, Routing
 from compose.simulator.engine.flags import preset_flags
-from compose.simulator.engine.presets import PRESETS
+from compose.simulator.presets.preset import PRESETS
 from exporters.text.yaml_reader import parse_yaml
 from exporters.vocabulary import slo_file
 from loadgen.results.record import ClientOutcome, Record

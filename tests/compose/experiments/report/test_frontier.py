@@ -13,7 +13,7 @@ from compose.experiments.report.json_export import as_json
 from compose.experiments.report.metrics import TPOT_P50
 from compose.experiments.setup.cell_store import Configuration
 from compose.experiments.setup.level import Level
-from compose.simulator.engine.presets import PRESETS
+from compose.simulator.presets.preset import PRESETS
 from compose.vllm_cpu import launch
 from exporters.analysis.roofline.formulas import Setup
 from exporters.analysis.roofline.gpus import SHIPPED, Dtype, find_gpu, read_gpus

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from compose.simulator.api.restarting_server import Simulator, SimulatorConfig
 from compose.simulator.engine.flags import preset_flags
-from compose.simulator.engine.presets import PRESETS
+from compose.simulator.presets.preset import PRESETS
 from tests.support.waiting import HANG, until
 
 TOY = PRESETS["toy"]

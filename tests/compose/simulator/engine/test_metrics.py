@@ -8,9 +8,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from compose.simulator.engine.flags import apply_changes, preset_flags
 from compose.simulator.engine.metrics import EngineMetrics, token_buckets
-from compose.simulator.engine.presets import PRESETS
 from compose.simulator.engine.scheduler import Scheduler
-from compose.simulator.engine.speculative_decoding import Speculation
+from compose.simulator.presets.preset import PRESETS
+from compose.simulator.presets.speculative_decoding import Speculation
 from exporters.engines.signal_table import VLLM
 from exporters.engines.vllm_buckets import family
 from tests.contract.expositions import RECORDED
@@ -38,7 +38,11 @@ def test_every_family_is_one_of_vllm_and_none_that_the_sidecar_reads_is_missing(
     }
     speculative = exposed(Speculation(rates=(0.5,)))
     types = {name: each.type for name, each in speculative.items() if not name.endswith("_created")}
-    own = {"process_start_time_seconds": "gauge", "vllm_slo_simulator_info": "gauge"}
+    own = {
+        "process_start_time_seconds": "gauge",
+        "vllm_slo_simulator_info": "gauge",
+        "vllm_slo_simulator_lag_seconds": "histogram",
+    }
     assert types.items() <= (recorded | own).items()
     read = {source.name.removesuffix("_total") for row in VLLM.rows if (source := family(row, "0.33.0"))}
     assert {name for name in read if not name.startswith(NOT_SIMULATED)} <= types.keys()

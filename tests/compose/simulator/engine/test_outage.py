@@ -8,7 +8,7 @@ import pytest
 
 from compose.simulator.api.restarting_server import Simulator, SimulatorConfig
 from compose.simulator.engine.flags import preset_flags
-from compose.simulator.engine.presets import PRESETS
+from compose.simulator.presets.preset import PRESETS
 from tests.support.waiting import until
 
 TOY = PRESETS["toy"]

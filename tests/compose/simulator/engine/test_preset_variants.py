@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from compose.simulator.engine.flags import EngineFlagsError
-from compose.simulator.engine.preset_variants import QUANTIZED_WEIGHTS, Variant, vary
-from compose.simulator.engine.presets import BLOCK_SIZE, PRESETS
+from compose.simulator.presets.preset import BLOCK_SIZE, PRESETS
+from compose.simulator.presets.variants import QUANTIZED_WEIGHTS, Variant, vary
 
 ADA = PRESETS["rtx6000ada-qwen2.5-14b"]
 

@@ -6,8 +6,8 @@ import pytest
 
 from compose.simulator.engine.flags import EngineFlagsError, SchedulingPolicy, apply_changes, preset_flags
 from compose.simulator.engine.job import FinishReason, Job
-from compose.simulator.engine.presets import PRESETS
 from compose.simulator.engine.scheduler import Scheduler
+from compose.simulator.presets.preset import PRESETS
 
 TOY = PRESETS["toy"]
 PLAIN = apply_changes(

@@ -7,7 +7,7 @@ import pytest
 
 from compose.cli import main
 from compose.lab.services import ROOFLINE
-from compose.simulator.engine.presets import DEFAULT_PRESET, PRESETS
+from compose.simulator.presets.preset import DEFAULT_PRESET, PRESETS
 from tests.exporters.analysis.roofline.model_configs import QWEN_14B
 
 

@@ -11,9 +11,9 @@ from compose.simulator.engine.decoding_batch import DecodingBatch
 from compose.simulator.engine.flags import EngineFlags, SchedulingPolicy, apply_changes, preset_flags
 from compose.simulator.engine.job import FinishReason, Job
 from compose.simulator.engine.kv_cache import UnsharedBlockPool
-from compose.simulator.engine.presets import PRESETS, Preset
 from compose.simulator.engine.scheduler import Scheduler, Token
-from compose.simulator.engine.speculative_decoding import Speculation, independent
+from compose.simulator.presets.preset import PRESETS, Preset
+from compose.simulator.presets.speculative_decoding import Speculation, independent
 
 TOY = PRESETS["toy"]
 SPECULATIVE = replace(TOY, speculation=Speculation(rates=independent(0.6, 3)))

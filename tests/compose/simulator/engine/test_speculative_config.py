@@ -3,10 +3,10 @@
 import pytest
 
 from compose.simulator.engine.flags import EngineFlagsError
-from compose.simulator.engine.preset_variants import Variant, vary
-from compose.simulator.engine.presets import BLOCK_SIZE, PRESETS
-from compose.simulator.engine.speculative_config import ACCEPTANCE, speculative
-from compose.simulator.engine.speculative_decoding import Speculation, independent
+from compose.simulator.presets.preset import BLOCK_SIZE, PRESETS
+from compose.simulator.presets.speculative_config import ACCEPTANCE, speculative
+from compose.simulator.presets.speculative_decoding import Speculation, independent
+from compose.simulator.presets.variants import Variant, vary
 
 H200 = PRESETS["h200-qwen2.5-14b"]
 SMALL = PRESETS["t4-qwen2.5-0.5b"]

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from compose.simulator.engine.flags import apply_changes, preset_flags
 from compose.simulator.engine.job import FinishReason, Job
-from compose.simulator.engine.presets import PRESETS
 from compose.simulator.engine.scheduler import Scheduler, Step
-from compose.simulator.engine.speculative_decoding import DraftModel, Speculation, independent
+from compose.simulator.presets.preset import PRESETS
+from compose.simulator.presets.speculative_decoding import DraftModel, Speculation, independent
 from exporters.engines.exposition import parse_exposition
 from exporters.engines.table_schema import plain_name
 from tests.support.simulator import simulator

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from compose.simulator.engine.flags import preset_flags
 from compose.simulator.engine.job import FinishReason, Job
-from compose.simulator.engine.presets import Preset
 from compose.simulator.engine.scheduler import Scheduler
-from compose.simulator.engine.step_terms import StepTerms, preset_of
+from compose.simulator.presets.preset import Preset
+from compose.simulator.presets.step_terms import StepTerms, preset_of
 from exporters.analysis.roofline.formulas import Setup
 from exporters.analysis.roofline.gpus import SHIPPED, Dtype, Gpu, find_gpu, read_gpus
 from exporters.analysis.roofline.model_shape import ModelShape, read_shape

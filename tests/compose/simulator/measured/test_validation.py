@@ -5,7 +5,7 @@ from statistics import median
 
 import pytest
 
-from compose.simulator.engine.step_terms import StepTerms, preset_of
+from compose.simulator.presets.step_terms import StepTerms, preset_of
 from exporters.analysis.roofline.gpus import Dtype
 from exporters.text.errors import UsageError
 from tests.compose.simulator.measured.points import Point, predict, read_points, setup_of

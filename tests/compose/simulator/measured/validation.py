@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from multiprocessing import Pool
 
-from compose.simulator.engine.step_terms import StepTerms
+from compose.simulator.presets.step_terms import StepTerms
 from compose.whatif.calibration import fit, soft_sum
 from tests.compose.simulator.measured.points import Point, Prediction, predict, read_points
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compose.simulator.engine.speculative_config import EAGLE3_HEADS
+from compose.simulator.presets.speculative_config import EAGLE3_HEADS
 from exporters.analysis.roofline.formulas import Drafts, Setup
 from exporters.analysis.roofline.gpus import SHIPPED, Dtype, Gpu, find_gpu, read_gpus
 from exporters.analysis.roofline.model_shape import Experts, ModelShape, read_shape

@@ -14,8 +14,8 @@ from random import Random
 
 from compose.simulator.engine.flags import EngineFlags
 from compose.simulator.engine.job import FinishReason, Job
-from compose.simulator.engine.presets import Preset
 from compose.simulator.engine.scheduler import Scheduler, Step
+from compose.simulator.presets.preset import Preset
 from exporters.engines.condition.evidence import Contact, Evidence, Requests, Scrape
 from exporters.engines.condition.rule import Condition, State, observe
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from compose.simulator.engine.presets import BLOCK_SIZE, Preset
+from compose.simulator.presets.preset import BLOCK_SIZE, Preset
 from exporters.analysis.roofline.formulas import Setup
 from exporters.analysis.roofline.gpus import Dtype
 from exporters.text.errors import UsageError

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from compose.simulator.engine.presets import Preset
+from compose.simulator.presets.preset import Preset
 from exporters.text.errors import UsageError
 
 RANGES = ("prompt_tokens", "completion_tokens", "open_requests")

@@ -7,8 +7,8 @@ from itertools import pairwise
 from typing import Annotated
 
 from compose.simulator.engine.flags import EngineFlagsError
-from compose.simulator.engine.presets import BF16_BYTES, BLOCK_SIZE, PRESETS, Preset
-from compose.simulator.engine.speculative_decoding import DraftModel, Speculation, independent
+from compose.simulator.presets.preset import BF16_BYTES, BLOCK_SIZE, PRESETS, Preset
+from compose.simulator.presets.speculative_decoding import DraftModel, Speculation, independent
 from exporters.text.yaml_keys import COUNT, TEXT, Kind, choice, list_of, read
 from exporters.text.yaml_reader import FileError, Node, nearest, parse_yaml
 

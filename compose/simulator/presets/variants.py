@@ -5,8 +5,8 @@ from dataclasses import replace
 from enum import StrEnum
 
 from compose.simulator.engine.flags import EngineFlagsError
-from compose.simulator.engine.presets import BF16_BYTES, BLOCK_SIZE, Preset
-from compose.simulator.engine.speculative_config import speculative
+from compose.simulator.presets.preset import BF16_BYTES, BLOCK_SIZE, Preset
+from compose.simulator.presets.speculative_config import speculative
 from exporters.text.yaml_reader import nearest
 
 QUANTIZED_WEIGHTS = {"awq": 0.30, "awq_marlin": 0.30, "gptq": 0.30, "gptq_marlin": 0.30, "fp8": 0.53}

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from compose.simulator.engine.speculative_decoding import DraftModel, Speculation
+from compose.simulator.presets.speculative_decoding import DraftModel, Speculation
 from exporters.analysis.roofline.formulas import read_seconds
 
 BF16_BYTES = 2
