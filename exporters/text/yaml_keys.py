@@ -90,7 +90,7 @@ def _docstrings_of(module: str) -> Mapping[str, Mapping[str, str]]:
 
 def _built(cls: type[_T], node: Node, nodes: dict[str, Node]) -> _T:
     values: dict[str, object] = {}
-    for field in _fields(cls):
+    for field in _fields(cls):  # type: ignore[arg-type]  # mypy holds a generic type for not hashable
         match field.declared:
             case Spread(keys, build):
                 value = build(_built(keys, node, nodes), node)
