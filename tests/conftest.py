@@ -1,5 +1,6 @@
 """Shared by all tests: Hypothesis profiles, the mark of slow fixtures, the number of workers, Prometheus's programs."""
 
+import gc
 import logging
 import os
 import signal
@@ -31,6 +32,17 @@ SLOW_FIXTURES = {"tools", "programs"}
 """Tests with one of these fixtures start a program of Prometheus, and are slow without a mark of their own."""
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """What is collected stays to the end, so no garbage collection walks it, neither here nor in the tests."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.freeze()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if SLOW_FIXTURES.intersection(getattr(item, "fixturenames", ())):
@@ -38,9 +50,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers() -> int:
-    """One more than cores, because slow tests often wait; up to eight: starting more costs more than it saves."""
-    return min(8, 1 + (os.cpu_count() or 1))
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """One more than cores, if slow tests run, which often wait; up to eight: starting more costs more than it saves."""
+    waiting = "not slow" not in config.option.markexpr
+    return min(8, waiting + (os.cpu_count() or 1))
 
 
 def pytest_deselected(items: Sequence[pytest.Item]) -> None:

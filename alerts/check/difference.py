@@ -151,8 +151,8 @@ def _rules(spec: SloFile) -> tuple[Rules, Rules]:
     found: dict[type, Rules] = {Alert: {}, Recording: {}}
     for group in rules(spec):
         for rule in group.rules:
-            name, *others = (key for key in as_plain(rule) if key != "labels")
             shown = as_plain(rule)
+            name, *others = (key for key in shown if key != "labels")
             of_kind = found[type(rule)].setdefault(_labelled(str(shown[name]), rule.labels), {})
             for key in others:
                 of_kind[key] = (*of_kind.get(key, ()), shown[key])

@@ -90,7 +90,7 @@ def _docstrings_of(module: str) -> Mapping[str, Mapping[str, str]]:
 
 def _built(cls: type[_T], node: Node, nodes: dict[str, Node]) -> _T:
     values: dict[str, object] = {}
-    for field in _fields(cls):
+    for field in _fields(cls):  # type: ignore[arg-type]  # mypy holds a generic type for not hashable
         match field.declared:
             case Spread(keys, build):
                 value = build(_built(keys, node, nodes), node)
@@ -216,7 +216,12 @@ class _Field(NamedTuple):
     docstring: str
 
 
-def _fields(cls: type) -> Iterator[_Field]:
+@cache
+def _fields(cls: type) -> tuple[_Field, ...]:
+    return tuple(_read_fields(cls))
+
+
+def _read_fields(cls: type) -> Iterator[_Field]:
     annotated, docstrings = get_type_hints(cls, include_extras=True), field_docstrings(cls)
     for each in fields(cls) if is_dataclass(cls) else msgspec.structs.fields(cls):
         (declared,) = annotated[each.name].__metadata__

@@ -1,6 +1,7 @@
 """Rendered dashboards: panels by title, and their queries with variables expanded."""
 
 import json
+from functools import cache
 from typing import Any
 
 from dashboards.boards.board import Board
@@ -29,8 +30,17 @@ slos:
 """An SLO file with other thresholds and objectives than the shipped one."""
 
 
-def page_of(board: Board, spec: SloFile | None = None) -> Page:
-    return dict(json.loads(board.render(spec or load(SHIPPED))))
+SHIPPED_SLOS = load(SHIPPED)
+
+
+def page_of(board: Board, spec: SloFile = SHIPPED_SLOS) -> Page:
+    """The content of a dashboard, which the caller may change: only its text is rendered once for all tests."""
+    return dict(json.loads(_rendered(board, spec)))
+
+
+@cache
+def _rendered(board: Board, spec: SloFile) -> str:
+    return board.render(spec)
 
 
 def panel(page: Page, title: str) -> dict[str, Any]:

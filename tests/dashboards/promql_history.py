@@ -11,7 +11,7 @@ from tests.dashboards import dashboard_files
 from tests.support.promtool import Case, Promtool
 
 
-def panel(board: Board, title: str, spec: SloFile | None = None) -> dict[str, Any]:
+def panel(board: Board, title: str, spec: SloFile = dashboard_files.SHIPPED_SLOS) -> dict[str, Any]:
     """A panel of the dashboard, for the shipped or another SLO file."""
     return dashboard_files.panel(dashboard_files.page_of(board, spec), title)
 

@@ -47,7 +47,8 @@ from exporters.vocabulary.signals import (
     Outcome,
     Phase,
 )
-from exporters.vocabulary.slo_file import SHIPPED, Source, load
+from exporters.vocabulary.slo_file import Source
+from tests.dashboards.dashboard_files import SHIPPED_SLOS, page_of
 from tests.support.dashboard_queries import (
     SERIES,
     call_arguments,
@@ -59,7 +60,7 @@ from tests.support.dashboard_queries import (
 )
 
 Page = dict[str, Any]
-WITHOUT_SIDECAR: list[Page] = [json.loads(board.render(load(SHIPPED))) for board in BOARDS_OF[Source.ENGINE]]
+WITHOUT_SIDECAR: list[Page] = [page_of(board) for board in BOARDS_OF[Source.ENGINE]]
 PAGES: list[Page] = [
     *(json.loads(path.read_text(encoding="utf-8")) for path in sorted(GENERATED.glob("*.json"))),
     *WITHOUT_SIDECAR,
@@ -175,7 +176,7 @@ def test_every_matched_value_is_possible_for_the_label(page: Page) -> None:
 @every
 def test_every_recorded_series_is_recorded_or_the_description_names_its_flag(page: Page) -> None:
     source = Source.ENGINE if page in WITHOUT_SIDECAR else Source.SIDECAR
-    rule_list = [rule for group in rules(replace(load(SHIPPED), source=source)) for rule in group.rules]
+    rule_list = [rule for group in rules(replace(SHIPPED_SLOS, source=source)) for rule in group.rules]
     always = {rule.series.name for rule in rule_list if isinstance(rule, Recording)}
     sometimes = {series.name for series in RECORDED} - always
     flags = {series.name: flag for series, flag in OPTIONAL_SERIES.items()}
@@ -246,13 +247,13 @@ def test_a_panel_over_latencies_names_the_requests_that_it_has_not(page: Page) -
 def test_no_step_is_shorter_than_a_scrape(page: Page) -> None:
     """`$__rate_interval` is at least four of the intervals of the panel."""
     for panel in panels_of(page):
-        assert parse_duration(panel["interval"], "15s") >= load(SHIPPED).scrape_interval, panel["title"]
+        assert parse_duration(panel["interval"], "15s") >= SHIPPED_SLOS.scrape_interval, panel["title"]
 
 
 @pytest.mark.parametrize("board", BOARDS_OF[Source.SIDECAR], ids=lambda board: board.uid)
 def test_steps_follow_the_scrape_interval_of_the_slo_file(board: Board) -> None:
     """Steps of 15 s would draw an incident of half a minute as two points."""
-    page = json.loads(board.render(replace(load(SHIPPED), scrape_interval=1.0)))
+    page = page_of(board, replace(SHIPPED_SLOS, scrape_interval=1.0))
     assert {panel["interval"] for panel in panels_of(page)} <= {"1s", "1m"}
 
 

@@ -84,6 +84,7 @@ async def balance(running: Running) -> dict[str, float]:
 EXPORTER, RELAY = Running.signal_exporter, Running.signal_relay
 
 
+@pytest.mark.long
 async def test_a_process_killed_under_load_leaves_no_request_without_a_line_or_a_count(tmp_path: Path) -> None:
     async with serving() as engine, sidecar(tmp_path, engine.url, code=START + QUICK_RESTARTS + RUN) as running:
         lost, answered = 0.0, 0

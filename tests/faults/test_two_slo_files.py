@@ -80,7 +80,7 @@ async def update(tools: Tools, folder: Path, new_file: str = NEW) -> AsyncIterat
 @pytest.mark.parametrize(
     "new_file, burns",
     [
-        pytest.param(NEW, False, marks=pytest.mark.slow, id="only the new name"),
+        pytest.param(NEW, False, marks=pytest.mark.long, id="only the new name"),
         pytest.param(BOTH_NAMES, True, marks=pytest.mark.long, id="both names"),
     ],
 )

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import itertools
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -297,6 +298,9 @@ async def read_body(head: bytes, reader: asyncio.StreamReader) -> bytes:
     return body
 
 
+_slos = functools.cache(slos.loads)
+
+
 @contextlib.asynccontextmanager
 async def staged(
     tmp_path: Path,
@@ -341,9 +345,7 @@ async def staged(
     )
     sender = Sender(no_exporter, Hello("relay-0", "life"), loop)
     numbers = itertools.count(1)
-    relay = Relay(
-        config, slos.load(slos_path), sender, loop, salt=b"salt", new_request_id=lambda: f"relay-{next(numbers)}"
-    )
+    relay = Relay(config, _slos(slo_file), sender, loop, salt=b"salt", new_request_id=lambda: f"relay-{next(numbers)}")
     server = await loop.create_server(relay.client, "127.0.0.1", 0)
     hashing = relay.hashing
     with patch("exporters.relay.relay.WARM_UP_BYTES", warm_up):

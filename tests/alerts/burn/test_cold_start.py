@@ -149,7 +149,7 @@ def replaced(pace: Pace, steps: float, pods: int) -> dict[str, str]:
     "late",
     [
         pytest.param(None, id="in order"),
-        pytest.param("groups", id="late groups"),
+        pytest.param("groups", id="late groups", marks=pytest.mark.long),
         pytest.param("rules", id="late rules", marks=pytest.mark.long),
     ],
 )

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from alerts.check.difference import as_text, difference
+from alerts.check.difference import Difference, as_text, difference
 from alerts.rule_file import render
 from compose.cli import main
 from exporters.vocabulary.slo_file import SHIPPED, load, loads
@@ -92,6 +92,11 @@ def rule_file(name: str) -> Any:
     return yaml.load(render(loads(FILES[name])), yaml.CSafeLoader)
 
 
+@functools.cache
+def between(old: str, new: str) -> Difference:
+    return difference(loads(FILES[old]), loads(FILES[new]))
+
+
 def rules_of(name: str, kind: str) -> set[str]:
     groups = rule_file(name)["groups"]
     found = [(rule[kind], rule.get("labels", {})) for group in groups for rule in group["rules"] if kind in rule]
@@ -110,7 +115,7 @@ def of_sidecar(series: str) -> bool:
 
 @pytest.mark.parametrize("old, new", PAIRS)
 def test_added_and_removed_alerts_and_series_are_those_of_the_rule_files(old: str, new: str) -> None:
-    found = difference(loads(FILES[old]), loads(FILES[new]))
+    found = between(old, new)
     for kind, changes in (("alert", found.alerts), ("record", found.series)):
         had, has = rules_of(old, kind), rules_of(new, kind)
         assert {each.what for each in changes if each.old is None and not of_sidecar(each.what)} == has - had
@@ -119,7 +124,7 @@ def test_added_and_removed_alerts_and_series_are_those_of_the_rule_files(old: st
 
 @pytest.mark.parametrize("old, new", PAIRS)
 def test_the_way_back_adds_what_the_change_removes(old: str, new: str) -> None:
-    there, back = (difference(loads(FILES[a]), loads(FILES[b])) for a, b in ((old, new), (new, old)))
+    there, back = between(old, new), between(new, old)
     for one, other in ((there.objectives, back.objectives), (there.alerts, back.alerts), (there.series, back.series)):
         assert {each.what for each in one if each.old is None} == {each.what for each in other if each.new is None}
         assert {each.what for each in one} == {each.what for each in other} != set()

@@ -21,6 +21,7 @@ from tests.alerts.firing import burning as tier_burns
 from tests.support.promtool import ROOT, Case, Pace, Promtool
 from tests.support.slo_files import sli
 
+SPEC = load(SHIPPED)
 TIMEOUT = 60.0
 
 
@@ -95,12 +96,12 @@ def test_the_listed_causes_are_bad_events(measure: Measure, rejected: Rejected, 
         objective=0.95,
         rejected=rejected,
     )
-    causes = "; ".join(burned_by(load(SHIPPED), slo))
+    causes = "; ".join(burned_by(SPEC, slo))
 
     waiting = Judge(applicable_slos([slo], stream=True, several=True), zero=0.0, first_token_timeout=TIMEOUT)
     assert ("no first token within 1m" in causes) == (waiting.check_deadlines(TIMEOUT + 1) == [("x", Verdict.BAD)])
-    unlimited = burned_by(replace(load(SHIPPED), first_token_timeout=math.inf), slo)
-    assert unlimited == tuple(cause for cause in burned_by(load(SHIPPED), slo) if "no first token" not in cause)
+    unlimited = burned_by(replace(SPEC, first_token_timeout=math.inf), slo)
+    assert unlimited == tuple(cause for cause in burned_by(SPEC, slo) if "no first token" not in cause)
 
     def ends(outcome: Outcome, at: float, *, stream: bool = True, first_token: float | None = None) -> Verdict | None:
         applicable = applicable_slos([slo], stream=stream, several=True, structured=True)

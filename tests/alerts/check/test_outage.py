@@ -68,6 +68,7 @@ def expect_as_stated(case: Case, name: str, begun: float, outage: float, window:
             "ttft",
             [(3000, 3600, True), (300, 900, False)],
             id="95 % for 50m, and for 5m, too short for a page",
+            marks=pytest.mark.long,
         ),
         pytest.param(
             "compose/slos.yaml", "ttft", [(50, 60, True)], id="95 % for 50s in the lab", marks=pytest.mark.long

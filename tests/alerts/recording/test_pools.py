@@ -2,6 +2,8 @@
 
 import re
 
+import pytest
+
 from alerts.links import Links
 from alerts.rule_file import rules
 from alerts.rules.groups import Alert
@@ -79,6 +81,7 @@ def test_a_class_with_enough_events_pages_on_its_own_and_is_not_in_the_pool(prom
     promtool.test([case.expect(hours(10), page(), {'{class="siso",slo="availability"}': 1})])
 
 
+@pytest.mark.long
 def test_an_engine_that_starts_holds_back_the_page_of_the_pool_but_does_not_end_it(promtool: Promtool) -> None:
     """Twelve classes of 8 requests an hour: eleven bad ones within five minutes of a start."""
     names = [f"c{n}" for n in range(12)]

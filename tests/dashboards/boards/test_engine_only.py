@@ -17,9 +17,9 @@ from dashboards.boards.engine_only import BOARD
 from dashboards.live.audit import Finding, audit
 from dashboards.live.reader import MAY_BE_EMPTY, TimeRange, checks_of, panels_of
 from exporters.analysis.prometheus_api import Prometheus, PrometheusError
-from exporters.vocabulary.slo_file import SHIPPED, SloFile, load, loads
+from exporters.vocabulary.slo_file import SloFile, loads
 from tests.contract.expositions import VLLM_VERSIONS, vllm
-from tests.dashboards.dashboard_files import page_of, panel
+from tests.dashboards.dashboard_files import SHIPPED_SLOS, page_of, panel
 from tests.support.prometheus_process import prometheus
 from tests.support.simulator import simulator
 from tests.support.slo_files import ENGINE_ONLY
@@ -55,7 +55,7 @@ async def test_every_query_has_data_or_is_declared_to_be_empty(tools: Tools, tmp
 
 
 def of_release(version: str) -> SloFile:
-    return replace(load(SHIPPED), engine=replace(load(SHIPPED).engine, version=version))
+    return replace(SHIPPED_SLOS, engine=replace(SHIPPED_SLOS.engine, version=version))
 
 
 def histograms(version: str) -> set[str]:
@@ -116,7 +116,7 @@ def test_the_source_selects_the_dashboard_as_it_selects_the_rules(flags: list[st
     command = ["dashboards", "render", "--slos", str(slos), "--vllm-version", "0.10.2", "--out", str(out), *flags]
     assert main(command) == 0
     assert rendered(out) == page_of(
-        BOARD, replace(loads(ENGINE_ONLY), engine=replace(load(SHIPPED).engine, version="0.10.2"))
+        BOARD, replace(loads(ENGINE_ONLY), engine=replace(SHIPPED_SLOS.engine, version="0.10.2"))
     )
 
 

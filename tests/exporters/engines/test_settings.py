@@ -215,6 +215,7 @@ class BusyEngine(CountingEngine):
         return response
 
 
+@pytest.mark.slow
 async def test_a_slow_server_info_delays_no_scrape_and_is_read_when_it_arrives(
     session: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -257,6 +258,7 @@ async def test_a_server_info_that_never_arrives_is_requested_a_limited_number_of
     assert engine.info_requests <= TRIES
 
 
+@pytest.mark.slow
 async def test_the_server_info_of_an_earlier_process_is_not_attributed_to_the_next(
     session: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,6 +14,7 @@ from exporters.vocabulary import signals
 from exporters.vocabulary.signals import Signal
 from exporters.vocabulary.slo_file import SHIPPED, load
 
+SPEC = load(SHIPPED)
 FINE = [pytest.param(each, id=each.name) for each in (signals.TTFT, signals.DURATION)]
 SHORTEST, LONGEST = 0.05, 120.0
 SPREADS = (0.1, 0.3, 1.0)
@@ -47,7 +48,7 @@ def quantile(percent: int, times: list[float], upper: tuple[float, ...]) -> floa
 @pytest.mark.parametrize("spread", SPREADS)
 @pytest.mark.parametrize("sample", [log_normal, bimodal])
 def test_p50_and_p95_are_within_10_percent_of_the_requests(signal: Signal, spread: float, sample: Sample) -> None:
-    random, upper = Random(17), bounds(signal, load(SHIPPED))  # noqa: S311 - reproducible
+    random, upper = Random(17), bounds(signal, SPEC)  # noqa: S311 - reproducible
     for _ in range(40):
         times = sorted(sample(random, spread))
         for percent in (50, 95):

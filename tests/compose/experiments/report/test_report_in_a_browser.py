@@ -17,6 +17,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(find_browser() is None, reaso
 SHARES = {"apart": [0.2, 0.3, 0.31, 0.6, 0.6, 0.9, 0.95], "equal": [0.99] * 7, "nothing finite": [0.0] * 7}
 
 
+@pytest.mark.long
 async def test_no_label_is_cut_or_covers_another(tmp_path: Path) -> None:
     async with browser() as tab:
         for name, shares in SHARES.items():

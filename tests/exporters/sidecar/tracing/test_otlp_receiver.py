@@ -158,6 +158,7 @@ async def test_incomplete_messages_occupy_a_limited_number_of_slots_until_their_
         assert await listening.by_http(sent(request_span(OURS))) == (200, "")
 
 
+@pytest.mark.slow
 async def test_an_incomplete_message_occupies_its_slot_for_a_limited_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(receiver_module, "READ_TIMEOUT", 0.05)
     async with opened() as listening:
