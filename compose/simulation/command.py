@@ -17,11 +17,11 @@ from compose.simulator.engine.flags import (
     NAMES,
     POLICY,
     SWITCHES,
-    EngineFlagsError,
     SchedulingPolicy,
     apply_changes,
     preset_flags,
 )
+from compose.simulator.errors import EngineFlagsError
 from compose.simulator.presets.preset import BLOCK_SIZE
 from compose.simulator.presets.preset_file import CalibratedPreset, write_preset
 from compose.simulator.presets.variants import FP8_KV_CACHES, QUANTIZED_WEIGHTS, Variant, vary

@@ -6,7 +6,8 @@ from itertools import product
 
 from compose.experiments.cells.simulated_engine import varied
 from compose.experiments.setup.pools import Pool, Routing
-from compose.simulator.engine.flags import NAMES, EngineFlags, EngineFlagsError
+from compose.simulator.engine.flags import NAMES, EngineFlags
+from compose.simulator.errors import EngineFlagsError
 from compose.simulator.presets.preset import Preset
 from compose.simulator.presets.step_terms import preset_of
 from compose.simulator.presets.variants import Variant

@@ -6,7 +6,8 @@ from typing import Any
 
 from compose.experiments.setup.experiment_file import Engine, Experiment
 from compose.simulator.engine.cache_config import cache_config
-from compose.simulator.engine.flags import NAMES, SWITCHES, EngineFlags, EngineFlagsError, apply_changes, preset_flags
+from compose.simulator.engine.flags import NAMES, SWITCHES, EngineFlags, apply_changes, preset_flags
+from compose.simulator.errors import EngineFlagsError
 from compose.simulator.presets.preset import DEFAULT_PRESET, PRESETS, Preset
 from compose.simulator.presets.variants import Variant, vary
 from exporters.text.errors import UsageError

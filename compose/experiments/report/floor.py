@@ -9,7 +9,7 @@ from compose.experiments.cells.simulated_engine import simulated
 from compose.experiments.report.groups import Experiment, Group
 from compose.experiments.setup.cell_store import Configuration, EngineReading
 from compose.experiments.setup.experiment_file import Engine
-from compose.simulator.engine.flags import EngineFlagsError
+from compose.simulator.errors import EngineFlagsError
 from compose.simulator.presets.preset import Preset
 
 

@@ -24,8 +24,9 @@ from compose.simulator.api.responses_format import ResponsesFormat
 from compose.simulator.api.responses_request import parse_responses, response_not_found
 from compose.simulator.api.tool_call_formats import ChatToolFormat, MessagesToolFormat, ResponsesToolFormat
 from compose.simulator.api.writers import PoolingWriter, ResponseWriter, StreamWriter, UnaryWriter
-from compose.simulator.engine.flags import VERSION, EngineFlags, EngineFlagsError, apply_changes
+from compose.simulator.engine.flags import VERSION, EngineFlags, apply_changes
 from compose.simulator.engine.request import EngineRequest, FieldError, RequestError, ServedModel
+from compose.simulator.errors import EngineFlagsError
 from compose.simulator.presets.preset import Preset
 
 SIMULATED_HEADERS = {"Server": "vllm-slo-simulator", "X-Simulated": "true"}

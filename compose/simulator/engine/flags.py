@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from enum import StrEnum
 from typing import Any
 
+from compose.simulator.errors import EngineFlagsError
 from compose.simulator.presets.preset import BLOCK_SIZE, Preset
 from exporters.text.yaml_reader import nearest
 
@@ -66,14 +67,6 @@ _NOT_IN_FINGERPRINT = frozenset(
 )
 _NOT_OF_VLLM = frozenset({"response_cache", "outage_after", "outage_seconds"})
 _FROM_ZERO = frozenset({"seed", "outage_after", "outage_seconds"})
-
-
-class EngineFlagsError(Exception):
-    """Every mistake in a set of changes, one message each."""
-
-    def __init__(self, mistakes: list[str]) -> None:
-        super().__init__("; ".join(mistakes))
-        self.mistakes = mistakes
 
 
 def preset_flags(preset: Preset) -> EngineFlags:

@@ -1,1 +1,1 @@
-"""What a GPU and a model cost: presets, their files and variants, and the step model."""
+"""Presets of GPUs and models, their files and variants, and the step model."""

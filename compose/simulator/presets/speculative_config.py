@@ -6,7 +6,7 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Annotated
 
-from compose.simulator.engine.flags import EngineFlagsError
+from compose.simulator.errors import EngineFlagsError
 from compose.simulator.presets.preset import BF16_BYTES, BLOCK_SIZE, PRESETS, Preset
 from compose.simulator.presets.speculative_decoding import DraftModel, Speculation, independent
 from exporters.text.yaml_keys import COUNT, TEXT, Kind, choice, list_of, read

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from enum import StrEnum
 
-from compose.simulator.engine.flags import EngineFlagsError
+from compose.simulator.errors import EngineFlagsError
 from compose.simulator.presets.preset import BF16_BYTES, BLOCK_SIZE, Preset
 from compose.simulator.presets.speculative_config import speculative
 from exporters.text.yaml_reader import nearest

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from compose.simulator.engine.flags import EngineFlagsError, apply_changes, preset_flags
+from compose.simulator.engine.flags import apply_changes, preset_flags
+from compose.simulator.errors import EngineFlagsError
 from compose.simulator.presets.preset import PRESETS
 
 DEFAULT = preset_flags(PRESETS["rtx6000ada-qwen2.5-14b"])

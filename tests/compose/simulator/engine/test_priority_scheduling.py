@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from compose.simulator.engine.flags import EngineFlagsError, SchedulingPolicy, apply_changes, preset_flags
+from compose.simulator.engine.flags import SchedulingPolicy, apply_changes, preset_flags
 from compose.simulator.engine.job import FinishReason, Job
 from compose.simulator.engine.scheduler import Scheduler
+from compose.simulator.errors import EngineFlagsError
 from compose.simulator.presets.preset import PRESETS
 
 TOY = PRESETS["toy"]

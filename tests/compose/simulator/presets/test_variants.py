@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from compose.simulator.engine.flags import EngineFlagsError
+from compose.simulator.errors import EngineFlagsError
 from compose.simulator.presets.preset import BLOCK_SIZE, PRESETS
 from compose.simulator.presets.variants import QUANTIZED_WEIGHTS, Variant, vary
 

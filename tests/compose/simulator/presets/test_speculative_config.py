@@ -2,7 +2,7 @@
 
 import pytest
 
-from compose.simulator.engine.flags import EngineFlagsError
+from compose.simulator.errors import EngineFlagsError
 from compose.simulator.presets.preset import BLOCK_SIZE, PRESETS
 from compose.simulator.presets.speculative_config import ACCEPTANCE, speculative
 from compose.simulator.presets.speculative_decoding import Speculation, independent
