@@ -10,6 +10,7 @@ def main() -> int:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})  # the supervisor unblocks it when it can reload
     try:
         from compose import cli  # noqa: PLC0415 - its imports take as long as the start of Python
+
+        return cli.main()
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
-    return cli.main()

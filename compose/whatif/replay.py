@@ -37,7 +37,7 @@ class _Open:
     request: RecordedRequest
     due: float
     engine: VirtualEngine
-    ended: bool = False
+    job: Job
 
 
 class _Replay:
@@ -50,8 +50,8 @@ class _Replay:
         self._timeout = timeout
         self._on_end = on_end
         self._arrivals = self._all_arrivals()
-        self._open: deque[tuple[Job, _Open]] = deque()  # in the order of their timeouts
         self._jobs: dict[Job, _Open] = {}
+        self._timeouts: deque[_Open] = deque()  # in their order, also of requests that have ended
         self._steps: list[tuple[float, _Order, int, VirtualEngine, Step | None]] = []
         self._numbers = count()
         self._own_blocks = 0  # hashes of blocks that no other request has are negative numbers
@@ -61,10 +61,10 @@ class _Replay:
         steps, now = self._steps, 0.0
         arrival = next(self._arrivals, None)
         while True:
-            while self._open and self._open[0][1].ended:
-                self._open.popleft()
+            while self._timeouts and self._timeouts[0].job not in self._jobs:
+                self._timeouts.popleft()
             reaches = arrival[0] if arrival else inf
-            times_out = self._open[0][1].due + self._timeout if self._open else inf
+            times_out = self._timeouts[0].due + self._timeout if self._timeouts else inf
             event = min(reaches, times_out)
             if steps and (steps[0][0] < event or (steps[0][0] == event and steps[0][1] is _Order.STEP_ENDS)):
                 now, _, _, engine, step = heappop(steps)
@@ -78,9 +78,11 @@ class _Replay:
                 now = reaches
                 self._submit(*arrival)
                 arrival = next(self._arrivals, None)
-            elif self._open:
+            elif self._timeouts:
                 now = times_out
-                self._time_out(*self._open.popleft(), now)
+                late = self._timeouts.popleft()
+                late.engine.scheduler.abort(late.job)
+                self._end(late, now, Outcome.CLIENT_ABORT)
             else:
                 return now
 
@@ -106,8 +108,8 @@ class _Replay:
         hashes = [*shared, *range(self._own_blocks, self._own_blocks + own)]
         engine = self._router.route(prompt, lambda: shared)
         job = Job([], prompt, output, FinishReason.LENGTH, None, hashes=hashes, shared=len(shared))
-        self._jobs[job] = opened = _Open(request, now - self._delay, engine)
-        self._open.append((job, opened))
+        self._jobs[job] = opened = _Open(request, now - self._delay, engine, job)
+        self._timeouts.append(opened)
         engine.open += 1
         engine.scheduler.submit(job, now)
         if not engine.busy:
@@ -129,18 +131,14 @@ class _Replay:
 
     def _end_step(self, step: Step, now: float) -> None:
         for token in step.tokens:
-            if token.finish is not None and token.job in self._jobs:  # else it timed out during the step
-                self._end(token.job, now, Outcome.OK)
+            opened = None if token.finish is None else self._jobs.get(token.job)
+            if opened is not None:  # else it timed out during the step
+                self._end(opened, now, Outcome.OK)
 
-    def _time_out(self, job: Job, opened: _Open, now: float) -> None:
-        opened.engine.scheduler.abort(job)
-        self._end(job, now, Outcome.CLIENT_ABORT)
-
-    def _end(self, job: Job, now: float, outcome: Outcome) -> None:
-        opened = self._jobs.pop(job)
-        opened.ended = True
+    def _end(self, opened: _Open, now: float, outcome: Outcome) -> None:
+        request, due, job = opened.request, opened.due, opened.job
+        del self._jobs[job]
         opened.engine.open -= 1
-        request, due = opened.request, opened.due
         first, last, gaps = job.sent_until(now) if request.stream else (None, None, ())
         complete = outcome is Outcome.OK
         first_token = None if first is None else first - due

@@ -306,7 +306,15 @@ SERVERS = [
 ]
 """Commands that run until ctrl-c, with the exit status that they then have."""
 
-START = "import sys; from compose.cli import main; print('started', flush=True); sys.exit(main())"
+START = """\
+import sys
+from compose import cli, console_script
+try:
+    print("started", flush=True)
+except KeyboardInterrupt:
+    sys.exit(130)
+sys.exit(console_script.main())
+"""
 
 
 def _output_at_the_end(process: "subprocess.Popen[str]", *, again: bool) -> tuple[str, str]:
