@@ -54,13 +54,15 @@ class DecodingBatch:
         steps = self._steps - job.counted
         if not steps or job.last_token_at is None:
             return
-        ends = self._ends[job.counted - self._forgotten :]
-        job.generate_tokens(steps)
+        first = job.counted - self._forgotten
+        job.gaps.append(self._ends[first] - job.last_token_at)
+        if steps > 1:
+            ends = self._ends[first:]
+            job.gaps.extend(map(sub, ends[1:], ends))
+        job.last_token_at = self._ends[-1]
+        job.generated += steps
         job.computed += steps
         job.chunks += steps
-        job.gaps.append(ends[0] - job.last_token_at)
-        job.gaps.extend(map(sub, ends[1:], ends))
-        job.last_token_at = ends[-1]
         job.counted = self._steps
 
     def advance(self, ends: float) -> Sequence[Job]:

@@ -15,10 +15,11 @@ class FinishReason(StrEnum):
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """One request in the engine; `tokens` has the prompt and the generated tokens, times are in seconds.
+    """One request in the engine; times are in seconds.
 
-    Without `generate`, tokens are counted only; `hashes` then has those of all blocks that the request will fill, of
-    which the first `shared` may be those of other requests.
+    `tokens` are those of the prompt, and the generated ones that `all_tokens` has added. Without `generate`, tokens are
+    counted only; `hashes` then has those of all blocks that the request will fill, of which the first `shared` may be
+    those of other requests.
     """
 
     tokens: list[int]
@@ -62,14 +63,15 @@ class Job:
             self.last_token_at -= self.gaps.pop()
         return self.first_token_at, self.last_token_at, self.gaps
 
-    def generate_tokens(self, count: int) -> None:
+    def all_tokens(self) -> list[int]:
+        """The tokens of the prompt and of the output so far."""
         if self.generate is not None:
-            self.tokens.extend(map(self.generate, range(self.generated, self.generated + count)))
-        self.generated += count
+            self.tokens.extend(map(self.generate, range(len(self.tokens) - self.prompt_length, self.generated)))
+        return self.tokens
 
     def generate_chunk(self, count: int, at: float) -> float | None:
         """Add output tokens that are sent together; returns the time since those before."""
-        self.generate_tokens(count)
+        self.generated += count
         self.chunks += 1
         gap = None
         if self.last_token_at is None:

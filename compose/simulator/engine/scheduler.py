@@ -299,7 +299,7 @@ class Scheduler:
         for index in range(job.registered, full):
             if index == len(job.hashes):
                 parent = job.hashes[-1] if job.hashes else ROOT
-                job.hashes.append(block_hash(parent, job.tokens[index * size : (index + 1) * size]))
+                job.hashes.append(block_hash(parent, job.all_tokens()[index * size : (index + 1) * size]))
             self.pool.register(job.blocks[index], job.hashes[index])
             job.registered = index + 1
 
@@ -309,7 +309,7 @@ class Scheduler:
             return []
         size = self._flags.block_size
         if not job.hashes:
-            job.hashes = list(block_hashes(job.tokens, size))
+            job.hashes = list(block_hashes(job.all_tokens(), size))
         return self.pool.find(job.hashes[: (job.length - 1) // size])
 
     def _full_blocks(self, tokens: int) -> int:

@@ -241,7 +241,11 @@ def test_a_batch_that_advances_as_a_whole_has_the_steps_of_its_jobs_one_by_one(
         tokens = [
             sorted((names[each.job], each.gap or 0, each.finish is None) for each in step.tokens) for step in steps
         ]
-        return [[step.ends_at for step in steps], tokens, [(each.tokens, [*each.gaps], each.chunks) for each in jobs]]
+        return [
+            [step.ends_at for step in steps],
+            tokens,
+            [(each.all_tokens(), [*each.gaps], each.chunks) for each in jobs],
+        ]
 
     one_by_one = Scheduler(flags, TOY)
     one_by_one._batch = _JobByJob(flags.block_size)
@@ -312,7 +316,7 @@ def test_the_next_turn_of_a_conversation_hits_the_completion_too() -> None:
     scheduler = Scheduler(PLAIN, TOY)
     (turn,), _ = play(scheduler, [Arrival(0, 10, 11, 0)])
     following = Job(
-        tokens=[*turn.tokens, 1, 2, 3],
+        tokens=[*turn.all_tokens(), 1, 2, 3],
         prompt_length=24,
         output_length=1,
         finish=FinishReason.STOP,
