@@ -3,9 +3,12 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from datetime import UTC, datetime
+from itertools import accumulate, chain
 from pathlib import Path
 from statistics import median
+
+import msgspec
 
 from compose.whatif.calibration import Latencies
 from exporters.requestlog.entry import LogEntry
@@ -14,6 +17,7 @@ from exporters.text.errors import UsageError
 from exporters.text.units import from_milliseconds
 from exporters.vocabulary.signals import WARM_UP, Endpoint, Outcome
 from exporters.vocabulary.verdicts import goodput
+from loadgen.results.record import ClientOutcome, Record, read_record_file
 from loadgen.schedule.requests import CHAT, COMPLETIONS
 
 _CHARACTERS_PER_TOKEN = 4.0
@@ -86,18 +90,21 @@ class RecordedTraffic:
 
 
 def read_traffic(paths: Sequence[Path]) -> RecordedTraffic:
-    """Read logs with their rotated files.
+    """Read logs with their rotated files, or the records of load runs.
 
     Raises:
         UsageError: a file cannot be read, or has no request to replay.
     """
-    reader = LogReader(paths)
-    entries = sorted((each for each in reader if _is_replayed(each)), key=lambda entry: entry.arrived)
+    runs = {path: records for path in paths if (records := _load_run(path)) is not None}
+    reader = LogReader([path for path in paths if path not in runs])
+    every = chain(reader, (_entry(each) for records in runs.values() for each in records))
+    entries = sorted((each for each in every if _is_replayed(each)), key=lambda entry: entry.arrived)
     if not any(entry.prompt_tokens and entry.completion_tokens for entry in entries):
         bad = sum(each.count for each in reader.bad_lines.values())
         raise UsageError(
             f"--request-log: {', '.join(map(str, paths))}: no request with token counts to {CHAT} or {COMPLETIONS} "
-            f"({bad} lines are not requests); give files that `vllm-slo sidecar --request-log FILE` has written"
+            f"({bad} lines are not requests); give files that `vllm-slo sidecar --request-log FILE` or `vllm-slo load "
+            f"run` has written"
         )
     prompts = _medians((entry.request_class, entry.prompt_tokens) for entry in entries)
     ended = [entry for entry in entries if entry.outcome is Outcome.OK and entry.completion_tokens]
@@ -139,6 +146,38 @@ def read_traffic(paths: Sequence[Path]) -> RecordedTraffic:
         max(entry.e2e_ms for entry in entries) / 1000,
         _most_open(entries),
     )
+
+
+def _load_run(path: Path) -> list[Record] | None:
+    """The requests of a load run that were sent; None for another file."""
+    try:
+        with path.open("rb") as file:
+            msgspec.json.decode(file.readline(), type=Record)
+    except (OSError, msgspec.DecodeError):
+        return None
+    return [each for each in read_record_file(path) if each.outcome is not ClientOutcome.NOT_SENT]
+
+
+def _entry(record: Record) -> LogEntry:
+    """What a sidecar would have logged; latencies count from the due time."""
+    return LogEntry(
+        time=datetime.fromtimestamp(record.due, UTC),
+        request_class=record.request_class,
+        route=record.endpoint,
+        stream=record.stream,
+        outcome=record.outcome.sidecar_outcome or Outcome.CLIENT_ABORT,
+        prompt_tokens=record.prompt_tokens or record.asked_prompt_tokens,
+        completion_tokens=record.completion_tokens,
+        max_tokens=record.max_tokens,
+        ttft_ms=_milliseconds(record.ttft),
+        tpot_ms=_milliseconds(record.tpot),
+        e2e_ms=1000 * (record.closed - record.due),
+        slo=record.slo,
+    )
+
+
+def _milliseconds(seconds: float | None) -> float | None:
+    return None if seconds is None else 1000 * seconds
 
 
 def _median_or(values: Iterable[float], default: float) -> float:

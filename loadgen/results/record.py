@@ -246,12 +246,16 @@ def read_run(folder: Path) -> Run:
 
 
 def read_records(folder: Path) -> list[Record]:
+    """The requests of the run in a folder; see `read_record_file`."""
+    return read_record_file(folder / REQUESTS)
+
+
+def read_record_file(path: Path) -> list[Record]:
     """All requests of a run, sorted by end time; an incomplete last line, of a run that was killed, is left out.
 
     Raises:
         UsageError: the file cannot be read.
     """
-    path = folder / REQUESTS
     try:
         lines = path.read_bytes().split(b"\n")
         return list(_decode(lines[:-1], path))

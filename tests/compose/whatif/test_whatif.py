@@ -130,3 +130,32 @@ def test_a_value_that_cannot_be_simulated_is_refused(
 def test_a_log_without_token_counts_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert whatif(tmp_path, [line(0, completion_tokens=None)]) == 2
     assert "no request with token counts" in capsys.readouterr().err
+
+
+def test_the_requests_of_a_load_run_are_those_of_its_sidecars_log(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def record(number: int, outcome: str = "ok") -> dict[str, Any]:
+        due = number * 0.02
+        return {
+            "class": "chat",
+            "phase": "steady",
+            "number": number,
+            "request_id": "r",
+            "endpoint": "/v1/completions",
+            "stream": True,
+            "outcome": outcome,
+            "due": due,
+            "closed": due + 30,
+            "asked_prompt_tokens": 400,
+            "max_tokens": 100,
+            "prompt_tokens": 400,
+            "completion_tokens": 20,
+            "slo": {"ttft": "good"},
+        }
+
+    assert whatif(tmp_path, [line(number) for number in range(8)], "--format", "json") == 0
+    of_the_log, _ = good_shares(capsys)
+    sent = [record(number) for number in range(8)]
+    assert whatif(tmp_path, [*sent, record(8, "not_sent")], "--format", "json") == 0
+    assert good_shares(capsys)[0] == of_the_log
