@@ -369,6 +369,17 @@ def test_the_first_token_may_arrive_at_its_timeout() -> None:
     assert live_judge(Measure.TTFT, Measure.AVAILABILITY).check_deadlines(160.0) == [("ttft", Verdict.BAD)]
 
 
+def test_a_deadline_after_a_missed_one_is_where_it_was() -> None:
+    judge = live_judge(Measure.TTFT, Measure.E2E)
+    assert [judge.check_deadlines(at) for at in (106.0, 130.0)] == [[("ttft", Verdict.BAD)], []]
+
+
+def test_gaps_that_are_late_for_one_itl_are_not_for_another_with_this_threshold() -> None:
+    strict = replace(slo(Measure.ITL_P95), name="strict", sli=sli(Measure.ITL_P95, 0.2, Unary.SKIP))
+    found = judge_request([strict, slo(Measure.ITL_P95)], inf, request(Moment(9, 1, (0.25,) * 3), Outcome.OK))
+    assert found == {"strict": Verdict.BAD, "it": Verdict.GOOD}
+
+
 def test_a_request_that_ends_between_two_deadlines_misses_only_the_first() -> None:
     judge = live_judge(Measure.TTFT, Measure.TTFT_ANSWER)
     assert judge.ended(Ending(at=107.5, outcome=Outcome.OK)) == [("ttft", Verdict.BAD)]
