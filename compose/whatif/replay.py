@@ -3,7 +3,6 @@
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from enum import IntEnum
 from heapq import heappop, heappush
 from itertools import count
 from math import ceil, inf
@@ -21,13 +20,6 @@ from exporters.vocabulary.verdicts import EndedRequest, Ending
 
 OnEnd = Callable[[RecordedRequest, EndedRequest], None]
 """Gets a request and what it got; `completion_tokens` without end are the chunks that have arrived."""
-
-
-class _Order(IntEnum):
-    """The order at the same time; arrivals and timeouts come between."""
-
-    STEP_ENDS = 0
-    STEP_BEGINS = 1
 
 
 @dataclass(slots=True, eq=False)
@@ -52,7 +44,8 @@ class _Replay:
         self._arrivals = self._all_arrivals()
         self._jobs: dict[Job, _Open] = {}
         self._timeouts: deque[_Open] = deque()  # in their order, also of requests that have ended
-        self._steps: list[tuple[float, _Order, int, VirtualEngine, Step | None]] = []
+        # Time, whether a step begins, number, engine, the step that ends; arrivals and timeouts come between the two.
+        self._steps: list[tuple[float, bool, int, VirtualEngine, Step | None]] = []
         self._numbers = count()
         self._own_blocks = 0  # hashes of blocks that no other request has are negative numbers
 
@@ -66,12 +59,12 @@ class _Replay:
             reaches = arrival[0] if arrival else inf
             times_out = self._timeouts[0].due + self._timeout if self._timeouts else inf
             event = min(reaches, times_out)
-            if steps and (steps[0][0] < event or (steps[0][0] == event and steps[0][1] is _Order.STEP_ENDS)):
+            if steps and (steps[0][0] < event or (steps[0][0] == event and not steps[0][1])):
                 now, _, _, engine, step = heappop(steps)
                 if step is not None:
                     self._end_step(step, now)
                 if step is not None and now == event:
-                    self._at(now, _Order.STEP_BEGINS, engine, None)
+                    self._at(now, engine, None)
                 else:
                     self._begin_step(engine, now, event)
             elif arrival and reaches <= times_out:
@@ -86,8 +79,8 @@ class _Replay:
             else:
                 return now
 
-    def _at(self, time: float, order: _Order, engine: VirtualEngine, step: Step | None) -> None:
-        heappush(self._steps, (time, order, next(self._numbers), engine, step))
+    def _at(self, time: float, engine: VirtualEngine, step: Step | None) -> None:
+        heappush(self._steps, (time, step is None, next(self._numbers), engine, step))
 
     def _all_arrivals(self) -> Iterator[tuple[float, RecordedRequest]]:
         start = self._traffic.requests[0].time
@@ -114,20 +107,22 @@ class _Replay:
         engine.scheduler.submit(job, now)
         if not engine.busy:
             engine.busy = True
-            self._at(now, _Order.STEP_BEGINS, engine, None)
+            self._at(now, engine, None)
 
     def _shared_blocks(self, request: RecordedRequest) -> list[int]:
         """The hashes of the first blocks of a prompt, equal for equal prefixes."""
         size, characters = self._flags.block_size, self._traffic.characters_per_token
-        known = min(request.prompt_tokens, int(len(request.prefix) * PREFIX_BLOCK / characters))
+        whole = len(request.prefix)
+        known = min(request.prompt_tokens, int(whole * PREFIX_BLOCK / characters))
         ends = range(size, known + 1, size)
-        return [hash((request.prefix[ceil(end * characters / PREFIX_BLOCK) - 1], end)) for end in ends]
+        # The last end may round up to a block that there is not.
+        return [hash((request.prefix[min(whole, ceil(end * characters / PREFIX_BLOCK)) - 1], end)) for end in ends]
 
     def _begin_step(self, engine: VirtualEngine, now: float, until: float) -> None:
         step = engine.scheduler.step(engine.scheduler.skip(now, until))
         engine.busy = step is not None
         if step is not None:
-            self._at(step.ends_at, _Order.STEP_ENDS, engine, step)
+            self._at(step.ends_at, engine, step)
 
     def _end_step(self, step: Step, now: float) -> None:
         for token in step.tokens:

@@ -126,3 +126,18 @@ def test_a_prefix_is_found_as_far_as_its_characters_reach() -> None:
         for tokens in (1024, 1024 - 51 * 16)
     )
     assert found == [pytest.approx(whole), pytest.approx(rest)]
+
+
+def test_a_prefix_that_is_the_whole_prompt_has_all_its_tokens() -> None:
+    """656 tokens in seven blocks of 2,048 characters, whose number is not whole in floating point."""
+    (combination,) = combinations(Base(PRESETS["h200-llama-70b-fp8"]), {}, {})
+    prefix = tuple("abcdefg")
+    requests = [RecordedRequest(number, 60.0 * number, 656, 1, "chat", prefix=prefix) for number in range(2)]
+    found: list[float] = []
+
+    def keep(_: RecordedRequest, ended: EndedRequest) -> None:
+        found.append(ended.ending.prefill or 0.0)
+
+    replay(combination, RecordedTraffic(requests, {}, {}, 0, 7 * 2048 / 656, 60.0, 1), 60.0, keep)
+    last = combination.preset.step_seconds(tokens=16, context=656, sequences=1, pairs=16 * (656 - 16 / 2))
+    assert found[1] == pytest.approx(last)
