@@ -55,9 +55,7 @@ class Router:
         self._next = 0
         self._sessions: dict[int, VirtualEngine] = {}
 
-    def route(
-        self, prompt_tokens: int, block_hashes: Callable[[], Sequence[int]], turn: _Turn | None = None
-    ) -> VirtualEngine:
+    def route(self, tokens: int, find_hashes: Callable[[], Sequence[int]], turn: _Turn | None = None) -> VirtualEngine:
         """The engine for a prompt of this length, with these hashes of its full blocks."""
         if len(self.engines) == 1:
             return self.engines[0]
@@ -67,8 +65,8 @@ class Router:
             case Routing.LEAST_REQUESTS:
                 return self._least([engine.open for engine in self.engines])
             case Routing.PREFIX:
-                hashes = block_hashes()
-                return self._least([_cost(engine, prompt_tokens, hashes) for engine in self.engines])
+                hashes = find_hashes()
+                return self._least([_cost(engine, tokens, hashes) for engine in self.engines])
             case Routing.SESSION:
                 engine = None if turn is None else self._sessions.pop(turn.conversation, None)
                 engine = engine or self._least([engine.open for engine in self.engines])

@@ -71,5 +71,6 @@ class EngineLoop:
                 self.metrics.count_finished(token.job, request.max_tokens)
         # The next step starts at the modelled end of this one, because the timer has a resolution of 1 ms.
         now = self._loop.time()
-        self.metrics.count_lag(now - step.ends_at)
-        self._start_step(step.ends_at if now - step.ends_at < MAX_LAG else now)
+        lag = now - step.ends_at
+        self.metrics.count_lag(lag)
+        self._start_step(step.ends_at if lag < MAX_LAG else now)

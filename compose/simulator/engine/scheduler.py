@@ -201,7 +201,7 @@ class Scheduler:
                 elif last in scheduled:  # it was before this job
                     budget += scheduled.pop(last)
                 self._remove(last)
-                if last.shared is not None:
+                if last.shared is not None:  # only this job finds its other blocks again, so they are added here
                     self._register(last, min(last.computed // self._flags.block_size, len(last.hashes)))
                 self._free(last)
                 last.preemptions += 1
