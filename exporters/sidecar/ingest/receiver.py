@@ -44,7 +44,6 @@ from exporters.sidecar.ingest.ledger import RequestLedger
 from exporters.sidecar.ingest.prompt_repeats import Prompts
 from exporters.sidecar.ingest.request_metrics import RequestMetrics
 from exporters.sidecar.ingest.shared_prefixes import SharedPrefixes
-from exporters.vocabulary.signals import OTHER
 
 RETRY_SECONDS = 1.0
 """Time until the next write if writing to the request log failed."""
@@ -140,7 +139,7 @@ class RecordReceiver:
         self._export_span = export_span
         self._prompts = Prompts()
         self._bodies = Prompts()
-        self._prefixes = SharedPrefixes()
+        self._prefixes: SharedPrefixes | None = None  # until a record has hashes
         self._engine_times = engine_times
         self._now = now
         self._on_response = on_response
@@ -265,8 +264,9 @@ class RecordReceiver:
             self.task_errors.add("reading the prompt and the fingerprint of a record", error)
 
     def _note_prefix(self, record: Finished, hashes: list[int]) -> None:
-        model = record.model if self._request_metrics.has_model(record.model) else OTHER
-        share = self._prefixes.share(model, hashes, record.prefix_characters or 0, self._now())
+        if self._prefixes is None:
+            self._prefixes = SharedPrefixes()
+        share = self._prefixes.share(hashes, record.prefix_characters or 0, self._now())
         if record.prompt_tokens is not None:
             record.shareable_tokens = round(share * record.prompt_tokens)
 

@@ -9,11 +9,11 @@ WINDOW = 3600
 
 WAYS = 16
 MAX_HASHES = 1_000_000
-"""Hashes that are kept for a model; they take 12 MB."""
+"""Hashes that are kept; they take 12 MB."""
 
 
-class SeenHashes:
-    """A set-associative table: a full set of `WAYS` hashes drops its oldest one."""
+class SharedPrefixes:
+    """A set-associative table of hashes, which cover the model: a full set of `WAYS` hashes drops its oldest one."""
 
     def __init__(self, size: int = MAX_HASHES) -> None:
         self._sets = size // WAYS
@@ -36,18 +36,8 @@ class SeenHashes:
         self._times[first + way] = at
         return seen
 
-
-class SharedPrefixes:
-    """The hashes of each model."""
-
-    def __init__(self) -> None:
-        self._seen: dict[str, SeenHashes] = {}
-
-    def share(self, model: str, hashes: list[int], characters: int, now: float) -> float:
+    def share(self, hashes: list[int], characters: int, now: float) -> float:
         """Add the hashes of a prompt; the share of its characters before the first block that is new."""
-        seen = self._seen.get(model)
-        if seen is None:
-            seen = self._seen[model] = SeenHashes()
-        known = [seen.add(value, now) for value in hashes]
+        known = [self.add(value, now) for value in hashes]
         blocks = known.index(False) if False in known else len(known)
         return blocks * PREFIX_BLOCK / characters if blocks else 0.0

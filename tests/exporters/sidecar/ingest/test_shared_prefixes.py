@@ -9,7 +9,7 @@ from exporters.records.messages import PREFIX_BLOCK, Batch, Finished
 from exporters.requestlog.writer import RequestLog
 from exporters.sidecar.ingest.receiver import RecordReceiver
 from exporters.sidecar.ingest.request_metrics import RequestMetrics
-from exporters.sidecar.ingest.shared_prefixes import WAYS, WINDOW, SeenHashes, SharedPrefixes
+from exporters.sidecar.ingest.shared_prefixes import WAYS, WINDOW, SharedPrefixes
 from tests.support.openmetrics import whole
 from tests.support.sample_records import SLOS, finished
 
@@ -20,31 +20,26 @@ MANY = 1 << 14
 def test_the_share_ends_before_the_first_new_block() -> None:
     prefixes = SharedPrefixes()
     prompts = [[1, 2, 3], [1, 2, 3], [1, 2, 8], [7, 2, 3], [1, 2, 8, 9]]
-    assert [prefixes.share("m", prompt, CHARACTERS, 0) for prompt in prompts] == [0, 0.75, 0.5, 0, 0.75]
-
-
-def test_models_share_nothing() -> None:
-    prefixes = SharedPrefixes()
-    assert [prefixes.share(model, [1], CHARACTERS, 0) for model in "mnm"] == [0, 0, 0.25]
+    assert [prefixes.share(prompt, CHARACTERS, 0) for prompt in prompts] == [0, 0.75, 0.5, 0, 0.75]
 
 
 def test_a_prompt_without_a_whole_block_has_no_share() -> None:
-    assert SharedPrefixes().share("m", [], 0, 0) == 0
+    assert SharedPrefixes().share([], 0, 0) == 0
 
 
 def test_a_hash_is_remembered_for_an_hour_after_its_last_request() -> None:
     times = [0, WINDOW, 2 * WINDOW, 3 * WINDOW + 1, 3 * WINDOW + 2]
-    seen = SeenHashes()
+    seen = SharedPrefixes()
     assert [seen.add(5, now) for now in times] == [False, True, True, False, True]
 
 
 def test_the_smallest_hash_is_not_taken_for_an_unused_place() -> None:
-    seen = SeenHashes(WAYS)
+    seen = SharedPrefixes(WAYS)
     assert [seen.add(0, now) for now in (0, 0)] == [False, True]
 
 
 def test_a_full_set_drops_its_oldest_hash() -> None:
-    seen = SeenHashes(WAYS)
+    seen = SharedPrefixes(WAYS)
     for value in range(WAYS):
         assert not seen.add(value, value)
     assert seen.add(0, WAYS)
@@ -53,7 +48,7 @@ def test_a_full_set_drops_its_oldest_hash() -> None:
 
 
 def test_half_as_many_hashes_as_fit_are_kept_and_memory_does_not_grow() -> None:
-    seen = SeenHashes(MANY)
+    seen = SharedPrefixes(MANY)
     numbers = random.Random(1)  # noqa: S311 - no secret
     recent = [numbers.getrandbits(64) for _ in range(MANY // 2)]
     before = size(seen)
@@ -64,7 +59,7 @@ def test_half_as_many_hashes_as_fit_are_kept_and_memory_does_not_grow() -> None:
     assert size(seen) == before == 12 * MANY
 
 
-def size(seen: SeenHashes) -> int:
+def size(seen: SharedPrefixes) -> int:
     return sum(len(part) * part.itemsize for part in vars(seen).values() if isinstance(part, array))
 
 
@@ -93,8 +88,8 @@ def test_the_log_and_the_series_have_the_same_tokens(tmp_path: Path) -> None:
         hashed(9, status=429),
         hashed(9),
         hashed(1, 2, prompt_tokens=None),
-        hashed(1, model="unserved"),
-        hashed(1, model="another"),
+        hashed(5, model="unserved"),
+        hashed(5, model="unserved"),
         finished(prompt_tokens=1000),
     ]
     batch = Batch(1, [*records])
