@@ -91,10 +91,10 @@ def loss(simulated: Mapping[int, Latencies], measured: Mapping[int, Latencies]) 
     errors = [math.log(ours / theirs) for each in _pairs(simulated, measured) for ours, theirs in each]
     wanted = sum((each.ttft is not None) + (each.tpot is not None) for each in measured.values())
     missing = max(0, wanted - len(errors)) * math.log(2)
-    return (soft_sum(errors) + missing / _OUTLIER) / max(1, wanted)
+    return (_soft_sum(errors) + missing / _OUTLIER) / max(1, wanted)
 
 
-def soft_sum(errors: Iterable[float]) -> float:
+def _soft_sum(errors: Iterable[float]) -> float:
     """The sum of soft absolute values of logarithmic errors, so that a few large ones count little."""
     return sum(math.sqrt(1 + (error / _OUTLIER) ** 2) - 1 for error in errors)
 

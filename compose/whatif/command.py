@@ -16,7 +16,7 @@ from compose.experiments.report.tables import print_grid
 from compose.whatif.combinations import SETTINGS, Combination, combinations, parse_settings
 from compose.whatif.engine_model import add_engine_model, engine_model
 from compose.whatif.log_fit import fit_log
-from compose.whatif.prediction import VALIDATED, Prediction, predict
+from compose.whatif.prediction import Prediction, predict, validated_errors
 from compose.whatif.recorded_traffic import read_traffic
 from compose.whatif.report import UNTRUSTED, Answer, document, grid, notes, page
 from exporters.text.command_flags import add_format, add_request_logs
@@ -83,7 +83,9 @@ def run(arguments: argparse.Namespace) -> int:
     if calibration is not None:
         for name, low, high in calibration.exceeded_by(traffic.ranges()):
             print(f"{name} of the log, {low} to {high}, are outside the range of the calibration", file=sys.stderr)
-    errors = VALIDATED if calibration is None else VALIDATED.replaced_by(calibration)
+    errors = validated_errors(every[0].preset)
+    if calibration is not None:
+        errors = errors.replaced_by(calibration)
     found = _predict_all(
         every, partial(predict, traffic=traffic, slos=slos, timeout=timeout, errors=errors), arguments.jobs
     )

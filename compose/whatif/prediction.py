@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 
 from msgspec import structs
 
+from compose.simulator.presets.preset import Preset
 from compose.simulator.presets.preset_file import Calibration
-from compose.simulator.presets.step_terms import TPOT_ERROR, TTFT_ERROR
+from compose.simulator.presets.step_terms import DENSE_ERRORS, MIXTURE_ERRORS
 from compose.whatif.calibration import Speed
 from compose.whatif.combinations import Combination
 from compose.whatif.recorded_traffic import Attainment, RecordedRequest, RecordedTraffic, attainments
@@ -38,7 +39,9 @@ class Errors:
         )
 
 
-VALIDATED = Errors(TTFT_ERROR, TPOT_ERROR)
+def validated_errors(preset: Preset) -> Errors:
+    """Those of the step model, for dense models or for mixtures of experts."""
+    return Errors(*(MIXTURE_ERRORS if preset.expert_share else DENSE_ERRORS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,7 @@ class Prediction:
 
 
 def predict(
-    combination: Combination, traffic: RecordedTraffic, slos: SloFile, timeout: float, errors: Errors = VALIDATED
+    combination: Combination, traffic: RecordedTraffic, slos: SloFile, timeout: float, errors: Errors
 ) -> Prediction:
     """Clients end a request after `timeout` seconds."""
     attained = _Attained(slos)

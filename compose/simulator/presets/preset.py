@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from compose.simulator.presets.speculative_decoding import DraftModel, Speculation
+from compose.simulator.presets.speculative_decoding import Speculation
 from exporters.analysis.roofline.formulas import read_seconds
 
 BF16_BYTES = 2
@@ -20,6 +20,9 @@ class Preset:
     weight_bytes: float  # read once per step, of a mixture only the experts that its tokens use
     expert_share: float = 0.0  # of the weights, in experts that a router chooses among
     active_share: float = 1.0  # of those experts, for one token
+    expert_flop_share: float = 0.0  # of `flop_per_token`
+    expert_efficiency: float = 1.0  # share of the peak for that
+    expert_padding: float = 0.0  # tokens more that the product of each used expert computes, to fill its tiles
     kv_cache_dtype: str = "auto"
     kv_bytes_per_token: float  # read once per step for each token of context
     kv_bandwidth: float = 1.0  # share of the memory's bandwidth at which it is read
@@ -45,13 +48,20 @@ class Preset:
     def step_seconds(self, *, tokens: int, context: float, sequences: int = 0, pairs: float = 0.0) -> float:
         """The duration of a step that computes `tokens` of `sequences` and attends over `context` tokens in total.
 
-        By the roofline model, matrix products take the longer of reading the weights and computing; attention adds
-        reading the KV cache, and the arithmetic of `pairs`: the sum, over the tokens, of those that each attends to.
+        By the roofline model, matrix products take the longer of reading the weights and computing, those of experts
+        apart; attention adds reading the KV cache, and the arithmetic of `pairs`: the sum, over the tokens, of those
+        that each attends to.
         The page docs/design/step-model.md has the formula and its error.
         """
         more = sequences * self.sequence_seconds + tokens * self.token_seconds
         attention = pairs * self.flop_per_pair / (self.flop_per_second * self.attention_efficiency)
-        return self.overhead_seconds + self._forward_seconds(self, tokens, context) + attention + more
+        forward = self._forward_seconds(
+            context,
+            self.kv_bytes_per_token,
+            weights=self.weight_bytes * (1 - self.expert_share),
+            flop=tokens * self.flop_per_token * (1 - self.expert_flop_share),
+        )
+        return self.overhead_seconds + forward + self._expert_seconds(tokens) + attention + more
 
     def draft_seconds(self, *, requests: int, context: int) -> float:
         """The time to draft for `requests` with `context` cached tokens in total: one forward pass for each token.
@@ -60,25 +70,35 @@ class Preset:
         """
         if self.speculation is None or self.speculation.draft is None:
             return 0.0
-        return self.speculation.tokens * self._forward_seconds(self.speculation.draft, requests, context)
+        draft = self.speculation.draft
+        return self.speculation.tokens * self._forward_seconds(
+            context, draft.kv_bytes_per_token, weights=draft.weight_bytes, flop=requests * draft.flop_per_token
+        )
 
     def tpot_floor(self, context: float) -> float:
         """The least TPOT in seconds of a batch with `context` cached tokens in total, without speculative decoding."""
         return read_seconds(
-            weight_bytes=self._bytes_read(1),
+            weight_bytes=self.weight_bytes * (1 - self.expert_share * (1 - self._used_experts(1))),
             kv_bytes=context * self.kv_bytes_per_token,
             bandwidth=self.memory_bytes_per_second,
         )
 
-    def _bytes_read(self, tokens: int) -> float:
-        """The weights that a step over `tokens` reads, with even routing."""
-        return self.weight_bytes * (1 - self.expert_share * (1 - self.active_share) ** tokens)
+    def _forward_seconds(self, context: float, kv_bytes_per_token: float, *, weights: float, flop: float) -> float:
+        read = context * kv_bytes_per_token / (self.memory_bytes_per_second * self.kv_bandwidth)
+        return max(weights / self.memory_bytes_per_second, flop / (self.flop_per_second * self.efficiency)) + read
 
-    def _forward_seconds(self, model: "Preset | DraftModel", tokens: int, context: float) -> float:
-        weights = (self._bytes_read(tokens) if model is self else model.weight_bytes) / self.memory_bytes_per_second
-        arithmetic = tokens * model.flop_per_token / (self.flop_per_second * self.efficiency)
-        attention = context * model.kv_bytes_per_token / (self.memory_bytes_per_second * self.kv_bandwidth)
-        return max(weights, arithmetic) + attention
+    def _expert_seconds(self, tokens: int) -> float:
+        if not self.expert_share:
+            return 0.0
+        used = self._used_experts(tokens)
+        read = self.weight_bytes * self.expert_share * used / self.memory_bytes_per_second
+        padded = tokens + self.expert_padding * used / self.active_share
+        flop = padded * self.flop_per_token * self.expert_flop_share
+        return max(read, flop / (self.flop_per_second * self.expert_efficiency))
+
+    def _used_experts(self, tokens: int) -> float:
+        """The share of the experts that a step over `tokens` uses, with even routing."""
+        return 1 - (1 - self.active_share) ** tokens
 
 
 def _kv_bytes(*, layers: int, kv_heads: int, head_size: int) -> float:
@@ -195,12 +215,14 @@ PRESETS: dict[str, Preset] = {
             weight_bytes=68.2e9,
             expert_share=32.2 / 34.1,
             active_share=8 / 256,
+            expert_flop_share=1.0 / 2.9,
+            expert_efficiency=0.3,  # assumed: each expert multiplies few tokens
             kv_bytes_per_token=_kv_bytes(layers=10, kv_heads=2, head_size=256),
             flop_per_token=5.8e9,
             # Data sheet: 2,039 GB/s HBM2e, 312 TFLOPS dense bf16.
             memory_bytes_per_second=2.039e12,
             flop_per_second=312e12,
-            efficiency=0.3,  # assumed: each expert multiplies few tokens
+            efficiency=0.3,  # assumed
             overhead_seconds=0.006,  # assumed
             # The state of a request, 30 layers x 32 heads x 128 x 128 in 32 bits, is read and written in each step. Its
             # 63 MB are not taken from the KV cache.

@@ -50,14 +50,14 @@ class Setup:
     drafts: Drafts | None = None
 
     def flop_per_token(self, attended: float = 0) -> float:
-        """2 per active parameter, and 4 x layers x heads x head size per token that a token attends to.
+        """2 per active parameter, and 4 x full layers x heads x head size per token that a token attends to.
 
         Kaplan et al., "Scaling Laws for Neural Language Models" (2020), table 1, for the first; Chowdhery et al.,
         "PaLM" (2022), appendix B, for the second (a third of its 12, which includes training). The head counts for
         each prompt token, although engines compute it only for the last one.
         """
         shape = self.shape
-        return 2 * shape.active_parameters + 4 * shape.layers * shape.heads * shape.head_size * attended
+        return 2 * shape.active_parameters + 4 * shape.full_layers * shape.heads * shape.head_size * attended
 
     def prefill_rate(self) -> float:
         """Compute-bound prompt tokens per second; a prompt token attends to half of the prompt on average."""
@@ -65,12 +65,19 @@ class Setup:
 
     def weight_bytes(self) -> float:
         """Bytes on all GPUs together; quantisation leaves embedding and head in 16 bits, as vLLM does by default."""
-        return self._stored_bytes(self.shape.parameters, self.shape.embeddings)
+        shape, experts = self.shape, self.shape.experts
+        return self._stored_bytes(shape.parameters, shape.embeddings, experts.count if experts else 0.0)
+
+    def expert_bytes(self) -> float:
+        """The part of `weight_bytes` in experts that a router chooses among."""
+        experts = self.shape.experts
+        return experts.count * experts.parameters * (experts.dtype or self.weight_dtype).bytes if experts else 0.0
 
     def kv_bytes_per_token(self) -> float:
         """Key and value of every KV head in every layer: Pope et al., section 3.3; vLLM's `FullAttentionSpec`.
 
-        On all GPUs together: with more GPUs than KV heads, each head is stored more than once.
+        Without layers that have a sliding window, whose cache does not grow. On all GPUs together: with more GPUs than
+        KV heads, each head is stored more than once; the vector of multi-head latent attention counts as one head.
         """
         return self._kv_bytes(self.shape)
 
@@ -91,8 +98,11 @@ class Setup:
 
     def memory_seconds(self, batch: int) -> float:
         """Time of the memory reads of a decode step: the weights once, and the KV cache of each request."""
+        shape, tokens = self.shape, self._verified(batch)
         weights = self._stored_bytes(
-            self.shape.weights_read(self._verified(batch)), self.shape.embeddings - self.shape.lookup_table
+            shape.weights_read(tokens),
+            shape.embeddings - shape.lookup_table,
+            shape.experts.activated(tokens) if shape.experts else 0.0,
         )
         kv = batch * self.context * self.kv_bytes_per_token()
         return read_seconds(weight_bytes=weights, kv_bytes=kv, bandwidth=self.gpu.bandwidth * self.tensor_parallel)
@@ -141,12 +151,15 @@ class Setup:
         return self.drafts.tokens * max(compute, memory)
 
     def _kv_bytes(self, shape: ModelShape) -> float:
-        copies = max(1.0, self.tensor_parallel / shape.kv_heads)
-        return 2 * shape.layers * shape.kv_heads * copies * shape.head_size * self.kv_dtype.bytes
+        return (
+            shape.full_layers * shape.kv_values * max(1.0, self.tensor_parallel / shape.kv_heads) * self.kv_dtype.bytes
+        )
 
     def _flops(self) -> float:
         return self.gpu.flops[self.dtype] * self.tensor_parallel
 
-    def _stored_bytes(self, parameters: float, embeddings: float) -> float:
-        width = self.weight_dtype.bytes
-        return (parameters - embeddings) * width + embeddings * max(width, Dtype.BF16.bytes)
+    def _stored_bytes(self, parameters: float, embeddings: float, experts: float) -> float:
+        """The bytes of `parameters`, with those of the embeddings and of a number of `experts`."""
+        width, each = self.weight_dtype.bytes, self.shape.experts
+        quantised = experts * each.parameters * ((each.dtype or self.weight_dtype).bytes - width) if each else 0.0
+        return (parameters - embeddings) * width + embeddings * max(width, Dtype.BF16.bytes) + quantised

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from exporters.analysis.roofline.gpus import Dtype
 from exporters.text.errors import UsageError
 from exporters.vocabulary.ceilings import read_json
 
@@ -13,8 +14,17 @@ DENSE = frozenset(
 )
 """Architectures (`model_type`) whose layers are attention and a gated MLP of three matrices."""
 
-MIXTURES = {"mixtral": "num_local_experts", "qwen2_moe": "num_experts", "qwen3_moe": "num_experts"}
-"""Architectures with experts instead of the MLP, and the key of the number of experts."""
+MIXTURES = {
+    "deepseek_v2": ("n_routed_experts", "moe_intermediate_size"),
+    "deepseek_v3": ("n_routed_experts", "moe_intermediate_size"),
+    "gpt_oss": ("num_local_experts", "intermediate_size"),
+    "kimi_k2": ("n_routed_experts", "moe_intermediate_size"),
+    "minimax_m2": ("num_local_experts", "intermediate_size"),
+    "mixtral": ("num_local_experts", "intermediate_size"),
+    "qwen2_moe": ("num_experts", "moe_intermediate_size"),
+    "qwen3_moe": ("num_experts", "moe_intermediate_size"),
+}
+"""Architectures with experts instead of the MLP, and the keys of the number of experts and of the width of one."""
 
 _EAGLE3 = "LlamaForCausalLMEagle3"
 """A draft head: Li et al., "EAGLE-3: Scaling up Inference Acceleration of Large Language Models" (2025), section 3."""
@@ -32,6 +42,8 @@ class Experts:
     count: int
     active: int
     parameters: float
+    dtype: Dtype | None = None
+    """That of the experts' weights, if the config.json states that only they are quantised."""
 
     def activated(self, batch: int) -> float:
         """Experts that at least one of `batch` tokens uses, with even routing."""
@@ -43,9 +55,14 @@ class ModelShape:
     """The sizes of one model."""
 
     layers: int
+    full_layers: int
+    """Layers whose KV cache grows with the context; in the others a sliding window limits it. All, if each has one."""
     heads: int
     kv_heads: int
     head_size: int
+    """Half of the multiply-adds of a head for a token and one that it attends to, over a prompt."""
+    kv_values: int
+    """Numbers in the KV cache of a layer for a token."""
     parameters: float
     embeddings: float
     """Parameters of embedding and head, which stay in 16 bits if other weights are quantised."""
@@ -83,10 +100,6 @@ def read_shape(path: Path, parameters: float | None = None) -> ModelShape:
     config = read_json(path)
     nested = config.get("text_config")
     keys = _ConfigKeys(path, nested if isinstance(nested, dict) else config)
-    if "kv_lora_rank" in keys.config:
-        raise UsageError(
-            f"{path}: kv_lora_rank: multi-head latent attention (DeepSeek V2, V3, Kimi K2) is not supported"
-        )
     kinds = keys.config.get("layer_types")
     if unsupported := sorted({str(kind) for kind in kinds} - _SUPPORTED_LAYERS if isinstance(kinds, list) else ()):
         raise UsageError(
@@ -129,42 +142,82 @@ class _ConfigKeys:
 
 def _count_parameters(keys: _ConfigKeys, parameters: float | None) -> ModelShape:
     layers, hidden = keys.whole("num_hidden_layers"), keys.whole("hidden_size")
-    heads = keys.whole("num_attention_heads")
-    kv_heads, head_size = keys.whole("num_key_value_heads", heads), keys.whole("head_dim", max(1, hidden // heads))
+    attention = _latent_attention(keys, hidden) if "kv_lora_rank" in keys.config else _attention(keys, hidden)
     embedding = keys.whole("vocab_size") * hidden
     # The file omits the library's default.
     tied = keys.config.get("tie_word_embeddings", True)
+    kinds = keys.config.get("layer_types")
     shape = ModelShape(
-        layers,
-        heads,
-        kv_heads,
-        head_size,
+        layers=layers,
+        full_layers=(kinds.count("full_attention") if isinstance(kinds, list) else 0) or layers,
+        heads=attention.heads,
+        kv_heads=attention.kv_heads,
+        head_size=attention.head_size,
+        kv_values=attention.kv_values,
         parameters=0.0,
         embeddings=embedding * (1 if tied else 2),
         lookup_table=0 if tied else embedding,
         experts=_experts(keys, layers, hidden),
         hidden=hidden,
     )
-    # Queries and output; keys and values.
-    attention = 2 * hidden * head_size * (heads + kv_heads)
     if _EAGLE3 in keys.config.get("architectures", ()):
         # Queries, keys and values read a token beside its hidden state, made from those of three layers of the model,
         # whose embedding the head uses.
         head = keys.whole("draft_vocab_size") * hidden
-        attention += hidden * head_size * (heads + 2 * kv_heads)
+        more = hidden * shape.head_size * (shape.heads + 2 * shape.kv_heads)
         mlp = _mlp(keys, layers, hidden, parameters) + 3 * hidden * hidden
-        return replace(shape, parameters=head + layers * attention + mlp, embeddings=head, lookup_table=0)
+        return replace(
+            shape, parameters=head + layers * (attention.parameters + more) + mlp, embeddings=head, lookup_table=0
+        )
     mlp = _mlp(keys, layers, hidden, parameters) + (
         shape.experts.count * shape.experts.parameters if shape.experts else 0
     )
-    return replace(shape, parameters=shape.embeddings + layers * attention + mlp)
+    return replace(shape, parameters=shape.embeddings + layers * attention.parameters + mlp)
+
+
+@dataclass(frozen=True, slots=True)
+class _Attention:
+    """Sizes of one layer, as in `ModelShape`."""
+
+    heads: int
+    kv_heads: int
+    head_size: int
+    kv_values: int
+    parameters: int
+
+
+def _attention(keys: _ConfigKeys, hidden: int) -> _Attention:
+    heads = keys.whole("num_attention_heads")
+    kv_heads, size = keys.whole("num_key_value_heads", heads), keys.whole("head_dim", max(1, hidden // heads))
+    # Queries and output; keys and values.
+    return _Attention(heads, kv_heads, size, 2 * kv_heads * size, 2 * hidden * size * (heads + kv_heads))
+
+
+def _latent_attention(keys: _ConfigKeys, hidden: int) -> _Attention:
+    """Multi-head latent attention, in which heads share one cached vector: "DeepSeek-V2" (2024), section 2.1."""
+    heads, latent = keys.whole("num_attention_heads"), keys.whole("kv_lora_rank")
+    plain, rotary, value = (keys.whole(name) for name in ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"))
+    query, latent_query = heads * (plain + rotary), keys.whole("q_lora_rank", 0)
+    queries = (hidden + query) * latent_query if latent_query else hidden * query
+    keys_and_values = hidden * (latent + rotary) + latent * heads * (plain + value)
+    return _Attention(
+        heads,
+        kv_heads=1,
+        head_size=(plain + rotary + value) // 2,
+        kv_values=latent + rotary,
+        parameters=queries + keys_and_values + heads * value * hidden,
+    )
 
 
 def _mlp(keys: _ConfigKeys, layers: int, hidden: int, parameters: float | None) -> float:
     """Parameters of the MLPs that every token uses: all of a dense model, the shared ones of a mixture of experts."""
     kind = str(keys.config.get("model_type"))
     if kind in MIXTURES:
-        return 3 * hidden * layers * keys.whole("shared_expert_intermediate_size", 0)
+        dense = _dense_layers(keys)
+        shared = keys.whole("shared_expert_intermediate_size", 0)
+        if keys.config.get("n_shared_experts"):
+            shared = keys.whole("n_shared_experts") * keys.whole("moe_intermediate_size")
+        return 3 * hidden * ((layers - dense) * shared + (dense and dense * keys.whole("intermediate_size")))
     if kind not in DENSE and parameters is None:
         keys.problems.append(
             f"model_type: the parameters of {kind!r} cannot be counted; add --parameters (known: "
@@ -172,6 +225,11 @@ def _mlp(keys: _ConfigKeys, layers: int, hidden: int, parameters: float | None) 
         )
         return 0.0
     return 0.0 if parameters is not None else 3 * hidden * layers * keys.whole("intermediate_size")
+
+
+def _dense_layers(keys: _ConfigKeys) -> int:
+    """The first layers of a mixture, which have an MLP instead of experts."""
+    return keys.whole("first_k_dense_replace") if keys.config.get("first_k_dense_replace") else 0
 
 
 def _experts(keys: _ConfigKeys, layers: int, hidden: int) -> Experts | None:
@@ -182,13 +240,30 @@ def _experts(keys: _ConfigKeys, layers: int, hidden: int) -> Experts | None:
                 f"{unsupported[0]}: the experts of model_type {kind!r} are not supported; known: {', '.join(MIXTURES)}"
             )
         return None
-    count, active = keys.whole(MIXTURES[kind]), keys.whole("num_experts_per_tok")
+    name, width = MIXTURES[kind]
+    count, active = keys.whole(name), keys.whole("num_experts_per_tok")
     if active > count:
         keys.problems.append(f"num_experts_per_tok: {active} is more than the {count} experts")
-    if keys.config.get("mlp_only_layers") or keys.whole("decoder_sparse_step", 1) != 1:
+    if (
+        keys.config.get("mlp_only_layers")
+        or keys.whole("decoder_sparse_step", 1) != 1
+        or keys.whole("moe_layer_freq", 1) != 1
+    ):
         keys.problems.append("experts in some layers only are not supported")
-    width = keys.whole("intermediate_size" if kind == "mixtral" else "moe_intermediate_size")
-    return Experts(count, active, 3.0 * hidden * width * layers)
+    parameters = 3.0 * hidden * keys.whole(width) * (layers - _dense_layers(keys))
+    return Experts(count, active, parameters, _expert_dtype(keys.config.get("quantization_config")))
+
+
+def _expert_dtype(quantization: Any) -> Dtype | None:
+    """The dtype of experts that alone have 4 bits, as in gpt-oss and Kimi K2.5."""
+    match quantization:
+        case {"quant_method": "mxfp4"}:
+            return Dtype.FP4
+        case {"config_groups": {"group_0": {"weights": {"num_bits": 4}}}, "ignore": [*ignored]} if any(
+            "self_attn" in str(name) for name in ignored
+        ):
+            return Dtype.INT4
+    return None
 
 
 def _replace_parameters(shape: ModelShape, parameters: float) -> ModelShape:

@@ -5,10 +5,12 @@ import hashlib
 import json
 import random
 import tempfile
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from statistics import fmean
 
 from compose.simulator.engine.flags import preset_flags
 from compose.simulator.engine.job import FinishReason, Job
@@ -18,11 +20,29 @@ from compose.simulator.presets.step_terms import StepTerms, preset_of
 from exporters.analysis.roofline.formulas import Setup
 from exporters.analysis.roofline.gpus import SHIPPED, Dtype, Gpu, find_gpu, read_gpus
 from exporters.analysis.roofline.model_shape import ModelShape, read_shape
-from tests.exporters.analysis.roofline.model_configs import LLAMA_8B, LLAMA_70B, QWEN3_32B
+from tests.exporters.analysis.roofline.model_configs import (
+    GPT_OSS,
+    KIMI_K2,
+    LLAMA_8B,
+    LLAMA_70B,
+    MINIMAX_M2,
+    QWEN3_32B,
+    QWEN3_235B,
+)
 
-CONFIGS = {"Llama-3.1-70B": LLAMA_70B, "Llama-3.1-8B-Instruct-FP8": LLAMA_8B, "Qwen3-32B": QWEN3_32B}
+CONFIGS = {
+    "Kimi-K2.5": KIMI_K2,
+    "Llama-3.1-70B": LLAMA_70B,
+    "Llama-3.1-8B-Instruct-FP8": LLAMA_8B,
+    "MiniMax-M2.5": MINIMAX_M2,
+    "Qwen3-235B-A22B": QWEN3_235B,
+    "Qwen3-32B": QWEN3_32B,
+    "gpt-oss-120b": GPT_OSS,
+}
 REQUESTS = 10
 """Requests of each client of the loop, as in InferenceX."""
+OLDER_SEQUENCE_SECONDS = 3.54e-5
+"""More for each request in a step of an older release: sampling and bookkeeping, which newer ones do in parallel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +51,7 @@ class Point:
 
     model: str
     gpu: str
+    release: str
     dtype: Dtype
     varied: bool
     tensor_parallel: int
@@ -42,12 +63,23 @@ class Point:
 
     @property
     def fits(self) -> bool:
-        """Whether the point is for the fit: a third, by the hash of all that identifies it."""
+        """Whether the point is for the fit: three of ten, by the hash of all that identifies it."""
         words = (self.model, self.gpu, self.tensor_parallel, self.input, self.output, self.concurrency)
-        return int(hashlib.sha256(repr(words).encode()).hexdigest(), 16) % 3 == 0
+        return int(hashlib.sha256(repr(words).encode()).hexdigest(), 16) % 10 < 3
+
+    @property
+    def mixture(self) -> bool:
+        """Whether the model has experts."""
+        return _shape(self.model).experts is not None
 
     def preset(self, terms: StepTerms) -> Preset:
-        return preset_of(setup_of(self), name=self.model, model=self.model, terms=terms)
+        preset = preset_of(setup_of(self), name=self.model, model=self.model, terms=terms)
+        return replace(preset, sequence_seconds=OLDER_SEQUENCE_SECONDS) if self.older else preset
+
+    @property
+    def older(self) -> bool:
+        """Whether the release is older than vLLM 0.14, which schedules a step while the one before is computed."""
+        return self.release.startswith(("0.11.", "0.12."))
 
 
 def setup_of(point: Point) -> Setup:
@@ -81,6 +113,7 @@ def read_points() -> Iterator[Point]:
             yield Point(
                 model=row["model"],
                 gpu=row["gpu"],
+                release=row["release"],
                 dtype=Dtype(row["dtype"]),
                 varied=row["varied"] == "yes",
                 tensor_parallel=int(row["tensor_parallel"]),
@@ -100,28 +133,42 @@ class Prediction:
     tpot: float
 
 
-def predict(point: Point, terms: StepTerms) -> Prediction:
-    """The same run with the simulator's scheduler."""
+def predict(point: Point, terms: StepTerms, requests: int = REQUESTS) -> Prediction:
+    """The same run with the simulator's scheduler: each request reaches it after the latency before the queue.
+
+    Each client sends `requests`, at least two.
+    """
     preset = point.preset(terms)
     scheduler = Scheduler(replace(preset_flags(preset), enable_prefix_caching=False), preset)
     rng, now = random.Random(0), 0.0  # noqa: S311 - repeatable, not secret
-    open_requests, left = 0, point.concurrency * REQUESTS
+    arrivals, left = deque([0.0] * point.concurrency), point.concurrency * (requests - 1)
     ended: list[tuple[Job, float]] = []
     while True:
-        while left and open_requests < point.concurrency:
-            scheduler.submit(_job(point, rng), now)
-            open_requests, left = open_requests + 1, left - 1
+        while arrivals and arrivals[0] <= now:
+            scheduler.submit(_job(point, rng), arrivals.popleft())
         step = scheduler.step(now)
         if step is None:
-            break
+            if not arrivals:
+                break
+            now = arrivals[0]
+            continue
         now = step.ends_at
         for token in step.tokens:
             if token.finish is not None:
                 ended.append((token.job, now))
-                open_requests -= 1
-    first = [(job.first_token_at or 0.0) - job.queued_at + preset.request_seconds for job, _ in ended]
-    each = [(at - (job.first_token_at or 0.0)) / max(1, job.output_length - 1) for job, at in ended]
-    return Prediction(*(sum(values) / len(values) for values in (first, each)))
+                if left:
+                    left -= 1
+                    arrivals.append(now + preset.request_seconds)
+    return Prediction(
+        ttft=_mean(ended, lambda job, _: (job.first_token_at or 0.0) - job.queued_at + preset.request_seconds),
+        tpot=_mean(ended, lambda job, at: (at - (job.first_token_at or 0.0)) / max(1, job.output_length - 1)),
+    )
+
+
+def _mean(ended: Sequence[tuple[Job, float]], of: Callable[[Job, float], float]) -> float:
+    """The mean over the requests of a run with `REQUESTS` of each client, in which the first of all come at once."""
+    first, later = ([of(job, at) for job, at in ended if (job.queued_at > 0) is later] for later in (False, True))
+    return (fmean(first) + (REQUESTS - 1) * fmean(later)) / REQUESTS
 
 
 def _job(point: Point, rng: random.Random) -> Job:

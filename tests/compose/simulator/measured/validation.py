@@ -4,40 +4,43 @@ import argparse
 import math
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from functools import partial
 from multiprocessing import Pool
 
 from compose.simulator.presets.step_terms import StepTerms
-from compose.whatif.calibration import fit, soft_sum
+from compose.whatif.calibration import fit
 from tests.compose.simulator.measured.points import Point, Prediction, predict, read_points
 
-_SHARES = ("weight_bandwidth", "kv_bandwidth", "fp8_flops", "bf16_flops", "attention_flops", "link_bandwidth")
+_SHARES = {field.name for field in fields(StepTerms) if field.name.endswith(("_bandwidth", "_flops"))}
+_FITTED_REQUESTS = 3
+"""Requests of each client while terms are fitted, to save time."""
 _TTFT_WEIGHT = 0.5
 """Weight of TTFT beside TPOT in the fit."""
+_SCALE = 0.1
+"""Logarithmic error from which an error counts less and less."""
 
 
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--fit", action="store_true", help="fit the coefficients first, with a third of the points")
+    parser.add_argument("--fit", action="store_true", help="fit the coefficients first, with the points for that")
     parser.add_argument("--rounds", type=int, default=2, help="times that each coefficient is fitted (default 2)")
     arguments = parser.parse_args(words)
     points, terms = list(read_points()), StepTerms()
     with Pool() as pool:
 
-        def predictions(chosen: Iterable[Point], with_terms: StepTerms) -> list[Prediction]:
-            return pool.starmap(predict, [(point, with_terms) for point in chosen], chunksize=1)
+        def predictions(chosen: Iterable[Point], *arguments: object) -> list[Prediction]:
+            return pool.starmap(predict, [(point, *arguments) for point in chosen], chunksize=1)
 
         def cost(chosen: Sequence[Point], tried: StepTerms) -> float:
-            found = loss(chosen, predictions(chosen, tried))
+            found = loss(chosen, predictions(chosen, tried, _FITTED_REQUESTS))
             print(f"{found:8.3f} {tried}", file=sys.stderr)
             return found
 
         if arguments.fit:
-            chosen = sorted(
-                (point for point in points if point.fits), key=lambda point: -point.output * point.concurrency
-            )
-            terms = fit(terms, partial(cost, chosen), arguments.rounds, 0.2, _scaled)
+            chosen = [point for point in points if point.fits]
+            chosen.sort(key=lambda point: -point.output * point.concurrency)  # the longest begin first
+            terms = fit(terms, partial(cost, chosen), arguments.rounds, 0.1, _scaled)
             for name, value in asdict(terms).items():
                 print(f"{name} = {value:.3g}")
         judged = [point for point in points if not point.fits]
@@ -46,10 +49,10 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def loss(points: Sequence[Point], found: Sequence[Prediction]) -> float:
-    """The sum of soft absolute values of logarithmic errors, so that a few points that do not fit count little."""
+    """Cauchy's loss of logarithmic errors, so that points that do not fit count little."""
     errors = [math.log(ours.tpot / point.tpot) for point, ours in zip(points, found, strict=True)]
     errors += [_TTFT_WEIGHT * math.log(ours.ttft / point.ttft) for point, ours in zip(points, found, strict=True)]
-    return soft_sum(errors)
+    return sum(math.log1p((error / _SCALE) ** 2) for error in errors)
 
 
 def _scaled(terms: StepTerms, name: str, by: float) -> StepTerms:
@@ -62,9 +65,11 @@ def table(points: Sequence[Point], found: Sequence[Prediction]) -> list[str]:
 
     E2E is the latency of a whole request, TTFT and TPOT of the other output tokens.
     """
-    groups = {"all": [*zip(points, found, strict=True)]}
-    for point, ours in groups["all"]:
-        groups.setdefault(f"{point.model}, {point.gpu}", []).append((point, ours))
+    groups: dict[str, list[tuple[Point, Prediction]]] = {"all": [], "dense models": [], "mixtures of experts": []}
+    for point, ours in zip(points, found, strict=True):
+        kind = "mixtures of experts" if point.mixture else "dense models"
+        for group in ("all", kind, f"{point.model}, {point.gpu}"):
+            groups.setdefault(group, []).append((point, ours))
     lines = ["| points | number | TTFT | TPOT | E2E |", "|---|---|---|---|---|"]
     for name, pairs in groups.items():
         ratios = [

@@ -1,5 +1,6 @@
 """Flags that change the cost of a step or the size of the KV cache."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -114,9 +115,19 @@ def test_all_mistakes_are_reported() -> None:
 
 def test_a_step_of_a_mixture_reads_the_experts_that_its_tokens_use() -> None:
     """2.9 of 34.1 G parameters for one token, nearly all for a batch."""
-    preset = PRESETS["a100-qwen3.5-35b-a3b"]
+    preset = replace(PRESETS["a100-qwen3.5-35b-a3b"], flop_per_second=math.inf)
     read = preset.memory_bytes_per_second * preset.tpot_floor(0)
     assert read == pytest.approx(2 * 2.9e9, rel=0.02)
     one, many = (preset.step_seconds(tokens=tokens, context=0) - preset.overhead_seconds for tokens in (1, 512))
     assert one * preset.memory_bytes_per_second == pytest.approx(read)
     assert many * preset.memory_bytes_per_second == pytest.approx(preset.weight_bytes, rel=0.001)
+
+
+def test_the_arithmetic_of_experts_is_apart_from_that_of_the_other_weights() -> None:
+    """Each layer has both in turn, so one part may wait for the memory and the other for the arithmetic."""
+    preset = replace(PRESETS["toy"], expert_share=0.9, active_share=0.1, expert_flop_share=0.5, expert_efficiency=0.5)
+    large = preset.step_seconds(tokens=100_000, context=0)
+    assert large == pytest.approx(100_000 * preset.flop_per_token / preset.flop_per_second * (0.5 + 0.5 / 0.5))
+    padded = replace(preset, expert_padding=64.0)
+    more = padded.step_seconds(tokens=100_000, context=0) - large
+    assert more == pytest.approx(64 / 0.1 * preset.flop_per_token / preset.flop_per_second)  # all ten are used

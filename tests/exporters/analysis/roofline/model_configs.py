@@ -66,6 +66,61 @@ QWEN_MOE = config(  # Qwen1.5-MoE-A2.7B
     shared_expert_intermediate_size=5632,
     **UNTIED,
 )
+QWEN3_235B = QWEN3_MOE | {
+    "num_hidden_layers": 94,
+    "hidden_size": 4096,
+    "num_attention_heads": 64,
+    "moe_intermediate_size": 1536,
+}
+MINIMAX_M2 = config(  # MiniMax-M2.5
+    "minimax_m2", 62, 3072, 1536, 48, 8, 200064, head_dim=128, num_local_experts=256, num_experts_per_tok=8, **UNTIED
+)
+GPT_OSS = config(  # gpt-oss-120b
+    "gpt_oss",
+    36,
+    2880,
+    2880,
+    64,
+    8,
+    201088,
+    head_dim=64,
+    num_local_experts=128,
+    num_experts_per_tok=4,
+    layer_types=["sliding_attention", "full_attention"] * 18,
+    quantization_config={"quant_method": "mxfp4"},
+    **UNTIED,
+)
+DEEPSEEK_V3 = config(
+    "deepseek_v3",
+    61,
+    7168,
+    18432,
+    128,
+    128,
+    129280,
+    q_lora_rank=1536,
+    kv_lora_rank=512,
+    qk_nope_head_dim=128,
+    qk_rope_head_dim=64,
+    v_head_dim=128,
+    n_routed_experts=256,
+    n_shared_experts=1,
+    num_experts_per_tok=8,
+    moe_intermediate_size=2048,
+    first_k_dense_replace=3,
+    **UNTIED,
+)
+KIMI_K2 = DEEPSEEK_V3 | {  # Kimi-K2.5, with experts of 4 bits
+    "model_type": "kimi_k2",
+    "num_attention_heads": 64,
+    "vocab_size": 163840,
+    "n_routed_experts": 384,
+    "first_k_dense_replace": 1,
+    "quantization_config": {
+        "config_groups": {"group_0": {"weights": {"num_bits": 4}}},
+        "ignore": ["lm_head", "re:.*self_attn.*"],
+    },
+}
 
 
 def write(folder: Path, model: object) -> Path:

@@ -12,7 +12,9 @@ from exporters.analysis.roofline.formulas import Drafts, Setup
 from exporters.analysis.roofline.gpus import SHIPPED, Dtype, Gpu, find_gpu, read_gpus
 from exporters.analysis.roofline.model_shape import Experts, ModelShape, read_shape
 from tests.exporters.analysis.roofline.model_configs import (
+    DEEPSEEK_V3,
     EAGLE3_70B,
+    GPT_OSS,
     LLAMA_8B,
     LLAMA_70B,
     QWEN_14B,
@@ -99,21 +101,45 @@ def test_more_gpus_than_kv_heads_store_each_head_more_than_once(tmp_path: Path) 
     assert replace(half, tensor_parallel=14).kv_bytes_per_token() == 7 * half.kv_bytes_per_token()
 
 
+def test_layers_with_a_sliding_window_have_no_growing_cache(tmp_path: Path) -> None:
+    oss = setup("H200", read_shape(write(tmp_path, GPT_OSS)))
+    assert oss.kv_bytes_per_token() == 2 * 18 * 8 * 64 * 2
+    assert oss.flop_per_token(1000) - oss.flop_per_token() == 4 * 18 * 64 * 64 * 1000
+
+
+def test_each_gpu_stores_the_whole_vector_of_latent_attention(tmp_path: Path) -> None:
+    """DeepSeek-V2's table 1: (d_c + d_h^R) numbers a layer, here 512 + 64."""
+    v3 = setup("H200", read_shape(write(tmp_path, DEEPSEEK_V3)))
+    assert v3.kv_bytes_per_token() == 61 * 576 * 2
+    assert replace(v3, tensor_parallel=8).kv_bytes_per_token() == 8 * v3.kv_bytes_per_token()
+
+
+def test_experts_of_4_bits_take_a_quarter_of_the_memory(tmp_path: Path) -> None:
+    """gpt-oss-120b's checkpoint has 65 GB, of which scales are 3."""
+    oss = setup("H200", read_shape(write(tmp_path, GPT_OSS)))
+    assert oss.expert_bytes() == pytest.approx(57.3e9, rel=0.01)
+    assert oss.weight_bytes() == pytest.approx(61.6e9, rel=0.01)
+    all_read = oss.memory_seconds(1000) * oss.gpu.bandwidth
+    assert all_read == pytest.approx(oss.weight_bytes() - 2 * oss.shape.lookup_table, rel=1e-3)
+
+
 SIZES = st.integers(1, 128)
 
 
 @st.composite
 def shapes(draw: st.DrawFn) -> ModelShape:
-    kv_heads = draw(st.sampled_from((1, 2, 8)))
+    kv_heads, head_size, layers = draw(st.sampled_from((1, 2, 8))), draw(st.sampled_from((64, 128, 256))), draw(SIZES)
     dense, table = draw(st.floats(1e8, 1e11)), draw(st.floats(1e6, 1e9))
     tied, count = draw(st.booleans()), draw(st.integers(2, 256))
     experts = draw(st.none() | st.builds(Experts, st.just(count), st.integers(1, count), st.floats(1e7, 1e9)))
     embeddings = table if tied else 2 * table
     return ModelShape(
-        layers=draw(SIZES),
+        layers=layers,
+        full_layers=layers,
         heads=kv_heads * draw(st.integers(1, 8)),
         kv_heads=kv_heads,
-        head_size=draw(st.sampled_from((64, 128, 256))),
+        head_size=head_size,
+        kv_values=2 * kv_heads * head_size,
         parameters=embeddings + dense + (experts.count * experts.parameters if experts else 0),
         embeddings=embeddings,
         lookup_table=0 if tied else table,

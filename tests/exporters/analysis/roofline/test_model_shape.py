@@ -6,15 +6,21 @@ from typing import Any
 
 import pytest
 
+from exporters.analysis.roofline.gpus import Dtype
 from exporters.analysis.roofline.model_shape import Experts, read_shape
 from exporters.text.errors import UsageError
 from tests.exporters.analysis.roofline.model_configs import (
+    DEEPSEEK_V3,
     GEMMA_7B,
+    GPT_OSS,
+    KIMI_K2,
     LLAMA_7B,
     LLAMA_8B,
     LLAMA_70B,
+    MINIMAX_M2,
     MIXTRAL,
     QWEN3_8B,
+    QWEN3_235B,
     QWEN3_MOE,
     QWEN_14B,
     QWEN_HALF_B,
@@ -37,6 +43,11 @@ from tests.exporters.analysis.roofline.model_configs import (
         pytest.param(MIXTRAL, 46_702_792_704, id="Mixtral 8x7B"),
         pytest.param(QWEN3_MOE, 30_532_122_624, id="Qwen3-30B-A3B"),
         pytest.param(QWEN_MOE, 14_315_784_192, id="Qwen1.5-MoE-A2.7B: a shared expert"),
+        pytest.param(QWEN3_235B, 235.1e9, id="Qwen3-235B-A22B"),
+        pytest.param(MINIMAX_M2, 228.7e9, id="MiniMax-M2.5"),
+        pytest.param(GPT_OSS, 116.8e9, id="gpt-oss-120b"),
+        pytest.param(DEEPSEEK_V3, 671e9, id="DeepSeek-V3: latent attention, dense first layers"),
+        pytest.param({"text_config": KIMI_K2}, 1026e9, id="Kimi-K2"),
     ],
 )
 def test_the_counted_parameters_are_the_published_ones_within_a_thousandth(
@@ -51,6 +62,7 @@ def test_the_counted_parameters_are_the_published_ones_within_a_thousandth(
         pytest.param(MIXTRAL, 12.9e9, id="Mixtral 8x7B"),
         pytest.param(QWEN3_MOE, 3.3e9, id="Qwen3-30B-A3B"),
         pytest.param(QWEN_MOE, 2.7e9, id="Qwen1.5-MoE-A2.7B"),
+        pytest.param(DEEPSEEK_V3, 37e9, id="DeepSeek-V3"),
     ],
 )
 def test_a_mixture_multiplies_only_its_active_parameters(model: object, active: float, tmp_path: Path) -> None:
@@ -72,6 +84,16 @@ def test_a_large_batch_activates_every_expert() -> None:
     assert experts.activated(1000) == pytest.approx(8)
 
 
+def test_experts_that_alone_are_quantised_have_their_own_dtype(tmp_path: Path) -> None:
+    of = {name: read_shape(write(tmp_path, model)).experts for name, model in (("oss", GPT_OSS), ("v3", DEEPSEEK_V3))}
+    assert of["oss"] is not None
+    assert of["v3"] is not None
+    assert (of["oss"].dtype, of["v3"].dtype) == (Dtype.FP4, None)
+    kimi = read_shape(write(tmp_path, KIMI_K2)).experts
+    assert kimi is not None
+    assert kimi.dtype is Dtype.INT4
+
+
 def test_tensor_parallel_sizes_divide_heads_and_kv_heads(tmp_path: Path) -> None:
     assert read_shape(write(tmp_path, QWEN_14B)).tensor_parallel_sizes == (1, 2, 4, 8, 40)
 
@@ -85,8 +107,8 @@ def error_of(folder: Path, text: str, parameters: float | None = None) -> str:
 
 
 KNOWN = (
-    "(known: gemma, gemma2, gemma3_text, granite, llama, mistral, mixtral, olmo, olmo2, phi3, qwen2, qwen2_moe, qwen3, "
-    "qwen3_moe)"
+    "(known: deepseek_v2, deepseek_v3, gemma, gemma2, gemma3_text, gpt_oss, granite, kimi_k2, llama, minimax_m2, "
+    "mistral, mixtral, olmo, olmo2, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe)"
 )
 
 
@@ -102,9 +124,10 @@ KNOWN = (
             id="invalid sizes",
         ),
         pytest.param(
-            {"kv_lora_rank": 512},
-            "DIR/config.json: kv_lora_rank: multi-head latent attention (DeepSeek V2, V3, Kimi K2) is not supported",
-            id="latent attention",
+            {"kv_lora_rank": 512, "v_head_dim": 0},
+            "DIR/config.json: missing: qk_nope_head_dim, qk_rope_head_dim; the config.json of a decoder on Hugging "
+            "Face has them\nDIR/config.json: v_head_dim: expected a whole number from 1 to 10,000,000, found 0",
+            id="latent attention without its sizes",
         ),
         pytest.param(
             {"layer_types": ["linear_attention", "full_attention"]},
@@ -145,8 +168,8 @@ def test_all_missing_keys_are_listed_at_once(tmp_path: Path) -> None:
 def test_experts_of_an_unknown_architecture_are_rejected_even_with_stated_parameters(tmp_path: Path) -> None:
     text = json.dumps(QWEN_14B | {"model_type": "dbrx", "n_routed_experts": 16})
     assert error_of(tmp_path, text, 132e9) == (
-        "DIR/config.json: n_routed_experts: the experts of model_type 'dbrx' are not supported; known: mixtral, "
-        "qwen2_moe, qwen3_moe"
+        "DIR/config.json: n_routed_experts: the experts of model_type 'dbrx' are not supported; known: deepseek_v2, "
+        "deepseek_v3, gpt_oss, kimi_k2, minimax_m2, mixtral, qwen2_moe, qwen3_moe"
     )
 
 
