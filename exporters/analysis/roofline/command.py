@@ -184,9 +184,10 @@ def _table(setup: Setup, batches: Sequence[int], remedies: Sequence[str]) -> Ite
         f"{number(gpu.bandwidth / 1e9)} GB/s, {number(gpu.memory / 2**30)} GiB ({gpu.source})"
     )
     active = f", {shape.active_parameters / 1e9:.2f} B active" if shape.experts else ""
+    experts = f", experts {shape.experts.dtype}" if shape.experts and shape.experts.dtype else ""
     yield (
         f"{'Weights':<16}{shape.parameters / 1e9:.2f} B parameters{active}: {setup.weight_bytes() / 1e9:.1f} GB "
-        f"({setup.weight_dtype})"
+        f"({setup.weight_dtype}{experts})"
     )
     if drafts := setup.drafts:
         yield (

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from exporters.vocabulary.ceilings import Ceilings, read_ceilings
-from tests.exporters.analysis.roofline.model_configs import LLAMA_70B, MIXTRAL, QWEN_14B, write
+from tests.exporters.analysis.roofline.model_configs import GPT_OSS, LLAMA_70B, MIXTRAL, QWEN_14B, write
 from tests.support.command_line import CommandLine
 from tests.support.sidecar_process import sidecar
 
@@ -39,6 +39,13 @@ def test_the_table_of_a_mixture_on_two_gpus_with_context(tmp_path: Path, cli: Co
         "       1         258     257.5  memory\n"
         "     256       7,544      29.5  memory; exceeds the KV cache\n"
     )
+
+
+def test_the_dtype_of_the_experts_is_printed_if_it_is_not_that_of_the_other_weights(
+    tmp_path: Path, cli: CommandLine
+) -> None:
+    weights = roofline(cli, tmp_path, GPT_OSS, "H200").splitlines()[1]
+    assert weights == "Weights         116.78 B parameters, 5.12 B active: 61.6 GB (bf16, experts fp4)"
 
 
 def test_weights_that_do_not_fit_are_reported_with_flags_that_would_fit(tmp_path: Path, cli: CommandLine) -> None:
