@@ -89,7 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
     found = _predict_all(
         every, partial(predict, traffic=traffic, slos=slos, timeout=timeout, errors=errors), arguments.jobs
     )
-    answer = Answer(traffic, found, errors, arguments.gpu_hour_price)
+    answer = Answer(traffic, found, errors, arguments.gpu_hour_price, slos)
     if arguments.html is not None:
         write_file(arguments.html, page(answer))
     if arguments.format == "json":

@@ -1,7 +1,7 @@
 """The attainment of recorded traffic with one combination of settings, with brackets from the validated error."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from msgspec import structs
@@ -52,6 +52,7 @@ class Prediction:
     attained: Mapping[str, Attainment]
     least: Mapping[str, Attainment]
     most: Mapping[str, Attainment]
+    events: Mapping[tuple[str, str], Attainment]
     output_tokens: int
     seconds: float
 
@@ -61,6 +62,17 @@ class Prediction:
         return min(shares), max(shares)
 
 
+def budget_use(events: Mapping[tuple[str, str], Attainment], slos: SloFile) -> Sequence[tuple[float, str, str]]:
+    """How fast each error budget is used, with class and SLO, the fastest first; 1 uses it up exactly.
+
+    The share of bad events divided by the share that may be bad: the burn rate in "The Site Reliability Workbook",
+    chapter 5.
+    """
+    budgets = {slo.name: slo.budget for slo in slos.slos}
+    found = [((1 - each.share) / budgets[slo], name, slo) for (name, slo), each in events.items() if slo in budgets]
+    return sorted(found, reverse=True)
+
+
 def predict(
     combination: Combination, traffic: RecordedTraffic, slos: SloFile, timeout: float, errors: Errors
 ) -> Prediction:
@@ -68,7 +80,7 @@ def predict(
     attained = _Attained(slos)
     seconds = replay(combination, traffic, timeout, attained.add)
     least, most = (_by_an_engine(errors, sign, combination, traffic, slos, timeout) for sign in (-1, 1))
-    return Prediction(combination, attained.by_class, least, most, attained.output_tokens, seconds)
+    return Prediction(combination, attained.by_class, least, most, attained.events, attained.output_tokens, seconds)
 
 
 def _by_an_engine(
@@ -93,10 +105,16 @@ class _Attained:
         self._slos = slos
         self._kinds: dict[tuple[str, bool, bool], ApplicableSlos] = {}
         self._counts: Counter[tuple[str, bool | None]] = Counter()
+        self._verdicts: Counter[tuple[tuple[str, str], bool | None]] = Counter()
 
     @property
     def by_class(self) -> Mapping[str, Attainment]:
         return attainments(self._counts)
+
+    @property
+    def events(self) -> Mapping[tuple[str, str], Attainment]:
+        """The good and bad events of each class and SLO."""
+        return attainments(self._verdicts)
 
     def add(self, request: RecordedRequest, ended: EndedRequest) -> None:
         self.output_tokens += ended.ending.completion_tokens or 0
@@ -110,6 +128,8 @@ class _Attained:
             self._kinds[kind] = applicable
         verdicts = judge_ended(applicable, self._slos.first_token_timeout, ended)
         self._counts[request.request_class, goodput(verdicts.values())] += 1
+        for slo, verdict in verdicts.items():
+            self._verdicts[(request.request_class, slo), goodput([verdict])] += 1
 
 
 def _scaled(slos: SloFile, factor: float) -> SloFile:

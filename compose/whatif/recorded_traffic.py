@@ -2,11 +2,12 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import accumulate, chain
 from pathlib import Path
 from statistics import median
+from typing import TypeVar
 
 import msgspec
 
@@ -22,6 +23,7 @@ from loadgen.schedule.requests import CHAT, COMPLETIONS
 
 _CHARACTERS_PER_TOKEN = 4.0
 """The estimate for a log without the lengths of prefixes."""
+Key = TypeVar("Key", str, tuple[str, str])
 _NOT_SERVED = frozenset({Outcome.CLIENT_ERROR})
 """Outcomes of requests that cost the engine nothing."""
 
@@ -69,6 +71,8 @@ class RecordedTraffic:
     """Seconds of the longest request."""
     most_open: int
     """The most requests that were open at the same time."""
+    events: Mapping[tuple[str, str], Attainment] = field(default_factory=dict)
+    """The good and bad events of each class and SLO."""
 
     @property
     def has_prefixes(self) -> bool:
@@ -145,6 +149,13 @@ def read_traffic(paths: Sequence[Path]) -> RecordedTraffic:
         per_token,
         max(entry.e2e_ms for entry in entries) / 1000,
         _most_open(entries),
+        attainments(
+            Counter(
+                ((entry.request_class, slo), goodput([verdict]))
+                for entry in entries
+                for slo, verdict in entry.slo.items()
+            )
+        ),
     )
 
 
@@ -185,11 +196,11 @@ def _median_or(values: Iterable[float], default: float) -> float:
     return median(found) if found else default
 
 
-def attainments(counts: Counter[tuple[str, bool | None]]) -> dict[str, Attainment]:
-    """The attainment of each class, from its number of requests with each goodput."""
+def attainments(counts: Counter[tuple[Key, bool | None]]) -> dict[Key, Attainment]:
+    """The attainment of each class, or class and SLO, from its number of good, bad and other requests."""
     return {
-        name: Attainment(counts[name, True] + counts[name, False], counts[name, True])
-        for name in sorted({name for name, good in counts if good is not None})
+        key: Attainment(counts[key, True] + counts[key, False], counts[key, True])
+        for key in sorted({key for key, good in counts if good is not None})
     }
 
 

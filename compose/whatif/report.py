@@ -1,14 +1,15 @@
 """The predictions of `vllm-slo whatif` as a table, as JSON, and as a page with the frontier of cost and attainment."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from xml.etree.ElementTree import Element
 
 from compose.experiments.report.frontier import STYLE, Point, frontier, marks
 from compose.experiments.report.tables import Grid
-from compose.whatif.prediction import Errors, Prediction
+from compose.whatif.prediction import Errors, Prediction, budget_use
 from compose.whatif.recorded_traffic import Attainment, RecordedTraffic
 from exporters.text.units import spell_duration
+from exporters.vocabulary.slo_file import SloFile
 from loadgen.report.html_tables import table
 from loadgen.report.markup import element
 from loadgen.report.page import html_page
@@ -34,6 +35,7 @@ class Answer:
     found: Sequence[Prediction]
     errors: Errors
     price: float | None
+    slos: SloFile
 
     @property
     def classes(self) -> Sequence[str]:
@@ -57,12 +59,12 @@ def grid(answer: Answer) -> Grid:
     """A row for the log, and for each combination."""
     traffic, names = answer.traffic, answer.classes
     costs = [] if answer.price is None else ["cost per hour", "per 1M output tokens"]
-    headings = ["settings", *names, "GPUs", *costs]
-    blank = [""] * (len(headings) - len(names) - 1)
-    rows = [["measured, from the log", *(_percent(each) for each in traffic.attained.values()), *blank]]
+    headings = ["settings", *names, "budget use", "GPUs", *costs]
+    recorded = [*(_percent(each) for each in traffic.attained.values()), _budget(traffic.events, answer.slos)]
+    rows = [["measured, from the log", *recorded, *[""] * (1 + len(costs))]]
     for prediction in answer.found:
         rows.append([prediction.combination.name, *(_cell(prediction, answer.found[0], name) for name in names)])
-        rows[-1].append(f"{prediction.combination.gpus}")
+        rows[-1] += [_budget(prediction.events, answer.slos), f"{prediction.combination.gpus}"]
         if answer.price is not None:
             hour = answer.price * prediction.combination.gpus
             tokens = prediction.output_tokens / prediction.seconds * 3600
@@ -76,7 +78,8 @@ def notes(answer: Answer) -> Iterator[str]:
     errors, traffic = answer.errors, answer.traffic
     yield (
         f"In brackets: of engines slower and faster by the median error of the simulator, {errors.tpot:.0%}, and "
-        f"{errors.ttft:.0%} for TTFT. ~: not distinguishable from the recorded settings."
+        f"{errors.ttft:.0%} for TTFT. ~: not distinguishable from the recorded settings. "
+        "Budget use: of the class and SLO whose error budget is used fastest, times the rate that its objective allows."
     )
     if traffic.assumed:
         yield f"{traffic.assumed} requests did not end: their lengths are estimated from those of their class."
@@ -150,6 +153,7 @@ def document(answer: Answer) -> dict[str, object]:
         "errors": {"ttft": answer.errors.ttft, "tpot": answer.errors.tpot},
         "contradictions": answer.contradicted,
         "recorded": {name: round(each.share, 6) for name, each in traffic.attained.items()},
+        "recorded_budget_use": _budgets(traffic.events, answer.slos),
         "predictions": [
             {
                 "settings": dict(each.combination.changes),
@@ -165,6 +169,7 @@ def document(answer: Answer) -> dict[str, object]:
                     }
                     for name, attained in each.attained.items()
                 },
+                "budget_use": _budgets(each.events, answer.slos),
             }
             for each in answer.found
         ],
@@ -178,6 +183,14 @@ def _cell(prediction: Prediction, unchanged: Prediction, name: str) -> str:
     before = unchanged.interval(name) if name in unchanged.attained else (low, high)
     same = prediction is not unchanged and low <= before[1] and high >= before[0]
     return f"{_percent(prediction.attained[name])} ({low:.0%} to {high:.0%}){' ~' * same}"
+
+
+def _budget(events: Mapping[tuple[str, str], Attainment], slos: SloFile) -> str:
+    return next((f"{use:.1f}x, {name} {slo}" for use, name, slo in budget_use(events, slos)), "-")
+
+
+def _budgets(events: Mapping[tuple[str, str], Attainment], slos: SloFile) -> list[dict[str, object]]:
+    return [{"class": name, "slo": slo, "use": round(use, 6)} for use, name, slo in budget_use(events, slos)]
 
 
 def _percent(attained: Attainment) -> str:

@@ -61,6 +61,11 @@ def test_a_second_replica_ends_an_overload(tmp_path: Path, capsys: pytest.Captur
     assert [each["settings"] for each in document["predictions"]] == [{}, {"replicas": "1"}, {"replicas": "2"}]
     assert shares[0] == shares[1] < 0.9
     assert shares[2] == 1.0
+    uses = [{each["slo"]: each["use"] for each in found["budget_use"]} for found in document["predictions"]]
+    assert uses[0]["ttft"] == pytest.approx((1 - shares[0]) / 0.05, rel=1e-3)
+    assert uses[2] == {"ttft": 0, "tpot": 0}
+    recorded = document["recorded_budget_use"]
+    assert recorded == [{"class": "chat", "slo": "ttft", "use": 10}, {"class": "chat", "slo": "tpot", "use": 0}]
     assert status == (1 if document["contradictions"] else 0)
     least, most = (document["predictions"][0]["good"]["chat"][end] for end in ("least", "most"))
     assert least < shares[0] < most, "a slower engine has longer queues"
@@ -151,7 +156,7 @@ def test_the_requests_of_a_load_run_are_those_of_its_sidecars_log(
             "max_tokens": 100,
             "prompt_tokens": 400,
             "completion_tokens": 20,
-            "slo": {"ttft": "good"},
+            "slo": {"ttft": "good", "tpot": "good"},
         }
 
     assert whatif(tmp_path, [line(number) for number in range(8)], "--format", "json") == 0
