@@ -78,9 +78,9 @@ def notes(answer: Answer) -> Iterator[str]:
     errors, traffic = answer.errors, answer.traffic
     yield (
         f"In brackets: of engines slower and faster by the median error of the simulator, {errors.tpot:.0%}, and "
-        f"{errors.ttft:.0%} for TTFT. ~: not distinguishable from the recorded settings. "
-        "Budget use: of the class and SLO whose error budget is used fastest, times the rate that its objective allows."
+        f"{errors.ttft:.0%} for TTFT. ~: not distinguishable from the recorded settings."
     )
+    yield "Budget use: the burn rate of the class and SLO whose error budget is used fastest; 1x uses it up exactly."
     if traffic.assumed:
         yield f"{traffic.assumed} requests did not end: their lengths are estimated from those of their class."
     if not traffic.has_prefixes:
