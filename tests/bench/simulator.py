@@ -1,9 +1,9 @@
 """How fast the simulator is, in virtual and in real time: `make bench NAME=simulator`.
 
 A day of 10 requests/s is replayed as `vllm-slo whatif` does it, on one core. Then a simulated engine (Llama 3.1 8B in
-FP8 on an H200, with an FP8 KV cache) serves as many streams in real time as give about 20,000 tokens/s; the lag is the time from the end of a
-step, by the step model, until all its tokens are written. Client and engine share the machine. Exits with 1 if a limit
-is exceeded.
+FP8 on an H200, with an FP8 KV cache) serves as many streams in real time as give about 20,000 tokens/s; the lag is the
+time from the end of a step, by the step model, until all its tokens are written. Client and engine share the machine.
+Exits with 1 if a limit is exceeded.
 """
 
 import argparse
