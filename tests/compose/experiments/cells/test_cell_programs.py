@@ -129,5 +129,7 @@ configurations:
     _, cells = read_experiment(tmp_path / "out")
     assert [stored.cell.status for stored in cells] == [CellStatus.DONE] * 2
     turns, sessions = (stored.cell.engine for stored in cells)
-    assert turns.prefix_query_tokens == sessions.prefix_query_tokens  # of all engines
-    assert 1.5 * (turns.prefix_hit_tokens or 0) < (sessions.prefix_hit_tokens or 0)
+    # Those of all engines; the last turns of a slow machine come after the end of the load and are not sent.
+    asked, asked_of_sessions = turns.prefix_query_tokens or 0, sessions.prefix_query_tokens or 0
+    assert asked == pytest.approx(asked_of_sessions, rel=0.2)
+    assert 1.5 * (turns.prefix_hit_tokens or 0) / asked < (sessions.prefix_hit_tokens or 0) / asked_of_sessions
