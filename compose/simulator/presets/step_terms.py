@@ -27,8 +27,8 @@ MAX_MODEL_LEN = 32_768
 class StepTerms:
     """Shares of the datasheet's peaks, and times in seconds.
 
-    The default values are fitted for vLLM on H100 and H200. The page docs/design/step-model.md has the formula, the fit,
-    and the errors on data that the fit did not use.
+    The default values are fitted for vLLM on H100 and H200. The page docs/design/step-model.md has the formula, the
+    fit, and the errors on data that the fit did not use.
     """
 
     weight_bandwidth: float = 0.901
