@@ -13,6 +13,7 @@ from compose.experiments.setup.experiment_file import Engine
 from compose.experiments.setup.pools import Pool, Pools, Routing
 from compose.programs.haproxy import Haproxy
 from exporters.text.errors import UsageError
+from loadgen.results.record import read_records
 from tests.compose.experiments.toy_experiment import write_experiment
 
 ENGINE = Engine(preset="toy", flags={"enable-prefix-caching": "false", "enforce-eager": "true", "max-num-seqs": "4"})
@@ -129,7 +130,7 @@ configurations:
     _, cells = read_experiment(tmp_path / "out")
     assert [stored.cell.status for stored in cells] == [CellStatus.DONE] * 2
     turns, sessions = (stored.cell.engine for stored in cells)
-    # Those of all engines; the last turns of a slow machine come after the end of the load and are not sent.
-    asked, asked_of_sessions = turns.prefix_query_tokens or 0, sessions.prefix_query_tokens or 0
-    assert asked == pytest.approx(asked_of_sessions, rel=0.2)
-    assert 1.5 * (turns.prefix_hit_tokens or 0) / asked < (sessions.prefix_hit_tokens or 0) / asked_of_sessions
+    for stored in cells:  # the engines together computed what was sent; a slow machine sends fewer of the last turns
+        sent = sum(record.prompt_tokens or 0 for record in read_records(stored.folder))
+        assert stored.cell.engine.prefix_query_tokens == sent
+    assert 1.5 * (turns.prefix_hit_tokens or 0) < (sessions.prefix_hit_tokens or 0)
