@@ -34,6 +34,7 @@ RATE, PROMPT, OUTPUT, DAY = 10, 300, 100, 86_400
 MOST_SECONDS = 60.0
 STREAMS, TOKENS, SECONDS = 120, 1500, 3.0
 """The streams take about 9 s; between 3 and 6 s, each step has a token of each."""
+ENGINE = "--gpu H200 --dtype fp8 --kv-cache-dtype fp8"
 LAG = "vllm_slo_simulator_lag_seconds"
 LIMIT = 0.005
 """Seconds of lag that 99 % of the steps must keep to."""
@@ -75,18 +76,7 @@ def lag(streams: int, folder: Path) -> tuple[float, Mapping[float, float]]:
     port = free_port()
     model_config = folder / "config.json"
     model_config.write_text(json.dumps(LLAMA_8B))
-    flags = [
-        "--gpu",
-        "H200",
-        "--dtype",
-        "fp8",
-        "--kv-cache-dtype",
-        "fp8",
-        "--model-config",
-        str(model_config),
-        "--max-num-seqs",
-        str(streams),
-    ]
+    flags = ["--model-config", str(model_config), "--max-num-seqs", str(streams), *ENGINE.split()]
     command = [str(Path(sys.executable).parent / "vllm-slo"), "simulate", *flags]
     with subprocess.Popen([*command, "--listen", f"127.0.0.1:{port}"], stderr=subprocess.DEVNULL) as engine:
         try:

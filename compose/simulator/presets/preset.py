@@ -48,19 +48,18 @@ class Preset:
     def step_seconds(self, *, tokens: int, context: float, sequences: int = 0, pairs: float = 0.0) -> float:
         """The duration of a step that computes `tokens` of `sequences` and attends over `context` tokens in total.
 
-        By the roofline model, matrix products take the longer of reading the weights and computing, those of experts
-        apart; attention adds reading the KV cache, and the arithmetic of `pairs`: the sum, over the tokens, of those
-        that each attends to.
-        The page docs/design/step-model.md has the formula and its error.
+        By the roofline model, matrix products take the longer of reading the weights and computing; a layer computes
+        those of experts separately. Attention adds reading the KV cache, and the arithmetic of `pairs`: the sum, over
+        the tokens, of those that each attends to. The page docs/design/step-model.md has the formula and its error.
         """
         more = sequences * self.sequence_seconds + tokens * self.token_seconds
         attention = pairs * self.flop_per_pair / (self.flop_per_second * self.attention_efficiency)
-        forward = self._forward_seconds(
-            context,
-            self.kv_bytes_per_token,
-            weights=self.weight_bytes * (1 - self.expert_share),
-            flop=tokens * self.flop_per_token * (1 - self.expert_flop_share),
+        products = self._product_seconds(
+            self.weight_bytes * (1 - self.expert_share),
+            tokens * self.flop_per_token * (1 - self.expert_flop_share),
+            self.efficiency,
         )
+        forward = products + self._cache_seconds(context, self.kv_bytes_per_token)
         return self.overhead_seconds + forward + self._expert_seconds(tokens) + attention + more
 
     def draft_seconds(self, *, requests: int, context: int) -> float:
@@ -71,9 +70,8 @@ class Preset:
         if self.speculation is None or self.speculation.draft is None:
             return 0.0
         draft = self.speculation.draft
-        return self.speculation.tokens * self._forward_seconds(
-            context, draft.kv_bytes_per_token, weights=draft.weight_bytes, flop=requests * draft.flop_per_token
-        )
+        products = self._product_seconds(draft.weight_bytes, requests * draft.flop_per_token, self.efficiency)
+        return self.speculation.tokens * (products + self._cache_seconds(context, draft.kv_bytes_per_token))
 
     def tpot_floor(self, context: float) -> float:
         """The least TPOT in seconds of a batch with `context` cached tokens in total, without speculative decoding."""
@@ -83,18 +81,20 @@ class Preset:
             bandwidth=self.memory_bytes_per_second,
         )
 
-    def _forward_seconds(self, context: float, kv_bytes_per_token: float, *, weights: float, flop: float) -> float:
-        read = context * kv_bytes_per_token / (self.memory_bytes_per_second * self.kv_bandwidth)
-        return max(weights / self.memory_bytes_per_second, flop / (self.flop_per_second * self.efficiency)) + read
+    def _product_seconds(self, weights: float, flop: float, efficiency: float) -> float:
+        """The longer of reading `weights` bytes and computing at a share `efficiency` of the peak."""
+        return max(weights / self.memory_bytes_per_second, flop / (self.flop_per_second * efficiency))
+
+    def _cache_seconds(self, context: float, kv_bytes_per_token: float) -> float:
+        return context * kv_bytes_per_token / (self.memory_bytes_per_second * self.kv_bandwidth)
 
     def _expert_seconds(self, tokens: int) -> float:
         if not self.expert_share:
             return 0.0
         used = self._used_experts(tokens)
-        read = self.weight_bytes * self.expert_share * used / self.memory_bytes_per_second
         padded = tokens + self.expert_padding * used / self.active_share
         flop = padded * self.flop_per_token * self.expert_flop_share
-        return max(read, flop / (self.flop_per_second * self.expert_efficiency))
+        return self._product_seconds(self.weight_bytes * self.expert_share * used, flop, self.expert_efficiency)
 
     def _used_experts(self, tokens: int) -> float:
         """The share of the experts that a step over `tokens` uses, with even routing."""

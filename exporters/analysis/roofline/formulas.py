@@ -71,7 +71,7 @@ class Setup:
     def expert_bytes(self) -> float:
         """The part of `weight_bytes` in experts that a router chooses among."""
         experts = self.shape.experts
-        return experts.count * experts.parameters * (experts.dtype or self.weight_dtype).bytes if experts else 0.0
+        return self._bytes_of_experts(experts.count) if experts else 0.0
 
     def kv_bytes_per_token(self) -> float:
         """Key and value of every KV head in every layer: Pope et al., section 3.3; vLLM's `FullAttentionSpec`.
@@ -160,6 +160,10 @@ class Setup:
 
     def _stored_bytes(self, parameters: float, embeddings: float, experts: float) -> float:
         """The bytes of `parameters`, with those of the embeddings and of a number of `experts`."""
-        width, each = self.weight_dtype.bytes, self.shape.experts
-        quantised = experts * each.parameters * ((each.dtype or self.weight_dtype).bytes - width) if each else 0.0
-        return (parameters - embeddings) * width + embeddings * max(width, Dtype.BF16.bytes) + quantised
+        width, each = self.weight_dtype.bytes, self.shape.experts.parameters if self.shape.experts else 0.0
+        dense = (parameters - embeddings - experts * each) * width + embeddings * max(width, Dtype.BF16.bytes)
+        return dense + self._bytes_of_experts(experts)
+
+    def _bytes_of_experts(self, number: float) -> float:
+        experts = self.shape.experts
+        return number * experts.parameters * (experts.dtype or self.weight_dtype).bytes if experts else 0.0

@@ -132,6 +132,10 @@ class _ConfigKeys:
             return value
         return 1
 
+    def count(self, name: str) -> int:
+        """A number that may be 0 or missing."""
+        return self.whole(name) if self.config.get(name) else 0
+
     def finish(self) -> None:
         if self.missing:
             names = ", ".join(self.missing)
@@ -213,11 +217,11 @@ def _mlp(keys: _ConfigKeys, layers: int, hidden: int, parameters: float | None) 
     """Parameters of the MLPs that every token uses: all of a dense model, the shared ones of a mixture of experts."""
     kind = str(keys.config.get("model_type"))
     if kind in MIXTURES:
-        dense = _dense_layers(keys)
-        shared = keys.whole("shared_expert_intermediate_size", 0)
-        if keys.config.get("n_shared_experts"):
-            shared = keys.whole("n_shared_experts") * keys.whole("moe_intermediate_size")
-        return 3 * hidden * ((layers - dense) * shared + (dense and dense * keys.whole("intermediate_size")))
+        dense, experts = keys.count("first_k_dense_replace"), keys.count("n_shared_experts")
+        shared = experts * keys.whole("moe_intermediate_size") if experts else 0
+        shared += keys.whole("shared_expert_intermediate_size", 0)
+        in_dense_layers = dense * keys.whole("intermediate_size") if dense else 0
+        return 3 * hidden * ((layers - dense) * shared + in_dense_layers)
     if kind not in DENSE and parameters is None:
         keys.problems.append(
             f"model_type: the parameters of {kind!r} cannot be counted; add --parameters (known: "
@@ -225,11 +229,6 @@ def _mlp(keys: _ConfigKeys, layers: int, hidden: int, parameters: float | None) 
         )
         return 0.0
     return 0.0 if parameters is not None else 3 * hidden * layers * keys.whole("intermediate_size")
-
-
-def _dense_layers(keys: _ConfigKeys) -> int:
-    """The first layers of a mixture, which have an MLP instead of experts."""
-    return keys.whole("first_k_dense_replace") if keys.config.get("first_k_dense_replace") else 0
 
 
 def _experts(keys: _ConfigKeys, layers: int, hidden: int) -> Experts | None:
@@ -250,7 +249,7 @@ def _experts(keys: _ConfigKeys, layers: int, hidden: int) -> Experts | None:
         or keys.whole("moe_layer_freq", 1) != 1
     ):
         keys.problems.append("experts in some layers only are not supported")
-    parameters = 3.0 * hidden * keys.whole(width) * (layers - _dense_layers(keys))
+    parameters = 3.0 * hidden * keys.whole(width) * (layers - keys.count("first_k_dense_replace"))
     return Experts(count, active, parameters, _expert_dtype(keys.config.get("quantization_config")))
 
 

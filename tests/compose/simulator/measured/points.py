@@ -78,7 +78,7 @@ class Point:
 
     @property
     def older(self) -> bool:
-        """Whether the release is older than vLLM 0.14, which schedules a step while the one before is computed."""
+        """Whether a step of the release costs time for each sequence: all points of 0.11 and 0.12."""
         return self.release.startswith(("0.11.", "0.12."))
 
 
