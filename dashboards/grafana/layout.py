@@ -122,6 +122,7 @@ def arrange(
             element.interval = element.interval or interval
             _title_classes(element, class_titles)
             _shorten_legend(element)
+            state_empty(element)
     _collapse(result, {row.title for row in rows if row.is_collapsed})
     return result
 
@@ -228,7 +229,6 @@ def to_json(
     for element in tree.get("panels", []):
         for panel in (element, *element.get("panels", [])):
             panel.get("options", {}).pop("footer", None)
-            state_empty(panel)
     complete_links(tree, links)
     if log_selector:
         add_log_lines(tree, log_selector)

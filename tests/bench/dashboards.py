@@ -110,6 +110,7 @@ def main() -> None:
     parser.add_argument("--classes", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=3, help="rounds; the fastest run of each query counts")
     parser.add_argument("--slowest", type=int, default=3, help="number of slowest panels to print for each dashboard")
+    parser.add_argument("--dashboard", metavar="TITLE", help="measure only this one")
     parser.add_argument("--range", metavar="1d", help="time range of all dashboards (default: that of each)")
     parser.add_argument("--tools", type=Path, help="folder of prometheus and promtool (default: the installed ones)")
     parser.add_argument("--against", metavar="REVISION", help="also measure the dashboards of a revision")
@@ -127,6 +128,8 @@ def main() -> None:
         for port, (name, tree) in enumerate(trees.items(), PORT):
             repeated = {"class": classes, "active_class": classes}
             revision = read_revision(tree, repeated, all_rows=options.all_rows)
+            if options.dashboard:
+                revision = replace(revision, loads={options.dashboard: revision.loads[options.dashboard]})
             if options.range:
                 seconds = round(parse_duration(options.range))
                 loads = {title: replace(each, seconds=seconds) for title, each in revision.loads.items()}

@@ -149,6 +149,12 @@ def plain() -> Proxy:
     )
 
 
+def copying() -> Proxy:
+    return Proxy(
+        "copying", lambda place: [sys.executable, "-m", "tests.bench.copying", str(place.port), str(place.upstream)]
+    )
+
+
 LITELLM = """
 model_list:
   - model_name: m
@@ -184,7 +190,7 @@ def litellm() -> Proxy:
     return Proxy(f"litellm {version}", start, most_connections=20)
 
 
-PEERS: dict[str, Callable[[], Proxy]] = {"vllm-router": vllm_router, "litellm": litellm}
+PEERS: dict[str, Callable[[], Proxy]] = {"copying": copying, "vllm-router": vllm_router, "litellm": litellm}
 
 
 def _installed(name: str, requirement: str) -> tuple[Path, str]:

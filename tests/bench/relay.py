@@ -69,7 +69,12 @@ def parser() -> argparse.ArgumentParser:
     flags.add_argument(
         "--measure", action="append", choices=ALL, help="repeatable (default: all except memory, which takes minutes)"
     )
-    flags.add_argument("--peers", default="", metavar="NAMES", help=f"peers to install: {','.join(PEERS)}")
+    flags.add_argument(
+        "--peers",
+        default="",
+        metavar="NAMES",
+        help=f"more proxies: {','.join(PEERS)}; copying, in Python, only copies bytes, pip installs the others",
+    )
     flags.add_argument(
         "--against",
         type=Path,
