@@ -73,7 +73,7 @@ pictures: setup ## the pictures of README and docs, from one recorded demo: ten 
 	$(BIN)/python -m docs.page_pictures
 
 NAME ?= relay
-BENCHES := relay simulator options load_clients journal parsers rules dashboards request_queries vllm_bench freeze fleet engine_hangs workers
+BENCHES := relay parts simulator options load_clients journal parsers rules dashboards request_queries vllm_bench freeze fleet engine_hangs workers
 bench: setup ## what a part costs, beside peers: NAME=relay, the default, or another one of docs/design/performance.md; ARGS=--help
 	$(if $(filter $(NAME),$(BENCHES)),,$(error NAME=$(NAME) is no benchmark; there are: $(BENCHES)))
 	$(BIN)/python -m tests.bench.$(NAME) $(ARGS)

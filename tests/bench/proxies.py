@@ -164,7 +164,7 @@ general_settings: {{dangerously_permit_weak_or_unset_master_key: true}}  # on lo
 
 
 def vllm_router() -> Proxy:
-    home, version = _installed("vllm-router", "vllm-router")
+    home, version = installed("vllm-router", "vllm-router")
 
     def start(place: Place) -> list[str]:
         return [
@@ -177,7 +177,7 @@ def vllm_router() -> Proxy:
 
 
 def litellm() -> Proxy:
-    home, version = _installed("litellm", "litellm[proxy]")
+    home, version = installed("litellm", "litellm[proxy]")
 
     def start(place: Place) -> list[str]:
         config = place.folder / "litellm.yaml"
@@ -193,7 +193,7 @@ def litellm() -> Proxy:
 PEERS: dict[str, Callable[[], Proxy]] = {"copying": copying, "vllm-router": vllm_router, "litellm": litellm}
 
 
-def _installed(name: str, requirement: str) -> tuple[Path, str]:
+def installed(name: str, requirement: str) -> tuple[Path, str]:
     """The virtual environment, created at the first use, and the installed version."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     home = cache / "vllm-slo" / f"bench-{name}"
