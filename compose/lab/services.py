@@ -95,7 +95,8 @@ def write_grafana(config: LabConfig, changes: Mapping[str, str]) -> None:
 
 def services(config: LabConfig, tools: Tools) -> tuple[Service, ...]:
     """All services except the load, in start order."""
-    engine = () if config.engine else (vllm_cpu(config, config.vllm) if config.vllm else simulator(config),)
+    vllm = config.vllm and launch.service(config.vllm, HOST, config.ports.engine, otlp=config.otlp)
+    engine = () if config.engine else (vllm or simulator(config),)
     grafana_program = shutil.which("grafana")
     return (
         alertmanager(config, tools),
@@ -113,18 +114,6 @@ def simulator(config: LabConfig) -> Service:
         name="simulator",
         command=(*OURS, "simulate", "--listen", ports.address("engine"), *config.simulator),
         ready_url=ports.url("engine") + "/health",
-    )
-
-
-def vllm_cpu(config: LabConfig, installation: VllmCpu) -> Service:
-    ports = config.ports
-    return Service(
-        name=launch.NAME,
-        command=launch.command(installation, HOST, ports.engine, config.otlp),
-        ready_url=ports.url("engine") + "/health",
-        start_timeout=launch.START_SECONDS,
-        env=launch.environment(installation),
-        grace=20,
     )
 
 

@@ -14,4 +14,4 @@ def _size_lines() -> list[bytes]:
 
 
 SIZE_LINES = _size_lines()
-"""By the length of the chunk including its framing."""
+"""The size lines by the length of the chunk with its framing."""
