@@ -19,7 +19,7 @@ from compose.lab import services
 from compose.lab.ports import free_ports
 from compose.lab.rewrite_config import COMPOSE_DIRECTORY
 from compose.lab.run_directory import RunDirectory
-from compose.lab.services import OURS, LabConfig, as_arguments
+from compose.lab.services import LabConfig, ours
 from compose.processes.child_processes import ChildProcess, ChildProcesses, Service
 from compose.programs.cache import Report
 from compose.programs.haproxy import Haproxy
@@ -168,14 +168,14 @@ class _RollingUpdate:
 
     def _load(self) -> Service:
         flags = {
+            "--scenario": str(SCENARIO),
             "--target": f"http://{_address(_BALANCER)}:{PORT}",
             "--out": str(self._config.directory.load),
             "--slos": str(self._slos),
             "--rate-scale": str(self._config.rate_scale),
             "--grace": "120s",
         }
-        command = (*OURS, "load", "run", "--scenario", str(SCENARIO), *as_arguments(flags), "--allow-invalid")
-        return Service(name="load", command=command, grace=150)
+        return Service(name="load", command=(*ours(flags, "load", "run"), "--allow-invalid"), grace=150)
 
     def _write_configs(self) -> None:
         directory = self._config.directory
