@@ -25,7 +25,7 @@ from compose.programs.cache import Report
 from compose.programs.haproxy import Haproxy
 from compose.programs.tools import Tools
 from compose.rolling_update.balancer import PORT, Balancing, add_replica, balancer, remove_replica
-from compose.rolling_update.pod import Pod, PodFiles, Stop
+from compose.rolling_update.pod import Pod, Stop
 from compose.rolling_update.pod_manifest import METRICS, read
 from compose.rolling_update.update_checks import UpdateResult
 from exporters.analysis.prometheus_api import Prometheus
@@ -153,9 +153,8 @@ class _RollingUpdate:
         shutil.copy(self._slos, folder)
         (folder / "token").touch(mode=0o600)
         (folder / "token").write_text(self._token, encoding="ascii")
-        files = PodFiles(self._manifest, folder, self._config.changed)
-        pod = self._pods[slot] = Pod(name, _address(self._created), files, self._processes)
-        await pod.start_sidecar(self._http)
+        pod = self._pods[slot] = Pod(name, _address(self._created), self._manifest, folder, self._processes)
+        await pod.start_sidecar(self._http, self._config.changed)
         # Not before: the alert's duration is scaled to the period of this run, but the start of a process is not.
         self._write_targets()
         await pod.start_engine(self._http)
