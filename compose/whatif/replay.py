@@ -36,7 +36,7 @@ class _Open:
 class _Replay:
     def __init__(self, combination: Combination, traffic: RecordedTraffic, timeout: float, on_end: OnEnd) -> None:
         pool, flags, preset = combination.pool, combination.flags, combination.preset
-        self._router = Router(pool.routing, [VirtualEngine(flags, preset) for _ in range(pool.replicas)])
+        self._router = Router(pool, flags, preset)
         self._flags = flags
         self._traffic = traffic
         self._delay = preset.request_seconds

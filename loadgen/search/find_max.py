@@ -92,7 +92,8 @@ class MaxRateSearch:
         number, folder = self._store.new_folder()
         plan = self._settings.plan(rate, number)
         try:
-            load = LoadRun(self._settings.of_probe(plan, folder), self._series, _ignore, Console(quiet=True))
+            settings = self._settings.of_probe(plan, folder)
+            load = LoadRun(settings, self._series, lambda **_: None, Console(quiet=True))
         except UsageError as error:
             if self._count == 1:
                 raise
@@ -191,7 +192,3 @@ class ProbeWatch:
         self.decided = look, verdicts
         self._load.dispatcher.stop()
         return True
-
-
-def _ignore(**_: object) -> None:
-    pass
