@@ -22,7 +22,7 @@ DRAFTS = "vllm:spec_decode_num_drafts_total"
 DRAFT_TOKENS = "vllm:spec_decode_num_draft_tokens_total"
 ACCEPTED = "vllm:spec_decode_num_accepted_tokens_total"
 CACHE_CONFIG = "vllm:cache_config_info"
-COUNTERS = {
+_COUNTERS = {
     "preemptions": PREEMPTIONS,
     "generated_tokens": GENERATED,
     "prefix_query_tokens": QUERIES,
@@ -32,7 +32,7 @@ COUNTERS = {
     "accepted_draft_tokens": ACCEPTED,
 }
 """The counter of each field of a reading."""
-_NAMES = frozenset(map(plain_name, (RUNNING, WAITING, USAGE, *COUNTERS.values(), CACHE_CONFIG)))
+_NAMES = frozenset(map(plain_name, (RUNNING, WAITING, USAGE, *_COUNTERS.values(), CACHE_CONFIG)))
 _OTHER_NAMES = {"kv_cache_dtype": "cache_dtype"}
 """Flags whose setting has another name in `vllm:cache_config_info`."""
 
@@ -74,7 +74,7 @@ def parse_sample(text: str, at: float) -> EngineSample:
         running=value(RUNNING),
         waiting=value(WAITING),
         usage=value(USAGE, max),
-        counters={name: value(name) for name in COUNTERS.values()},
+        counters={name: value(name) for name in _COUNTERS.values()},
         settings=settings,
     )
 
@@ -123,7 +123,7 @@ def reading(samples: Sequence[EngineSample], settings: Mapping[str, str], start:
         waiting_max=max(waiting, default=None),
         waiting_mean=fmean(waiting) if waiting else None,
         running_max=max(gauge(lambda sample: sample.running), default=None),
-        **{field: rise(name) for field, name in COUNTERS.items()},
+        **{field: rise(name) for field, name in _COUNTERS.items()},
     )
 
 
@@ -138,7 +138,7 @@ def merged(readings: Sequence[EngineReading]) -> EngineReading:
         return merge(found) if found else None
 
     maxima = {name: over(max, name) for name in ("kv_usage_max", "waiting_max", "running_max")}
-    counts = {name: over(sum, name) for name in COUNTERS}
+    counts = {name: over(sum, name) for name in _COUNTERS}
     return structs.replace(
         first, **maxima, **counts, kv_usage_mean=over(fmean, "kv_usage_mean"), waiting_mean=over(sum, "waiting_mean")
     )

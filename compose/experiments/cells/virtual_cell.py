@@ -1,13 +1,11 @@
 """Measures one cell in virtual time and writes the files of a load run."""
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 
 from compose.experiments.cells.cell_run import CellPlan
-from compose.experiments.cells.engine_samples import COUNTERS
 from compose.experiments.cells.simulated_engine import settings
 from compose.experiments.cells.virtual_fleet import VirtualFleet
 from compose.experiments.cells.virtual_run import VirtualLoad, VirtualRun
@@ -50,7 +48,8 @@ class EngineTotals:
         self._engines = engines
         self._usage = self._waiting = 0.0  # integrals over time
         self._maxima = (0.0, 0.0, 0.0)
-        self._counts = Counter[str]()  # by the field of the reading
+        self._preemptions = self._queries = self._hits = self._generated = 0
+        self._drafts = self._draft_tokens = self._accepted = 0
 
     def add(self, step: Step, scheduler: Scheduler) -> None:
         usage, waiting, running = scheduler.pool.usage, len(scheduler.waiting), step.sequences
@@ -58,33 +57,35 @@ class EngineTotals:
         self._waiting += waiting * step.duration
         most = self._maxima
         self._maxima = max(most[0], usage), max(most[1], waiting), max(most[2], running)
-        counts = self._counts
-        counts["preemptions"] += len(step.preempted)
-        counts["generated_tokens"] += step.decoded + sum(token.count for token in step.tokens)
+        self._preemptions += len(step.preempted)
+        self._generated += step.decoded + sum(token.count for token in step.tokens)
         for job in step.admitted:
-            counts["prefix_query_tokens"] += job.prompt_length
-            counts["prefix_hit_tokens"] += job.cached
+            self._queries += job.prompt_length
+            self._hits += job.cached
         for token in step.tokens:
-            counts["drafts"] += token.drafted > 0
-            counts["draft_tokens"] += token.drafted
-            counts["accepted_draft_tokens"] += token.accepted
+            self._drafts += token.drafted > 0
+            self._draft_tokens += token.drafted
+            self._accepted += token.accepted
 
     def reading(self, preset: Preset, flags: EngineFlags, seconds: float) -> EngineReading:
         """The figures of a run of this length; an idle engine has no requests and uses no KV cache."""
-        left_out: dict[str, int | None] = {}
-        if not flags.enable_prefix_caching:  # vLLM then counts no queries
-            left_out |= dict.fromkeys(("prefix_query_tokens", "prefix_hit_tokens"), 0)
-        if preset.speculation is None:  # vLLM then has no counters of drafts
-            left_out |= dict.fromkeys(("drafts", "draft_tokens", "accepted_draft_tokens"))
+        caching = flags.enable_prefix_caching  # without it vLLM counts no queries
+        drafting = preset.speculation is not None  # without it vLLM has no counters of drafts
         return EngineReading(
             settings=settings(preset, flags),
             kv_capacity_tokens=flags.kv_tokens,
             kv_usage_max=round(self._maxima[0], 6),
             kv_usage_mean=round(self._usage / seconds / self._engines, 6),
+            preemptions=self._preemptions,
+            generated_tokens=self._generated,
+            prefix_query_tokens=self._queries if caching else 0,
+            prefix_hit_tokens=self._hits if caching else 0,
             waiting_max=self._maxima[1],
             waiting_mean=round(self._waiting / seconds, 6),
             running_max=self._maxima[2],
-            **{name: self._counts[name] for name in COUNTERS} | left_out,
+            drafts=self._drafts if drafting else None,
+            draft_tokens=self._draft_tokens if drafting else None,
+            accepted_draft_tokens=self._accepted if drafting else None,
         )
 
 

@@ -23,9 +23,8 @@ class MessagesFormat(Format):
         # at this time vLLM reports the whole prompt as input, and the cached tokens only at the end
         message["usage"] = {"input_tokens": job.prompt_length, "output_tokens": 0}
         start = messages_event("message_start", message=message)
-        return (
-            [start, messages_event("content_block_start", content_block=self._block(""), index=0)] if piece else [start]
-        )
+        block = messages_event("content_block_start", content_block=self._block(""), index=0)
+        return [start, block] if piece else [start]
 
     def token_event(self, text: str, index: int) -> bytes:
         delta = {"type": "text_delta", "text": text}
