@@ -2,6 +2,8 @@
 
 import argparse
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -18,6 +20,7 @@ from loadgen.results.regrading import regrade_run
 from loadgen.results.summary import summarise
 from loadgen.run import settings as run_settings
 from loadgen.run import warm_up
+from loadgen.run.settings import RunSettings
 from loadgen.search import settings as find_max_settings
 from loadgen.warm_up import settings as warm_up_settings
 
@@ -33,7 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     run_settings.add_flags(run)
     add_fields(run, run_settings.WorkerFlags)
     add_logging_flags(run)
-    run.set_defaults(run=_run)
+    run.set_defaults(run=partial(_send, run_settings.from_arguments))
     replay = add(
         "replay",
         "replay recorded traffic and report the results",
@@ -45,7 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     run_settings.add_flags(replay)
     add_fields(replay, run_settings.WorkerFlags)
     add_logging_flags(replay)
-    replay.set_defaults(run=_replay)
+    replay.set_defaults(run=partial(_send, run_settings.of_trace))
     find_max = add(
         "find-max",
         "find the largest rate at which every SLO is met",
@@ -89,16 +92,6 @@ def _add_scenario(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _run(arguments: argparse.Namespace) -> int:
-    configure_logging(arguments.log_level, arguments.log_format, "load")
-    return _send(run_settings.from_arguments(arguments), arguments.workers)
-
-
-def _replay(arguments: argparse.Namespace) -> int:
-    configure_logging(arguments.log_level, arguments.log_format, "load")
-    return _send(run_settings.of_trace(arguments), arguments.workers)
-
-
 def _find_max(arguments: argparse.Namespace) -> int:
     configure_logging(arguments.log_level, arguments.log_format, "load")
     settings = find_max_settings.from_arguments(arguments)
@@ -115,15 +108,17 @@ def _warm_up(arguments: argparse.Namespace) -> int:
     return warm_up_run.run(settings)
 
 
-def _send(settings: run_settings.RunSettings, workers: int) -> int:
+def _send(read: Callable[[argparse.Namespace], RunSettings], arguments: argparse.Namespace) -> int:
+    configure_logging(arguments.log_level, arguments.log_format, "load")
+    settings = read(arguments)
     try:
-        if workers == 1:
+        if arguments.workers == 1:
             from loadgen.run import load_run  # noqa: PLC0415 - gevent is imported by a run only
 
             return load_run.run(settings)
         from loadgen.distributed import headless  # noqa: PLC0415 - importing Locust patches the sockets of this process
 
-        return headless.run(settings, workers)
+        return headless.run(settings, arguments.workers)
     except KeyboardInterrupt:
         print("vllm-slo load: interrupted before the first request; nothing was sent", file=sys.stderr)
         return 130

@@ -10,12 +10,14 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from locust import events
+from gevent.event import Event
+from locust import User, events, task
+from locust.exception import StopUser
 from locust.runners import MasterRunner, WorkerRunner
 
 from exporters.text.errors import UsageError
 from loadgen.distributed.locust_tab import add_tab
-from loadgen.distributed.locust_user import LocustMaster, OpenLoopUser
+from loadgen.distributed.locust_user import LocustMaster, run_to_end
 from loadgen.distributed.master_run import MasterRun
 from loadgen.distributed.worker_load import WorkerLoad
 from loadgen.distributed.worker_pool import WorkerPool
@@ -26,11 +28,20 @@ from loadgen.run.metrics_endpoint import MetricsEndpoint
 from loadgen.run.settings import RunSettings, from_environment
 
 
-class Mix(OpenLoopUser):
-    """Runs the scenario of VLLM_SLO_SCENARIO."""
+class Mix(User):
+    """Runs the scenario of VLLM_SLO_SCENARIO; one user is enough, because every request has its own greenlet."""
 
+    fixed_count = 1
     series: LoadCollector  # over all starts
     latest: LoadRun | MasterRun | None = None
+
+    @task
+    def offer(self) -> None:
+        """Run the whole load, then end the test."""
+        if isinstance(self.environment.runner, WorkerRunner):  # it sends its share without users
+            Event().wait()
+        run_to_end(self.environment, self.load)
+        raise StopUser  # otherwise Locust runs the task again first
 
     def load(self) -> LoadRun:
         run = LoadRun(_new_settings(self.host), self.series, self.environment.events.request.fire)

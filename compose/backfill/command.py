@@ -242,7 +242,7 @@ def _step(text: str | None, spec: SloFile, *, with_rules: bool) -> float:
 
 def _labels(text: str | None, spec: SloFile) -> Mapping[str, str]:
     labels = {str(name): value for name, value in {**DEFAULT_LABELS, Label.JOB: spec.scrape_job[0]}.items()}
-    for part in (text or "").split(",") if text else ():
+    for part in text.split(",") if text else ():
         name, equals, value = part.partition("=")
         if not equals or not value or not _LABEL.fullmatch(name):
             raise UsageError(

@@ -95,7 +95,8 @@ def write_grafana(config: LabConfig, changes: Mapping[str, str]) -> None:
 
 def services(config: LabConfig, tools: Tools) -> tuple[Service, ...]:
     """All services except the load, in start order."""
-    engine = () if config.engine else (vllm_cpu(config, config.vllm) if config.vllm else simulator(config),)
+    vllm = config.vllm and launch.service(config.vllm, HOST, config.ports.engine, otlp=config.otlp)
+    engine = () if config.engine else (vllm or simulator(config),)
     grafana_program = shutil.which("grafana")
     return (
         alertmanager(config, tools),
@@ -113,18 +114,6 @@ def simulator(config: LabConfig) -> Service:
         name="simulator",
         command=(*OURS, "simulate", "--listen", ports.address("engine"), *config.simulator),
         ready_url=ports.url("engine") + "/health",
-    )
-
-
-def vllm_cpu(config: LabConfig, installation: VllmCpu) -> Service:
-    ports = config.ports
-    return Service(
-        name=launch.NAME,
-        command=launch.command(installation, HOST, ports.engine, config.otlp),
-        ready_url=ports.url("engine") + "/health",
-        start_timeout=launch.START_SECONDS,
-        env=launch.environment(installation),
-        grace=20,
     )
 
 
@@ -147,22 +136,14 @@ def sidecar(config: LabConfig) -> Service:
         flags["--engine-name"] = f"{config.upstream}={ports.address('engine')}"
     if not config.engine and not config.vllm:
         flags["--roofline"] = str(ROOFLINE)
-    return Service(
-        name="sidecar",
-        command=(*OURS, "sidecar", *as_arguments(flags)),
-        ready_url=ports.url("sidecar") + "/readyz",
-        grace=25,
-    )
+    ready = ports.url("sidecar") + "/readyz"
+    return Service(name="sidecar", command=ours(flags, "sidecar"), ready_url=ready, grace=25)
 
 
 def traces(config: LabConfig) -> Service:
     ports = config.ports
     flags = {"--listen": ports.address("traces"), "--trace-file": str(config.directory.traces / "traces.db")}
-    return Service(
-        name="traces",
-        command=(*OURS, "traces", *as_arguments(flags)),
-        ready_url=ports.url("traces") + "/healthz",
-    )
+    return Service(name="traces", command=ours(flags, "traces"), ready_url=ports.url("traces") + "/healthz")
 
 
 def prometheus(config: LabConfig, tools: Tools) -> Service:
@@ -198,18 +179,15 @@ def alertmanager(config: LabConfig, tools: Tools) -> Service:
 
 def load(config: LabConfig, scenario: str) -> Service:
     flags = {
+        "--scenario": scenario,
         "--target": config.ports.url("relay"),
         "--out": str(config.directory.load),
         "--slos": str(config.slos),
         "--metrics": config.ports.address("load"),
     }
-    return Service(
-        name="load",
-        # The lab is for looking: on a slow machine its report says INVALID, and the lab goes on.
-        command=(*OURS, "load", "run", "--scenario", scenario, *as_arguments(flags), "--allow-invalid", *config.load),
-        may_exit=True,
-        grace=60,
-    )
+    # The lab is for looking: on a slow machine its report says INVALID, and the lab goes on.
+    command = (*ours(flags, "load", "run"), "--allow-invalid", *config.load)
+    return Service(name="load", command=command, may_exit=True, grace=60)
 
 
 def grafana_server(config: LabConfig, program: str) -> Service:
@@ -246,13 +224,10 @@ def preview(config: LabConfig) -> Service:
         "--serve": ports.address("grafana"),
         "--scrape-interval": PREVIEW_SCRAPES,
     }
-    return Service(
-        name="preview",
-        command=(*OURS, "dashboards", "preview", *as_arguments(flags)),
-        ready_url=ports.url("grafana") + "/slo-overview",
-    )
+    command = ours(flags, "dashboards", "preview")
+    return Service(name="preview", command=command, ready_url=ports.url("grafana") + "/slo-overview")
 
 
-def as_arguments(flags: dict[str, str]) -> tuple[str, ...]:
-    """Flags and their values as words."""
-    return tuple(word for flag in flags.items() for word in flag)
+def ours(flags: Mapping[str, str], *words: str) -> tuple[str, ...]:
+    """A command of our program, with these words, and then flags and their values."""
+    return (*OURS, *words, *(word for flag in flags.items() for word in flag))

@@ -3,7 +3,6 @@
 import argparse
 import asyncio
 import logging
-import os
 import signal
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -14,6 +13,7 @@ import msgspec
 from aiohttp import web
 
 from exporters.text.addresses import parse_address
+from exporters.text.connect_errors import connect_reason
 from exporters.text.errors import UsageError, parse_flag, system_reason
 from exporters.text.logs import add_logging_flags, configure_logging
 
@@ -175,8 +175,7 @@ def _run(arguments: argparse.Namespace) -> int:
     try:
         asyncio.run(_serve(store, host, port))
     except OSError as error:
-        reason = os.strerror(error.errno).lower() if error.errno else system_reason(error)
-        raise UsageError(f"--listen: cannot listen on {arguments.listen}: {reason}") from error
+        raise UsageError(f"--listen: cannot listen on {arguments.listen}: {connect_reason(error)}") from error
     return 0
 
 

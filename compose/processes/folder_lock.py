@@ -6,7 +6,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from exporters.text.errors import UsageError, system_reason
+from exporters.text.errors import UsageError
+from exporters.text.output_files import writing
 
 LOCK = "lock"
 
@@ -17,11 +18,9 @@ def lock_of(folder: Path, name: str) -> IO[str]:
     Raises:
         UsageError: it cannot be written.
     """
-    try:
+    with writing(name):
         folder.mkdir(parents=True, exist_ok=True)
         return (folder / LOCK).open("w")
-    except OSError as error:
-        raise UsageError(f"{name}: cannot be written: {system_reason(error)}") from error
 
 
 @contextmanager

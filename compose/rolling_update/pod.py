@@ -30,27 +30,18 @@ class Stop:
         return (self.hook or 0, self.engine, self.sidecar) == (0, 0, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class PodFiles:
-    """The manifest, the folder with `slos.yaml` and `token`, and flags that differ from the manifest."""
-
-    manifest: PodManifest
-    folder: Path
-    changed: Mapping[str, str]
-
-
 class Pod:
-    """A pod whose processes do not run yet."""
+    """A pod whose processes do not run yet; the folder has `slos.yaml` and `token`."""
 
-    def __init__(self, name: str, address: str, files: PodFiles, processes: ChildProcesses) -> None:
+    def __init__(self, name: str, address: str, manifest: PodManifest, folder: Path, processes: ChildProcesses) -> None:
         self.name, self.address = name, address
-        self._files, self._processes = files, processes
+        self._manifest, self._folder, self._processes = manifest, folder, processes
         self._metrics = f"http://{address}:{METRICS}"
         self._started: list[ChildProcess] = []  # the sidecar, then the engine
 
-    async def start_sidecar(self, http: aiohttp.ClientSession) -> None:
-        """Start the native sidecar; returns when its startup probe succeeds."""
-        words = self._files.manifest.sidecar_words(self.address, self._files.folder, self._files.changed)
+    async def start_sidecar(self, http: aiohttp.ClientSession, changed: Mapping[str, str]) -> None:
+        """Start the native sidecar, with flags that differ from the manifest, until its startup probe succeeds."""
+        words = self._manifest.sidecar_words(self.address, self._folder, changed)
         # In a pod, the name of the host is that of the pod.
         name = f"--engine-name=http://{self.address}:{ENGINE}={self.name}:{ENGINE}"
         await self._start(http, "sidecar", (*OURS, *words, name), f"{self._metrics}/healthz")
@@ -74,14 +65,12 @@ class Pod:
         return Stop(self.name, hook_seconds, seconds, status, await engine.wait(), await sidecar.wait())
 
     async def _run_hook(self) -> int:
-        words = self._files.manifest.hook_words(self.address, self._files.folder)
+        words = self._manifest.hook_words(self.address, self._folder)
         service = Service(name=f"hook-{self.name}", command=(sys.executable, "-I", *words), may_exit=True)
         return await (await self._processes.start(service)).wait()
 
     async def _start(self, http: aiohttp.ClientSession, kind: str, command: tuple[str, ...], probe: str) -> None:
-        service = Service(
-            name=f"{kind}-{self.name}", command=command, ready_url=probe, grace=self._files.manifest.grace
-        )
+        service = Service(name=f"{kind}-{self.name}", command=command, ready_url=probe, grace=self._manifest.grace)
         child = await self._processes.start(service)
         self._started.append(child)
         await child.wait_until_ready(http, service.start_timeout)

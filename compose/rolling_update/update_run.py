@@ -19,13 +19,13 @@ from compose.lab import services
 from compose.lab.ports import free_ports
 from compose.lab.rewrite_config import COMPOSE_DIRECTORY
 from compose.lab.run_directory import RunDirectory
-from compose.lab.services import OURS, LabConfig, as_arguments
+from compose.lab.services import LabConfig, ours
 from compose.processes.child_processes import ChildProcess, ChildProcesses, Service
 from compose.programs.cache import Report
 from compose.programs.haproxy import Haproxy
 from compose.programs.tools import Tools
 from compose.rolling_update.balancer import PORT, Balancing, add_replica, balancer, remove_replica
-from compose.rolling_update.pod import Pod, PodFiles, Stop
+from compose.rolling_update.pod import Pod, Stop
 from compose.rolling_update.pod_manifest import METRICS, read
 from compose.rolling_update.update_checks import UpdateResult
 from exporters.analysis.prometheus_api import Prometheus
@@ -153,9 +153,8 @@ class _RollingUpdate:
         shutil.copy(self._slos, folder)
         (folder / "token").touch(mode=0o600)
         (folder / "token").write_text(self._token, encoding="ascii")
-        files = PodFiles(self._manifest, folder, self._config.changed)
-        pod = self._pods[slot] = Pod(name, _address(self._created), files, self._processes)
-        await pod.start_sidecar(self._http)
+        pod = self._pods[slot] = Pod(name, _address(self._created), self._manifest, folder, self._processes)
+        await pod.start_sidecar(self._http, self._config.changed)
         # Not before: the alert's duration is scaled to the period of this run, but the start of a process is not.
         self._write_targets()
         await pod.start_engine(self._http)
@@ -168,14 +167,14 @@ class _RollingUpdate:
 
     def _load(self) -> Service:
         flags = {
+            "--scenario": str(SCENARIO),
             "--target": f"http://{_address(_BALANCER)}:{PORT}",
             "--out": str(self._config.directory.load),
             "--slos": str(self._slos),
             "--rate-scale": str(self._config.rate_scale),
             "--grace": "120s",
         }
-        command = (*OURS, "load", "run", "--scenario", str(SCENARIO), *as_arguments(flags), "--allow-invalid")
-        return Service(name="load", command=command, grace=150)
+        return Service(name="load", command=(*ours(flags, "load", "run"), "--allow-invalid"), grace=150)
 
     def _write_configs(self) -> None:
         directory = self._config.directory

@@ -4,10 +4,10 @@ import argparse
 import asyncio
 import gzip
 import signal
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import uvloop
 
@@ -30,7 +30,7 @@ from compose.whatif.engine_model import add_engine_model, engine_model
 from compose.whatif.log_fit import fit_log
 from compose.whatif.recorded_traffic import read_traffic
 from exporters.text.addresses import parse_address
-from exporters.text.command_flags import add_request_logs
+from exporters.text.command_flags import Option, add_fields, add_request_logs
 from exporters.text.errors import UsageError, parse_flag
 from exporters.text.logs import add_logging_flags, configure_logging
 
@@ -55,6 +55,31 @@ _HELP = {
 }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulateFlags:
+    """The flags of the preset, the server and the calibration, beside those of `EngineFlags`."""
+
+    quantization: Annotated[str | None, Option(None, choices=tuple(QUANTIZED_WEIGHTS))] = None
+    """smaller weights and a larger KV cache; awq dequantizes in each step, so it is slower (default: none)"""
+    kv_cache_dtype: Annotated[str | None, Option(None, choices=("auto", *FP8_KV_CACHES))] = None
+    """8 bits for twice the tokens in the KV cache; refused, as by vLLM, on a GPU without FP8 (default: the preset's)"""
+    gpu_memory_utilization: Annotated[str | None, Option("SHARE")] = None
+    """share of the memory of the GPU, for the size of the KV cache (default: the preset's)"""
+    speculative_config: Annotated[str | None, Option("JSON")] = None
+    """speculative decoding, such as '{"method": "ngram", "num_speculative_tokens": 5}' (default: off)"""
+    restart_seconds: Annotated[float, Option("SECONDS", float)] = 1.0
+    """time between stop and start after POST /simulator/config (default: %(default)s)"""
+    invalid_output: Annotated[float, Option("SHARE", float)] = 0.0
+    """share of the JSON outputs and tool calls that are not valid, from 0 to 1 (default: %(default)s)"""
+    calibrate: bool = False
+    """serve nothing: fit the speed of memory and arithmetic to --request-log, and write the preset to --out"""
+    engine_metrics: Annotated[Path | None, Option("FILE", Path)] = None
+    """the engine's /metrics during the log, with --calibrate: size and prefix caching of its KV cache; also compressed
+    by gzip (default: the preset's)"""
+    out: Annotated[Path | None, Option("FILE", Path)] = None
+    """file for the fitted preset, for --preset-file"""
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the flags, with vLLM's names."""
     parser.add_argument(
@@ -71,60 +96,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         else:
             parser.add_argument(flag, type=int, metavar="N", help=_HELP[name])
     parser.add_argument(
-        "--quantization",
-        choices=tuple(QUANTIZED_WEIGHTS),
-        help="smaller weights and a larger KV cache; awq dequantizes in each step, so it is slower (default: none)",
-    )
-    parser.add_argument(
-        "--kv-cache-dtype",
-        choices=("auto", *FP8_KV_CACHES),
-        help="8 bits for twice the tokens in the KV cache; refused, as by vLLM, on a GPU without FP8 (default: the "
-        "preset's)",
-    )
-    parser.add_argument(
         "--enforce-eager",
         action=argparse.BooleanOptionalAction,
         default=False,
         help="no CUDA graphs: more time per step (default: off)",
     )
-    parser.add_argument(
-        "--gpu-memory-utilization",
-        metavar="SHARE",
-        help="share of the memory of the GPU, for the size of the KV cache (default: the preset's)",
-    )
-    parser.add_argument(
-        "--speculative-config",
-        metavar="JSON",
-        help='speculative decoding, such as \'{"method": "ngram", "num_speculative_tokens": 5}\' (default: off)',
-    )
-    parser.add_argument(
-        "--restart-seconds",
-        type=float,
-        default=1.0,
-        metavar="SECONDS",
-        help="time between stop and start after POST /simulator/config (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--invalid-output",
-        type=float,
-        default=0.0,
-        metavar="SHARE",
-        help="share of the JSON outputs and tool calls that are not valid, from 0 to 1 (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--calibrate",
-        action="store_true",
-        help="serve nothing: fit the speed of memory and arithmetic to --request-log, and write the preset to --out",
-    )
+    add_fields(parser, SimulateFlags)
     add_request_logs(parser)
-    parser.add_argument(
-        "--engine-metrics",
-        type=Path,
-        metavar="FILE",
-        help="the engine's /metrics during the log, with --calibrate: size and prefix caching of its KV cache; also "
-        "compressed by gzip (default: the preset's)",
-    )
-    parser.add_argument("--out", type=Path, metavar="FILE", help="file for the fitted preset, for --preset-file")
     add_logging_flags(parser)
     parser.set_defaults(run=run)
 

@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from compose.processes.child_processes import Service
 from compose.vllm_cpu.install import VllmCpu
 from exporters.text.errors import UsageError
 
@@ -36,6 +37,20 @@ def command(installation: VllmCpu, host: str, port: int, otlp: str | None = None
     flags = (word for flag in FLAGS.items() for word in flag)
     traces = () if otlp is None else ("--otlp-traces-endpoint", otlp)
     return ("nice", "-n", "10", *server, "--host", host, "--port", str(port), *flags, *SWITCHES, *traces)
+
+
+def service(
+    installation: VllmCpu, host: str, port: int, *flags: str, otlp: str | None = None, number: int = 0
+) -> Service:
+    """The process, with more flags; the numbers of several count from 0."""
+    return Service(
+        name=f"{NAME}-{number}" if number else NAME,
+        command=(*command(installation, host, port, otlp), *flags),
+        ready_url=f"http://{host}:{port}/health",
+        start_timeout=START_SECONDS,
+        env=environment(installation),
+        grace=20,
+    )
 
 
 def environment(installation: VllmCpu) -> Mapping[str, str]:

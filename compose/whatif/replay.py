@@ -17,6 +17,7 @@ from compose.whatif.recorded_traffic import RecordedRequest, RecordedTraffic
 from exporters.records.messages import PREFIX_BLOCK
 from exporters.vocabulary.signals import Outcome
 from exporters.vocabulary.verdicts import EndedRequest, Ending
+from loadgen.results.record import elapsed
 
 OnEnd = Callable[[RecordedRequest, EndedRequest], None]
 """Gets a request and what it got; `completion_tokens` without end are the chunks that have arrived."""
@@ -35,7 +36,7 @@ class _Open:
 class _Replay:
     def __init__(self, combination: Combination, traffic: RecordedTraffic, timeout: float, on_end: OnEnd) -> None:
         pool, flags, preset = combination.pool, combination.flags, combination.preset
-        self._router = Router(pool.routing, [VirtualEngine(flags, preset) for _ in range(pool.replicas)])
+        self._router = Router(pool, flags, preset)
         self._flags = flags
         self._traffic = traffic
         self._delay = preset.request_seconds
@@ -146,9 +147,9 @@ class _Replay:
                     outcome=outcome,
                     last_chunk=None if last is None else last - due,
                     completion_tokens=job.generated if complete else (first is not None) + len(gaps) or None,
-                    queue=_between(job.queued_at, job.scheduled_at) if complete else None,
-                    prefill=_between(job.scheduled_at, job.first_token_at) if complete else None,
-                    decode=_between(job.first_token_at, job.last_token_at) if complete else None,
+                    queue=elapsed(job.queued_at, job.scheduled_at) if complete else None,
+                    prefill=elapsed(job.scheduled_at, job.first_token_at) if complete else None,
+                    decode=elapsed(job.first_token_at, job.last_token_at) if complete else None,
                 ),
                 max_tokens=request.output_tokens,
                 first_token=first_token,
@@ -164,7 +165,3 @@ def replay(combination: Combination, traffic: RecordedTraffic, timeout: float, o
     Returns the seconds until the last has ended.
     """
     return max(_Replay(combination, traffic, timeout, on_end).run(), traffic.seconds)
-
-
-def _between(begin: float | None, end: float | None) -> float | None:
-    return None if begin is None or end is None else end - begin

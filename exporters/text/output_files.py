@@ -1,6 +1,7 @@
 """Creates folders and the output files of commands."""
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from exporters.text.errors import UsageError, system_reason
@@ -8,11 +9,18 @@ from exporters.text.errors import UsageError, system_reason
 
 def write_file(path: Path, text: str) -> None:
     """Write a file and create its folder; raises UsageError if the file cannot be written."""
-    try:
+    with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def writing(name: object) -> Iterator[None]:
+    """Raises UsageError if its content cannot write a file or a folder, which has this name in the message."""
+    try:
+        yield
     except OSError as error:
-        raise UsageError(f"{path}: cannot be written: {system_reason(error)}") from error
+        raise UsageError(f"{name}: cannot be written: {system_reason(error)}") from error
 
 
 def create_folder(path: Path) -> None:

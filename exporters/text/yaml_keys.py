@@ -184,12 +184,7 @@ def text_of(pattern: str) -> Schema:
     return {"type": "string", "pattern": f"^(?:{pattern})$"}
 
 
-def _count(node: Node) -> int | None:
-    value = node.number(least=1, whole=True)
-    return None if value is None else int(value)
-
-
-COUNT = Kind(_count, {"type": "integer", "minimum": 1})
+COUNT = Kind(lambda node: node.whole(least=1), {"type": "integer", "minimum": 1})
 FLAG = Kind(Node.boolean, {"type": "boolean"})
 NAMED = Kind(Node.name, text_of(NAME.pattern))
 TEXT = Kind(Node.text, {"type": ["string", "number"]})

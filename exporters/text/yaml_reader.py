@@ -236,6 +236,10 @@ class Node:
             return None
         return value
 
+    def whole(self, least: float | None = None) -> int | None:
+        value = self.number(least=least, whole=True)
+        return None if value is None else int(value)
+
     def duration(self, examples: str = "250ms, 5s, 1m, 12h or 30d") -> float | None:
         """Seconds, above zero; the message about another text has the `examples`."""
         text = self.text()

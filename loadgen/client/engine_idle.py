@@ -1,6 +1,7 @@
 """Waits until the target runs no request, by the gauges of its /metrics, or for a fixed time if it has none."""
 
 import re
+from contextlib import suppress
 from time import monotonic
 
 import gevent
@@ -40,21 +41,16 @@ def wait_until_idle(client: HttpClient, cool_down: float) -> bool | None:
 def unreachable(client: HttpClient) -> str | None:
     """Why the target does not respond; None if it does, whatever it responds."""
     try:
-        with gevent.Timeout(_TIMEOUT):
-            client.get("/v1/models")
-    except gevent.Timeout:
-        return f"no response in {_TIMEOUT:.0f} s"
+        with suppress(BadHttpError):
+            client.get("/v1/models", _TIMEOUT)
     except UnreachableError as error:
         return str(error)
-    except BadHttpError:
-        return None
     return None
 
 
 def _read(client: HttpClient) -> float | None:
     try:
-        with gevent.Timeout(_TIMEOUT):
-            response = client.get("/metrics")
-    except (gevent.Timeout, UnreachableError, BadHttpError):
+        response = client.get("/metrics", _TIMEOUT)
+    except (UnreachableError, BadHttpError):
         return None
     return open_requests(response.body.decode("utf-8", "replace")) if response.http.status == 200 else None

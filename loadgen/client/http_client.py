@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from time import monotonic
 from typing import Any
 
+import gevent
 import gevent.socket
 import gevent.ssl
 
@@ -74,12 +75,16 @@ class HttpClient:
         finally:
             connection.close()
 
-    def get(self, path: str) -> CompletionResponse:
-        """The response to a GET of a path below that of the target; raises as `exchange`."""
+    def get(self, path: str, timeout: float) -> CompletionResponse:
+        """The response to a GET of a path below that of the target; raises as `exchange`, also after this time."""
         headers = (("host", self._target.netloc), ("connection", "close"), *self._target.authorization)
         lines = [f"GET {self._target.path}{path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers)]
         response = CompletionResponse()
-        self.exchange(("\r\n".join(lines) + "\r\n\r\n").encode("ascii"), response)
+        try:
+            with gevent.Timeout(timeout):
+                self.exchange(("\r\n".join(lines) + "\r\n\r\n").encode("ascii"), response)
+        except gevent.Timeout as error:
+            raise UnreachableError(f"no response in {timeout:.0f} s") from error
         return response
 
     def _read(self, connection: Any, response: CompletionResponse, since: float) -> None:

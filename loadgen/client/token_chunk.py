@@ -2,24 +2,10 @@
 
 from typing import NamedTuple
 
-MAX_CHUNK = 4096
-"""Bytes of an HTTP chunk with its framing; a longer one is parsed."""
+from exporters.http.size_lines import MAX_CHUNK, SIZE_LINES
 
 _PLAIN = bytes(byte if 0x20 <= byte < 0x80 and byte not in b'"\\' else byte ^ 1 for byte in range(256))
 """Translates characters that need no escape in a JSON string to themselves; a text with any other byte is parsed."""
-
-
-def _size_lines() -> list[bytes]:
-    """The size line of an HTTP chunk, by the length of the chunk with its framing."""
-    lines = [b"\r"] * (MAX_CHUNK + 1)  # where there is none: no chunk starts with this
-    for size in range(1, MAX_CHUNK):
-        line = b"%x\r\n" % size
-        if (length := len(line) + size + 2) <= MAX_CHUNK:
-            lines[length] = line
-    return lines
-
-
-_SIZE_LINES = _size_lines()
 
 
 class TokenChunk(NamedTuple):
@@ -33,7 +19,7 @@ class TokenChunk(NamedTuple):
         length = len(data)
         if length > MAX_CHUNK:
             return b""
-        rest = data.removeprefix(_SIZE_LINES[length] + self.before)
+        rest = data.removeprefix(SIZE_LINES[length] + self.before)
         text = rest.removesuffix(self.after)
         # Equal lengths mean that there was no prefix, or no suffix, to remove.
         if len(rest) == length or len(text) == len(rest) or text.translate(_PLAIN) != text:

@@ -9,29 +9,30 @@ from locust.web import WebUI
 from loadgen.run.live_figures import ClassFigures, LiveFigures
 
 _KEY = "slo"
-_COLUMNS = {
-    "class": "Class",
-    "offered": "Offered",
-    "open": "Open",
-    "ok": "Ok",
-    "failed": "Not ok",
-    "goodput": "Goodput (%)",
-    "ttft50": "TTFT p50 (ms)",
-    "ttft95": "TTFT p95 (ms)",
-    "ttft99": "TTFT p99 (ms)",
-    "end50": "E2E p50 (ms)",
-    "end99": "E2E p99 (ms)",
-    "tokens": "Output tokens/s (last 10 s)",
-    "lag": "Send lag p99 (ms)",
+_Cell = str | int | float
+_COLUMNS: dict[str, tuple[str, Callable[[ClassFigures, float], _Cell]]] = {
+    "class": ("Class", lambda row, _: row.name),
+    "offered": ("Offered", lambda row, _: row.offered),
+    "open": ("Open", lambda row, _: row.open),
+    "ok": ("Ok", lambda row, _: row.ok),
+    "failed": ("Not ok", lambda row, _: row.ended - row.ok),
+    "goodput": ("Goodput (%)", lambda row, _: "-" if row.goodput is None else round(row.goodput * 100, 2)),
+    "ttft50": ("TTFT p50 (ms)", lambda row, _: _milliseconds(row.ttft.percentile(50))),
+    "ttft95": ("TTFT p95 (ms)", lambda row, _: _milliseconds(row.ttft.percentile(95))),
+    "ttft99": ("TTFT p99 (ms)", lambda row, _: _milliseconds(row.ttft.percentile(99))),
+    "end50": ("E2E p50 (ms)", lambda row, _: _milliseconds(row.e2e.percentile(50))),
+    "end99": ("E2E p99 (ms)", lambda row, _: _milliseconds(row.e2e.percentile(99))),
+    "tokens": ("Output tokens/s (last 10 s)", lambda row, now: round(row.recent(now).tokens_per_second, 1)),
+    "lag": ("Send lag p99 (ms)", lambda row, _: _milliseconds(row.lag.percentile(99))),
 }
-"""The titles by key; Locust's page changes keys with an underscore."""
+"""Title and cell by key, at a time in seconds since the start; Locust's page changes keys with an underscore."""
 
 _Current = Callable[[], tuple[LiveFigures, float] | None]
 
 
 def add_tab(web_ui: WebUI, current: _Current) -> None:
     """Show the figures of the run that `current` returns with the seconds since its start; None before the first."""
-    structure = [{"key": key, "title": title} for key, title in _COLUMNS.items()]
+    structure = [{"key": key, "title": title} for key, (title, _) in _COLUMNS.items()]
     web_ui.template_args["extended_tabs"] = [{"title": "SLO", "key": _KEY}]
     web_ui.template_args["extended_tables"] = [{"key": _KEY, "structure": structure}]
 
@@ -48,25 +49,8 @@ def add_tab(web_ui: WebUI, current: _Current) -> None:
         app.after_request(add_rows)
 
 
-def _rows(figures: LiveFigures, now: float) -> Iterable[dict[str, str | int | float]]:
-    for row in figures.rows:
-        yield {
-            "class": row.name,
-            "offered": row.offered,
-            "open": row.open,
-            "ok": row.ok,
-            "failed": row.ended - row.ok,
-            "goodput": "-" if row.goodput is None else round(row.goodput * 100, 2),
-            **_latencies(row),
-            "tokens": round(row.recent(now).tokens_per_second, 1),
-            "lag": _milliseconds(row.lag.percentile(99)),
-        }
-
-
-def _latencies(row: ClassFigures) -> dict[str, str | float]:
-    times = {"ttft50": row.ttft.percentile(50), "ttft95": row.ttft.percentile(95), "ttft99": row.ttft.percentile(99)}
-    times |= {"end50": row.e2e.percentile(50), "end99": row.e2e.percentile(99)}
-    return {key: _milliseconds(value) for key, value in times.items()}
+def _rows(figures: LiveFigures, now: float) -> Iterable[dict[str, _Cell]]:
+    return ({key: cell(row, now) for key, (_, cell) in _COLUMNS.items()} for row in figures.rows)
 
 
 def _milliseconds(seconds: float | None) -> str | float:

@@ -1,15 +1,11 @@
-"""What runs the load under Locust: a user, enough because every request has its own greenlet, or the master."""
+"""What runs the load under Locust, for its user or as its master."""
 
 import logging
 from collections.abc import Callable
 from typing import Any
 
 import gevent
-from gevent.event import Event
-from locust import User, task
 from locust.env import Environment
-from locust.exception import StopUser
-from locust.runners import WorkerRunner
 
 from exporters.text.errors import UsageError
 from loadgen.distributed.master_run import MasterRun
@@ -17,23 +13,6 @@ from loadgen.distributed.worker_pool import WorkerPool
 from loadgen.run.load_run import LoadRun
 
 _log = logging.getLogger(__name__)
-
-
-class OpenLoopUser(User):
-    """Runs the whole load, then ends the test."""
-
-    abstract = True
-    fixed_count = 1
-
-    def load(self) -> LoadRun:
-        raise NotImplementedError
-
-    @task
-    def offer(self) -> None:
-        if isinstance(self.environment.runner, WorkerRunner):  # it sends its share without users
-            Event().wait()
-        run_to_end(self.environment, self.load)
-        raise StopUser  # otherwise Locust runs the task again first
 
 
 def run_to_end(environment: Environment, load: Callable[[], LoadRun | MasterRun]) -> None:

@@ -171,6 +171,3 @@ class _Counts:
 
     def dispatch(self, request_class: str, lag: float, at: float) -> None:
         self.dispatched.append((request_class, lag, at))
-
-    def end(self, record: Record) -> None:
-        """The master receives the record itself."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from xml.etree.ElementTree import Element
 
 from loadgen.report.bins import TimeBins, time_bins
@@ -38,7 +39,8 @@ def over_time(mark: str, run: Run, result: Summary, records: Sequence[Record]) -
         into.judged += record.good is not None
         into.good += record.good is True
         into.tokens += record.completion_tokens or 0
-    yield _plot(
+    plot = partial(_plot, run=run, result=result, bins=bins, filled=filled)
+    yield plot(
         f"Goodput and throughput over time{mark}",
         "requests/s",
         "Requests by their due time, not by their end: all that were due in a bin, those of them that ended ok, and "
@@ -48,21 +50,13 @@ def over_time(mark: str, run: Run, result: Summary, records: Sequence[Record]) -
             ("ok", "ok", lambda each: each.ok),
             ("good", "good", lambda each: each.good),
         ],
-        run,
-        result,
-        bins,
-        filled,
     )
-    yield _plot(
+    yield plot(
         f"Output throughput over time{mark}",
         "output tokens/s",
         "Output tokens of the requests that were due in a bin, whenever the tokens arrived; prompt tokens are not "
         "included. A failed request counts with the tokens that it received.",
         [("tokens", "output tokens", lambda each: each.tokens)],
-        run,
-        result,
-        bins,
-        filled,
     )
 
 
@@ -71,6 +65,7 @@ def _plot(
     unit: str,
     sentence: str,
     series: Sequence[tuple[str, str, Callable[[_Bin], int]]],
+    *,
     run: Run,
     result: Summary,
     bins: TimeBins,

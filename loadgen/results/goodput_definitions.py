@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from exporters.vocabulary.slo_file import Measure
-from loadgen.results.record import ClientOutcome, Objective, Record
+from loadgen.results.record import ClientOutcome, Objective, Record, elapsed
 
 VLLM = "vllm bench serve"
 
@@ -81,9 +81,9 @@ def by_definition(records: Sequence[Record], slos: Iterable[Objective], seconds:
 def vllm_values(record: Record) -> dict[Measure, float | None]:
     """`vllm bench serve`'s values: from sending, by chunks with a choice, also the empty first and last ones."""
     return {
-        Measure.TTFT: _from(record.sent, record.first_choice),
+        Measure.TTFT: elapsed(record.sent, record.first_choice),
         Measure.TPOT: record.tpot_vllm,
-        Measure.E2E: _from(record.sent, record.last_choice),
+        Measure.E2E: elapsed(record.sent, record.last_choice),
     }
 
 
@@ -94,7 +94,3 @@ def sent_values(record: Record) -> dict[Measure, float | None]:
         Measure.TPOT: record.tpot,
         Measure.E2E: record.e2e_sent,
     }
-
-
-def _from(start: float | None, end: float | None) -> float | None:
-    return None if start is None or end is None else end - start

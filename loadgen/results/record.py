@@ -140,6 +140,11 @@ def rule_of_run(slos: SloFile) -> str:
     return f"verdicts of the run, {slos.first_token_rule}"
 
 
+def elapsed(begin: float | None, end: float | None) -> float | None:
+    """The time between two moments; None if one of them is unknown."""
+    return None if begin is None or end is None else end - begin
+
+
 class WorkerUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The process of a worker of a distributed run; `lost` is when it was, in seconds since the start of the run."""
 

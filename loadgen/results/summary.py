@@ -11,7 +11,7 @@ from loadgen.results.answer_checks import AnswerCheck, check_answers, found_by
 from loadgen.results.arrival_check import ArrivalCheck, check_arrivals
 from loadgen.results.client_health import ClientHealth, judge
 from loadgen.results.goodput_definitions import Goodput, by_definition
-from loadgen.results.record import ClientOutcome, Record, Run
+from loadgen.results.record import ClientOutcome, Record, Run, elapsed
 from loadgen.results.steady_state import State, SteadyState, Timed, steady_state
 from loadgen.schedule.phases import ClosedLoop
 
@@ -147,7 +147,7 @@ def health_of(run: Run, records: Sequence[Record]) -> ClientHealth:
 
 def _health(run: Run, records: Sequence[Record], answers: Iterable[AnswerCheck]) -> ClientHealth:
     send_lag = _of(records, lambda record: record.send_lag)
-    health = judge(run, records, send_lag.p99, quantiles(slot_waits(records)).p99)
+    health = judge(run, records, send_lag.p99, _of(records, slot_wait).p99)
     return replace(health, faults=(*health.faults, *found_by(answers, invalidates=True)))
 
 
@@ -249,13 +249,9 @@ def _warnings(total: ClassSummary) -> Iterable[str]:
         )
 
 
-def slot_waits(records: Iterable[Record]) -> list[float]:
-    """Seconds for which each request that was sent waited for a slot of --max-concurrency."""
-    return [wait for record in records if (wait := slot_wait(record)) is not None]
-
-
 def slot_wait(record: Record) -> float | None:
-    return None if record.sent is None or record.dispatched is None else record.sent - record.dispatched
+    """Seconds for which a request that was sent waited for a slot of --max-concurrency."""
+    return elapsed(record.dispatched, record.sent)
 
 
 def _warnings_of_load(run: Run, stable: dict[str, StableWindow]) -> Iterable[str]:

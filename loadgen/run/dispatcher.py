@@ -40,8 +40,6 @@ class Figures(Protocol):
 
     def dispatch(self, request_class: str, lag: float, at: float) -> None: ...
 
-    def end(self, record: Record) -> None: ...
-
 
 class Dispatcher:
     """Sends the requests of one run and passes each record, with its response, to `on_record`.
@@ -236,7 +234,6 @@ class Dispatcher:
             detailed=self._settings.save_detailed,
         )
         self._series.count_ended(request, outcome, good=record.good is True)
-        self._figures.end(record)
         self._on_record(record, response)
         return outcome, response, closed - self.start
 

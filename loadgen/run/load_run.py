@@ -163,6 +163,7 @@ class LoadRun:
         self.monitor.log_stop()
 
     def _record(self, record: Record, response: CompletionResponse) -> None:
+        self.monitor.figures.end(record)
         self.monitor.store.add(record, response)
         self.monitor.notice(record)
         report_to_locust(self._fire, record, response.size)

@@ -37,10 +37,13 @@ def number(text: str) -> float:
         return math.nan
 
 
-def _factor(text: str) -> float:
+def above_zero(text: str, what: str, form: str) -> float:
     if not 0 < (value := number(text)) < math.inf:
-        raise argparse.ArgumentTypeError(f"invalid factor {text!r}; write a number above 0, such as 1.5")
+        raise argparse.ArgumentTypeError(f"invalid {what} {text!r}; write {form}")
     return value
+
+
+_factor = partial(above_zero, what="factor", form="a number above 0, such as 1.5")
 
 
 def at_least_one(text: str) -> int:

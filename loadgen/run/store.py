@@ -9,6 +9,7 @@ from msgspec import structs
 
 from exporters.text.addresses import is_loopback
 from exporters.text.errors import UsageError, system_reason
+from exporters.text.output_files import writing
 from loadgen.client.chunk_totals import ChunkTotals
 from loadgen.client.completion import CompletionResponse
 from loadgen.report.bench_result import bench_result
@@ -74,11 +75,8 @@ class ResultStore:
         )
         if (self._folder / REQUESTS).exists():
             raise UsageError(f"--out {self._folder}: already contains a run; choose another folder or delete it")
-        try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            self._file = RecordFile(self._folder / REQUESTS)
-        except OSError as error:
-            raise UsageError(f"--out {self._folder}: cannot be written: {system_reason(error)}") from error
+        with writing(f"--out {self._folder}"):
+            self._file = self._new_file()
 
     @property
     def slos(self) -> Sequence[Objective]:
@@ -136,10 +134,13 @@ class ResultStore:
             self._write(name, content)
         return self._run, result
 
+    def _new_file(self) -> RecordFile:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        return RecordFile(self._folder / REQUESTS)
+
     def _restore(self) -> None:
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            self._file = RecordFile(self._folder / REQUESTS)
+            self._file = self._new_file()
         except OSError as error:
             self._failures.append(f"{self._folder}: cannot be written: {system_reason(error)}")
             return

@@ -14,7 +14,8 @@ from msgspec import structs
 from rich.console import Console
 from rich.table import Table
 
-from exporters.text.errors import UsageError, system_reason
+from exporters.text.errors import UsageError
+from exporters.text.output_files import writing
 from exporters.vocabulary import signals
 from loadgen.report.tables import format_seconds, new_table
 from loadgen.results.record import ClientOutcome, Record, write_json
@@ -99,10 +100,8 @@ def run(planned: Waves, send: Sender, folder: Path, stopped: Callable[[], bool])
         if stopped():
             break
         sent.append(Wave(name, len(requests), send(requests)))
-    try:
+    with writing(f"--out {folder}"):
         write_json(folder / WARM_UP, sent)
-    except OSError as error:
-        raise UsageError(f"--out {folder}: cannot be written: {system_reason(error)}") from error
 
 
 def show(folder: Path, console: Console) -> None:

@@ -105,13 +105,14 @@ class PlannedRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Schedule(Protocol):
-    """The requests of a run, fixed before the first is sent."""
+    """The requests of a run, fixed before the first is sent; without closed-loop phases, only those by due time."""
 
     def __iter__(self) -> Iterator[PlannedRequest]:
         """The open-loop requests by due time: the same ones in every iteration."""
 
     def users(self, phase: Phase) -> Iterator[PlannedRequest]:
         """The requests of a closed-loop phase, without end, in the order in which its users take them."""
+        return iter(())
 
 
 def schedule_hash(schedule: Iterable[PlannedRequest]) -> str:

@@ -94,11 +94,6 @@ def _extra_body(node: Node) -> Mapping[str, Any] | None:
     return value
 
 
-def _whole(node: Node) -> int | None:
-    value = node.number(whole=True)
-    return None if value is None else int(value)
-
-
 @dataclass(frozen=True, slots=True)
 class Shape:
     """One request class: its relative share, its prompt tokens, and the tokens that the engine generates.
@@ -118,7 +113,7 @@ class Shape:
     prompts: Annotated[int | None, COUNT] = None
     timeout: Annotated[float | None, DURATION] = None
     tenant: Annotated[Mapping[str, float] | None, Kind(_tenants, {})] = None
-    priority: Annotated[int | None, Kind(_whole, {})] = None
+    priority: Annotated[int | None, Kind(Node.whole, {})] = None
     extra_body: Annotated[Mapping[str, Any] | None, Kind(_extra_body, {})] = None
 
     @property
@@ -161,11 +156,6 @@ def _phases(node: Node) -> tuple[Phase, ...]:
     return tuple(phases)
 
 
-def _seed(node: Node) -> int | None:
-    value = node.number(least=0, whole=True)
-    return None if value is None else int(value)
-
-
 def _fraction(node: Node) -> float | None:
     value = node.number(least=0)
     if value is not None and value > 1:
@@ -182,7 +172,7 @@ class Scenario:
 
     name: Annotated[str, NAMED]
     description: Annotated[str, TEXT] = ""
-    seed: Annotated[int, Kind(_seed, {})] = 0
+    seed: Annotated[int, Kind(lambda node: node.whole(least=0), {})] = 0
     timeout: Annotated[float, DURATION] = 180.0
     stream_share: Annotated[float, _FRACTION] = 0.9
     chat_share: Annotated[float, _FRACTION] = 0.9

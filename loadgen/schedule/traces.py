@@ -16,9 +16,8 @@ from exporters.text.errors import UsageError
 from exporters.text.yaml_reader import read_file
 from exporters.vocabulary.log_names import renamed
 from exporters.vocabulary.signals import WARM_UP
-from loadgen.schedule.phases import Phase
 from loadgen.schedule.prompts import Part, Quoted
-from loadgen.schedule.requests import CHAT, COMPLETIONS, PlannedRequest
+from loadgen.schedule.requests import CHAT, COMPLETIONS, PlannedRequest, Schedule
 from loadgen.schedule.sharegpt import read_exchanges
 
 BLOCK_TOKENS = 512
@@ -217,7 +216,7 @@ def _refuse(problems: Sequence[str]) -> None:
         raise UsageError("\n".join([*problems[:_MOST_PROBLEMS], *([f"... and {more} more lines"] if more > 0 else [])]))
 
 
-class TraceSchedule:
+class TraceSchedule(Schedule):
     """The schedule of a trace, times divided by `rate_scale`, cut after `seconds`; the same prompts for a seed."""
 
     def __init__(
@@ -247,9 +246,6 @@ class TraceSchedule:
                 parts=tuple(self._parts(number, request)),
                 max_tokens=request.output_tokens,
             )
-
-    def users(self, phase: Phase) -> Iterator[PlannedRequest]:
-        return iter(())
 
     def _parts(self, number: int, request: TraceRequest) -> Iterator[Part]:
         """The recorded text; else the blocks, the last of which may be shorter, and text of its own."""

@@ -2,8 +2,6 @@
 
 import logging
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
 from math import inf
@@ -94,7 +92,8 @@ class MaxRateSearch:
         number, folder = self._store.new_folder()
         plan = self._settings.plan(rate, number)
         try:
-            load = LoadRun(self._settings.of_probe(plan, folder), self._series, _ignore, Console(quiet=True))
+            settings = self._settings.of_probe(plan, folder)
+            load = LoadRun(settings, self._series, lambda **_: None, Console(quiet=True))
         except UsageError as error:
             if self._count == 1:
                 raise
@@ -129,25 +128,18 @@ class MaxRateSearch:
     def _decide(self, plan: ProbePlan, load: LoadRun) -> tuple[Look, Verdicts]:
         """Send the requests of a probe until a look decides it."""
         watch = ProbeWatch(plan, load, HttpClient(self._settings.run.target), self._settings)
-        with self._running(load):
-            watcher = gevent.spawn(watch.run)
-            try:
-                load.run()
-            finally:
-                watcher.kill()
-        if watch.lost is not None:
-            raise ProbeFailedError(f"the target was lost in the probe at {plan.rate:g} requests/s: {watch.lost}")
-        return watch.decided or (plan.looks[-1], plan.judge(plan.looks[-1], load.monitor.records))
-
-    @contextmanager
-    def _running(self, load: LoadRun) -> Iterator[None]:
         self._load = load
         if self._stopped:  # between two probes
             load.stop()
+        watcher = gevent.spawn(watch.run)
         try:
-            yield
+            load.run()
         finally:
+            watcher.kill()
             self._load = None
+        if watch.lost is not None:
+            raise ProbeFailedError(f"the target was lost in the probe at {plan.rate:g} requests/s: {watch.lost}")
+        return watch.decided or (plan.looks[-1], plan.judge(plan.looks[-1], load.monitor.records))
 
 
 class ProbeWatch:
@@ -200,7 +192,3 @@ class ProbeWatch:
         self.decided = look, verdicts
         self._load.dispatcher.stop()
         return True
-
-
-def _ignore(**_: object) -> None:
-    pass

@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 
 from exporters.text.errors import UsageError, system_reason
+from exporters.text.output_files import writing
 from loadgen.results.record import write_json
 from loadgen.results.saturation import Saturation
 from loadgen.search.attainment import Attainment, Tally, Verdicts
@@ -77,11 +78,9 @@ class SearchStore:
         """
         results = {probe.rate: probe.attainment for probe in self.search.probes}
         self.search.answer = answer(results, self.search.limits)
-        try:
+        with writing(f"--out {self.folder}"):
             self.folder.mkdir(parents=True, exist_ok=True)
             write_json(self.folder / FIND_MAX, self.search)
-        except OSError as error:
-            raise UsageError(f"--out {self.folder}: cannot be written: {system_reason(error)}") from error
 
 
 def open_store(folder: Path, settings: dict[str, str | float], limits: Limits) -> SearchStore:

@@ -4,6 +4,7 @@ import argparse
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Annotated
@@ -77,10 +78,7 @@ class FindMaxSettings:
         }
 
 
-def _rate(text: str) -> float:
-    if not 0 < (value := settings.number(text)) < math.inf:
-        raise argparse.ArgumentTypeError(f"invalid rate {text!r}; write requests/s above 0, such as 2.5")
-    return value
+_rate = partial(settings.above_zero, what="rate", form="requests/s above 0, such as 2.5")
 
 
 def _between(least: float, most: float, example: str) -> Callable[[str], float]:

@@ -29,24 +29,17 @@ class EngineProgram:
     def service(self, engine: Engine, port: int, number: int = 0) -> Service:
         """The process of an engine of a configuration, on this port of the loopback address; numbers count from 0."""
         of_several = f"-{number}" if number else ""
-        flags = engine.flags or {}
+        flags = words(engine.flags or {})
         ready = f"http://{HOST}:{port}/health"
         if self.vllm is not None:
-            return Service(
-                name=launch.NAME + of_several,
-                command=(*launch.command(self.vllm, HOST, port), *words(flags)),
-                ready_url=ready,
-                start_timeout=launch.START_SECONDS,
-                env=launch.environment(self.vllm),
-                grace=20,
-            )
+            return launch.service(self.vllm, HOST, port, *flags, number=number)
         if self.name == SIMULATOR:
             start = (*OURS, "simulate", "--listen", f"{HOST}:{port}", "--preset", engine.preset or DEFAULT_PRESET)
-            return Service(name=SIMULATOR + of_several, command=(*start, *words(flags)), ready_url=ready)
+            return Service(name=SIMULATOR + of_several, command=(*start, *flags), ready_url=ready)
         command = tuple(word.replace(_PORT, str(port)).replace(_NUMBER, str(number)) for word in shlex.split(self.name))
         return Service(
             name=f"engine{of_several}",
-            command=(*command, *words(flags)),
+            command=(*command, *flags),
             ready_url=ready,
             start_timeout=START_SECONDS,
             grace=60,

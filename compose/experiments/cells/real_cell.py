@@ -17,7 +17,7 @@ from compose.experiments.cells.engine_program import SIMULATOR, EngineProgram
 from compose.experiments.cells.engine_samples import EngineSample, differences, merged, parse_sample, reading
 from compose.experiments.setup.cell_store import SLOS, Cell, CellStatus, EngineReading
 from compose.lab.ports import HOST, Ports, unused
-from compose.lab.services import OURS, as_arguments
+from compose.lab.services import ours
 from compose.processes.child_processes import ChildProcesses, Service, ServiceFailedError, describe_exit
 from exporters.text.addresses import Address
 from exporters.text.units import spell_duration
@@ -202,12 +202,8 @@ def _sidecar(settings: CellSettings, folder: Path, ports: Ports) -> Service:
         "--drain": "5s",
         "--linger": spell_duration(linger),
     }
-    return Service(
-        name="sidecar",
-        command=(*OURS, "sidecar", *as_arguments(flags)),
-        ready_url=f"http://{metrics}/readyz",
-        grace=25 + linger,
-    )
+    ready = f"http://{metrics}/readyz"
+    return Service(name="sidecar", command=ours(flags, "sidecar"), ready_url=ready, grace=25 + linger)
 
 
 def _load(settings: CellSettings, plan: CellPlan, ports: Ports) -> Service:
@@ -220,13 +216,9 @@ def _load(settings: CellSettings, plan: CellPlan, ports: Ports) -> Service:
         flags["--max-concurrency"] = str(settings.max_concurrency)
     if plan.engine.warm_up is not None:
         flags["--warm-up"] = str(plan.engine.warm_up)
-    return Service(
-        name="load",
-        # The cell is INVALID where the report of the load says so.
-        command=(*OURS, "load", "run", *as_arguments(flags), "--allow-invalid"),
-        may_exit=True,
-        grace=60,
-    )
+    # The cell is INVALID where the report of the load says so.
+    command = (*ours(flags, "load", "run"), "--allow-invalid")
+    return Service(name="load", command=command, may_exit=True, grace=60)
 
 
 def _faults(folder: Path) -> list[str]:

@@ -22,14 +22,13 @@ from loadgen.results.record_file import RecordFile
 from loadgen.results.summary import summarise
 from loadgen.run import warm_up
 from loadgen.run.store import result_files
-from loadgen.schedule.phases import Phase
-from loadgen.schedule.requests import PlannedRequest, Workload, schedule_hash
+from loadgen.schedule.requests import PlannedRequest, Schedule, Workload, schedule_hash
 from loadgen.schedule.scenario import Scenario
 
 TARGET = "virtual time"
 
 
-class WaveSchedule:
+class WaveSchedule(Schedule):
     """The requests of a wave of the warm-up."""
 
     def __init__(self, requests: Sequence[PlannedRequest]) -> None:
@@ -37,9 +36,6 @@ class WaveSchedule:
 
     def __iter__(self) -> Iterator[PlannedRequest]:
         return iter(self._requests)
-
-    def users(self, _: Phase) -> Iterator[PlannedRequest]:
-        return iter(())
 
 
 class EngineTotals:

@@ -1,11 +1,10 @@
 """The engines of a cell in virtual time, and the routers in front of them."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import count
 
 from compose.experiments.cells.virtual_engine import VirtualEngine, prompt_tokens
-from compose.experiments.setup.pools import ONE_ENGINE, Pools, Routing, pool_numbers
+from compose.experiments.setup.pools import ONE_ENGINE, Pool, Pools, Routing, pool_numbers
 from compose.simulator.engine.flags import EngineFlags
 from compose.simulator.engine.kv_cache import block_hashes
 from compose.simulator.presets.preset import Preset
@@ -20,9 +19,7 @@ class VirtualFleet:
         self.request_seconds = preset.request_seconds
         self.request_ids: Iterator[int] = count()
         self._pool_of = pool_numbers(pools)
-        self._routers = [
-            Router(pool.routing, [VirtualEngine(flags, preset) for _ in range(pool.replicas)]) for pool in pools
-        ]
+        self._routers = [Router(pool, flags, preset) for pool in pools]
 
     @property
     def engines(self) -> Sequence[VirtualEngine]:
@@ -34,28 +31,28 @@ class VirtualFleet:
         return router.route(
             request.prompt_tokens,
             lambda: [*block_hashes(prompt_tokens(request), self.flags.block_size)],
-            _Turn(request.number, last=not request.later),
+            request.number,
+            last_turn=not request.later,
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Turn:
-    """A request of the conversation with this number."""
-
-    conversation: int
-    last: bool
-
-
 class Router:
-    """Routers without a preference take the engines in turn."""
+    """The router of a pool; one without a preference takes the engines in turn."""
 
-    def __init__(self, routing: Routing, engines: Sequence[VirtualEngine]) -> None:
-        self.engines = engines
-        self._routing = routing
+    def __init__(self, pool: Pool, flags: EngineFlags, preset: Preset) -> None:
+        self.engines = [VirtualEngine(flags, preset) for _ in range(pool.replicas)]
+        self._routing = pool.routing
         self._next = 0
-        self._sessions: dict[int, VirtualEngine] = {}
+        self._sessions: dict[int | None, VirtualEngine] = {}
 
-    def route(self, tokens: int, find_hashes: Callable[[], Sequence[int]], turn: _Turn | None = None) -> VirtualEngine:
+    def route(
+        self,
+        tokens: int,
+        find_hashes: Callable[[], Sequence[int]],
+        conversation: int | None = None,
+        *,
+        last_turn: bool = True,
+    ) -> VirtualEngine:
         """The engine for a prompt of this length, with these hashes of its full blocks."""
         if len(self.engines) == 1:
             return self.engines[0]
@@ -68,10 +65,10 @@ class Router:
                 hashes = find_hashes()
                 return self._least([_cost(engine, tokens, hashes) for engine in self.engines])
             case Routing.SESSION:
-                engine = None if turn is None else self._sessions.pop(turn.conversation, None)
+                engine = self._sessions.pop(conversation, None)
                 engine = engine or self._least([engine.open for engine in self.engines])
-                if turn is not None and not turn.last:
-                    self._sessions[turn.conversation] = engine
+                if not last_turn:
+                    self._sessions[conversation] = engine
                 return engine
 
     def _least(self, costs: Sequence[int]) -> VirtualEngine:

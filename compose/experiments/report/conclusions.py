@@ -147,25 +147,25 @@ def judged(experiment: Experiment) -> Iterator[Judged]:
     """Each prediction, at its level or at all."""
     for prediction in experiment.record.predictions:
         for level, groups in _at(experiment, prediction):
-            by_name = {group.configuration: group for group in groups}
-            yield Judged(prediction, level, *_judge(prediction, by_name, groups[0].configuration))
+            yield Judged(prediction, level, *_judge(prediction, groups))
 
 
 def beside(experiment: Experiment) -> Iterator[Beside]:
     """Each figure of the source, at its level or at all."""
     for expected in experiment.record.expected:
         for level, groups in _at(experiment, expected):
-            by_name = {group.configuration: group for group in groups}
-            if problem := _problem(by_name, expected.configuration):
+            if problem := _problem(groups, expected.configuration):
                 yield Beside(expected, level, None, problem)
             else:
-                group = by_name[expected.configuration]
+                group = groups[expected.configuration]
                 yield Beside(expected, level, value(METRICS[expected.metric], group, expected.request_class or TOTAL))
 
 
-def _at(experiment: Experiment, claim: Prediction | ExpectedFigure) -> Iterator[tuple[Level, list[Group]]]:
-    """The groups of one level, or of all."""
-    return ((each, groups) for each, groups in experiment.groups.items() if claim.level in (PHASES, each))
+def _at(experiment: Experiment, claim: Prediction | ExpectedFigure) -> Iterator[tuple[Level, dict[str, Group]]]:
+    """The groups of one level, or of each, by configuration."""
+    for level, groups in experiment.groups.items():
+        if claim.level in (PHASES, level):
+            yield level, {group.configuration: group for group in groups}
 
 
 def _problem(groups: dict[str, Group], *configurations: str) -> str:
@@ -178,10 +178,10 @@ def _problem(groups: dict[str, Group], *configurations: str) -> str:
     return ""
 
 
-def _judge(prediction: Prediction, groups: dict[str, Group], first: str) -> tuple[Verdict, str]:
+def _judge(prediction: Prediction, groups: dict[str, Group]) -> tuple[Verdict, str]:
     names = [prediction.configuration]
     if prediction.direction is not None:
-        names.append(prediction.baseline or first)
+        names.append(prediction.baseline or next(iter(groups)))
     if problem := _problem(groups, *names):
         return Verdict.UNDECIDED, problem
     metric, name = METRICS[prediction.metric], prediction.request_class or TOTAL

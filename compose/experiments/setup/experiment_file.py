@@ -265,16 +265,8 @@ def _check(keys: _Keys, reader: Reader) -> None:
                 place.problem(f"{claim.level.text.strip()} is not measured; add it to rates or concurrencies")
     if not keys.configurations:
         return
-    known = list(keys.configurations)
-    for section, field in (
-        ("predictions", "configuration"),
-        ("predictions", "baseline"),
-        ("expected", "configuration"),
-    ):
-        for place in _items(nodes, section):
-            name = place.mapping().get(field)
-            if name is not None and (text := name.text()) is not None and text not in known:
-                name.problem(f"{text!r} is not a configuration of this file; {nearest(text, known)}")
+    for field in ("configuration", "baseline"):
+        _check_names(nodes, field, "a configuration of this file", list(keys.configurations))
     if keys.load is None:
         return
     classes = list(keys.load.scenario.shapes)
@@ -284,11 +276,15 @@ def _check(keys: _Keys, reader: Reader) -> None:
     for engine, node in engines:
         if node is not None and "pools" in node.mapping():
             check_classes(engine.pools, classes, node.mapping()["pools"])
-    for section in ("predictions", "expected"):
-        for place in _items(nodes, section):
-            name = place.mapping().get("class")
-            if name is not None and (text := name.text()) is not None and text not in ("", *classes):
-                name.problem(f"{text!r} is not a class of the load; {nearest(text, classes)}")
+    _check_names(nodes, "class", "a class of the load", classes, "")
+
+
+def _check_names(nodes: Mapping[str, Node], field: str, what: str, known: list[str], *others: str) -> None:
+    """Report names in predictions and figures of the source that are neither known nor one of the others."""
+    for place in (*_items(nodes, "predictions"), *_items(nodes, "expected")):
+        name = place.mapping().get(field)
+        if name is not None and (text := name.text()) is not None and text not in (*known, *others):
+            name.problem(f"{text!r} is not {what}; {nearest(text, known)}")
 
 
 def _items(nodes: Mapping[str, Node], section: str) -> list[Node]:

@@ -1,7 +1,6 @@
 """Sections of an experiment file: predictions, figures of the source, a score, the range of a search, a sweep."""
 
 import math
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -9,7 +8,7 @@ from itertools import product
 from typing import Annotated
 
 from compose.experiments.setup.cell_store import Criterion, ExpectedFigure, Prediction
-from exporters.text.yaml_keys import COUNT, Kind, distinct_list_of, read
+from exporters.text.yaml_keys import COUNT, Kind, distinct_list_of, matched, read
 from exporters.text.yaml_reader import Node
 from loadgen.schedule.phases import POSITIVE
 from loadgen.search.rate_search import FINEST, Limits
@@ -63,18 +62,12 @@ def _search_limits(node: Node) -> SearchLimits:
 
 FIND_MAX = Kind(_search_limits, {})
 
-_VALUE = re.compile(r"[A-Za-z0-9.-]+")
-
-
-def _value(node: Node) -> str | None:
-    text = node.text()
-    if text is not None and not _VALUE.fullmatch(text):
-        node.problem(f"{text!r} cannot be a part of a name; only letters, digits, . and - can; list configurations")
-        return None
-    return text
-
-
-_VALUES = distinct_list_of(Kind(_value, {}), "is empty; write the values of the flag, such as [64, 128]")
+_VALUE = matched(
+    "[A-Za-z0-9.-]+",
+    lambda found: found[0],
+    "cannot be a part of a name; only letters, digits, . and - can; list configurations",
+)
+_VALUES = distinct_list_of(_VALUE, "is empty; write the values of the flag, such as [64, 128]")
 
 
 def _sweep(node: Node) -> Mapping[str, tuple[str, ...]]:

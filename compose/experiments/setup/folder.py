@@ -18,7 +18,8 @@ from compose.experiments.setup.cell_store import (
     read_record,
 )
 from compose.processes.folder_lock import LOCK, locked_folder
-from exporters.text.errors import UsageError, system_reason
+from exporters.text.errors import UsageError
+from exporters.text.output_files import writing
 from loadgen.results.record import replace_file, write_json
 
 
@@ -38,11 +39,9 @@ def opened(directory: Path, record: ExperimentRecord, slos: str) -> Iterator[Non
                 f"--out {directory}: contains {others[0]}, but no {EXPERIMENT}; choose an empty or a new folder"
             )
         else:
-            try:
+            with writing(f"--out {directory}"):
                 replace_file(directory / SLOS, slos.encode())
                 write_json(directory / EXPERIMENT, record)
-            except OSError as error:
-                raise UsageError(f"--out {directory}: cannot be written: {system_reason(error)}") from error
         yield
 
 
@@ -73,8 +72,6 @@ def write_cell(folder: Path, cell: Cell) -> None:
     Raises:
         UsageError: it cannot be written.
     """
-    try:
+    with writing(folder / CELL):
         folder.mkdir(parents=True, exist_ok=True)
         write_json(folder / CELL, cell)
-    except OSError as error:
-        raise UsageError(f"{folder / CELL}: cannot be written: {system_reason(error)}") from error

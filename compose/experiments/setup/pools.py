@@ -28,9 +28,9 @@ class Routing(StrEnum):
 class Pool(msgspec.Struct, frozen=True, omit_defaults=True):
     """Replicas that serve these classes, or all of them."""
 
-    replicas: int = 1
-    routing: Routing = Routing.ROUND_ROBIN
-    classes: tuple[str, ...] = ()
+    replicas: Annotated[int, COUNT] = 1
+    routing: Annotated[Routing, choice(Routing)] = Routing.ROUND_ROBIN
+    classes: Annotated[tuple[str, ...], distinct_list_of(NAMED, "is empty; write class names")] = ()
 
     @property
     def text(self) -> str:
@@ -42,23 +42,14 @@ Pools = tuple[Pool, ...]
 ONE_ENGINE: Pools = (Pool(),)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _PoolKeys:
-    replicas: Annotated[int | None, COUNT] = None
-    routing: Annotated[Routing | None, choice(Routing)] = None
-    classes: Annotated[tuple[str, ...], distinct_list_of(NAMED, "is empty; write class names")]
-
-    @property
-    def pool(self) -> Pool:
-        return Pool(self.replicas or 1, self.routing or Routing.ROUND_ROBIN, self.classes or ())
-
-
 def _pools(node: Node) -> Pools:
     found: list[Pool] = []
     for name, item in node.entries():
         if not NAME.fullmatch(name):
             item.problem(f"{name!r} is not a valid name; use lower-case letters, digits, - and _")
-        found.append(read(_PoolKeys, item).pool)
+        found.append(read(Pool, item))
+        if item.is_mapping and "classes" not in item.mapping():
+            item.problem("classes is missing")
         _check_routing(item)
     if not found and not node.reader.problems:
         node.problem("has no pool; add one, such as short: {classes: [chat], replicas: 2}")

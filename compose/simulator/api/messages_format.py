@@ -23,29 +23,38 @@ class MessagesFormat(Format):
         # at this time vLLM reports the whole prompt as input, and the cached tokens only at the end
         message["usage"] = {"input_tokens": job.prompt_length, "output_tokens": 0}
         start = messages_event("message_start", message=message)
-        return [start, messages_event("content_block_start", content_block=_text(""), index=0)] if piece else [start]
+        block = messages_event("content_block_start", content_block=self._block(""), index=0)
+        return [start, block] if piece else [start]
 
     def token_event(self, text: str, index: int) -> bytes:
-        return _delta(text)
+        delta = {"type": "text_delta", "text": text}
+        return messages_event("content_block_delta", delta=delta, index=0)
 
     def last(self, job: Job, piece: str, text: str) -> list[bytes]:
         """Sends no `ping`, as vLLM."""
-        delta = {"stop_reason": _STOP_REASONS[job.finish], "stop_sequence": None}
+        delta = {"stop_reason": self._stop_reason(job), "stop_sequence": None}
         return [
-            *([_delta(piece)] if piece else []),
-            *([messages_event("content_block_stop", index=0)] if text else []),
-            messages_event("message_delta", delta=delta, usage=messages_usage(job)),
+            *([self.token_event(piece, 0)] if piece else []),
+            *([messages_event("content_block_stop", index=0)] if self._has_block(text) else []),
+            messages_event("message_delta", delta=delta, usage=_usage(job)),
             messages_event("message_stop"),
         ]
 
     def unary(self, job: Job, text: str) -> bytes:
         """A completion without text has an empty block."""
-        return dump(
-            self._message([_text(text)]) | {"stop_reason": _STOP_REASONS[job.finish], "usage": messages_usage(job)}
-        )
+        return dump(self._message([self._block(text)]) | {"stop_reason": self._stop_reason(job), "usage": _usage(job)})
 
     def _message(self, content: list[Any]) -> dict[str, Any]:
         return {"id": self.id, "type": "message", "role": "assistant", "content": content, "model": self.model}
+
+    def _stop_reason(self, job: Job) -> str:
+        return _STOP_REASONS[job.finish]
+
+    def _has_block(self, text: str) -> bool:
+        return bool(text)
+
+    def _block(self, text: str) -> dict[str, Any]:
+        return {"type": "text", "text": text}
 
 
 def error_body(error: RequestError) -> dict[str, Any]:
@@ -60,15 +69,7 @@ def messages_event(name: str, **fields: Any) -> bytes:
     return named_event(name, {"type": name} | fields)
 
 
-def _text(text: str) -> dict[str, Any]:
-    return {"type": "text", "text": text}
-
-
-def _delta(text: str) -> bytes:
-    return messages_event("content_block_delta", delta={"type": "text_delta", "text": text}, index=0)
-
-
-def messages_usage(job: Job) -> dict[str, Any]:
+def _usage(job: Job) -> dict[str, Any]:
     return {
         "input_tokens": job.prompt_length - job.cached - job.cache_written,
         "output_tokens": job.generated,

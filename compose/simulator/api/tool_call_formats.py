@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from compose.simulator.api.chat_format import DONE, ResponseFormat, assistant_message, dump, event, named_event
-from compose.simulator.api.messages_format import MessagesFormat, messages_event, messages_usage
+from compose.simulator.api.chat_format import DONE, ResponseFormat, assistant_message, event, named_event
+from compose.simulator.api.messages_format import MessagesFormat, messages_event
 from compose.simulator.api.responses_format import ResponsesFormat, responses_event
 from compose.simulator.engine.job import FinishReason, Job
 from compose.simulator.engine.structured_completion import ToolCall
@@ -95,35 +95,23 @@ class MessagesToolFormat(MessagesFormat):
     tool: ToolCall
 
     def first(self, job: Job, piece: str) -> list[bytes]:
-        """The block begins with an empty input."""
-        start, *_ = MessagesFormat.first(self, job, "")
-        return [start, messages_event("content_block_start", content_block=self._block({}), index=0)]
+        """The block begins with an empty input, also of a completion without text."""
+        return MessagesFormat.first(self, job, "{}")
 
     def token_event(self, text: str, index: int) -> bytes:
         delta = {"type": "input_json_delta", "partial_json": text}
         return messages_event("content_block_delta", delta=delta, index=0)
 
-    def last(self, job: Job, piece: str, text: str) -> list[bytes]:
-        delta = {"stop_reason": _stop_reason(job), "stop_sequence": None}
-        return [
-            *([self.token_event(piece, 0)] if piece else []),
-            messages_event("content_block_stop", index=0),
-            messages_event("message_delta", delta=delta, usage=messages_usage(job)),
-            messages_event("message_stop"),
-        ]
+    def _stop_reason(self, job: Job) -> str:
+        return "max_tokens" if job.finish is FinishReason.LENGTH else "tool_use"
 
-    def unary(self, job: Job, text: str) -> bytes:
+    def _has_block(self, text: str) -> bool:
+        return True
+
+    def _block(self, text: str) -> dict[str, Any]:
         """Arguments that are not JSON, with which vLLM fails, are an empty input."""
         try:
             arguments = json.loads(text)
         except ValueError:
             arguments = {}
-        message = self._message([self._block(arguments)])
-        return dump(message | {"stop_reason": _stop_reason(job), "usage": messages_usage(job)})
-
-    def _block(self, arguments: Any) -> dict[str, Any]:
         return {"type": "tool_use", "id": self.call_id, "name": self.tool.name, "input": arguments}
-
-
-def _stop_reason(job: Job) -> str:
-    return "max_tokens" if job.finish is FinishReason.LENGTH else "tool_use"

@@ -58,9 +58,7 @@ class EngineFlags:
 
 
 NAMES: tuple[str, ...] = tuple(field.name for field in fields(EngineFlags))
-SWITCHES = frozenset(
-    {"enable_prefix_caching", "enable_chunked_prefill", "scheduler_reserve_full_isl", "response_cache"}
-)
+SWITCHES = frozenset(field.name for field in fields(EngineFlags) if field.type is bool)
 POLICY = "scheduling_policy"
 _NOT_IN_FINGERPRINT = frozenset(
     {"enable_prefix_caching", "num_gpu_blocks", "seed", "scheduler_reserve_full_isl", POLICY}

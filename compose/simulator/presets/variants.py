@@ -1,6 +1,7 @@
 """Flags that change the cost of a step or the memory of the KV cache, such as quantization and CUDA graphs."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from enum import StrEnum
 
@@ -43,48 +44,44 @@ def vary(preset: Preset, changes: Mapping[Variant, str]) -> Preset:
         EngineFlagsError: every mistake in the changes.
     """
     mistakes: list[str] = []
-    for flag, value in ((flag, changes[flag]) for flag in Variant if flag in changes):
-        block_bytes = preset.kv_bytes_per_token * BLOCK_SIZE
-        match flag:
-            case Variant.KV_CACHE_DTYPE:
-                try:
-                    preset = _with_kv_cache(preset, value)
-                except EngineFlagsError as error:
-                    mistakes += error.mistakes
-            case Variant.QUANTIZATION if value in QUANTIZED_WEIGHTS:
-                weights = preset.weight_bytes * QUANTIZED_WEIGHTS[value]
-                preset = replace(
-                    preset,
-                    num_gpu_blocks=preset.num_gpu_blocks + round((preset.weight_bytes - weights) / block_bytes),
-                    weight_bytes=weights + (2 * preset.weight_bytes if value in DEQUANTIZED else 0.0),
-                )
-            case Variant.QUANTIZATION:
-                mistakes.append(f"{flag}: {value!r} is not simulated; {nearest(value, QUANTIZED_WEIGHTS)}")
-            case Variant.ENFORCE_EAGER if value in {"true", "false"}:
-                eager = preset.eager_seconds if value == "true" else 0.0
-                preset = replace(preset, overhead_seconds=preset.overhead_seconds + eager)
-            case Variant.ENFORCE_EAGER:
-                mistakes.append(f"{flag}: {value!r} is not true or false")
-            case Variant.GPU_MEMORY_UTILIZATION:
-                share = _share(value)
-                if share is None:
-                    mistakes.append(
-                        f"{flag}: {value!r} is not a share; write a number above 0 and up to 1, such as 0.9"
-                    )
-                    continue
-                more = (share - preset.gpu_memory_utilization) * preset.memory_bytes
-                blocks = preset.num_gpu_blocks + round(more / block_bytes)
-                if blocks < 2:
-                    mistakes.append(f"{flag}: {value} leaves no memory for the KV cache; write a larger share")
-                preset = replace(preset, num_gpu_blocks=blocks, gpu_memory_utilization=share)
-            case Variant.SPECULATIVE_CONFIG:
-                try:
-                    preset = speculative(preset, value)
-                except EngineFlagsError as error:
-                    mistakes += error.mistakes
+    for flag in (flag for flag in Variant if flag in changes):
+        try:
+            preset = _varied(preset, flag, changes[flag])
+        except EngineFlagsError as error:
+            mistakes += error.mistakes
     if mistakes:
         raise EngineFlagsError(mistakes)
     return preset
+
+
+def _varied(preset: Preset, flag: Variant, value: str) -> Preset:
+    block_bytes = preset.kv_bytes_per_token * BLOCK_SIZE
+    match flag:
+        case Variant.KV_CACHE_DTYPE:
+            return _with_kv_cache(preset, value)
+        case Variant.QUANTIZATION if value in QUANTIZED_WEIGHTS:
+            weights = preset.weight_bytes * QUANTIZED_WEIGHTS[value]
+            return replace(
+                preset,
+                num_gpu_blocks=preset.num_gpu_blocks + round((preset.weight_bytes - weights) / block_bytes),
+                weight_bytes=weights + (2 * preset.weight_bytes if value in DEQUANTIZED else 0.0),
+            )
+        case Variant.QUANTIZATION:
+            raise EngineFlagsError([f"{flag}: {value!r} is not simulated; {nearest(value, QUANTIZED_WEIGHTS)}"])
+        case Variant.ENFORCE_EAGER if value in {"true", "false"}:
+            eager = preset.eager_seconds if value == "true" else 0.0
+            return replace(preset, overhead_seconds=preset.overhead_seconds + eager)
+        case Variant.ENFORCE_EAGER:
+            raise EngineFlagsError([f"{flag}: {value!r} is not true or false"])
+        case Variant.GPU_MEMORY_UTILIZATION:
+            share = _share(value)
+            more = (share - preset.gpu_memory_utilization) * preset.memory_bytes
+            blocks = preset.num_gpu_blocks + round(more / block_bytes)
+            if blocks < 2:
+                raise EngineFlagsError([f"{flag}: {value} leaves no memory for the KV cache; write a larger share"])
+            return replace(preset, num_gpu_blocks=blocks, gpu_memory_utilization=share)
+        case Variant.SPECULATIVE_CONFIG:
+            return speculative(preset, value)
 
 
 def _with_kv_cache(preset: Preset, dtype: str) -> Preset:
@@ -109,9 +106,9 @@ def _with_kv_cache(preset: Preset, dtype: str) -> Preset:
     )
 
 
-def _share(text: str) -> float | None:
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if 0 < value <= 1 else None
+def _share(text: str) -> float:
+    with suppress(ValueError):
+        if 0 < (value := float(text)) <= 1:
+            return value
+    flag = Variant.GPU_MEMORY_UTILIZATION
+    raise EngineFlagsError([f"{flag}: {text!r} is not a share; write a number above 0 and up to 1, such as 0.9"])

@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from exporters.http.lines import has_more_than
+from exporters.http.size_lines import MAX_CHUNK, SIZE_LINES
 from exporters.relay.dialects.dialect import Event
 
 # A JSON string of valid UTF-8 (RFC 3629, section 4) without escapes.
@@ -30,30 +31,11 @@ _PLAIN, _PLAIN_PREFIX = _PLAIN_TEXT.fullmatch, _PLAIN_TEXT.match
 # third of the time of the regular expression.
 _ASCII_ONLY = bytes(byte if _PLAIN(bytes([byte])) else byte ^ 1 for byte in range(256))
 
-MAX_CHUNK = 4096
-"""Bytes of a chunk and its framing; a longer chunk is parsed."""
-
 MAX_CHUNK_LINES = 12_000
 """Line ends of the chunks that are forwarded at once; a chunk has four."""
 
-_NO_CHUNK = b"\r"
-"""No chunk starts with this."""
-
 # A size line, which may be incomplete, and what follows it.
 _BEGINS = re.compile(rb"([1-9a-f][0-9a-f]{0,2}+)(?:\r\n((?s:.*))|\r?)").fullmatch
-
-
-def _size_lines() -> list[bytes]:
-    """The size line of a chunk, by the length of the chunk including its framing."""
-    lines = [_NO_CHUNK] * (MAX_CHUNK + 1)
-    for size in range(1, MAX_CHUNK):
-        line = b"%x\r\n" % size
-        if (length := len(line) + size + 2) <= MAX_CHUNK:
-            lines[length] = line
-    return lines
-
-
-_SIZE_LINES = _size_lines()
 
 
 _INTEGER = rb"(?:0|[1-9][0-9]{0,14}+)"
@@ -273,7 +255,7 @@ class FastPath(Forwarding):
             self._forward_several(data)
             return
         # CPython 3.11 takes twice as long for `startswith`, because its arguments are a tuple.
-        rest = data.removeprefix(_SIZE_LINES[length] + self._before)
+        rest = data.removeprefix(SIZE_LINES[length] + self._before)
         text = rest.removesuffix(self._after)
         # Equal: there was no prefix, or no suffix, to remove.
         if rest in (data, text) or not text or (text.translate(_ASCII_ONLY) != text and _PLAIN(text) is None):
@@ -296,7 +278,7 @@ class FastPath(Forwarding):
         while (found := data.find(after, end, end + MAX_CHUNK)) >= 0:
             begin, next_begin = end, found + len(after)
             chunk = data[begin:found]
-            text = chunk.removeprefix(_SIZE_LINES[next_begin - begin] + before)
+            text = chunk.removeprefix(SIZE_LINES[next_begin - begin] + before)
             if text == chunk or not text or (text.translate(_ASCII_ONLY) != text and _PLAIN(text) is None):
                 break
             chunks, end = chunks + 1, next_begin
@@ -322,7 +304,7 @@ class VaryingFastPath(Forwarding):
         if self._held or length > MAX_CHUNK:
             self._forward_several(data)
             return
-        head = _SIZE_LINES[length] + self._before
+        head = SIZE_LINES[length] + self._before
         if not data.startswith(head) or self._chunk_end(data, len(head)) != length:
             self._forward_several(data)
             return
@@ -342,7 +324,7 @@ class VaryingFastPath(Forwarding):
             if not data.startswith(self._before, start):
                 break
             next_begin = self._chunk_end(data, start + len(self._before))
-            if not next_begin or next_begin - end > MAX_CHUNK or data[end:start] != _SIZE_LINES[next_begin - end]:
+            if not next_begin or next_begin - end > MAX_CHUNK or data[end:start] != SIZE_LINES[next_begin - end]:
                 break
             chunks, begin, end = chunks + 1, end, next_begin
         if chunks:

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporters.http.parser import ChunkedBody
+from exporters.http.size_lines import MAX_CHUNK
 from exporters.relay.dialects import chat
 from exporters.relay.metering import fast_path
 from exporters.relay.metering.fast_path import FastPath, Forwarding, Pattern, learn
@@ -237,7 +238,7 @@ def test_a_chunk_that_cannot_be_counted_is_left_to_the_parsers() -> None:
         pytest.param(chunk(event({"content": "a"}, choice={"finish_reason": "stop"})), id="a finish_reason"),
         pytest.param(chunk(event({"content": "a"}) * 2), id="two events"),
         pytest.param(b"0" + chunk(event({"content": "a"})), id="a size with a leading zero"),
-        pytest.param(chunk(event({"content": "a" * fast_path.MAX_CHUNK})), id="a chunk over the limit"),
+        pytest.param(chunk(event({"content": "a" * MAX_CHUNK})), id="a chunk over the limit"),
         pytest.param(chunk(event({"content": "a"}).replace(b'"a"', b'"\xff"')), id="invalid UTF-8"),
         pytest.param(chunk(event({"content": "a"}).replace(b'"a"', b'"\xed\xa0\x80"')), id="half a surrogate pair"),
         pytest.param(chunk(event({"content": "a"}).replace(b'"a"', b'"\n\ndata: x"')), id="an event inside"),
@@ -322,7 +323,7 @@ def test_a_text_of_one_byte_is_forwarded_if_it_is_ascii_without_escapes() -> Non
 
 
 def test_an_event_over_the_limit_of_the_fast_path_has_no_pattern() -> None:
-    assert pattern_of(event({"content": "a" * fast_path.MAX_CHUNK})) is None
+    assert pattern_of(event({"content": "a" * MAX_CHUNK})) is None
 
 
 def test_a_stream_whose_chunks_differ_in_more_than_text_stops_learning_patterns() -> None:
