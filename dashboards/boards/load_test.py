@@ -3,7 +3,6 @@
 from itertools import pairwise
 
 from grafana_foundation_sdk.builders import bargauge, common, stat, table, timeseries
-from grafana_foundation_sdk.models import common as common_model
 from grafana_foundation_sdk.models import units
 
 from alerts.links import DashboardUid
@@ -69,9 +68,9 @@ def rates_now() -> stat.Panel:
     panel = style.stat_panel(
         *(f"Offered and achieved {LAST_MINUTE}", text, units.RequestsPerSecond, 12, 5), *_steps(), decimals=1
     )
-    # one below the other: side by side, four values do not fit a phone
-    panel.orientation(common_model.VizOrientation.HORIZONTAL)
-    return style.over_last_minute(panel).text(common.VizTextDisplayOptions().title_size(14).value_size(18))
+    return style.over_last_minute(style.below_each_other(panel)).text(
+        common.VizTextDisplayOptions().title_size(14).value_size(18)
+    )
 
 
 def send_lag_now() -> stat.Panel:

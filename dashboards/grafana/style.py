@@ -155,12 +155,11 @@ def describe(text: str, *, may_be_empty: str) -> str:
     return f"{text} {MAY_BE_EMPTY}{may_be_empty}."
 
 
-def absence(
-    text: str, match: model.SpecialValueMatch = model.SpecialValueMatch.NULL_AND_NAN, colour: str = PLAIN
-) -> model.SpecialValueMap:
+def absence(text: str, colour: str = PLAIN) -> model.SpecialValueMap:
     """Shows missing values as `text` in a neutral colour; a `noValue` alone has the colour of the lowest threshold."""
     result = model.ValueMappingResult(text, color=colour, index=0)
-    return model.SpecialValueMap(model.DashboardSpecialValueMapOptions(match, result))
+    missing = model.SpecialValueMatch.NULL_AND_NAN
+    return model.SpecialValueMap(model.DashboardSpecialValueMapOptions(missing, result))
 
 
 def _with_common_options(
@@ -199,15 +198,18 @@ def stat_panel(
     return panel
 
 
+def below_each_other(panel: stat.Panel) -> stat.Panel:
+    """For values that are too long for a place beside each other, where they have different sizes or do not fit."""
+    return panel.orientation(common_model.VizOrientation.HORIZONTAL)
+
+
 def yes_and_no(
     title: str, description: str, series: Expression, names: tuple[str, str], width: int, height: int
 ) -> stat.Panel:
     """The number of series that are 1, and of those that are 0: the names of a fleet would not fit."""
     yes, no = aggregate("sum", series), aggregate("count", series) - aggregate("sum", series)
     values = zip((yes, no), names, strict=True)
-    panel = stat_panel(title, description, COUNT, width, height, *values, decimals=0)
-    # one below the other, as the panel is narrow
-    panel.orientation(common_model.VizOrientation.HORIZONTAL)
+    panel = below_each_other(stat_panel(title, description, COUNT, width, height, *values, decimals=0))
     for name, base, step in zip(names, (BAD, PLAIN), (GOOD, BAD), strict=True):
         panel.override_by_name(name, [model.DynamicConfigValue("thresholds", thresholds(base, (1, step)).build())])
     return panel

@@ -38,9 +38,7 @@ def in_flight_now() -> stat.Panel:
         "sidecars' gauges."
     )
     values = ((aggregate("sum", select(signals.IN_FLIGHT, regex(Label.PHASE, phase))), phase) for phase in Phase)
-    panel = style.stat_panel(*("In flight now", text, style.COUNT, 5, 5), *values, decimals=0)
-    # one below the other, as the panel is narrow
-    return panel.orientation(common_model.VizOrientation.HORIZONTAL)
+    return style.below_each_other(style.stat_panel(*("In flight now", text, style.COUNT, 5, 5), *values, decimals=0))
 
 
 def oldest_wait_now(spec: SloFile) -> stat.Panel:
