@@ -199,7 +199,7 @@ def stat_panel(
 
 
 def below_each_other(panel: stat.Panel) -> stat.Panel:
-    """For values that are too long for a place beside each other, where they have different sizes or do not fit."""
+    """One value below the other, where values side by side do not fit or have different sizes."""
     return panel.orientation(common_model.VizOrientation.HORIZONTAL)
 
 
