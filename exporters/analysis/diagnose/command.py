@@ -22,10 +22,10 @@ from exporters.text.command_flags import (
     add_format,
     add_request_logs,
     add_since_and_until,
+    check_classes,
     moment,
 )
 from exporters.text.errors import UsageError
-from exporters.text.yaml_reader import nearest
 from exporters.vocabulary import slo_file
 from exporters.vocabulary.ceilings import Ceilings, read_ceilings
 from exporters.vocabulary.slo_file import SloFile
@@ -211,7 +211,5 @@ def _settings(texts: Iterable[str]) -> dict[str, str]:
 
 def _only(names: list[str] | None, classes: list[ClassEvidence]) -> list[ClassEvidence]:
     known = {of.name: of for of in classes}
-    for name in names or ():
-        if name not in known:
-            raise UsageError(f"--class: no request has class {name!r}; {nearest(name, known)}")
+    check_classes(names or (), known)
     return [known[name] for name in names] if names else classes
