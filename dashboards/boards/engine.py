@@ -5,21 +5,20 @@ from grafana_foundation_sdk.models import units
 
 from alerts.links import DashboardUid, PanelTitle
 from alerts.plan import Plan
-from alerts.promql.build import call, count_by, max_by, on, over, ratio, regex, rises, select, sum_by
+from alerts.promql.build import call, count_by, max_by, on, over, ratio, regex, select, sum_by
 from alerts.promql.expression import Expression
 from dashboards.boards import gpu_row
 from dashboards.boards.board import Board
 from dashboards.grafana import style, tables
 from dashboards.grafana.layout import Row
 from dashboards.grafana.ranking import highest, highest_first
-from dashboards.grafana.style import GOOD, GREY, WARN, Query
+from dashboards.grafana.style import GREY, WARN, Query
 from dashboards.panels import engine_features
-from dashboards.panels.engine_load import OfRanks, kv_cache_now, requests_now
+from dashboards.panels.engine_load import OfRanks, kv_cache_now, requests_now, restarts
 from dashboards.queries.rates import (
     ENGINE_LABELS,
     PER_ENGINE,
     PER_RANK,
-    RANGE,
     RANK_LABELS,
     RATE,
     cache_hit_ratio,
@@ -54,7 +53,7 @@ def rows(_: Plan) -> tuple[Row, ...]:
                 requests_now(_REQUESTS_NOW, may_be_empty="some engines expose no queue"),
                 kv_cache_now("KV cache now", 4, ENGINE_LABELS, may_be_empty="some engines expose no KV cache"),
                 started(),
-                restarts(),
+                restarts(ENGINE_LABELS, WARN, may_be_empty=_NO_START, decimals=0),
                 version(),
             ),
         ),
@@ -125,22 +124,6 @@ def started() -> stat.Panel:
     panel = style.stat_panel("Started", text, style.AGE, 4, 5, may_be_empty=_NO_START)
     panel.text(common.VizTextDisplayOptions().title_size(14).value_size(16))
     return highest(panel, 1000 * max_by(signals.ENGINE_START_TIME, ENGINE_LABELS), _PER_ENGINE)
-
-
-def restarts() -> stat.Panel:
-    text = (
-        "Restarts in the time range of the engine with the most; each loses the open requests and the prefix cache. "
-        "Good: 0. From the engines' metrics."
-    )
-    starts = max_by(rises(signals.ENGINE_START_TIME, RANGE, "1m"), ENGINE_LABELS)
-    panel = style.stat_panel(
-        *(PanelTitle.RESTARTS, text, style.COUNT, 5, 5),
-        may_be_empty=_NO_START,
-        decimals=0,
-        base=GOOD,
-        steps=((1, WARN),),
-    )
-    return highest(panel, starts, _PER_ENGINE)
 
 
 def version() -> stat.Panel:

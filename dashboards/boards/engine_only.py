@@ -12,18 +12,17 @@ from grafana_foundation_sdk.models.text import TextMode
 from alerts.engine_only import ALL_REQUESTS, version
 from alerts.links import DashboardUid, PanelTitle
 from alerts.plan import Plan
-from alerts.promql.build import aggregate, call, equal, max_by, regex, rises, select
+from alerts.promql.build import aggregate, call, equal, max_by, regex, select
 from alerts.promql.expression import Variable
 from dashboards.boards import gpu_row
 from dashboards.boards.board import Board
 from dashboards.grafana import style
 from dashboards.grafana.layout import Row
-from dashboards.grafana.ranking import highest
-from dashboards.grafana.style import BAD, GOOD, NO_TRAFFIC
+from dashboards.grafana.style import BAD, NO_TRAFFIC
 from dashboards.panels import slo_status
-from dashboards.panels.engine_load import OfRanks, kv_cache_now, requests_now
+from dashboards.panels.engine_load import OfRanks, kv_cache_now, requests_now, restarts
 from dashboards.panels.latency import QUANTILE, quantile_variable, thresholds_of
-from dashboards.queries.rates import RANGE, rate_by, ratio_by
+from dashboards.queries.rates import rate_by, ratio_by
 from dashboards.windows.slo import burn_window_variable, in_shortest_window
 from exporters.engines.vllm_buckets import family_of
 from exporters.vocabulary import signals
@@ -126,7 +125,7 @@ def rows(plan: Plan) -> tuple[Row, ...]:
                 up(),
                 requests_now(_REQUESTS_NOW),
                 kv_cache_now("KV cache in use", 5, [Label.ENGINE]),
-                restarts(),
+                restarts([Label.ENGINE], BAD),
                 good_range(plan),
             ),
         ),
@@ -153,16 +152,6 @@ def up() -> stat.Panel:
     )
     engines = max_by(signals.ENGINE_UP, [Label.ENGINE])
     return style.yes_and_no(PanelTitle.ENGINE, description, engines, ("up", "down"), 5, 5)
-
-
-def restarts() -> stat.Panel:
-    description = (
-        "Restarts in the time range of the engine with the most; each loses the open requests and the prefix cache. "
-        "Good: 0. From the engines' metrics."
-    )
-    panel = style.stat_panel(*(PanelTitle.RESTARTS, description, style.COUNT, 5, 5), base=GOOD, steps=((1, BAD),))
-    starts = max_by(rises(signals.ENGINE_START_TIME, RANGE, "1m"), [Label.ENGINE])
-    return highest(panel, starts, "{{engine}}")
 
 
 def good_range(plan: Plan) -> stat.Panel:

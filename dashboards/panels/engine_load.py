@@ -8,12 +8,12 @@ from grafana_foundation_sdk.models import units
 
 from alerts.causes.engine import KV_CACHE_FULL
 from alerts.links import PanelTitle
-from alerts.promql.build import aggregate, max_by, sum_by
+from alerts.promql.build import aggregate, max_by, rises, sum_by
 from alerts.promql.expression import Expression
 from dashboards.grafana import style
 from dashboards.grafana.ranking import highest
 from dashboards.grafana.style import GOOD, NO_TRAFFIC, WARN
-from dashboards.queries.rates import cache_hit_ratio, rate_by
+from dashboards.queries.rates import RANGE, cache_hit_ratio, rate_by
 from exporters.vocabulary import signals
 from exporters.vocabulary.signals import Label
 
@@ -43,6 +43,21 @@ def kv_cache_now(title: str, width: int, by: Iterable[Label], *, may_be_empty: s
         steps=((KV_CACHE_FULL, WARN),),
     )
     return highest(panel, max_by(signals.ENGINE_KV_USAGE, by), "{{engine}}")
+
+
+def restarts(by: Iterable[Label], colour: str, *, may_be_empty: str = "", decimals: int | None = None) -> stat.Panel:
+    text = (
+        "Restarts in the time range of the engine with the most; each loses the open requests and the prefix cache. "
+        "Good: 0. From the engines' metrics."
+    )
+    panel = style.stat_panel(
+        *(PanelTitle.RESTARTS, text, style.COUNT, 5, 5),
+        may_be_empty=may_be_empty,
+        decimals=decimals,
+        base=GOOD,
+        steps=((1, colour),),
+    )
+    return highest(panel, max_by(rises(signals.ENGINE_START_TIME, RANGE, "1m"), by), "{{engine}}")
 
 
 def batch() -> timeseries.Panel:
