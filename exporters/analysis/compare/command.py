@@ -83,10 +83,8 @@ def run(arguments: argparse.Namespace) -> int:
     stationary = all(each.trend is None for each in backlogs)
     rows = compare(_only(names, before), _only(names, after), min_events, stationary=stationary)
     failures = source.failures(Window(windows.before.end, windows.after.start))
-    conclusion = conclude(rows, windows, min_events, backlogs, failures)
     comparison = Comparison(
-        conclusion.sentences,
-        conclusion.fields,
+        conclude(rows, windows, min_events, backlogs, failures),
         source.name,
         windows,
         rows,
