@@ -1,6 +1,6 @@
 """The dashboard "Engine": load, limits, configuration, and missing metrics of engines."""
 
-from grafana_foundation_sdk.builders import common, stat, table, timeseries
+from grafana_foundation_sdk.builders import stat, table, timeseries
 from grafana_foundation_sdk.models import units
 
 from alerts.links import DashboardUid, PanelTitle
@@ -104,9 +104,7 @@ def by_state() -> timeseries.Panel:
     )
     line = sum_by(signals.ENGINE_STATE, [Label.STATE]), "{{state}}"
     panel = style.stack(style.time_series_panel("Engines by state", text, units.Short, 12, line, height=6))
-    for state, colour in style.ENGINE_STATE_COLOURS.items():
-        panel.override_by_name(state, [style.fixed_colour(colour)])
-    return panel
+    return style.colour_by_name(panel, style.ENGINE_STATE_COLOURS)
 
 
 def last_progress() -> timeseries.Panel:
@@ -122,7 +120,7 @@ def last_progress() -> timeseries.Panel:
 def started() -> stat.Panel:
     text = "Start of the engine that started last. Good: the last planned restart. From the engines' metrics."
     panel = style.stat_panel("Started", text, style.AGE, 4, 5, may_be_empty=_NO_START)
-    panel.text(common.VizTextDisplayOptions().title_size(14).value_size(16))
+    panel.text(style.text_size(16))
     return highest(panel, 1000 * max_by(signals.ENGINE_START_TIME, ENGINE_LABELS), _PER_ENGINE)
 
 

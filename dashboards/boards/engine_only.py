@@ -215,7 +215,7 @@ def ended_requests() -> timeseries.Panel:
     )
     line = (rate_by(signals.REQUESTS, Label.OUTCOME), "{{outcome}}")
     panel = style.time_series_panel("Requests that ended", description, units.RequestsPerSecond, 8, line)
-    return style.hide_zero_series(style.colour_by_outcome(panel))
+    return style.hide_zero_series(style.colour_by_name(panel, style.OUTCOME_COLOURS))
 
 
 def output_tokens() -> timeseries.Panel:

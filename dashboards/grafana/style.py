@@ -1,7 +1,7 @@
 """Defaults of panels: unit, description, data source, and colours that have one meaning on every dashboard."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias, TypeVar
 
 from grafana_foundation_sdk.builders import bargauge, common, dashboard, heatmap, prometheus, stat, table, timeseries
@@ -47,7 +47,7 @@ BLUE, SKY, PINK, VIOLET, GREY = "#2266CC", "#3399CC", "#E055B8", "#8844FF", "#92
 BLUES, REDS = (tuple(f"{colour}{alpha}" for alpha in ("1C", "33", "4B", "FF")) for colour in (BLUE, BAD))
 
 VERDICT_COLOURS = {"good": GOOD, "bad": BAD, "abandoned": GREY}
-OUTCOME_COLOURS = {
+OUTCOME_COLOURS: Mapping[str, str] = {
     Outcome.OK: GOOD,
     Outcome.CLIENT_ABORT: PINK,
     Outcome.CLIENT_ERROR: GREY,
@@ -59,7 +59,7 @@ OUTCOME_COLOURS = {
     Outcome.UPSTREAM_ERROR: BAD,
     Outcome.UPSTREAM_UNREACHABLE: "#7788FF",
 }
-ENGINE_STATE_COLOURS = {
+ENGINE_STATE_COLOURS: Mapping[str, str] = {
     State.DOWN: BAD,
     State.WEDGED: "#FF4D7F",
     State.PAUSED: VIOLET,
@@ -188,7 +188,7 @@ def stat_panel(
         .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
         .text_mode(common_model.BigValueTextMode.VALUE_AND_NAME)
         .graph_mode(common_model.BigValueGraphMode.NONE)
-        .text(common.VizTextDisplayOptions().title_size(14).value_size(24))
+        .text(text_size(24))
         .color_mode(common_model.BigValueColorMode.VALUE)
         .thresholds(thresholds(base, *steps))
     )
@@ -288,8 +288,11 @@ def logarithmic(panel: timeseries.Panel) -> timeseries.Panel:
 
 def show_names(panel: stat.Panel) -> stat.Panel:
     """Show the names of the series instead of their values; a name is longer than a number."""
-    small = common.VizTextDisplayOptions().title_size(14).value_size(14)
-    return panel.text_mode(common_model.BigValueTextMode.NAME).text(small)
+    return panel.text_mode(common_model.BigValueTextMode.NAME).text(text_size(14))
+
+
+def text_size(of_values: int, of_titles: int = 14) -> common.VizTextDisplayOptions:
+    return common.VizTextDisplayOptions().title_size(of_titles).value_size(of_values)
 
 
 def legend(*calcs: str) -> common.VizLegendOptions:
@@ -380,10 +383,10 @@ def class_lines(names: Sequence[str]) -> dict[str, tuple[str, int]]:
     return {**lines, OTHER: (GREY, 1)} if OTHER in lines else lines
 
 
-def colour_by_outcome(panel: _Panel) -> _Panel:
-    """Give each outcome its own colour; the legend is the outcome."""
-    for outcome, colour in OUTCOME_COLOURS.items():
-        panel.override_by_name(outcome, [fixed_colour(colour)])
+def colour_by_name(panel: _Panel, colours: Mapping[str, str]) -> _Panel:
+    """Give each name its own colour; the legend is the name, such as an outcome."""
+    for name, colour in colours.items():
+        panel.override_by_name(name, [fixed_colour(colour)])
     return panel
 
 

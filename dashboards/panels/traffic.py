@@ -95,7 +95,7 @@ def outcomes() -> timeseries.Panel:
     )
     line = (rate_by(signals.REQUESTS, Label.OUTCOME), "{{outcome}}")
     panel = style.limit_points(style.time_series_panel(PanelTitle.OUTCOMES, text, units.RequestsPerSecond, 12, line))
-    return style.hide_zero_series(style.colour_by_outcome(style.stack(panel)))
+    return style.hide_zero_series(style.colour_by_name(style.stack(panel), style.OUTCOME_COLOURS))
 
 
 def in_flight(spec: SloFile) -> timeseries.Panel:
