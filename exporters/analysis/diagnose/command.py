@@ -88,7 +88,8 @@ def run(arguments: argparse.Namespace) -> int:
         engine = _with_floor(engine, ceilings, str(arguments.roofline))
     classes = sources[0].classes()
     if log and prometheus:
-        classes = [_with_open(of, prometheus.open_requests().get(of.name, {})) for of in classes]
+        waits = prometheus.open_requests()
+        classes = [replace(of, name=of.name, **waits.get(of.name, {})) for of in classes]
     classes = _only(vars(arguments)["class"], classes)
     report = Report(
         tuple(each.name for each in sources),
@@ -138,14 +139,6 @@ def _engine(log: RequestLogEvidence | None, prometheus: PrometheusEvidence | Non
         engine,
         settings=engine.settings,
         **{name: each for name, each in known.items() if getattr(engine, name).value is None},
-    )
-
-
-def _with_open(of: ClassEvidence, waits: Mapping[str, Fact]) -> ClassEvidence:
-    return replace(
-        of,
-        open_waiting=waits.get("open_waiting", of.open_waiting),
-        oldest_wait=waits.get("oldest_wait", of.oldest_wait),
     )
 
 
