@@ -62,12 +62,12 @@ def _page(plan: Plan, slo: Slo) -> Alert:
     return alert(
         plan,
         AlertName.BURN,
-        Severity.PAGE,
         (DashboardUid.OBJECTIVE, PanelTitle.BURN_RATE),
         # Not the recorded ratio, which VictoriaMetrics shows one evaluation later.
         100 * _paging(_of_tiers(plan.published(Severity.PAGE), slo)),
         _summary(plan, slo),
         _description(plan, slo, Severity.PAGE),
+        severity=Severity.PAGE,
         slo=slo,
         keep_firing_for=plan.page_bridge,
         more=plan.links.bad_traces(),
@@ -87,7 +87,6 @@ def _ticket(plan: Plan, slo: Slo) -> Alert:
     return alert(
         plan,
         AlertName.BURN,
-        Severity.TICKET,
         (DashboardUid.OBJECTIVE, PanelTitle.BURN_RATE),
         100 * largest_window(either(burning)),
         _summary(plan, slo),
@@ -156,7 +155,6 @@ def low_traffic_alert(plan: Plan) -> Alert:
     return alert(
         plan,
         AlertName.LOW_TRAFFIC,
-        Severity.TICKET,
         (DashboardUid.OVERVIEW, PanelTitle.SLO_STATUS),
         unless_paged(plan, missed, longest.short, plan.spec.slos),
         f'{{{{ $labels.class }}}} on {wording.MODEL}: {{{{ printf "%.0f" $value }}}} bad events of '

@@ -52,7 +52,6 @@ def _burn(plan: Plan, slo: Slo) -> Alert:
     return alert(
         plan,
         AlertName.TENANT_BURN,
-        Severity.PAGE,
         (DashboardUid.WORKLOAD, PanelTitle.GOODPUT_BY_TENANT),
         100 * largest_window(burning),
         wording.summary(slo, "{{ $labels.class }} of {{ $labels.tenant }}"),
@@ -60,6 +59,7 @@ def _burn(plan: Plan, slo: Slo) -> Alert:
         "{{ $labels.tenant }} to {{ $labels.model }} "
         f"{wording.miss(slo)} (objective {percent(slo.objective)}). All tenants together burn slower. "
         f"Tiers: {limits}. Look first at what this tenant sends that others do not.",
+        severity=Severity.PAGE,
         slo=slo,
         keep_firing_for=plan.page_bridge,
         more=plan.links.bad_traces(),

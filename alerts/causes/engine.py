@@ -9,7 +9,6 @@ from alerts.recording.baselines import baseline
 from alerts.rules.annotations import alert
 from alerts.rules.groups import Alert
 from alerts.rules.wording import percent
-from alerts.tiers import Severity
 from exporters.text.units import spell_duration
 from exporters.vocabulary import signals
 from exporters.vocabulary.alert_names import AlertName
@@ -41,7 +40,6 @@ def _queue(plan: Plan) -> Alert:
     return alert(
         plan,
         AlertName.QUEUE,
-        Severity.TICKET,
         (DashboardUid.ENGINE, PanelTitle.WAITING),
         (waiting >= 1).and_(waiting > (running > 0), on(*_ENGINE_LABELS)),
         "more requests wait for {{ $labels.engine }} of {{ $labels.model }} than run",
@@ -60,7 +58,6 @@ def _kv_cache(plan: Plan) -> Alert:
     return alert(
         plan,
         AlertName.KV_CACHE,
-        Severity.TICKET,
         (DashboardUid.ENGINE, PanelTitle.KV_CACHE),
         (usage > KV_CACHE_FULL).and_(preemptions >= least, on(*by)),
         "the KV cache of {{ $labels.engine }} of {{ $labels.model }} is full, and running requests are preempted",
@@ -84,7 +81,6 @@ def _prefix_cache(plan: Plan) -> Alert:
     return alert(
         plan,
         AlertName.PREFIX_CACHE,
-        Severity.TICKET,
         (DashboardUid.ENGINE, PanelTitle.PREFIX_CACHE),
         collapsed.and_(requests >= least, _INSTANCE),
         "the prefix cache of {{ $labels.engine }} finds {{ $value | humanizePercentage }} of the prompt tokens, "
@@ -112,7 +108,6 @@ def _restarts(plan: Plan) -> Alert:
     return alert(
         plan,
         AlertName.ENGINE_RESTARTS,
-        Severity.TICKET,
         (DashboardUid.ENGINE, PanelTitle.RESTARTS),
         with_model(restarting),
         "the engine {{ $labels.engine }}{{ with $labels.model }} of {{ . }}{{ end }} keeps restarting",

@@ -9,7 +9,6 @@ from alerts.promql.expression import Expression
 from alerts.rules.annotations import alert
 from alerts.rules.groups import Alert
 from alerts.rules.wording import percent
-from alerts.tiers import Severity
 from exporters.text.units import spell_duration
 from exporters.vocabulary import signals
 from exporters.vocabulary.alert_names import AlertName
@@ -52,7 +51,6 @@ def _throttled(plan: Plan) -> Alert:
     return alert(
         plan,
         AlertName.GPU_THROTTLED,
-        Severity.TICKET,
         (DashboardUid.ENGINE, PanelTitle.GPU_THROTTLING),
         share > _THROTTLED_SHARE,
         f"{_GPU} reduced its clock for {{{{ $value | humanizePercentage }}}} of {spell_duration(window)}",
@@ -75,7 +73,6 @@ def _xid(plan: Plan) -> Alert:
     return alert(
         plan,
         AlertName.GPU_XID,
-        Severity.TICKET,
         (DashboardUid.ENGINE, PanelTitle.GPU_XID),
         failed(last).unless(max_by(last, GPU_LABELS).binary("==", old, on(*GPU_LABELS)), on(*GPU_LABELS)),
         f'{_GPU} reported Xid {{{{ printf "%.0f" $value }}}}',

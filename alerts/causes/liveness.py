@@ -68,7 +68,6 @@ def _sidecar_down(plan: Plan) -> Iterator[Alert]:
         yield alert(
             plan,
             AlertName.SIDECAR_DOWN,
-            severity,
             (DashboardUid.SIDECAR, PanelTitle.SIDECAR),
             expr,
             f"the sidecar {{{{ $labels.instance }}}}{_OF_MODEL} does not answer Prometheus",
@@ -76,6 +75,7 @@ def _sidecar_down(plan: Plan) -> Iterator[Alert]:
             f"{{{{ with $labels.instance }}}}at {{{{ . }}}} {{{{ end }}}}succeeded for "
             f"{spell_duration(plan.down_after)}. Its requests are not measured and may not be served, and no other "
             f"alert can fire for it. {group}Look first at whether clients still get responses.",
+            severity=severity,
             pending_for=plan.down_after,
         )
 
@@ -111,12 +111,12 @@ def _engine_down(plan: Plan) -> Iterator[Alert]:
         yield alert(
             plan,
             AlertName.ENGINE_DOWN,
-            severity,
             (DashboardUid.ENGINE, PanelTitle.ENGINE),
             expr,
             f"{engine}{_OF_MODEL} is down",
             f"{symptom}. {start}{second}. {group}Look first at the last lines of the engine's log.",
             # VictoriaMetrics shows the record of a cold start one evaluation later than the engine's state.
+            severity=severity,
             pending_for=plan.liveness_interval,
             # An engine that restarts and exits again is one incident.
             keep_firing_for=plan.step,
@@ -161,12 +161,12 @@ def wedged_alerts(plan: Plan) -> Iterator[Alert]:
         yield alert(
             plan,
             AlertName.ENGINE_WEDGED,
-            severity,
             (DashboardUid.ENGINE, PanelTitle.ENGINE_OUTPUT_TOKENS),
             expr,
             f"{at}{_OF_MODEL} is wedged",
             f"{seen} Its /health may still succeed. {group}Look first at the GPU and the end of its log, then restart "
             "it.",
+            severity=severity,
             pending_for=pending_for,
         )
 
@@ -192,7 +192,7 @@ def _losses(plan: Plan) -> tuple[Alert, ...]:
     def loss(name: AlertName, counter: Signal, more: list[Label], summary: str, description: str) -> Alert:
         lost = sum_by(increase(counter, plan.half_hour), [Label.INSTANCE, *more]) > 0
         panel = DashboardUid.SIDECAR, PanelTitle.NOT_COUNTED
-        return alert(plan, name, Severity.TICKET, panel, lost, summary, f"{{{{ $labels.instance }}}} has {description}")
+        return alert(plan, name, panel, lost, summary, f"{{{{ $labels.instance }}}} has {description}")
 
     return (
         loss(
@@ -230,7 +230,6 @@ def _reload_failed(plan: Plan) -> Alert:
     return alert(
         plan,
         AlertName.RELOAD_FAILED,
-        Severity.TICKET,
         (DashboardUid.SIDECAR, PanelTitle.SLO_FILE),
         select(signals.SIDECAR_RELOAD_SUCCESSFUL).binary("==", 0),
         "the sidecar {{ $labels.instance }} has rejected its SLO file",
@@ -251,7 +250,6 @@ def _certificate(plan: Plan, severity: Severity, least: float, nth: int) -> Aler
     return alert(
         plan,
         AlertName.CERTIFICATE,
-        severity,
         (DashboardUid.SIDECAR, PanelTitle.CERTIFICATE),
         (left < least).unless((left > over("max_over_time", left, "7d", "30m") / nth).and_(latest > earliest)),
         "the certificate of {{ $labels.instance }} ends in {{ $value | humanizeDuration }}",
@@ -259,6 +257,7 @@ def _certificate(plan: Plan, severity: Severity, least: float, nth: int) -> Aler
         f"humanizeDuration }}}}. A {severity} from {spell_duration(least)} on; where it is renewed "
         f"every week or sooner, when less than 1/{nth} of its life is left. Look first at why none replaced it; "
         "SIGHUP makes the sidecar read the new file.",
+        severity=severity,
     )
 
 
@@ -266,9 +265,9 @@ def _watchdog(plan: Plan) -> Alert:
     return alert(
         plan,
         AlertName.WATCHDOG,
-        Severity.NONE,
         (DashboardUid.OVERVIEW, PanelTitle.FIRING_ALERTS),
         call("vector", 1),
         "the alerting path works",
         "Fires always. Route it to a dead man's switch, which speaks up when it no longer hears this.",
+        severity=Severity.NONE,
     )

@@ -1,13 +1,11 @@
 """Tickets for metering that fails or comes close to a limit, and for failed transfers of KV cache."""
 
-from alerts.links import DashboardUid, Panel, PanelTitle
+from alerts.links import DashboardUid, PanelTitle
 from alerts.plan import Plan
 from alerts.promql.build import increase, max_by, over, sum_by, vector
-from alerts.promql.expression import Expression
 from alerts.rules.annotations import alert
 from alerts.rules.groups import Alert
 from alerts.rules.wording import percent
-from alerts.tiers import Severity
 from exporters.text.units import spell_duration
 from exporters.vocabulary import signals
 from exporters.vocabulary.alert_names import AlertName
@@ -31,12 +29,6 @@ def metering_alerts(plan: Plan) -> tuple[Alert, ...]:
     )
 
 
-def _ticket(
-    plan: Plan, name: AlertName, panel: Panel, expr: Expression, texts: tuple[str, str], pending_for: float = 0.0
-) -> Alert:
-    return alert(plan, name, Severity.TICKET, panel, expr, *texts, pending_for=pending_for)
-
-
 def _unmetered(plan: Plan) -> Alert:
     """The relay forwards a request that it cannot meter, so missing measurements cause no error."""
     unmetered, begun = (
@@ -52,7 +44,7 @@ def _unmetered(plan: Plan) -> Alert:
             "reason, which is a type of exception, and at the log of the sidecar."
         ),
     )
-    return _ticket(plan, AlertName.UNMETERED, _NOT_COUNTED, many, texts)
+    return alert(plan, AlertName.UNMETERED, _NOT_COUNTED, many, *texts)
 
 
 def _connections(plan: Plan) -> Alert:
@@ -67,7 +59,7 @@ def _connections(plan: Plan) -> Alert:
     )
     panel = DashboardUid.SIDECAR, PanelTitle.CONNECTIONS
     near = max_by(used, [Label.INSTANCE]) > _CONNECTIONS_SHARE
-    return _ticket(plan, AlertName.CONNECTIONS, panel, near, texts, plan.step)
+    return alert(plan, AlertName.CONNECTIONS, panel, near, *texts, pending_for=plan.step)
 
 
 def _restarts(plan: Plan) -> Alert:
@@ -81,7 +73,7 @@ def _restarts(plan: Plan) -> Alert:
         ),
     )
     panel = DashboardUid.SIDECAR, PanelTitle.RESTARTS
-    return _ticket(plan, AlertName.SIDECAR_RESTARTS, panel, restarts > _RESTARTS - 0.5, texts)
+    return alert(plan, AlertName.SIDECAR_RESTARTS, panel, restarts > _RESTARTS - 0.5, *texts)
 
 
 def _task_errors(plan: Plan) -> Alert:
@@ -95,7 +87,7 @@ def _task_errors(plan: Plan) -> Alert:
         ),
     )
     panel = DashboardUid.SIDECAR, PanelTitle.TASK_ERRORS
-    return _ticket(plan, AlertName.TASK_ERRORS, panel, errors >= plan.spec.alerting.min_bad, texts)
+    return alert(plan, AlertName.TASK_ERRORS, panel, errors >= plan.spec.alerting.min_bad, *texts)
 
 
 def _follow_lag(plan: Plan) -> Alert:
@@ -114,7 +106,7 @@ def _follow_lag(plan: Plan) -> Alert:
         ),
     )
     panel = DashboardUid.SIDECAR, PanelTitle.FOLLOW_LAG
-    return _ticket(plan, AlertName.FOLLOW_LAG, panel, (lag > _LAG_BYTES).or_(unread), texts)
+    return alert(plan, AlertName.FOLLOW_LAG, panel, (lag > _LAG_BYTES).or_(unread), *texts)
 
 
 def _dropped_spans(plan: Plan) -> Alert:
@@ -128,7 +120,7 @@ def _dropped_spans(plan: Plan) -> Alert:
         ),
     )
     panel = DashboardUid.SIDECAR, PanelTitle.SPANS_DROPPED
-    return _ticket(plan, AlertName.DROPPED_SPANS, panel, dropped >= plan.spec.alerting.min_bad, texts)
+    return alert(plan, AlertName.DROPPED_SPANS, panel, dropped >= plan.spec.alerting.min_bad, *texts)
 
 
 def _kv_transfers(plan: Plan) -> Alert:
@@ -144,4 +136,4 @@ def _kv_transfers(plan: Plan) -> Alert:
     )
     # not the panel of the failures: its row is collapsed
     panel = DashboardUid.ENGINE, PanelTitle.ENGINE
-    return _ticket(plan, AlertName.KV_TRANSFERS, panel, failed >= plan.spec.alerting.min_bad, texts)
+    return alert(plan, AlertName.KV_TRANSFERS, panel, failed >= plan.spec.alerting.min_bad, *texts)

@@ -41,7 +41,6 @@ def missing_targets(plan: Plan) -> tuple[Alert, ...]:
         alert(
             plan,
             AlertName.TARGETS_MISSING,
-            Severity.PAGE,
             (DashboardUid.SIDECAR, PanelTitle.SIDECAR),
             with_model.or_(_past(plan), on()).unless(targets_up(plan), on()),
             "Prometheus has lost every target{{ with $labels.model }} of {{ . }}{{ end }}",
@@ -50,6 +49,7 @@ def missing_targets(plan: Plan) -> tuple[Alert, ...]:
             f"{spell_duration(plan.quarter_day)} after the last one, when the targets count as removed. Look first at "
             "whether clients still get responses, then at the Prometheus that scrapes them and at its service "
             "discovery.",
+            severity=Severity.PAGE,
             pending_for=plan.down_after,
         ),
     )

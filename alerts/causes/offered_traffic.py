@@ -8,7 +8,6 @@ from alerts.rules.annotations import alert
 from alerts.rules.groups import Alert, Recording, windowed
 from alerts.rules.wording import percent
 from alerts.scrape_jobs import targets_up
-from alerts.tiers import Severity
 from exporters.text.units import spell_duration
 from exporters.vocabulary import signals
 from exporters.vocabulary.alert_names import AlertName
@@ -44,7 +43,6 @@ def offered_alert(plan: Plan) -> Alert:
     return alert(
         plan,
         AlertName.TRAFFIC_LOST,
-        Severity.TICKET,
         (DashboardUid.OVERVIEW, PanelTitle.OFFERED),
         (offered < NEARLY_NONE * (usual >= least)).and_(engines, on(Label.MODEL)),
         f'{wording.MODEL} received {{{{ printf "%.0f" $value }}}} requests in {text}, less than '

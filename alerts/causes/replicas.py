@@ -73,7 +73,6 @@ def _outlier(plan: Plan) -> Alert:
     return alert(
         plan,
         AlertName.OUTLIER,
-        Severity.PAGE,
         (DashboardUid.FLEET, PanelTitle.GOODPUT_BY_SIDECAR),
         100
         * max_by(
@@ -87,6 +86,7 @@ def _outlier(plan: Plan) -> Alert:
         f"{{{{ $labels.instance }}}} were bad{slo}. Other replicas of "
         f"{wording.MODEL} serve this class with less than half of that. Look first at the log and the GPU of its "
         "engine; drain it if its peers can serve its load.",
+        severity=Severity.PAGE,
         keep_firing_for=plan.page_bridge,
     )
 

@@ -7,7 +7,6 @@ from alerts.promql.expression import Expression
 from alerts.rules.annotations import alert
 from alerts.rules.groups import Alert
 from alerts.scrape_jobs import targets_up
-from alerts.tiers import Severity
 from exporters.text.units import spell_duration
 from exporters.vocabulary.alert_names import AlertName
 from exporters.vocabulary.signals import Label
@@ -38,7 +37,6 @@ def scrape_interval_alert(plan: Plan) -> Alert:
     return alert(
         plan,
         AlertName.SCRAPE_INTERVAL,
-        Severity.TICKET,
         (DashboardUid.SIDECAR, PanelTitle.SIDECAR),
         too_long.or_(interval < round(expected / _TOLERANCE, 3)),
         "Prometheus scrapes {{ $labels.instance }} every {{ $value | humanizeDuration }}, not every "

@@ -141,7 +141,6 @@ def _surge_alert(
     return alert(
         plan,
         name,
-        severity,
         (DashboardUid.OVERVIEW, PanelTitle.OUTCOMES),
         surging,
         f"{{{{ $value | humanizePercentage }}}} of {{{{ $labels.class }}}} requests end as {outcome}: "
@@ -151,6 +150,7 @@ def _surge_alert(
         f"it was less than {percent(low / 2)}. A {severity} from {percent(low)} of at least {least} requests on"
         + (", if the class lost half of its other requests. " if severity is Severity.PAGE else ". ")
         + meaning,
+        severity=severity,
     )
 
 
@@ -168,7 +168,6 @@ def busy_but_useless(plan: Plan) -> Alert:
     return alert(
         plan,
         AlertName.BUSY_BUT_USELESS,
-        Severity.TICKET,
         (DashboardUid.OVERVIEW, PanelTitle.THROUGHPUT),
         useless.and_(events - requests >= min_bad, _SAME_CLASS).and_(busy, _SAME_CLASS),
         f"{who}: more tokens than usual, but only {{{{ $value | humanizePercentage }}}} of the requests are good",

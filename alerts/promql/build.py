@@ -151,18 +151,12 @@ def count_by(of: Expression | Series, labels: Iterable[str]) -> Aggregation:
 
 def on(*labels: str, left: Iterable[str] | None = None, right: Iterable[str] | None = None) -> Matching:
     """Matches on these labels. With `left` or `right`, that side may have many series, which take these labels."""
-    return _matching("on", labels, left, right)
-
-
-def ignoring(*labels: str, left: Iterable[str] | None = None, right: Iterable[str] | None = None) -> Matching:
-    return _matching("ignoring", labels, left, right)
-
-
-def _matching(
-    clause: Literal["on", "ignoring"], labels: Iterable[str], left: Iterable[str] | None, right: Iterable[str] | None
-) -> Matching:
     group: Literal["left", "right", ""] = "left" if left is not None else "right" if right is not None else ""
-    return Matching(clause, tuple(map(str, labels)), group, tuple(map(str, left or right or ())))
+    return Matching("on", tuple(map(str, labels)), group, tuple(map(str, left or right or ())))
+
+
+def ignoring(*labels: str) -> Matching:
+    return Matching("ignoring", tuple(map(str, labels)))
 
 
 def either(expressions: Iterable[Expression], matching: Matching | None = None) -> Expression:
@@ -181,7 +175,7 @@ def quantile(q: float, histogram: Signal, window: Window, by: Iterable[str], whe
     return call("histogram_quantile", q, sum_by(buckets, (*by, "le")))
 
 
-def with_model(expression: Expression, same: Iterable[str] = (Label.INSTANCE, Label.ENGINE)) -> Expression:
+def with_model(expression: Expression) -> Expression:
     """Adds the models of engines with the same labels; a series without such an engine keeps its labels."""
-    labels = tuple(same)
+    labels = Label.INSTANCE, Label.ENGINE
     return select(ENGINE_MODEL).binary("*", expression, on(*labels, left=())).or_(expression, on(*labels))

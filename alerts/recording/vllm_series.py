@@ -11,7 +11,6 @@ from alerts.promql.expression import Expression, Matcher
 from alerts.rules.annotations import alert
 from alerts.rules.groups import Alert, Recording, RuleGroup
 from alerts.scrape_jobs import targets_up
-from alerts.tiers import Severity
 from exporters.engines.signal_table import START_TIME, VLLM
 from exporters.engines.vllm_buckets import FINISHED, family
 from exporters.text.units import number
@@ -105,7 +104,6 @@ def _unmeasured(plan: Plan, each: SupportedSlo) -> Alert:
     return alert(
         plan,
         AlertName.UNMEASURED,
-        Severity.TICKET,
         (DashboardUid.ENGINE, PanelTitle.ENGINE),
         select(signals.ENGINE_UP).binary("==", 1).unless(counted, on(Label.INSTANCE)),
         f"{{{{ $labels.engine }}}} does not count what {each.slo.name} is judged by",

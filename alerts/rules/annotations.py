@@ -22,12 +22,12 @@ ALERT_SOURCE = "vllm-slo"
 def alert(
     plan: Plan,
     name: AlertName,
-    severity: Severity,
     panel: Panel,
     expr: Expression,
     summary: str,
     description: str,
     *,
+    severity: Severity = Severity.TICKET,
     slo: Slo | None = None,
     pending_for: float = 0.0,
     keep_firing_for: float = 0.0,

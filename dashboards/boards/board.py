@@ -68,8 +68,6 @@ class Board:
     shows_load_tests: bool = False
     shows_request_log: bool = False
     time_from: str = "now-1h"
-    # the rules are evaluated once a minute, and each refresh queries the whole fleet
-    refresh: str = "1m"
     source: Source = Source.SIDECAR
     """The source of its series, whatever the rules of the SLO file read."""
 
@@ -89,7 +87,8 @@ class Board:
             .tags([TAG])
             .timezone("browser")
             .time(self.time_from, "now")
-            .refresh(self.refresh)
+            # the rules are evaluated once a minute, and each refresh queries the whole fleet
+            .refresh("1m")
             .tooltip(model.DashboardCursorSync.CROSSHAIR)
             .readonly()
             .link(links)

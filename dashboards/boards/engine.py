@@ -1,27 +1,24 @@
 """The dashboard "Engine": load, limits, configuration, and missing metrics of engines."""
 
-from grafana_foundation_sdk.builders import common, stat, table, timeseries
-from grafana_foundation_sdk.models import common as common_model
+from grafana_foundation_sdk.builders import stat, table, timeseries
 from grafana_foundation_sdk.models import units
 
-from alerts.causes.engine import KV_CACHE_FULL
 from alerts.links import DashboardUid, PanelTitle
 from alerts.plan import Plan
-from alerts.promql.build import aggregate, call, count_by, max_by, on, over, ratio, regex, rises, select, sum_by
+from alerts.promql.build import call, count_by, max_by, on, over, ratio, regex, select, sum_by
 from alerts.promql.expression import Expression
 from dashboards.boards import gpu_row
 from dashboards.boards.board import Board
 from dashboards.grafana import style, tables
 from dashboards.grafana.layout import Row
 from dashboards.grafana.ranking import highest, highest_first
-from dashboards.grafana.style import GOOD, GREY, WARN, Query
+from dashboards.grafana.style import GREY, WARN, Query
 from dashboards.panels import engine_features
-from dashboards.panels.engine_load import OfRanks
+from dashboards.panels.engine_load import OfRanks, kv_cache_now, requests_now, restarts
 from dashboards.queries.rates import (
     ENGINE_LABELS,
     PER_ENGINE,
     PER_RANK,
-    RANGE,
     RANK_LABELS,
     RATE,
     cache_hit_ratio,
@@ -35,6 +32,9 @@ _NO_ROOFLINE, _NO_START = "no roofline was given (--roofline)", "some engines do
 _PER_ENGINE = "{{engine}}"
 _NO_COUNTER = "some engines do not expose it, which the last row then says"
 _OF_RANKS = OfRanks(tuple(RANK_LABELS), PER_RANK, _NO_COUNTER, _NO_COUNTER)
+_REQUESTS_NOW = (
+    "Requests that are running and waiting in the engine, of all ranks. Good: few wait. From the engines' metrics."
+)
 _COUNTED_AT_THE_END = (
     "Engines that count tokens only when a request ends show no increase during long responses, then a jump."
 )
@@ -46,7 +46,17 @@ _UPPER_LIMIT = "/^upper limit/", [style.fixed_colour(GREY)]
 
 def rows(_: Plan) -> tuple[Row, ...]:
     return (
-        Row("Status", (up(), requests_now(), kv_cache_now(), started(), restarts(), version())),
+        Row(
+            "Status",
+            (
+                up(),
+                requests_now(_REQUESTS_NOW, may_be_empty="some engines expose no queue"),
+                kv_cache_now("KV cache now", 4, ENGINE_LABELS, may_be_empty="some engines expose no KV cache"),
+                started(),
+                restarts(ENGINE_LABELS, WARN, may_be_empty=_NO_START, decimals=0),
+                version(),
+            ),
+        ),
         Row("State", (by_state(), last_progress())),
         Row("Queue", (_OF_RANKS.running(), _OF_RANKS.waiting(), _OF_RANKS.preemptions())),
         Row(
@@ -94,9 +104,7 @@ def by_state() -> timeseries.Panel:
     )
     line = sum_by(signals.ENGINE_STATE, [Label.STATE]), "{{state}}"
     panel = style.stack(style.time_series_panel("Engines by state", text, units.Short, 12, line, height=6))
-    for state, colour in style.ENGINE_STATE_COLOURS.items():
-        panel.override_by_name(state, [style.fixed_colour(colour)])
-    return panel
+    return style.colour_by_name(panel, style.ENGINE_STATE_COLOURS)
 
 
 def last_progress() -> timeseries.Panel:
@@ -109,57 +117,11 @@ def last_progress() -> timeseries.Panel:
     return style.time_series_panel("Time since progress", text, style.MINUTES, 12, line, height=6, may_be_empty=reason)
 
 
-def requests_now() -> stat.Panel:
-    text = (
-        "Requests that are running and waiting in the engine, of all ranks. Good: few wait. From the engines' metrics."
-    )
-    panel = style.stat_panel(
-        *("Requests now", text, style.COUNT, 4, 5),
-        (aggregate("sum", signals.ENGINE_RUNNING), "running"),
-        (aggregate("sum", signals.ENGINE_WAITING), "waiting"),
-        may_be_empty="some engines expose no queue",
-        decimals=0,
-    )
-    # one below the other, as the panel is narrow
-    return panel.orientation(common_model.VizOrientation.HORIZONTAL)
-
-
-def kv_cache_now() -> stat.Panel:
-    text = (
-        "Share of the KV cache in use, of the engine with the fullest rank. Good: below the threshold of the alert "
-        "(orange). From the engines' metrics."
-    )
-    panel = style.stat_panel(
-        *("KV cache now", text, units.PercentUnit, 4, 5),
-        may_be_empty="some engines expose no KV cache",
-        decimals=1,
-        base=GOOD,
-        steps=((KV_CACHE_FULL, WARN),),
-    )
-    return highest(panel, max_by(signals.ENGINE_KV_USAGE, ENGINE_LABELS), _PER_ENGINE)
-
-
 def started() -> stat.Panel:
     text = "Start of the engine that started last. Good: the last planned restart. From the engines' metrics."
     panel = style.stat_panel("Started", text, style.AGE, 4, 5, may_be_empty=_NO_START)
-    panel.text(common.VizTextDisplayOptions().title_size(14).value_size(16))
+    panel.text(style.text_size(16))
     return highest(panel, 1000 * max_by(signals.ENGINE_START_TIME, ENGINE_LABELS), _PER_ENGINE)
-
-
-def restarts() -> stat.Panel:
-    text = (
-        "Restarts in the time range of the engine with the most; each loses the open requests and the prefix cache. "
-        "Good: 0. From the engines' metrics."
-    )
-    starts = max_by(rises(signals.ENGINE_START_TIME, RANGE, "1m"), ENGINE_LABELS)
-    panel = style.stat_panel(
-        *(PanelTitle.RESTARTS, text, style.COUNT, 5, 5),
-        may_be_empty=_NO_START,
-        decimals=0,
-        base=GOOD,
-        steps=((1, WARN),),
-    )
-    return highest(panel, starts, _PER_ENGINE)
 
 
 def version() -> stat.Panel:

@@ -6,26 +6,23 @@ It reads what the rules with `source: engine` record, and the latency histograms
 from collections.abc import Iterator
 
 from grafana_foundation_sdk.builders import stat, text, timeseries
-from grafana_foundation_sdk.models import common as common_model
 from grafana_foundation_sdk.models import units
 from grafana_foundation_sdk.models.text import TextMode
 
-from alerts.causes.engine import KV_CACHE_FULL
 from alerts.engine_only import ALL_REQUESTS, version
 from alerts.links import DashboardUid, PanelTitle
 from alerts.plan import Plan
-from alerts.promql.build import aggregate, call, equal, max_by, regex, rises, select
+from alerts.promql.build import aggregate, call, equal, max_by, regex, select
 from alerts.promql.expression import Variable
 from dashboards.boards import gpu_row
 from dashboards.boards.board import Board
 from dashboards.grafana import style
 from dashboards.grafana.layout import Row
-from dashboards.grafana.ranking import highest
-from dashboards.grafana.style import BAD, GOOD, NO_TRAFFIC, WARN
+from dashboards.grafana.style import BAD, NO_TRAFFIC
 from dashboards.panels import slo_status
-from dashboards.panels.engine_load import OfRanks
+from dashboards.panels.engine_load import OfRanks, kv_cache_now, requests_now, restarts
 from dashboards.panels.latency import QUANTILE, quantile_variable, thresholds_of
-from dashboards.queries.rates import RANGE, rate_by, ratio_by
+from dashboards.queries.rates import rate_by, ratio_by
 from dashboards.windows.slo import burn_window_variable, in_shortest_window
 from exporters.engines.vllm_buckets import family_of
 from exporters.vocabulary import signals
@@ -35,6 +32,7 @@ from exporters.vocabulary.slo_file import Measure, Source
 _OF_RANKS = OfRanks(
     (Label.ENGINE, Label.RANK), "{{engine}}/{{rank}}", missing_queue="some releases of vLLM do not expose it"
 )
+_REQUESTS_NOW = "Requests that run and wait in all engines. Good: few wait. From the engines' metrics."
 _COARSE = "The lowest bound of vLLM is 0.3 s: a value below it is interpolated, not measured."
 _LATENCIES: tuple[tuple[str, str, Signal, Measure | None], ...] = (
     (
@@ -121,7 +119,15 @@ _UNKNOWN = (
 def rows(plan: Plan) -> tuple[Row, ...]:
     return (
         Row(
-            "Status", (slo_status.slo_status(plan), up(), requests_now(), kv_cache_now(), restarts(), good_range(plan))
+            "Status",
+            (
+                slo_status.slo_status(plan),
+                up(),
+                requests_now(_REQUESTS_NOW),
+                kv_cache_now("KV cache in use", 5, [Label.ENGINE]),
+                restarts([Label.ENGINE], BAD),
+                good_range(plan),
+            ),
         ),
         Row("Burn rate and alerts", (slo_status.burn_rate(plan), slo_status.firing_alerts(plan))),
         Row("Latency", latencies(plan)),
@@ -148,41 +154,6 @@ def up() -> stat.Panel:
     return style.yes_and_no(PanelTitle.ENGINE, description, engines, ("up", "down"), 5, 5)
 
 
-def requests_now() -> stat.Panel:
-    description = "Requests that run and wait in all engines. Good: few wait. From the engines' metrics."
-    panel = style.stat_panel(
-        *("Requests now", description, style.COUNT, 4, 5),
-        (aggregate("sum", signals.ENGINE_RUNNING), "running"),
-        (aggregate("sum", signals.ENGINE_WAITING), "waiting"),
-        decimals=0,
-    )
-    return _below_each_other(panel)
-
-
-def kv_cache_now() -> stat.Panel:
-    description = (
-        "Share of the KV cache in use, of the engine with the fullest rank. Good: below the threshold of the "
-        "alert (orange). From the engines' metrics."
-    )
-    panel = style.stat_panel(
-        *("KV cache in use", description, units.PercentUnit, 5, 5),
-        decimals=1,
-        base=GOOD,
-        steps=((KV_CACHE_FULL, WARN),),
-    )
-    return highest(panel, max_by(signals.ENGINE_KV_USAGE, [Label.ENGINE]), "{{engine}}")
-
-
-def restarts() -> stat.Panel:
-    description = (
-        "Restarts in the time range of the engine with the most; each loses the open requests and the prefix cache. "
-        "Good: 0. From the engines' metrics."
-    )
-    panel = style.stat_panel(*(PanelTitle.RESTARTS, description, style.COUNT, 5, 5), base=GOOD, steps=((1, BAD),))
-    starts = max_by(rises(signals.ENGINE_START_TIME, RANGE, "1m"), [Label.ENGINE])
-    return highest(panel, starts, "{{engine}}")
-
-
 def good_range(plan: Plan) -> stat.Panel:
     description = (
         "Share of the requests that met all SLOs, between two bounds, of the worst model in the shortest window of the "
@@ -200,11 +171,6 @@ def good_range(plan: Plan) -> stat.Panel:
         base=BAD,
         steps=slo_status.goodput_limits(plan.spec),
     )
-
-
-def _below_each_other(panel: stat.Panel) -> stat.Panel:
-    """The names of engines are longer than the panels are wide."""
-    return panel.orientation(common_model.VizOrientation.HORIZONTAL)
 
 
 def latencies(plan: Plan) -> tuple[timeseries.Panel, ...]:
@@ -249,7 +215,7 @@ def ended_requests() -> timeseries.Panel:
     )
     line = (rate_by(signals.REQUESTS, Label.OUTCOME), "{{outcome}}")
     panel = style.time_series_panel("Requests that ended", description, units.RequestsPerSecond, 8, line)
-    return style.hide_zero_series(style.colour_by_outcome(panel))
+    return style.hide_zero_series(style.colour_by_name(panel, style.OUTCOME_COLOURS))
 
 
 def output_tokens() -> timeseries.Panel:

@@ -1,9 +1,9 @@
 """The dashboard "Load test": scheduled, sent, ended and good requests, and the validity of the test."""
 
+from collections.abc import Mapping
 from itertools import pairwise
 
-from grafana_foundation_sdk.builders import bargauge, common, stat, table, timeseries
-from grafana_foundation_sdk.models import common as common_model
+from grafana_foundation_sdk.builders import bargauge, stat, table, timeseries
 from grafana_foundation_sdk.models import units
 
 from alerts.links import DashboardUid
@@ -41,7 +41,7 @@ _LAG_TEXT = describe_load(
 _NOT_SENT = select(signals.LOAD_ENDED, regex(Label.OUTCOME, LoadOutcome.NOT_SENT))
 
 _LOSSES = {"scheduled, not sent": BAD, "sent, not ended": WARN, "ended, not good": PINK}
-_OWN_OUTCOMES = {LoadOutcome.TIMEOUT: WARN, LoadOutcome.CUT: PINK, LoadOutcome.NOT_SENT: BLUE}
+_OWN_OUTCOMES: Mapping[str, str] = {LoadOutcome.TIMEOUT: WARN, LoadOutcome.CUT: PINK, LoadOutcome.NOT_SENT: BLUE}
 
 
 def rows(plan: Plan) -> tuple[Row, ...]:
@@ -69,9 +69,7 @@ def rates_now() -> stat.Panel:
     panel = style.stat_panel(
         *(f"Offered and achieved {LAST_MINUTE}", text, units.RequestsPerSecond, 12, 5), *_steps(), decimals=1
     )
-    # one below the other: side by side, four values do not fit a phone
-    panel.orientation(common_model.VizOrientation.HORIZONTAL)
-    return style.over_last_minute(panel).text(common.VizTextDisplayOptions().title_size(14).value_size(18))
+    return style.over_last_minute(style.below_each_other(panel)).text(style.text_size(18))
 
 
 def send_lag_now() -> stat.Panel:
@@ -162,9 +160,7 @@ def outcomes() -> timeseries.Panel:
     )
     line = (rate_by(signals.LOAD_ENDED, Label.OUTCOME), "{{outcome}}")
     panel = style.time_series_panel(*("Outcomes: load generator", text, units.RequestsPerSecond, 12, line))
-    panel = style.colour_by_outcome(panel)
-    for outcome, colour in _OWN_OUTCOMES.items():
-        panel.override_by_name(outcome, [style.fixed_colour(colour)])
+    style.colour_by_name(panel, {**style.OUTCOME_COLOURS, **_OWN_OUTCOMES})
     return style.hide_zero_series(style.stack(panel))
 
 

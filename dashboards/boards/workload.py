@@ -1,7 +1,6 @@
 """The dashboard "Workload": request sizes, failures by size, classes, repeated prompts and tenants."""
 
 from grafana_foundation_sdk.builders import heatmap, stat, table, timeseries
-from grafana_foundation_sdk.models import common as common_model
 from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models import units
 from grafana_foundation_sdk.models.common import HeatmapCellLayout
@@ -134,8 +133,7 @@ def cost_in_range() -> stat.Panel:
         may_be_empty=_WITH_FLAGS,
         decimals=2,
     )
-    # one below the other, as three values side by side have different sizes
-    return panel.orientation(common_model.VizOrientation.HORIZONTAL)
+    return style.below_each_other(panel)
 
 
 BOARD = Board(

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from string import ascii_uppercase
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 from grafana_foundation_sdk.builders import dashboard
 from grafana_foundation_sdk.cog.builder import Builder
@@ -46,6 +46,8 @@ _NARROWEST = 930
 Panel: TypeAlias = Builder[model.Panel]
 Variable: TypeAlias = Builder[model.VariableModel]
 
+_Several = TypeVar("_Several", dashboard.QueryVariable, dashboard.CustomVariable)
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -62,6 +64,17 @@ def result_variable(name: str, expression: Expression) -> dashboard.QueryVariabl
     return _query_variable(name, QueryResult(expression))
 
 
+def hidden_variable(name: str, expression: Expression, label: Label) -> dashboard.QueryVariable:
+    """A variable over the values of a label in the result of a query: all, as it cannot be seen."""
+    variable = result_variable(name, expression).regex(rf'/{label}="(?<value>[^"]*)"/')
+    return _initially_all(variable.sort(model.VariableSort.NATURAL_ASC).hide(model.VariableHide.HIDE_VARIABLE))
+
+
+def _initially_all(variable: _Several) -> _Several:
+    everything = model.VariableOption(selected=True, text=["All"], value=["$__all"])
+    return variable.multi(True).include_all(True).current(everything)
+
+
 def _query_variable(name: str, query: QueryResult | LabelValues) -> dashboard.QueryVariable:
     return (
         dashboard.QueryVariable(name)
@@ -76,29 +89,15 @@ def _query_variable(name: str, query: QueryResult | LabelValues) -> dashboard.Qu
 def label_variable(label: Label | str, series: Signal | Recorded, *narrowed_by: Label) -> dashboard.QueryVariable:
     """A variable over the values of a label in `series`, initially all; `narrowed_by` are earlier variables."""
     selector = select(series, *(regex(before, f"${before}") for before in narrowed_by))
-    return (
-        _query_variable(str(label), LabelValues(selector, label))
-        .label(label.capitalize())
-        .sort(model.VariableSort.NATURAL_ASC)
-        .multi(True)
-        .include_all(True)
-        .all_value(".*")
-        .current(model.VariableOption(selected=True, text=["All"], value=["$__all"]))
-    )
+    variable = _query_variable(str(label), LabelValues(selector, label)).label(label.capitalize())
+    return _initially_all(variable.sort(model.VariableSort.NATURAL_ASC)).all_value(".*")
 
 
 def list_variable(label: Label, texts: Mapping[str, str]) -> dashboard.CustomVariable:
     """A variable over known values, with a text for each, initially all."""
     options = (f"{text.replace(',', chr(92) + ',')} : {value}" for value, text in texts.items())
-    return (
-        dashboard.CustomVariable(str(label))
-        .label(label.capitalize())
-        .values(",".join(options))
-        .multi(True)
-        .include_all(True)
-        .all_value(".*")
-        .current(model.VariableOption(selected=True, text=["All"], value=["$__all"]))
-    )
+    variable = dashboard.CustomVariable(str(label)).label(label.capitalize()).values(",".join(options))
+    return _initially_all(variable).all_value(".*")
 
 
 def arrange(

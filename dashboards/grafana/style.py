@@ -1,7 +1,7 @@
 """Defaults of panels: unit, description, data source, and colours that have one meaning on every dashboard."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias, TypeVar
 
 from grafana_foundation_sdk.builders import bargauge, common, dashboard, heatmap, prometheus, stat, table, timeseries
@@ -47,7 +47,7 @@ BLUE, SKY, PINK, VIOLET, GREY = "#2266CC", "#3399CC", "#E055B8", "#8844FF", "#92
 BLUES, REDS = (tuple(f"{colour}{alpha}" for alpha in ("1C", "33", "4B", "FF")) for colour in (BLUE, BAD))
 
 VERDICT_COLOURS = {"good": GOOD, "bad": BAD, "abandoned": GREY}
-OUTCOME_COLOURS = {
+OUTCOME_COLOURS: Mapping[str, str] = {
     Outcome.OK: GOOD,
     Outcome.CLIENT_ABORT: PINK,
     Outcome.CLIENT_ERROR: GREY,
@@ -59,7 +59,7 @@ OUTCOME_COLOURS = {
     Outcome.UPSTREAM_ERROR: BAD,
     Outcome.UPSTREAM_UNREACHABLE: "#7788FF",
 }
-ENGINE_STATE_COLOURS = {
+ENGINE_STATE_COLOURS: Mapping[str, str] = {
     State.DOWN: BAD,
     State.WEDGED: "#FF4D7F",
     State.PAUSED: VIOLET,
@@ -155,12 +155,11 @@ def describe(text: str, *, may_be_empty: str) -> str:
     return f"{text} {MAY_BE_EMPTY}{may_be_empty}."
 
 
-def absence(
-    text: str, match: model.SpecialValueMatch = model.SpecialValueMatch.NULL_AND_NAN, colour: str = PLAIN
-) -> model.SpecialValueMap:
+def absence(text: str, colour: str = PLAIN) -> model.SpecialValueMap:
     """Shows missing values as `text` in a neutral colour; a `noValue` alone has the colour of the lowest threshold."""
     result = model.ValueMappingResult(text, color=colour, index=0)
-    return model.SpecialValueMap(model.DashboardSpecialValueMapOptions(match, result))
+    missing = model.SpecialValueMatch.NULL_AND_NAN
+    return model.SpecialValueMap(model.DashboardSpecialValueMapOptions(missing, result))
 
 
 def _with_common_options(
@@ -189,7 +188,7 @@ def stat_panel(
         .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
         .text_mode(common_model.BigValueTextMode.VALUE_AND_NAME)
         .graph_mode(common_model.BigValueGraphMode.NONE)
-        .text(common.VizTextDisplayOptions().title_size(14).value_size(24))
+        .text(text_size(24))
         .color_mode(common_model.BigValueColorMode.VALUE)
         .thresholds(thresholds(base, *steps))
     )
@@ -199,15 +198,18 @@ def stat_panel(
     return panel
 
 
+def below_each_other(panel: stat.Panel) -> stat.Panel:
+    """One value below the other, where values side by side do not fit or have different sizes."""
+    return panel.orientation(common_model.VizOrientation.HORIZONTAL)
+
+
 def yes_and_no(
     title: str, description: str, series: Expression, names: tuple[str, str], width: int, height: int
 ) -> stat.Panel:
     """The number of series that are 1, and of those that are 0: the names of a fleet would not fit."""
     yes, no = aggregate("sum", series), aggregate("count", series) - aggregate("sum", series)
     values = zip((yes, no), names, strict=True)
-    panel = stat_panel(title, description, COUNT, width, height, *values, decimals=0)
-    # one below the other, as the panel is narrow
-    panel.orientation(common_model.VizOrientation.HORIZONTAL)
+    panel = below_each_other(stat_panel(title, description, COUNT, width, height, *values, decimals=0))
     for name, base, step in zip(names, (BAD, PLAIN), (GOOD, BAD), strict=True):
         panel.override_by_name(name, [model.DynamicConfigValue("thresholds", thresholds(base, (1, step)).build())])
     return panel
@@ -286,8 +288,11 @@ def logarithmic(panel: timeseries.Panel) -> timeseries.Panel:
 
 def show_names(panel: stat.Panel) -> stat.Panel:
     """Show the names of the series instead of their values; a name is longer than a number."""
-    small = common.VizTextDisplayOptions().title_size(14).value_size(14)
-    return panel.text_mode(common_model.BigValueTextMode.NAME).text(small)
+    return panel.text_mode(common_model.BigValueTextMode.NAME).text(text_size(14))
+
+
+def text_size(of_values: int, of_titles: int = 14) -> common.VizTextDisplayOptions:
+    return common.VizTextDisplayOptions().title_size(of_titles).value_size(of_values)
 
 
 def legend(*calcs: str) -> common.VizLegendOptions:
@@ -378,10 +383,10 @@ def class_lines(names: Sequence[str]) -> dict[str, tuple[str, int]]:
     return {**lines, OTHER: (GREY, 1)} if OTHER in lines else lines
 
 
-def colour_by_outcome(panel: _Panel) -> _Panel:
-    """Give each outcome its own colour; the legend is the outcome."""
-    for outcome, colour in OUTCOME_COLOURS.items():
-        panel.override_by_name(outcome, [fixed_colour(colour)])
+def colour_by_name(panel: _Panel, colours: Mapping[str, str]) -> _Panel:
+    """Give each name its own colour; the legend is the name, such as an outcome."""
+    for name, colour in colours.items():
+        panel.override_by_name(name, [fixed_colour(colour)])
     return panel
 
 

@@ -44,6 +44,11 @@ _WIDTHS: Mapping[str, int] = {
 _LEAST_WIDTH = 130
 """Pixels of an IPv4 address and a port, of an age such as `41 minutes ago`, of a duration and of a count."""
 
+_INFINITE = model.RangeMap(
+    model.DashboardRangeMapOptions(from_val=1e300, to=None, result=model.ValueMappingResult("-", color=PLAIN, index=0))
+)
+"""Infinity, which no other value reaches."""
+
 _WIDE_UNITS = frozenset({style.AGE, style.COUNT, style.MILLISECONDS, style.SECONDS, style.MINUTES, style.DAYS})
 
 
@@ -71,7 +76,7 @@ class DifferenceColumn:
     """The values of one column of a table minus those of another, which Grafana computes without a query.
 
     The difference is multiplied by `times`, or is relative to the values that are subtracted. A row without one of the
-    values has the text `no_value`, as has a row with a relative difference to 0, which is infinite.
+    values has a dash, as has a row with a relative difference to 0, which is infinite.
     """
 
     title: str
@@ -79,7 +84,6 @@ class DifferenceColumn:
     minus: str
     unit: str
     _: KW_ONLY
-    no_value: str = "-"
     times: int = 1
     is_relative: bool = False
     decimals: int | None = None
@@ -302,15 +306,9 @@ def _difference_overrides(column: DifferenceColumn) -> list[model.DynamicConfigV
         "unit": column.unit,
         "decimals": column.decimals,
         "custom.minWidth": _LEAST_WIDTH if column.unit in _WIDE_UNITS else None,
-        "mappings": [*([_infinite(column.no_value)] if column.is_relative else ()), absence(column.no_value)],
+        "mappings": [*([_INFINITE] if column.is_relative else ()), absence("-")],
     }
     return [model.DynamicConfigValue(name, value) for name, value in settings.items() if value is not None]
-
-
-def _infinite(text: str) -> model.RangeMap:
-    """The text of infinity, which no other value reaches."""
-    result = model.ValueMappingResult(text, color=PLAIN, index=0)
-    return model.RangeMap(model.DashboardRangeMapOptions(from_val=1e300, to=None, result=result))
 
 
 def _organize(panel: table.Panel, order: Sequence[str], hidden: Sequence[str] = ()) -> table.Panel:

@@ -1,19 +1,63 @@
 """Panels on the load of the engine, from its own metrics."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from grafana_foundation_sdk.builders import timeseries
+from grafana_foundation_sdk.builders import stat, timeseries
 from grafana_foundation_sdk.models import units
 
 from alerts.causes.engine import KV_CACHE_FULL
 from alerts.links import PanelTitle
-from alerts.promql.build import aggregate, max_by, sum_by
+from alerts.promql.build import aggregate, max_by, rises, sum_by
 from alerts.promql.expression import Expression
 from dashboards.grafana import style
-from dashboards.grafana.style import NO_TRAFFIC, WARN
-from dashboards.queries.rates import cache_hit_ratio, rate_by
+from dashboards.grafana.ranking import highest
+from dashboards.grafana.style import GOOD, NO_TRAFFIC, WARN
+from dashboards.queries.rates import RANGE, cache_hit_ratio, rate_by
 from exporters.vocabulary import signals
 from exporters.vocabulary.signals import Label
+
+
+def requests_now(text: str, *, may_be_empty: str = "") -> stat.Panel:
+    return style.below_each_other(
+        style.stat_panel(
+            *("Requests now", text, style.COUNT, 4, 5),
+            (aggregate("sum", signals.ENGINE_RUNNING), "running"),
+            (aggregate("sum", signals.ENGINE_WAITING), "waiting"),
+            may_be_empty=may_be_empty,
+            decimals=0,
+        )
+    )
+
+
+def kv_cache_now(title: str, width: int, by: Iterable[Label], *, may_be_empty: str = "") -> stat.Panel:
+    text = (
+        "Share of the KV cache in use, of the engine with the fullest rank. Good: below the threshold of the alert "
+        "(orange). From the engines' metrics."
+    )
+    panel = style.stat_panel(
+        *(title, text, units.PercentUnit, width, 5),
+        may_be_empty=may_be_empty,
+        decimals=1,
+        base=GOOD,
+        steps=((KV_CACHE_FULL, WARN),),
+    )
+    return highest(panel, max_by(signals.ENGINE_KV_USAGE, by), "{{engine}}")
+
+
+def restarts(by: Iterable[Label], colour: str, *, may_be_empty: str = "", decimals: int | None = None) -> stat.Panel:
+    text = (
+        "Restarts in the time range of the engine with the most; each loses the open requests and the prefix cache. "
+        "Good: 0. From the engines' metrics."
+    )
+    panel = style.stat_panel(
+        *(PanelTitle.RESTARTS, text, style.COUNT, 5, 5),
+        may_be_empty=may_be_empty,
+        decimals=decimals,
+        base=GOOD,
+        steps=((1, colour),),
+    )
+    return highest(panel, max_by(rises(signals.ENGINE_START_TIME, RANGE, "1m"), by), "{{engine}}")
 
 
 def batch() -> timeseries.Panel:

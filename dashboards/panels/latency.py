@@ -9,7 +9,7 @@ from alerts.promql.build import call, not_equal, on, regex, select
 from alerts.promql.expression import Expression, Variable
 from dashboards.grafana import style
 from dashboards.grafana.layout import Variable as BoardVariable
-from dashboards.grafana.layout import result_variable
+from dashboards.grafana.layout import hidden_variable
 from dashboards.grafana.style import BAD, BLUE, GREY, PINK, SKY, VIOLET, query
 from dashboards.queries.rates import PER_CLASS, increase_by, mean, rate_by, ratio_by
 from exporters.vocabulary import signals
@@ -62,16 +62,8 @@ def quantile_variable() -> dashboard.CustomVariable:
 def active_class_variable() -> BoardVariable:
     """The selected classes with engine times in the time range, for panels per class; all if none has any."""
     with_times = increase_by(signals.REQUESTS_WITH_ENGINE_TIMES, Label.CLASS)
-    return (
-        result_variable(_ACTIVE_CLASS, (with_times > 0).or_(with_times, on()))
-        .regex(rf'/{Label.CLASS}="(?<value>[^"]*)"/')
-        .sort(model.VariableSort.NATURAL_ASC)
-        .hide(model.VariableHide.HIDE_VARIABLE)
-        .multi(True)
-        .include_all(True)
-        .all_value(".*")
-        .current(model.VariableOption(selected=True, text=["All"], value=["$__all"]))
-    )
+    active = (with_times > 0).or_(with_times, on())
+    return hidden_variable(_ACTIVE_CLASS, active, Label.CLASS).all_value(".*")
 
 
 def thresholds_of(spec: SloFile, measure: Measure | None) -> tuple[float, ...]:

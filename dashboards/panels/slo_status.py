@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 
-from grafana_foundation_sdk.builders import common, stat, table, timeseries
+from grafana_foundation_sdk.builders import stat, table, timeseries
 from grafana_foundation_sdk.models import common as common_model
 from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models import units
@@ -83,8 +83,7 @@ def verdict(plan: Plan, *, of_slo: bool = False) -> stat.Panel:
         base=GOOD,
         steps=((1, WARN), (PAGE_WEIGHT, BAD)),
     )
-    small = common.VizTextDisplayOptions().title_size(18).value_size(18)
-    return panel.text_mode(common_model.BigValueTextMode.NAME).text(small)
+    return style.show_names(panel).text(style.text_size(18, 18))
 
 
 def slo_status(plan: Plan) -> table.Panel:

@@ -38,9 +38,7 @@ def in_flight_now() -> stat.Panel:
         "sidecars' gauges."
     )
     values = ((aggregate("sum", select(signals.IN_FLIGHT, regex(Label.PHASE, phase))), phase) for phase in Phase)
-    panel = style.stat_panel(*("In flight now", text, style.COUNT, 5, 5), *values, decimals=0)
-    # one below the other, as the panel is narrow
-    return panel.orientation(common_model.VizOrientation.HORIZONTAL)
+    return style.below_each_other(style.stat_panel(*("In flight now", text, style.COUNT, 5, 5), *values, decimals=0))
 
 
 def oldest_wait_now(spec: SloFile) -> stat.Panel:
@@ -97,7 +95,7 @@ def outcomes() -> timeseries.Panel:
     )
     line = (rate_by(signals.REQUESTS, Label.OUTCOME), "{{outcome}}")
     panel = style.limit_points(style.time_series_panel(PanelTitle.OUTCOMES, text, units.RequestsPerSecond, 12, line))
-    return style.hide_zero_series(style.colour_by_outcome(style.stack(panel)))
+    return style.hide_zero_series(style.colour_by_name(style.stack(panel), style.OUTCOME_COLOURS))
 
 
 def in_flight(spec: SloFile) -> timeseries.Panel:

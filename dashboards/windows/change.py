@@ -15,7 +15,7 @@ from grafana_foundation_sdk.models import dashboard as model
 from alerts.promql.build import aggregate, call, either, max_by, on, over, regex, select
 from alerts.promql.expression import Expression, Selector, Subquery, Variable
 from dashboards.grafana.layout import Variable as BoardVariable
-from dashboards.grafana.layout import result_variable
+from dashboards.grafana.layout import hidden_variable, result_variable
 from dashboards.queries.labels import constant, join_labels
 from dashboards.queries.rates import ENGINE_LABELS, RANGE
 from exporters.vocabulary import signals
@@ -144,15 +144,7 @@ def _gap_variable(scrape_interval: float) -> dashboard.QueryVariable:
 def _changed_variable() -> dashboard.QueryVariable:
     """The sidecars of the changed engines."""
     sidecars = aggregate("group", changed_engines(), by=[Label.INSTANCE])
-    return (
-        result_variable("changed", sidecars.or_(constant(0, Label.INSTANCE, "none"), on()))
-        .regex(rf'/{Label.INSTANCE}="(?<value>[^"]*)"/')
-        .sort(model.VariableSort.NATURAL_ASC)
-        .hide(model.VariableHide.HIDE_VARIABLE)
-        .multi(True)
-        .include_all(True)
-        .current(model.VariableOption(selected=True, text=["All"], value=["$__all"]))
-    )
+    return hidden_variable("changed", sidecars.or_(constant(0, Label.INSTANCE, "none"), on()), Label.INSTANCE)
 
 
 def _length_variable() -> dashboard.QueryVariable:

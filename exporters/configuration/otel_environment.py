@@ -51,7 +51,7 @@ def endpoint(environment: Environment) -> Endpoint | None:
     if found is None or _lower(environment, TRACES_EXPORTER) == "none":
         return None
     name, text = found
-    if _grpc(environment):
+    if _selects(environment, "PROTOCOL", "grpc", "http/protobuf"):
         scheme, separator, rest = text.partition("://")
         text = f"{({'http': 'grpc', 'https': 'grpcs'}).get(scheme.lower(), scheme)}{separator}{rest}"
     elif "TRACES" not in name and text.lower().startswith("http"):
@@ -114,12 +114,7 @@ def timeout(environment: Environment) -> float:
 
 def gzip(environment: Environment) -> bool:
     """Whether messages are compressed; raises UsageError if the compression is not supported."""
-    found = _of_traces(environment, "COMPRESSION")
-    if found is None or found.value.lower() == "none":
-        return False
-    if found.value.lower() != "gzip":
-        raise UsageError(f"{found.name}: {found.value!r} is not supported; use gzip or none")
-    return True
+    return _selects(environment, "COMPRESSION", "gzip", "none")
 
 
 def tls(environment: Environment) -> CollectorTls:
@@ -176,12 +171,13 @@ def _check_tls(files: CollectorTls, variable: Variable) -> None:
         raise UsageError(f"{variable.name}: {variable.value} cannot be used: {why}") from error
 
 
-def _grpc(environment: Environment) -> bool:
-    found = _of_traces(environment, "PROTOCOL")
-    if found is None or found.value.lower() == "http/protobuf":
+def _selects(environment: Environment, suffix: str, other: str, default: str) -> bool:
+    """Whether the variable has the value that is not the default; raises UsageError if it has a third one."""
+    found = _of_traces(environment, suffix)
+    if found is None or found.value.lower() == default:
         return False
-    if found.value.lower() != "grpc":
-        raise UsageError(f"{found.name}: {found.value!r} is not supported; use grpc or http/protobuf")
+    if found.value.lower() != other:
+        raise UsageError(f"{found.name}: {found.value!r} is not supported; use {other} or {default}")
     return True
 
 

@@ -66,6 +66,14 @@ class LogReader:
             except IncompleteError as error:
                 bad.add(number + 1, error)
 
+    def notes(self) -> list[str]:
+        """A remark on each file with bad lines."""
+        return [
+            f"{path}: skipped lines that are not requests: {bad.count}; the first is {bad.first}."
+            for path, bad in self.bad_lines.items()
+            if bad.count
+        ]
+
 
 def parse_line(line: bytes) -> LogEntry:
     """Parse one line; raises BadLineError if the line is not an entry."""

@@ -1,14 +1,16 @@
 """Declares flags as fields of a dataclass, and the flags that several commands have."""
 
 import argparse
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import MISSING, fields
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, NamedTuple, get_type_hints
 
 from exporters.text.errors import UsageError, parse_flag
-from exporters.text.units import DURATION_UNITS, parse_duration, parse_time
+from exporters.text.units import parse_moment
 from exporters.text.yaml_keys import field_docstrings
+from exporters.text.yaml_reader import nearest
 
 
 class Option(NamedTuple):
@@ -59,6 +61,13 @@ def add_classes(parser: argparse.ArgumentParser, text: str) -> None:
     parser.add_argument("--class", action="extend", nargs="+", metavar="NAME", help=text)
 
 
+def check_classes(names: Iterable[str], known: Collection[str]) -> None:
+    """Check the names of --class; raises UsageError for one that is not `known`."""
+    for name in names:
+        if name not in known:
+            raise UsageError(f"--class: no request has class {name!r}; {nearest(name, known)}")
+
+
 def add_since_and_until(parser: argparse.ArgumentParser, what: str, default: str = "") -> None:
     """Declare --since and --until; `what` has a time of its own, such as requests that ended."""
     note = f" (default: {default})" if default else ""
@@ -72,10 +81,7 @@ def add_since_and_until(parser: argparse.ArgumentParser, what: str, default: str
 
 def moment(flag: str, text: str, now: float) -> datetime:
     """The time of a flag: a duration before `now`, RFC 3339 or unix seconds; raises UsageError if it is neither."""
-    if text.endswith(tuple(DURATION_UNITS)):
-        seconds = now - parse_flag(flag, text, parse_duration)
-    else:
-        seconds = parse_flag(flag, text, parse_time)
+    seconds = parse_flag(flag, text, partial(parse_moment, now=now))
     try:
         return datetime.fromtimestamp(seconds, UTC)
     except (ValueError, OverflowError, OSError) as error:

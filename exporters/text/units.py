@@ -57,6 +57,11 @@ def parse_time(text: str) -> float:
         ) from error
 
 
+def parse_moment(text: str, now: float) -> float:
+    """Parse a duration before `now`, or a time as `parse_time` does; returns unix seconds."""
+    return now - parse_duration(text) if text.endswith(tuple(DURATION_UNITS)) else parse_time(text)
+
+
 def spell_duration(seconds: float) -> str:
     """The shortest Prometheus duration of `seconds` (whole milliseconds): `1h30m`, `250ms`."""
     left, out = round(seconds * 1000), ""

@@ -5,7 +5,7 @@ import inspect
 import math
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from enum import StrEnum
 from functools import cache
@@ -156,15 +156,17 @@ def one_or_list(item: Kind[_T], empty: str) -> Kind[tuple[_T, ...]]:
     return Kind(read_some, {"anyOf": [item.schema, several.schema]})
 
 
-def choice(options: type[_E]) -> Kind[_E]:
+def choice(options: Iterable[_E], refusal: str = "is unknown") -> Kind[_E]:
+    """One of the options; `refusal` is what an error message says of another text."""
+    known = {str(option): option for option in options}
+
     def read_choice(node: Node) -> _E | None:
         text = node.text()
-        if text is not None and text not in set(options):
-            node.problem(f"{text!r} is unknown; {nearest(text, options)}")
-            return None
-        return None if text is None else options(text)
+        if text is not None and text not in known:
+            node.problem(f"{text!r} {refusal}; {nearest(text, known)}")
+        return None if text is None else known.get(text)
 
-    return Kind(read_choice, {"enum": [str(option) for option in options]})
+    return Kind(read_choice, {"enum": [*known]})
 
 
 def matched(pattern: str, parse: Callable[[re.Match[str]], _T], refusal: str, **rules: object) -> Kind[_T]:

@@ -17,7 +17,7 @@ from exporters.analysis.estimates.figures import ALL_CLASSES, PREEMPTIONS, Measu
 from exporters.analysis.estimates.significance import compare
 from exporters.analysis.estimates.windows import Change, Window, plan
 from exporters.text.addresses import parse_url
-from exporters.text.command_flags import add_classes, add_format, add_request_logs
+from exporters.text.command_flags import add_classes, add_format, add_request_logs, check_classes
 from exporters.text.errors import UsageError, parse_flag
 from exporters.text.units import parse_count, parse_duration, parse_time
 from exporters.text.yaml_reader import nearest
@@ -83,10 +83,8 @@ def run(arguments: argparse.Namespace) -> int:
     stationary = all(each.trend is None for each in backlogs)
     rows = compare(_only(names, before), _only(names, after), min_events, stationary=stationary)
     failures = source.failures(Window(windows.before.end, windows.after.start))
-    conclusion = conclude(rows, windows, min_events, backlogs, failures)
     comparison = Comparison(
-        conclusion.sentences,
-        conclusion.fields,
+        conclude(rows, windows, min_events, backlogs, failures),
         source.name,
         windows,
         rows,
@@ -161,9 +159,7 @@ def _moment(text: str) -> float | None:
 
 
 def _only(names: Sequence[str], measures: Measurements) -> Measurements:
-    for name in names:
-        if name not in measures:
-            raise UsageError(f"--class: no request has class {name!r}; {nearest(name, measures)}")
+    check_classes(names, measures)
     return {name: measures[name] for name in dict.fromkeys([ALL_CLASSES, *names])}
 
 

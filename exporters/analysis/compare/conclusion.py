@@ -2,10 +2,10 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from exporters.analysis.compare.backlog import Backlog, ChangeFailures, Trend
-from exporters.analysis.compare.report import UNBOUNDED, format_value
+from exporters.analysis.compare.report import UNBOUNDED, Conclusion, format_value
 from exporters.analysis.estimates.figures import ALL_CLASSES, BACKLOG_GROWTH, FROM_ZERO, OFFERED, Figure, Unit
 from exporters.analysis.estimates.significance import Finding, Row
 from exporters.analysis.estimates.windows import Plan
@@ -35,14 +35,6 @@ class Next:
     value: Mapping[str, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Conclusion:
-    """A conclusion as sentences, and as fields of a JSON object."""
-
-    sentences: tuple[str, str, str]
-    fields: Mapping[str, object]
-
-
 def conclude(
     rows: Sequence[Row], plan: Plan, min_events: int, backlogs: tuple[Backlog, Backlog], failures: ChangeFailures
 ) -> Conclusion:
@@ -64,7 +56,7 @@ def conclude(
             ],
             "next": {"action": step.action, **step.value},
             "backlog": {name: each.as_json() for name, each in zip(("before", "after"), backlogs, strict=True)},
-            "failed": failures.as_json(),
+            "failed": asdict(failures),
         },
     )
 
@@ -87,7 +79,7 @@ def _changed(changed: Sequence[Row], failures: ChangeFailures) -> str:
             more = [f"{len(listed) - LISTED} more figures"] if len(listed) > LISTED else []
             clauses.append(f"{finding}: {', '.join([*listed[:LISTED], *more])}")
     text = f"Changed: {'; '.join(clauses)}" if clauses else "No figure changed by more than chance explains"
-    return f"{text}; {failures.text}." if failures.failed else f"{text}."
+    return f"{text}; {failures.text}." if failures.between_windows else f"{text}."
 
 
 def _values(row: Row) -> str:

@@ -139,10 +139,8 @@ class PrometheusFigures:
         }
 
     def _increase(self, counter: Signal, window: Window, where: str = "") -> Counts:
-        return self._by_class(f"sum by (class) (increase({counter.name}{where}[{_seconds(window)}]))", window.end)
-
-    def _by_class(self, query: str, at: float) -> Counts:
-        return self._prometheus.query_by(Label.CLASS, query, at)
+        growth = f"sum by (class) (increase({counter.name}{where}[{_seconds(window)}]))"
+        return self._prometheus.query_by(Label.CLASS, growth, window.end)
 
     def _increase_by(self, label: str, counter: str, window: Window) -> Mapping[str, Counts]:
         """The increase of a counter by class, then by `label`."""

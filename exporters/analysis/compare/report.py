@@ -24,11 +24,18 @@ _TITLES = ("class", "figure", "before", "after", "difference", "verdict")
 
 
 @dataclass(frozen=True, slots=True)
+class Conclusion:
+    """A conclusion as sentences, and as fields of a JSON object."""
+
+    sentences: tuple[str, str, str]
+    fields: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
 class Comparison:
     """The content of a report."""
 
-    conclusion: tuple[str, str, str]
-    conclusion_fields: Mapping[str, object]
+    conclusion: Conclusion
     source: str
     plan: Plan
     rows: tuple[Row, ...]
@@ -39,7 +46,7 @@ class Comparison:
 
 def table(comparison: Comparison, console: Console) -> None:
     """Print a table of at most 100 columns."""
-    for sentence in comparison.conclusion:
+    for sentence in comparison.conclusion.sentences:
         console.print(Text(sentence, style="bold"))
     console.print()
     for line in _head(comparison):
@@ -67,7 +74,7 @@ def row_table(rows: Iterable[Row], before: str = "before", after: str = "after")
 
 
 def markdown(comparison: Comparison) -> str:
-    lines = [" ".join(map(escape_markdown, comparison.conclusion)), ""]
+    lines = [" ".join(map(escape_markdown, comparison.conclusion.sentences)), ""]
     lines += [f"- {escape_markdown(line)}" for line in _head(comparison)]
     lines += ["", markdown_row(_TITLES), "|---|---|--:|--:|--:|---|"]
     lines += [markdown_row(_cells(row)) for row in comparison.rows]
@@ -78,8 +85,8 @@ def as_json(comparison: Comparison) -> str:
     """Shares from 0 to 1, durations in seconds, times in unix seconds; null for no bound and for an infinite value."""
     plan = comparison.plan
     head = {
-        "conclusion": list(comparison.conclusion),
-        **comparison.conclusion_fields,
+        "conclusion": list(comparison.conclusion.sentences),
+        **comparison.conclusion.fields,
         "source": comparison.source,
         "change": plan.change.text,
         "left_out": _json_window(Window(plan.change.start, plan.after.start)),

@@ -41,18 +41,18 @@ class RequestLogSource:
         """
         self.name = ", ".join(map(str, paths))
         self._spec = spec
-        reader = LogReader(paths)
+        self._log = LogReader(paths)
         try:
-            traffic = (from_entry(entry) for entry in reader if entry.request_class != WARM_UP)
+            traffic = (from_entry(entry) for entry in self._log if entry.request_class != WARM_UP)
             self._requests = sorted(traffic, key=lambda request: request.ended)
         except UsageError as error:
             raise UsageError(f"--request-log: {error}") from error
-        self._bad_lines = {path: bad for path, bad in reader.bad_lines.items() if bad.count}
         if not self._requests:
-            first = "".join(f" ({bad.first})" for bad in [*self._bad_lines.values()][:1])
+            bad_lines = [bad for bad in self._log.bad_lines.values() if bad.count]
+            first = "".join(f" ({bad.first})" for bad in bad_lines[:1])
             raise UsageError(
-                f"--request-log: {self.name}: no request in {sum(bad.count for bad in self._bad_lines.values())} lines"
-                f"{first}; give files that `vllm-slo sidecar --request-log FILE` has written"
+                f"--request-log: {self.name}: no request in {sum(bad.count for bad in bad_lines)} lines{first}; give "
+                "files that `vllm-slo sidecar --request-log FILE` has written"
             )
 
     @cached_property
@@ -184,8 +184,4 @@ class RequestLogSource:
         ]
         if absent:
             notes.append(f"Omitted, because no line has them: {', '.join(absent)}.")
-        notes += [
-            f"{path}: skipped lines that are not requests: {bad.count}; the first is {bad.first}."
-            for path, bad in self._bad_lines.items()
-        ]
-        return notes
+        return [*notes, *self._log.notes()]

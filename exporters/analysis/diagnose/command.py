@@ -22,10 +22,10 @@ from exporters.text.command_flags import (
     add_format,
     add_request_logs,
     add_since_and_until,
+    check_classes,
     moment,
 )
 from exporters.text.errors import UsageError
-from exporters.text.yaml_reader import nearest
 from exporters.vocabulary import slo_file
 from exporters.vocabulary.ceilings import Ceilings, read_ceilings
 from exporters.vocabulary.slo_file import SloFile
@@ -88,7 +88,8 @@ def run(arguments: argparse.Namespace) -> int:
         engine = _with_floor(engine, ceilings, str(arguments.roofline))
     classes = sources[0].classes()
     if log and prometheus:
-        classes = [_with_open(of, prometheus.open_requests().get(of.name, {})) for of in classes]
+        waits = prometheus.open_requests()
+        classes = [replace(of, name=of.name, **waits.get(of.name, {})) for of in classes]
     classes = _only(vars(arguments)["class"], classes)
     report = Report(
         tuple(each.name for each in sources),
@@ -138,14 +139,6 @@ def _engine(log: RequestLogEvidence | None, prometheus: PrometheusEvidence | Non
         engine,
         settings=engine.settings,
         **{name: each for name, each in known.items() if getattr(engine, name).value is None},
-    )
-
-
-def _with_open(of: ClassEvidence, waits: Mapping[str, Fact]) -> ClassEvidence:
-    return replace(
-        of,
-        open_waiting=waits.get("open_waiting", of.open_waiting),
-        oldest_wait=waits.get("oldest_wait", of.oldest_wait),
     )
 
 
@@ -211,7 +204,5 @@ def _settings(texts: Iterable[str]) -> dict[str, str]:
 
 def _only(names: list[str] | None, classes: list[ClassEvidence]) -> list[ClassEvidence]:
     known = {of.name: of for of in classes}
-    for name in names or ():
-        if name not in known:
-            raise UsageError(f"--class: no request has class {name!r}; {nearest(name, known)}")
+    check_classes(names or (), known)
     return [known[name] for name in names] if names else classes

@@ -30,9 +30,9 @@ class SeriesWindow:
         """The result by class; an aggregate over all classes has the name ``."""
         return {each.labels.get(Label.CLASS, ""): each.value for each in self.samples(query)}
 
-    def sums(self, signal: Signal, where: str = "", part: str = "") -> Values:
-        """The increase of a counter, or with `part` of the sum of a histogram, by class."""
-        name = signal.sum if part else signal.name
+    def sums(self, counter: Signal | str, where: str = "") -> Values:
+        """The increase of a counter by class; the series of a histogram are given by name."""
+        name = counter if isinstance(counter, str) else counter.name
         return self.query(f"sum by (class) (increase({name}{where}[{self.length}]))")
 
     def quantiles(self, signal: Signal, share: float) -> Values:

@@ -71,14 +71,10 @@ class PrometheusEvidence:
         waited = _one_of(Label.OUTCOME, sorted(WAITED))
         stuck = self._window.sums(signals.WITHOUT_FIRST_TOKEN, waited)
         bound = next((each for each in signals.TTFT.bounds if each >= self._spec.first_token_timeout), math.inf)
-        timely = self._window.query(
-            f'sum by (class) (increase({signals.TTFT.bucket}{{le=~"{bound:g}([.]0)?"}}[{self._window.length}]))'
-        )
+        timely = self._window.sums(signals.TTFT.bucket, f'{{le=~"{bound:g}([.]0)?"}}')
         late = {
             name: max(0.0, count - timely.get(name, count)) + stuck.get(name, 0.0)
-            for name, count in self._window.query(
-                f"sum by (class) (increase({signals.TTFT.count}[{self._window.length}]))"
-            ).items()
+            for name, count in self._window.sums(signals.TTFT.count).items()
         }
         streams = self._window.sums(signals.REQUESTS, '{stream="true"}')
         above = f"above {bound:g} s, or " if math.isfinite(bound) else ""
@@ -132,13 +128,13 @@ class PrometheusEvidence:
             zero=False,
         )
         # These histograms have only requests with times of the engine, so TTFT of all requests is not a denominator.
-        parts = {name: self._window.sums(signal, part=".sum") for name, signal in _PARTS.items()}
+        parts = {name: self._window.sums(signal.sum) for name, signal in _PARTS.items()}
         whole = {name: sum(part.get(name, 0.0) for part in parts.values()) for name in parts["queue"]}
         for name, part in parts.items():
             origin = f"sum of {_PARTS[name].name} / (queue + prefill + front end)"
             _add(facts, f"{name}_share", part, whole, origin)
-        first = self._window.sums(signals.TTFT, part=".sum")
-        durations = self._window.sums(signals.DURATION, part=".sum")
+        first = self._window.sums(signals.TTFT.sum)
+        durations = self._window.sums(signals.DURATION.sum)
         decode = {name: max(0.0, total - first.get(name, 0.0)) for name, total in durations.items()}
         _add(facts, "decode_share", decode, durations, f"1 - {signals.TTFT.name} / {signals.DURATION.name}, sums")
         p50, p95 = (self._window.quantiles(signals.INTER_CHUNK, share) for share in (0.5, 0.95))

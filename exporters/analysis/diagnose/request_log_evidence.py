@@ -88,17 +88,16 @@ class RequestLogEvidence:
         self._running: list[Interval] = []
         self._waiting: list[Interval] = []
         self.start, self.end = float("inf"), float("-inf")
-        reuse, reader, lines = PrefixReuse(), LogReader(paths), 0
+        self._log, reuse, lines = LogReader(paths), PrefixReuse(), 0
         try:
-            for entry in reader:
+            for entry in self._log:
                 lines += 1
                 if (since is None or entry.time >= since) and (until is None or entry.time < until):
                     self._add(entry, reuse.tokens(entry))
         except UsageError as error:
             raise UsageError(f"--request-log: {error}") from error
-        self._bad_lines = {path: bad for path, bad in reader.bad_lines.items() if bad.count}
         if not self._classes:
-            bad = sum(each.count for each in self._bad_lines.values())
+            bad = sum(each.count for each in self._log.bad_lines.values())
             raise UsageError(
                 f"--request-log: {self.name}: no request between --since and --until; {lines} requests at other times"
                 if lines
@@ -164,5 +163,4 @@ class RequestLogEvidence:
                 f"The figures mix several config revisions (requests: {counts}): choose one with --since and --until, "
                 "or compare them with vllm-slo compare."
             )
-        for path, bad in self._bad_lines.items():
-            yield f"{path}: skipped lines that are not requests: {bad.count}; the first is {bad.first}."
+        yield from self._log.notes()

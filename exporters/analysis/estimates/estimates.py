@@ -5,7 +5,7 @@ correlation from blocks of time, and every interval uses the effective sample si
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import ClassVar, Protocol
@@ -173,18 +173,13 @@ class Difference:
 
     @property
     def p(self) -> float:
-        """The p-value."""
-        return p_value(self.interval)
-
-
-def p_value(interval: Callable[[float], Interval]) -> float:
-    """The lowest significance level at which the interval excludes 0."""
-    excluded, included = 0.0, 40.0
-    for _ in range(40):
-        z = (excluded + included) / 2
-        low, high = interval(z)
-        excluded, included = (z, included) if low > 0 or high < 0 else (excluded, z)
-    return math.erfc(excluded / math.sqrt(2))
+        """The p-value: the lowest significance level at which the interval excludes 0."""
+        excluded, included = 0.0, 40.0
+        for _ in range(40):
+            z = (excluded + included) / 2
+            low, high = self.interval(z)
+            excluded, included = (z, included) if low > 0 or high < 0 else (excluded, z)
+        return math.erfc(excluded / math.sqrt(2))
 
 
 def minus(one: float, other: float, undefined: float) -> float:

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from random import Random
 from statistics import NormalDist
-from typing import ClassVar
 
-from exporters.analysis.estimates.estimates import BLOCKS, Estimate, Interval, Z, minus, p_value
+from exporters.analysis.estimates.estimates import BLOCKS, Difference, Estimate, Interval, Z, minus
 
 DRAWS = 2_000
 
@@ -25,23 +24,15 @@ Event = tuple[int, float]
 
 
 @dataclass(frozen=True, slots=True)
-class PairedDifference:
+class PairedDifference(Difference):
     """Estimate after minus before; `ordered` has the differences of all draws of `blocks` blocks.
 
     The percentile interval is expanded for few blocks by Student's t distribution (Hesterberg 2015). Beyond the
     outermost draw, it grows in proportion to `z`. With fewer than the usual blocks, there is no interval.
     """
 
-    test: ClassVar[str] = "paired bootstrap"
-
-    before: Estimate
-    after: Estimate
     ordered: Sequence[float]
     blocks: int
-
-    @property
-    def value(self) -> float:
-        return minus(self.after.value, self.before.value, 0.0)
 
     def interval(self, z: float) -> Interval:
         ordered, count = self.ordered, len(self.ordered)
@@ -59,9 +50,8 @@ class PairedDifference:
         )
 
     @property
-    def p(self) -> float:
-        """The p-value."""
-        return p_value(self.interval)
+    def test(self) -> str:
+        return "paired bootstrap"
 
 
 def _expansion(blocks: int) -> float:

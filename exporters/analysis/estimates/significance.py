@@ -33,7 +33,7 @@ class Row:
     before: Measurement
     after: Measurement
     finding: Finding
-    difference: Difference | PairedDifference | None = None
+    difference: Difference | None = None
     p: float | None = None
     corrected: float | None = None
 

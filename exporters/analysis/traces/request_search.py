@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from exporters.text.errors import InvalidValueError
-from exporters.text.units import DURATION_UNITS, number, parse_duration, parse_time
+from exporters.text.units import number, parse_duration, parse_moment
 from exporters.text.yaml_reader import nearest
 from exporters.vocabulary.signals import Verdict
 
@@ -75,8 +75,8 @@ def parse_search(pairs: Iterable[tuple[str, str]], now: float) -> Search:
         verdict=parsed("verdict", lambda text: _one_of(text, [each.value for each in Verdict]), None),
         slo=given.get("slo"),
         min_duration=parsed("min_duration", parse_duration, 0.0),
-        since=parsed("since", lambda text: _moment(text, now), None),
-        until=parsed("until", lambda text: _moment(text, now), None),
+        since=parsed("since", lambda text: parse_moment(text, now), None),
+        until=parsed("until", lambda text: parse_moment(text, now), None),
         sort=parsed("sort", lambda text: _one_of(text, ORDERS), "newest"),
         limit=parsed("limit", _limit, DEFAULT),
     )
@@ -94,10 +94,6 @@ def _one_of(text: str, known: Iterable[str]) -> str:
     if text not in known:
         raise InvalidValueError(f"{text!r} is unknown; {nearest(text, known)}")
     return text
-
-
-def _moment(text: str, now: float) -> float:
-    return now - parse_duration(text) if text.endswith(tuple(DURATION_UNITS)) else parse_time(text)
 
 
 def _limit(text: str) -> int:

@@ -1,7 +1,6 @@
 """Stores the config changes of each engine in a file, so that they survive a restart of the sidecar."""
 
 import logging
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
@@ -10,7 +9,7 @@ import msgspec
 
 from exporters.engines.changes.config_changes import ConfigHistory, ConfigWatch
 from exporters.text.errors import UsageError, system_reason
-from exporters.text.output_files import create_folder
+from exporters.text.output_files import check_replaceable, replace_file
 
 logger = logging.getLogger("vllm_slo.engines")
 
@@ -31,7 +30,6 @@ class ConfigChangeStore:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._broken_path = path.with_name(f"{path.name}.broken")
-        self._temporary_path = path.with_name(f"{path.name}.new")
         self._saved = b""
         self._save_failed = False
 
@@ -41,15 +39,10 @@ class ConfigChangeStore:
         Raises:
             UsageError: the file cannot be written.
         """
-        path = self._path
         try:
-            create_folder(path)
-            self._temporary_path.open("wb").close()
-            self._temporary_path.unlink()
-            if path.is_dir():
-                raise IsADirectoryError(None, "is a directory")
+            check_replaceable(self._path)
         except OSError as error:
-            raise UsageError(f"--state: {path} cannot be written: {system_reason(error)}") from error
+            raise UsageError(f"--state: {self._path} cannot be written: {system_reason(error)}") from error
 
     def load(self) -> dict[str, ConfigWatch]:
         """The stored histories by engine; empty if the file is missing or invalid."""
@@ -77,12 +70,7 @@ class ConfigChangeStore:
         if encoded == self._saved and self._path.exists():
             return
         try:
-            create_folder(self._path)
-            with self._temporary_path.open("wb") as file:
-                file.write(_encode(_StateFile(version=1, seen_at=now, engines=dict(engines))))
-                file.flush()
-                os.fsync(file.fileno())
-            self._temporary_path.replace(self._path)
+            replace_file(self._path, _encode(_StateFile(version=1, seen_at=now, engines=dict(engines))))
         except OSError as error:
             if not self._save_failed:
                 self._warn(f"{self._path} cannot be written: {system_reason(error)}; config changes stay in memory")

@@ -4,7 +4,6 @@ After a crash, lines behind the saved positions are counted again, into the save
 """
 
 import logging
-import os
 from pathlib import Path
 from typing import Literal
 
@@ -14,9 +13,11 @@ from exporters.configuration.sidecar import FollowedLog
 from exporters.sidecar.follow.log_parts import Position
 from exporters.sidecar.ingest.saved_series import SavedSeries
 from exporters.text.errors import UsageError, system_reason
-from exporters.text.output_files import create_folder
+from exporters.text.output_files import check_replaceable, replace_file
 
 logger = logging.getLogger("vllm_slo.follow")
+
+_PRIVATE = 0o600
 
 
 class FollowState(msgspec.Struct, kw_only=True):
@@ -36,17 +37,12 @@ class FollowStateFile:
     def __init__(self, followed: FollowedLog) -> None:
         self._followed = followed
         self._path = Path(followed.state)
-        self._temporary_path = self._path.with_name(f"{self._path.name}.new")
         self._save_failed = False
 
     def check(self) -> None:
         """Check that the file can be written and belongs to the followed log; raises UsageError if not."""
         try:
-            create_folder(self._path)
-            self._temporary_path.open("wb").close()
-            self._temporary_path.unlink()
-            if self._path.is_dir():
-                raise IsADirectoryError(None, "is a directory")
+            check_replaceable(self._path)
         except OSError as error:
             raise UsageError(f"--follow-state: {self._path} cannot be written: {system_reason(error)}") from error
         state = self.load()
@@ -76,13 +72,7 @@ class FollowStateFile:
     def save(self, encoded: bytes) -> bool:
         """Replace the file; returns whether that has succeeded."""
         try:
-            create_folder(self._path)
-            with open(self._temporary_path, "wb", opener=_private) as file:
-                file.write(encoded)
-                file.flush()
-                os.fsync(file.fileno())
-            self._temporary_path.replace(self._path)
-            _sync_folder(self._path.parent)
+            replace_file(self._path, encoded, _PRIVATE)
         except OSError as error:
             if not self._save_failed:
                 logger.error(  # noqa: TRY400 - the message suffices
@@ -92,16 +82,3 @@ class FollowStateFile:
             return False
         self._save_failed = False
         return True
-
-
-def _private(name: str, flags: int) -> int:
-    return os.open(name, flags, 0o600)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Write the name of a renamed file to the disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
