@@ -115,8 +115,8 @@ def _engine_down(plan: Plan) -> Iterator[Alert]:
             expr,
             f"{engine}{_OF_MODEL} is down",
             f"{symptom}. {start}{second}. {group}Look first at the last lines of the engine's log.",
-            # VictoriaMetrics shows the record of a cold start one evaluation later than the engine's state.
             severity=severity,
+            # VictoriaMetrics shows the record of a cold start one evaluation later than the engine's state.
             pending_for=plan.liveness_interval,
             # An engine that restarts and exits again is one incident.
             keep_firing_for=plan.step,

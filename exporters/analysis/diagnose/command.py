@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, replace
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -88,8 +89,8 @@ def run(arguments: argparse.Namespace) -> int:
         engine = _with_floor(engine, ceilings, str(arguments.roofline))
     classes = sources[0].classes()
     if log and prometheus:
-        waits = prometheus.open_requests()
-        classes = [replace(of, name=of.name, **waits.get(of.name, {})) for of in classes]
+        waits: Mapping[str, Mapping[str, Any]] = prometheus.open_requests()
+        classes = [replace(of, **waits.get(of.name, {})) for of in classes]
     classes = _only(vars(arguments)["class"], classes)
     report = Report(
         tuple(each.name for each in sources),
