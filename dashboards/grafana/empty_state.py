@@ -1,7 +1,5 @@
 """What a panel without data says: the series that is missing, because the cause is not known."""
 
-from collections.abc import Iterator
-
 from grafana_foundation_sdk.models import dashboard as model
 
 from alerts.promql.expression import Binary, Expression, Selector
@@ -24,7 +22,7 @@ def state_empty(panel: model.Panel) -> None:
     query = getattr(panel.targets[0], "expr", None) if panel.targets else None
     if not isinstance(query, Expression) or panel.field_config is None or panel.grid_pos is None:
         return
-    series = next(_series(query))
+    series = _first_series(query)
     defaults = panel.field_config.defaults
     operators = {node.operator for node in query.walk() if isinstance(node, Binary)}
     what = "result" if operators & _MAY_BE_WITHOUT_RESULT else "series"
@@ -45,9 +43,8 @@ def state_empty(panel: model.Panel) -> None:
     panel.description = f"{text} Series: {series}.{separator}{reason}"
 
 
-def _series(query: Expression) -> Iterator[str]:
-    """The names of the series, in order."""
-    for node in query.walk():
-        if isinstance(node, Selector):
-            names = [str(each.value).replace("[:_]", ":") for each in node.matchers if each.label == "__name__"]
-            yield node.name or names[0]
+def _first_series(query: Expression) -> str:
+    """The name of the series of the first selector."""
+    first = next(node for node in query.walk() if isinstance(node, Selector))
+    names = (str(each.value) for each in first.matchers if each.label == "__name__")
+    return first.name or next(names).replace("[:_]", ":")

@@ -129,6 +129,8 @@ def main() -> None:
             repeated = {"class": classes, "active_class": classes}
             revision = read_revision(tree, repeated, all_rows=options.all_rows)
             if options.dashboard:
+                if options.dashboard not in revision.loads:
+                    parser.error(f"--dashboard: {options.dashboard!r} is not one of {', '.join(revision.loads)}")
                 revision = replace(revision, loads={options.dashboard: revision.loads[options.dashboard]})
             if options.range:
                 seconds = round(parse_duration(options.range))

@@ -22,7 +22,7 @@ from exporters.text.errors import UsageError
 from tests.bench import machine, measures, proxies
 from tests.bench.generators import Generators, Load, generators
 from tests.bench.measures import Effort
-from tests.bench.proxies import OURS, Running
+from tests.bench.proxies import COPYING, OURS, Running
 from tests.bench.results import exit_status
 from tests.support.ports import free_port
 from tests.support.sidecar_process import children
@@ -44,6 +44,11 @@ STARTS = ("exporters/processes/", "exporters/relay/process.py")
 """What is below the event loop in each stack."""
 WRITES = ("_flush", "send")
 """Functions that write to a socket: that is part of SOCKETS."""
+BARS = {
+    "chunk, long stream": measures.spread,  # first: it has nothing but the fast path
+    "chunk, 100 a stream": measures.short,
+    "unary request": measures.unary,
+}
 COLOURS = ("#9aa5b1", "#5b8def", "#e0a030", "#4caf7d", "#b06fd0", "#d0605e", "#c8c8c8", "#7a5c3e")
 
 
@@ -82,24 +87,10 @@ def shares(samples: Path) -> Mapping[str, float]:
     return {part: count / counts.total() for part, count in counts.items()}
 
 
-def units(load: Load, counts: Mapping[str, float]) -> float:
-    return max(1.0, counts["chunks" if load.tokens else "requests"])
-
-
-def medians(load: Load, running: list[Running], generators: Generators, rounds: int) -> dict[str, float]:
-    """The median cost of a chunk or a unary request for each proxy, in µs."""
-    costs: dict[str, list[float]] = {each.name: [] for each in running}
-    for _ in range(rounds):
-        for each in running:
-            reading = generators.measure(load, each.port, each.pid)
-            costs[each.name].append(reading.proxy_cpu / units(load, reading.counts) * 1e6)
-    return {name: statistics.median(values) for name, values in costs.items()}
-
-
 def parts(
     load: Load, costs: Mapping[str, float], fast: float, ours: Running, generators: Generators, folder: Path
 ) -> dict[str, float]:
-    """The cost of each part in µs; `fast` is that of the fast path."""
+    """The cost of each part in µs; `fast` is what the fast path and the exporter cost for a chunk of a long stream."""
     assert ours.pid
     of_module = children(ours.pid)
     exporter, samples = of_module["exporters.sidecar.exporter"], folder / "samples"
@@ -108,11 +99,12 @@ def parts(
         generators.measure(load, ours.port, ours.pid)
     after = machine.process_seconds(exporter), machine.cpu_seconds(ours.pid)
     counted = costs[OURS] * (after[0] - before[0]) / (after[1] - before[1])
-    rest = max(0.0, costs[OURS] - costs["copying"] - fast - counted)
+    own = costs[OURS] - costs[COPYING] - counted
+    fast = min(fast, own)
     return {
-        SOCKETS: costs["copying"],
+        SOCKETS: costs[COPYING],
         FAST: fast,
-        **{part: rest * share for part, share in shares(samples).items()},
+        **{part: (own - fast) * share for part, share in shares(samples).items()},
         EXPORTER: counted,
     }
 
@@ -155,40 +147,34 @@ def main() -> int:
     parser.add_argument("--svg", type=Path, metavar="FILE", help="write the picture to this file")
     options = parser.parse_args()
     effort = Effort(rounds=options.rounds, seconds=options.seconds, streams=500, requests=0)
-    loads = {
-        "chunk, long stream": measures.spread(effort).load,
-        "chunk, 100 a stream": measures.short(effort).load,
-        "unary request": measures.unary(effort).load,
-    }
-    peer = proxies.nginx()
-    if peer is None:
-        raise UsageError("nginx is the peer, and is not installed; on Debian: apt-get install nginx-light")
     bars: dict[str, dict[str, float]] = {}
     peers: dict[str, float] = {}
+    kinds = (proxies.required_nginx(), proxies.copying(), proxies.sidecar())
+    fast, notes = 0.0, []
     with (
         tempfile.TemporaryDirectory() as name,
         generators(Path(name), free_port(), machine.cores()) as load_programs,
         ExitStack() as stack,
     ):
-        kinds = (peer, proxies.copying(), proxies.sidecar())
-        running = [
-            stack.enter_context(proxies.running(kind, Path(name), load_programs.engine_port, load_programs.cores.proxy))
-            for kind in kinds
-        ]
-        fast = 0.0
-        for title, load in loads.items():
-            measures.log(title)
-            costs = medians(load, running, load_programs, options.rounds)
-            # the first load has nothing but the fast path
-            fast = (fast or costs[OURS] - costs["copying"]) if load.tokens else 0.0
-            bars[title] = parts(load, costs, fast, running[-1], load_programs, Path(name))
+        upstream, cores = load_programs.engine_port, load_programs.cores.proxy
+        running = [stack.enter_context(proxies.running(kind, Path(name), upstream, cores)) for kind in kinds]
+        for title, make in BARS.items():
+            measure = make(effort)
+            result = measures.measure(measure, effort, running, load_programs)
+            notes += [f"{title}: unreliable: {note}" for note in result.notes]
+            (cost,) = (each for each in result.quantities if each.name.startswith("CPU per"))
+            costs = {proxy: statistics.median(values) for proxy, values in cost.values.items()}
+            if make is measures.spread:
+                fast = costs[OURS] - costs[COPYING]
+            of_fast_path = fast if measure.load.tokens else 0.0
+            bars[title] = parts(measure.load, costs, of_fast_path, running[-1], load_programs, Path(name))
             peers[title] = costs["nginx"]
     table = Table("µs of CPU", *bars)
     for part in PARTS:
         table.add_row(part, *(f"{costs.get(part, 0.0):.1f}" for costs in bars.values()))
     table.add_row("all", *(f"{sum(costs.values()):.1f}" for costs in bars.values()))
     table.add_row("nginx", *(f"{peers[title]:.1f}" for title in bars))
-    Console().print(table)
+    Console().print(table, *notes, sep="\n", soft_wrap=True)
     if options.svg:
         options.svg.write_text(
             picture("CPU time of the sidecar by part; the line is nginx", bars, peers), encoding="utf-8"

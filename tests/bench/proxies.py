@@ -18,7 +18,7 @@ from tests.support.ports import free_port
 from tests.support.sidecar_process import ROOT, STOPS_QUICKLY, command, environment
 
 REQUEST = b'{"model":"m","max_tokens":4,"messages":[{"role":"user","content":"ready?"}]}'
-OURS = "vllm-slo"
+OURS, COPYING = "vllm-slo", "copying"
 NGINX = """
 worker_processes {workers};
 worker_rlimit_nofile 32768; pid {folder}/nginx.pid; error_log {folder}/nginx.log; daemon off;
@@ -143,6 +143,13 @@ def nginx(workers: int = 1) -> Proxy | None:
     return Proxy("nginx", start)
 
 
+def required_nginx(workers: int = 1) -> Proxy:
+    """Raises: UsageError: nginx is not installed."""
+    if (peer := nginx(workers)) is None:
+        raise UsageError("nginx is the peer, and is not installed; on Debian: apt-get install nginx-light")
+    return peer
+
+
 def plain() -> Proxy:
     return Proxy(
         "aiohttp", lambda place: [sys.executable, "-m", "tests.bench.plain", str(place.port), str(place.upstream)]
@@ -151,7 +158,7 @@ def plain() -> Proxy:
 
 def copying() -> Proxy:
     return Proxy(
-        "copying", lambda place: [sys.executable, "-m", "tests.bench.copying", str(place.port), str(place.upstream)]
+        COPYING, lambda place: [sys.executable, "-m", "tests.bench.copying", str(place.port), str(place.upstream)]
     )
 
 
@@ -190,7 +197,7 @@ def litellm() -> Proxy:
     return Proxy(f"litellm {version}", start, most_connections=20)
 
 
-PEERS: dict[str, Callable[[], Proxy]] = {"copying": copying, "vllm-router": vllm_router, "litellm": litellm}
+PEERS: dict[str, Callable[[], Proxy]] = {COPYING: copying, "vllm-router": vllm_router, "litellm": litellm}
 
 
 def installed(name: str, requirement: str) -> tuple[Path, str]:

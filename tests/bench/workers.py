@@ -20,7 +20,7 @@ from tests.bench import machine, proxies
 from tests.bench.generators import Load, compiled, started_engine
 from tests.bench.machine import page_sum
 from tests.bench.measures import log
-from tests.bench.proxies import OURS, Proxy, Running
+from tests.bench.proxies import OURS, Running
 from tests.bench.results import Quantity, Result, exit_status, print_results
 from tests.support.ports import free_port
 
@@ -76,13 +76,6 @@ class Sums:
     def share(self, module: str) -> float:
         """The largest CPU share of a process of this module, in percent of a core."""
         return 100 * max(self.cpu.get(module, [0.0])) / self.seconds
-
-
-def nginx(workers: int) -> Proxy:
-    peer = proxies.nginx(workers)
-    if peer is None:
-        raise UsageError("nginx is the peer, and is not installed; on Debian: apt-get install nginx-light")
-    return peer
 
 
 def read(client: Path, load: Load, port: int, proxy: int, engines: Sequence[int], cores: Sequence[int]) -> Sums:
@@ -170,7 +163,7 @@ class Bench:
         """Measure both proxies once; the notes name what makes the reading unreliable."""
         column, notes = f"{relays} relay{'s' * (relays > 1)}", []
         cores = frozenset(self.cores.proxy[: relays + SPARE])
-        for kind in (nginx(relays), proxies.sidecar("--workers", str(relays), name=OURS)):
+        for kind in (proxies.required_nginx(relays), proxies.sidecar("--workers", str(relays), name=OURS)):
             peer = kind.name != OURS
             with proxies.running(kind, self.folder, self.engine_port, cores) as running:
                 assert running.pid
